@@ -48,8 +48,10 @@ shop: deps-$(SINK) ## order-service and notification-service with the relay betw
 QUICK := ./internal/event ./internal/decode ./internal/config/... ./internal/debezium/... ./internal/guard ./internal/migrate/... \
 	./internal/ops/... ./internal/printable ./internal/relay/... ./internal/retry ./internal/wiring ./internal/cli/... \
 	./internal/sink ./internal/sink/stdout ./internal/sink/kafka/batch ./internal/sink/kafka/record ./internal/sink/rabbit/message \
-	./internal/replication/publication ./internal/replication/slot ./internal/replication/source ./internal/replication/recovery \
-	./test/arch ./test/docs
+	./internal/replication/check ./internal/replication/largerow ./internal/replication/publication ./internal/replication/recovery \
+	./internal/replication/session ./internal/replication/slot ./internal/replication/source ./internal/replication/standbys \
+	./internal/replication/survey ./internal/sink/kafka/check ./internal/sink/kafka/client ./internal/sink/kafka/conn \
+	./internal/sink/rabbit/conn ./inbox/internal/... ./test/arch ./test/docs
 
 .PHONY: quick
 quick: bin/testrun ## pure tests, which need no server: a minute or two the first time, then under 30 s
@@ -66,14 +68,14 @@ test: ## for everybody, after each change: 4 minutes on two cores
 		$(SERVE) $(MAKE) -k --no-print-directory $(PARTS); } | scripts/total.sh
 
 .PHONY: test-all
-test-all: deps-all ## what CI runs, 18 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
-	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall AT_ONCE=3 DEPS= \
+test-all: ## what CI runs, 18 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
+	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall AT_ONCE=3 DEPS=deps-all \
 		PARTS='lint test-tools test-plain test-race test-oldest test-pg$(lastword $(PG_VERSIONS)) test-mutants'
 
 # The speed is compared when the tests' servers have ended.
 .PHONY: test-nightly
-test-nightly: deps-nightly ## before a release, 3 hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
-	@red=0; $(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall,nightly DEPS= SOAK=10m \
+test-nightly: ## before a release, 3 hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
+	@red=0; $(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall,nightly DEPS=deps-nightly SOAK=10m \
 		PARTS='lint test-tools test-plain test-race $(PG_VERSIONS:%=test-pg%) test-mutants soak-faults' || red=1; \
 	$(MAKE) --no-print-directory bench-compare || red=1; exit $$red
 
@@ -122,7 +124,7 @@ bench: deps-$(SINK) ## the main benchmark table, under 25 minutes (SINK=kafka: t
 	@$(STEP) $@ go run ./bench -sink $(SINK)
 
 # BASE is the last release. Until there is one, it is the commit whose speed is the measure.
-BASE ?= $(or $(shell git describe --tags --abbrev=0 2>/dev/null),903aef27)
+BASE ?= $(or $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null),903aef27)
 .PHONY: bench-compare
 bench-compare: deps-rabbitmq deps-kafka ## the relay of BASE=commit and this one in turns, under 30 minutes: CPU per event, rates, latency, memory, start (ROWS=kafka/live: only these)
 	@red=0; for sink in rabbitmq kafka; do $(STEP) $@-$$sink go run ./bench -base '$(BASE)' -only '$(ROWS)' -sink $$sink || red=1; done; exit $$red

@@ -12,10 +12,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// versions are the relay of an earlier commit and that of the checkout. A round is a run of
-// the bare baseline, then the earlier relay, the new one, and the earlier one again: the two runs
-// of the same build are the round's A/A pair, and the new one stands in their middle, so that a
-// machine which gets slower favors neither. Each run has a database, a slot and a queue or topic of
+// versions are the relay of an earlier commit and that of the checkout. A round is a run of the
+// earlier relay, of the new one, of the earlier one again and of the bare baseline. The two runs of
+// the same build are the round's A/A pair. The new one stands in their middle, so that a machine
+// which gets slower favors neither. Each run has a database, a slot and a queue or topic of
 // its own, which are gone afterwards: no run finds what another one has left.
 type versions struct {
 	*stand
@@ -110,35 +110,46 @@ func (o options) comparedRows(c *versions) []comparedRow {
 	return slices.DeleteFunc(rows, func(r comparedRow) bool { return !o.only.MatchString(o.sink + "/" + r.name) })
 }
 
-// measure runs the rounds of a row.
+// selectsNothing is an error unless -only selects rows of another broker.
+func (o options) selectsNothing() error {
+	for o.sink = range brokers {
+		if len(o.comparedRows(&versions{})) > 0 {
+			return nil
+		}
+	}
+	return fmt.Errorf("-only %q selects none of start, live, drain-100, drain-1 of rabbitmq/ and kafka/", o.only)
+}
+
+// measure runs the rounds of a row. The bare baseline comes last, so that each relay follows another
+// one.
 func (c *versions) measure(ctx context.Context, r comparedRow) (compared, error) {
 	found := compared{row: r}
-	one := func(binary string, run func(context.Context) (outcome, error)) (o outcome, err error) {
+	var failed error
+	one := func(name, binary string, run func(context.Context) (outcome, error)) (o outcome) {
+		if failed != nil || run == nil {
+			return o
+		}
 		c.binary = binary
-		return o, c.onFreshDatabase(ctx, func() error {
+		failed = c.onFreshDatabase(ctx, func() (err error) {
 			o, err = run(ctx)
 			return err
 		})
-	}
-	if warm, err := one(c.earlier, r.run); err != nil {
-		return found, fmt.Errorf("earlier relay: %w", err)
-	} else if !c.opt.quick {
-		c.say("    to warm the servers up: %s", warm)
-	}
-	for range c.size.pairs {
-		var next round
-		var err error
-		if r.bare != nil {
-			if next.bare, err = one("", r.bare); err != nil {
-				return found, fmt.Errorf("bare baseline: %w", err)
-			}
+		if failed != nil {
+			failed = fmt.Errorf("%s: %w", name, failed)
 		}
-		for i, binary := range []string{c.earlier, c.ours, c.earlier} {
-			o, err := one(binary, r.run)
-			if err != nil {
-				return found, fmt.Errorf("%s relay: %w", [...]string{"earlier", "new", "earlier"}[i], err)
-			}
-			*[...]*outcome{&next.earlier, &next.ours, &next.again}[i] = o
+		return o
+	}
+	one("new relay, to warm up", c.ours, r.run)
+	one("earlier relay, to warm up", c.earlier, r.run)
+	for range c.size.pairs {
+		next := round{
+			earlier: one("earlier relay", c.earlier, r.run),
+			ours:    one("new relay", c.ours, r.run),
+			again:   one("earlier relay", c.earlier, r.run),
+			bare:    one("bare baseline", "", r.bare),
+		}
+		if failed != nil {
+			return found, failed
 		}
 		c.say("    earlier %s\n            new     %s\n            earlier %s", next.earlier, next.ours, next.again)
 		found.rounds = append(found.rounds, next)
@@ -192,7 +203,7 @@ func (c *versions) drain(ctx context.Context, l runSpec) (found outcome, err err
 	if err != nil {
 		return found, err
 	}
-	h.anyShape = true
+	h.anyShape = c.binary == c.earlier
 	return found, to.check(ctx, h)
 }
 

@@ -23,7 +23,9 @@ func TestJudge(t *testing.T) {
 		"equal":                       {cpuFigure, []round{cost(10, 10, 10), cost(10, 10, 10)}, "same"},
 		"worse":                       {cpuFigure, []round{cost(10, 10.5, 10), cost(20, 21, 20.1)}, "WORSE"},
 		"less than tolerated":         {cpuFigure, []round{cost(10, 10.2, 10), cost(20, 20.4, 20)}, "same"},
-		"less than the A/A":           {cpuFigure, []round{cost(10, 10.8, 10), cost(10, 11, 11)}, "same"},
+		"less than the A/A":           {cpuFigure, []round{cost(10, 10.6, 10.9), cost(10, 10.9, 10.9), cost(10, 10.8, 10)}, "same"},
+		"an A/A of 20 %":              {cpuFigure, []round{cost(10, 12, 12), cost(10, 12, 12)}, "unclear"},
+		"one disturbed A/A pair":      {cpuFigure, []round{cost(10, 11, 10), cost(10, 11, 14), cost(10, 11, 10)}, "WORSE"},
 		"better":                      {cpuFigure, []round{cost(10, 9, 10), cost(10, 9, 10)}, "better"},
 		"a machine that gets slower":  {cpuFigure, []round{cost(10, 10.2, 10.4), cost(10.4, 10.6, 10.8), cost(10.8, 11, 11.2)}, "same"},
 		"one round of three is apart": {cpuFigure, []round{cost(10, 10, 10), cost(10, 20, 10), cost(10, 10, 10)}, "same"},
@@ -44,6 +46,12 @@ func TestJudge(t *testing.T) {
 }
 
 func TestRowsOfAComparison(t *testing.T) {
+	for only, nothing := range map[string]bool{"kafka/liv$": true, "rabbitmq/live": false} {
+		err := options{sink: "kafka", only: regexp.MustCompile(only)}.selectsNothing()
+		if (err != nil) != nothing {
+			t.Errorf("%q: %v", only, err)
+		}
+	}
 	for only, want := range map[string]string{
 		"":            "start live drain-100 drain-1",
 		"live":        "live",

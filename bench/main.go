@@ -123,7 +123,7 @@ func run(ctx context.Context, opt options, out, progress io.Writer) (err error) 
 		return fmt.Errorf("-sink %q is none of rabbitmq, kafka", opt.sink)
 	}
 	if opt.base != "" && len(opt.comparedRows(&versions{})) == 0 {
-		return nil
+		return opt.selectsNothing()
 	}
 	s := &stand{opt: opt, size: opt.sizes(), began: began, say: func(format string, args ...any) {
 		fmt.Fprintf(progress, "%6.1fs  %s\n", time.Since(began).Seconds(), fmt.Sprintf(format, args...))

@@ -9,6 +9,22 @@ import (
 	"testing"
 )
 
+// A commit beside itself, with few events.
+func TestSmokeOfAComparison(t *testing.T) {
+	for sink := range brokers {
+		t.Run(sink, func(t *testing.T) {
+			var out bytes.Buffer
+			opt := options{sink: sink, quick: true, base: "HEAD", only: regexp.MustCompile("")}
+			if err := run(t.Context(), opt, &out, t.Output()); err != nil {
+				t.Fatal(err)
+			}
+			if figures := strings.Count(out.String(), " % |"); figures != 11 {
+				t.Errorf("the report has %d figures, want 11:\n%s", figures, out.String())
+			}
+		})
+	}
+}
+
 // TestSmoke measures every kind of row with few events: each run of the relay ends with its history
 // checked.
 func TestSmoke(t *testing.T) {

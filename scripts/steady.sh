@@ -49,8 +49,8 @@ for ((n = 1; n <= runs; n++)); do
 	printf '%d/%d %s: %d s, %s%s\n' "$n" "$runs" "$verdict" "$SECONDS" "$passed" "$beside"
 	if [ $verdict = RED ]; then
 		red=1
-		# what bin/testrun says at the end; without it, the end of the log
-		sed -n '/^failed: /,/^took /{/^took /d;p}' "$dir/log" | grep . || tail -n 20 "$dir/log"
+		# what scripts/total.sh says at the end; without it, the end of the log
+		awk '/^took /{said=""; next} /^make/{next} {said=said $0 "\n"} END{printf "%s", said}' "$dir/log" | grep -A1000 '^failed: ' || tail -n 20 "$dir/log"
 	fi
 	rm -rf "$dir/clone"
 done

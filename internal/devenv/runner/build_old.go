@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -34,7 +35,7 @@ func RelayAt(commit string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(cache, "cdc-relay-"+commit)
+	path := filepath.Join(cache, "cdc-relay-"+commit+"-"+runtime.Version()) // another compiler makes another binary
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
