@@ -85,9 +85,9 @@ test-nightly: ## before a release, 3 hours: everything, all PostgreSQL versions,
 test-servers: bin/testrun
 	@echo "== $@"; $(GO_TEST) $(FIRST) $$(go list ./... | grep -vxFf <(go list $(QUICK)))
 test-plain: bin/testrun
-	@echo "== $@"; $(GO_TEST) -tags '$(TAGS)' ./test/fault ./test/cli $$($(OTHERS))
+	@echo "== $@"; $(GO_TEST) -tags '$(TAGS)' ./test/fault ./test/cli ./test/debezium ./internal/devenv/demo $$($(OTHERS))
 test-race: bin/testrun ## the packages of relay, outbox and inbox under the race detector
-	@echo "== $@"; $(GO_TEST) -race -tags '$(TAGS)' ./internal/sink/kafka ./internal/retry/postgres $$($(RACED))
+	@echo "== $@"; $(GO_TEST) -race -tags '$(TAGS)' ./internal/sink/kafka ./internal/sink/rabbit ./inbox/kafka $$($(RACED))
 
 # The shared server is of another version: the package starts its own.
 .PHONY: $(PG_VERSIONS:%=test-pg%)

@@ -78,7 +78,8 @@ type comparedRow struct {
 	name    string
 	figures []figure
 	run     func(ctx context.Context) (outcome, error)
-	bare    func(ctx context.Context) (outcome, error) // nil: nothing does the same without the relay
+	// nil: nothing does the same without the relay
+	bare func(ctx context.Context) (outcome, error)
 }
 
 // comparedRows are the rows of c that o selects by broker/name.
