@@ -121,8 +121,8 @@ func (o options) selectsNothing() error {
 	return fmt.Errorf("-only %q selects none of start, live, drain-100, drain-1 of rabbitmq/ and kafka/", o.only)
 }
 
-// measure runs the rounds of a row. The bare baseline comes last, so that each relay follows another
-// one.
+// measure runs the rounds of a row. The bare baseline comes last, so that each relay follows
+// another one.
 func (c *versions) measure(ctx context.Context, r comparedRow) (compared, error) {
 	found := compared{row: r}
 	var failed error

@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// round is what one round has shown: the earlier relay, the new one, the earlier one again, the bare
-// baseline.
+// round is what one round has shown: the earlier relay, the new one, the earlier one again, the
+// bare baseline.
 type round struct{ earlier, ours, again, bare outcome }
 
 // compared is a row with its rounds.

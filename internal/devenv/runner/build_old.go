@@ -35,7 +35,8 @@ func RelayAt(commit string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(cache, "cdc-relay-"+commit+"-"+runtime.Version()) // another compiler makes another binary
+	// another compiler makes another binary
+	path := filepath.Join(cache, "cdc-relay-"+commit+"-"+runtime.Version())
 	if _, err := os.Stat(path); err == nil {
 		return path, nil
 	}
