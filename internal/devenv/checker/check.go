@@ -34,6 +34,9 @@ type History struct {
 	// on_dead_letter: block; nothing passes an open dead letter of its ordering group, and a
 	// replayed one comes in its turn
 	Block bool
+	// a RabbitMQ was killed while messages were on their way to the consumer: what it gives out
+	// again (Redelivered) has lost its place in the queue
+	BrokerKilled bool
 }
 
 // Mark says that confirmed_flush_lsn was Flush at a moment before the first After deliveries had
@@ -102,10 +105,8 @@ func (c *checking) delivery(i int) {
 	r.first = i
 	r.at(d.Position, c)
 	c.v.Delivered++
-	if d.Replay && !c.h.Block || d.Redelivered {
-		// It comes when it was asked for, after whatever was released; or it lost its place in the
-		// queue, because it was on its way to the consumer when the broker was killed.
-		return
+	if d.Replay && !c.h.Block || c.displaced(d) {
+		return // it comes when it was asked for, after whatever was released, or is given out again
 	}
 	exchangeOrTopic := groupIn{exchangeOrTopic: r.ExchangeOrTopic, from: d.From}
 	group := groupIn{r.Aggregate, r.Key, r.ExchangeOrTopic, d.From}
@@ -117,6 +118,9 @@ func (c *checking) delivery(i int) {
 		c.highest[exchangeOrTopic] = d.Position
 	}
 }
+
+// displaced reports whether the delivery's place in the queue says nothing.
+func (c *checking) displaced(d *Delivery) bool { return c.h.BrokerKilled && d.Redelivered }
 
 // again is a delivery of a row that had arrived.
 func (c *checking) again(r *row, d *Delivery) {

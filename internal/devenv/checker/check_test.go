@@ -52,6 +52,10 @@ func TestCheckPassesWhatWasGivenOutBefore(t *testing.T) {
 	late.Redelivered = true
 	h.Deliveries = append(slices.Delete(h.Deliveries, 11, 12), late)
 	shiftMarks(&h, 11, -1)
+	if v := Check(h); !slices.Equal(v.OutOfOrder, []string{"id11"}) || !slices.Equal(v.FlushAheadOfDelivery, []string{"id11"}) {
+		t.Fatalf("no broker was killed, and the verdict is %s", v)
+	}
+	h.BrokerKilled = true
 	if v := Check(h); v.Err() != nil || v.Delivered != 30 {
 		t.Fatalf("verdict is %s", v)
 	}

@@ -40,7 +40,7 @@ func (c *checking) flushAhead() {
 			log.marks++
 		}
 		r := c.rows[d.ID]
-		if r == nil || r.first != i || d.Redelivered || d.Position.Commit == 0 || d.Position.Commit >= log.flush {
+		if r == nil || r.first != i || c.displaced(d) || d.Position.Commit == 0 || d.Position.Commit >= log.flush {
 			continue
 		}
 		if r.missedBy(marks[:log.marks]) {
