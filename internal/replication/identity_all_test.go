@@ -24,3 +24,16 @@ func TestSlotMovedByHandWhileTheStreamIsCut(t *testing.T) {
 	await.Must(t, p.Restore())
 	b.wantStop(r.wait(), event.ExitOperator, "slot_moved")
 }
+
+// A relay that runs makes no slot in its place: what was committed meanwhile would not be in it.
+func TestSlotDroppedWhileTheStreamIsCut(t *testing.T) {
+	b := shared(t)
+	p := b.through()
+	r := b.settledRun("a")
+	p.Cut()
+	b.dropSlot()
+	b.insert("lost")
+	await.Must(t, p.Restore())
+	b.wantStop(r.wait(), event.ExitOperator, "slot_lost", b.cfg.Slot)
+	b.wantText("0", `SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+}

@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/accept"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
@@ -234,6 +235,8 @@ func TestSlotInvalidatedByTheServer(t *testing.T) {
 				r = b.run()
 			}
 			stop := b.wantStop(r.wait(), event.ExitOperator, "slot_lost", "invalidated")
+			_, err := accept.Run(await.Context(t), b.cfg, accept.Options{ID: stop.Finding, Reason: "a test"})
+			b.wantStop(err, event.ExitUsage, "usage", "cannot be read on", "add --new-slot", "or cdc-relay recover")
 			b.runFix(stop)
 			b.goesOn("b")
 		})

@@ -126,9 +126,7 @@ func TestRelayWaitsForRecover(t *testing.T) {
 		_, err := b.recover(anyOrder)
 		ended <- err
 	}()
-	await.Until(t, "the copy to wait", func() bool {
-		return b.text(`SELECT count(*)::text FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass`) == "1"
-	})
+	b.waitCopy()
 	r := b.run()
 	await.Until(t, "the relay to wait", func() bool {
 		return b.logs.FilterMessageSnippet("waiting for another relay, or a command").Len() == 1

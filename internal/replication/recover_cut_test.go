@@ -3,6 +3,7 @@
 package replication
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -30,9 +31,7 @@ func TestRecoverCutOff(t *testing.T) {
 		_, err := b.recover(anyOrder)
 		ended <- err
 	}()
-	await.Until(t, "the copy to wait", func() bool {
-		return b.text(`SELECT count(*)::text FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass`) == "1"
-	})
+	b.waitCopy()
 	p.Cut() // as a kill, to the server
 	if err := <-ended; err == nil {
 		t.Fatal("it has succeeded")
@@ -47,6 +46,40 @@ func TestRecoverCutOff(t *testing.T) {
 	await.Must(t, err)
 	b.wantWaiting("before", "gap")
 	b.streaming().endClean()
+}
+
+// waitCopy returns when a recover waits for the lock of the retry table: its slot is there.
+func (b *bench) waitCopy() {
+	b.t.Helper()
+	await.Until(b.t, "the copy to wait", func() bool {
+		return b.text(`SELECT count(*)::text FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass`) == "1"
+	})
+}
+
+// One that is interrupted gives its slot back: the slot is lost as before, and another run starts
+// over.
+func TestRecoverInterrupted(t *testing.T) {
+	b := lost(t)
+	b.insert("gap")
+	unlock := b.begin(`LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
+	ctx, interrupt := context.WithCancel(await.Context(t))
+	ended := make(chan error, 1)
+	go func() {
+		_, err := recovery.Recover(ctx, b.cfg, recovery.Options{Sink: nowhere{}, Unordered: true})
+		ended <- err
+	}()
+	b.waitCopy()
+	interrupt()
+	if err := <-ended; err == nil {
+		t.Fatal("it has succeeded")
+	}
+	unlock()
+	b.wantText("0", `SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+	b.wantWaiting("before")
+	b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost", "no longer exists", "cdc-relay recover")
+	_, err := b.recover(anyOrder)
+	await.Must(t, err)
+	b.wantWaiting("before", "gap")
 }
 
 // An operator has accepted a gap, and the relay has gone on.
