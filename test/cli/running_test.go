@@ -230,6 +230,12 @@ func TestHoldOnFatalWhileItRuns(t *testing.T) {
 	for _, process := range []*runner.Relay{relay, second} {
 		says(t, process, "/readyz", 503, `"finding":"`+s.Finding+`"`, "cdc-relay accept "+s.Finding)
 	}
+	third := runner.Start(t, r.binary, r.yaml(), "--hold-on-fatal")
+	state(t, third, "stopped", "does not exist")
+	must(t, third.Signal(syscall.SIGINT))
+	if code, err := third.Exit(await.Context(t)); code != 3 || err != nil {
+		t.Errorf("exit %d, want 3: %v", code, err)
+	}
 	r.ok("accept", s.Finding, "--new-slot")
 	leader, standby := relay, second
 	eventually(t, func() string {
