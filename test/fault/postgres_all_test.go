@@ -5,6 +5,7 @@ package fault
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
@@ -18,7 +19,8 @@ func init() {
 			postgresStops{mode: "fast", brokerAway: true, says: `"unsettled":[1-9]`}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
 		}},
 		ofOne[*pgserver.Postgres]{"RolledBackUnderALivingRelay", rolledBackUnderALivingRelay},
-		ofOne[*pgserver.Postgres]{"PurgedDeadLetterStaysAwayAfterACrash", purgedDeadLetterStaysAwayAfterACrash})
+		ofOne[*pgserver.Postgres]{"PurgedDeadLetterStaysAwayAfterACrash", purgedDeadLetterStaysAwayAfterACrash},
+		ofOne[*pgserver.Postgres]{"IdleRelayWritesNothing", idleRelayWritesNothing})
 }
 
 // A dead letter that was discarded and purged stays away when PostgreSQL crashes and sends its
@@ -52,5 +54,33 @@ func purgedDeadLetterStaysAwayAfterACrash(t *testing.T, pg *pgserver.Postgres) {
 	if after := s.RetryTableRows(); !slices.Equal(before, after) {
 		t.Errorf("the rows of the retry table have changed:\n%.2000q\n%.2000q", before, after)
 	}
+	stopped(s, r, 0)
+}
+
+// A relay that has nothing to do writes nothing, with any of its parts: no statement takes a
+// transaction number, which even a row lock or a sequence's value would cost.
+func idleRelayWritesNothing(t *testing.T, pg *pgserver.Postgres) {
+	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
+	s.Route()
+	s.SQL(`ALTER SYSTEM SET autovacuum = off`) // it takes some
+	s.SQL(`SELECT pg_reload_conf()`)
+	r := s.StartWatched()
+	s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 1, load.Kind{})}))
+	s.Reported()
+	s.Until("the event to be recorded as settled, the last write", func() (settled bool) {
+		s.Query([]any{&settled}, `SELECT coalesce(settled_xid >= ended_xid, false) FROM cdc_relay.progress`)
+		return settled
+	})
+	next := func() (xid string) {
+		s.Query([]any{&xid}, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`)
+		return xid
+	}
+	before := next()
+	s.AwaitReports(12 * time.Second) // twice what each part waits, but for what is done each minute
+	if after := next(); after != before {
+		t.Errorf("an idle relay has written: the next transaction is %s, it was %s", after, before)
+	}
+	s.SQL(`ALTER SYSTEM RESET autovacuum`)
+	s.SQL(`SELECT pg_reload_conf()`)
 	stopped(s, r, 0)
 }
