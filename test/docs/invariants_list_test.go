@@ -133,12 +133,12 @@ var invariants = []invariant{
 			{"internal/replication/slot", "TestPromotionIsProven TestWhatIsNoPromotion"},
 			{"internal/replication", `TestPromotion TestRolledBackServer TestAcceptedWhileARelayLeads
 				TestAcceptedLossWhoseSlotCannotBeMade TestSlotRecreated TestSlotDroppedWhileDown
-				TestSlotMovedByHandAfterACleanStop TestSlotMovedByHandWhileTheStreamIsCut
-				TestSlotMovedByAProgramThatLeaves TestSlotHeldByAnotherProgram TestSlotHeldForAMoment
-				TestSlotOfAnotherKind TestSlotWithoutARecord TestSlotInvalidatedByTheServer
-				TestAnotherPublicationSystemOrTimeline TestSeveralHosts TestPoolStaysOnTheServerOfTheStream
-				TestTakeoverIsRefused TestTakeoverFromASlotThatIsGone TestTakeover TestRecoverCutOff
-				TestSlotAcceptedOnAnotherServer`},
+				TestSlotDroppedWhileTheStreamIsCut TestSlotMovedByHandAfterACleanStop
+				TestSlotMovedByHandWhileTheStreamIsCut TestSlotMovedByAProgramThatLeaves
+				TestSlotHeldByAnotherProgram TestSlotHeldForAMoment TestSlotOfAnotherKind TestSlotWithoutARecord
+				TestSlotInvalidatedByTheServer TestAnotherPublicationSystemOrTimeline TestSeveralHosts
+				TestPoolStaysOnTheServerOfTheStream TestTakeoverIsRefused TestTakeoverFromASlotThatIsGone
+				TestTakeover TestRecoverCutOff TestRecoverInterrupted TestSlotAcceptedOnAnotherServer`},
 			{"test/fault", "TestOtherServer TestPgUpgrade"},
 			{"test/cli", "TestAcceptBadInput TestAfterExit3"},
 		},
@@ -206,6 +206,7 @@ var invariants = []invariant{
 			{"test/fault", "TestPostgres TestDiskGuard TestDiskGuardIsFull"},
 			{"test/cli", "TestRetainedWALIsShown"},
 		},
+		also: "`test/fault` has IdleRelayWritesNothing in TestPostgres: a whole process writes nothing, with each of its parts",
 	},
 	{
 		id: "I11", short: "An event's effect is in the consumer's database exactly once (package `inbox`).",
