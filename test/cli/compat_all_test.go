@@ -95,6 +95,39 @@ func TestCompatTableAltered(t *testing.T) {
 	}
 }
 
+// An event of which there is no record is a dead letter with all that it was made of; when the
+// options are fixed it is replayed. So is one whose column has become of a type that is not
+// rendered, while the relay runs: it says the type's name.
+func TestCompatCannotRender(t *testing.T) {
+	t.Parallel()
+	k := compatKafka(t, 1, `key.converter: org.apache.kafka.connect.storage.StringConverter, value.converter: org.apache.kafka.connect.converters.ByteArrayConverter`)
+	relay := k.start()
+	const id = "11111111-1111-1111-1111-111111111111"
+	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ('` + id + `', 'order', '7', 'created', '{"a": 1}')`)
+	says(t, relay, "/metrics", 200, "\noutbox_dead_letters 1\n")
+	out := k.ok("dead-letters", "show", "1")
+	if !strings.Contains(out, "ByteArrayConverter takes bytes only") || !strings.Contains(out, id) || strings.Contains(out, "cdc_relay.shape") {
+		t.Errorf("the dead letter is shown as\n%s", out)
+	}
+	relay.Stop(t)
+	k.options(stringConverters)
+	k.start()
+	k.ok("dead-letters", "replay", "1")
+	r := k.records(k.topic, 1)[0]
+	if want := "7\n{\"a\": 1}\nid: " + id + "\n"; shown(&r) != want {
+		t.Errorf("the record is %q, want %q", shown(&r), want)
+	}
+	k.exec(`CREATE EXTENSION hstore; ALTER TABLE outbox ALTER aggregateid TYPE hstore USING 'a=>1'`)
+	k.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'a=>2', 'created', '1')`)
+	eventually(t, func() string {
+		n := ask[int64](k.rig, `SELECT max(n) FROM cdc_relay.dead_letter`)
+		if out := k.command("dead-letters", "show", fmt.Sprint(n)); !strings.Contains(out.Stdout, `column "aggregateid": type public.hstore is not supported here`) {
+			return "the newest dead letter is shown as " + out.Stdout + out.Stderr
+		}
+		return ""
+	})
+}
+
 // A table is refused before a slot is made when its rows would all be dead letters: of types that a
 // Relation frame does not tell, too.
 func TestCompatTypes(t *testing.T) {

@@ -52,7 +52,7 @@ var AllShown = []Shown{
 		"stops-missing-column/row", "stops-missing-key/row", "stops-timestamp-bigint/row",
 		"stops-timestamptz/row", "stops-route-integer/row",
 	}},
-	{Difference: "column-types", By: []string{"TestCompatTypes", "TestCompatTypes"}},
+	{Difference: "column-types", By: []string{"TestCompatTypes", "TestCompatCannotRender"}},
 	{Difference: "infinite-default", By: []string{"TestCompatTypes"}},
 	{Difference: "regex", By: []string{"TestRegexRefusesByName"}},
 	{Difference: "replacement", By: []string{"TestFaults"}},
