@@ -158,3 +158,17 @@ func TestCompatTypes(t *testing.T) {
 		}
 	}
 }
+
+// The test message has the form of the profile.
+func TestCompatCheckPublish(t *testing.T) {
+	t.Parallel()
+	b, take := compatBroker(t, "format.value: binary")
+	b.refused(2, "check --publish", "--aggregate VALUE")
+	if out := b.ok("check", "--publish", "--aggregate", "order"); !strings.Contains(out, `exchange "outbox.events", routing key "outbox.event.order" was confirmed`) {
+		t.Errorf("check says\n%s", out)
+	}
+	d := delivery(t, take)
+	if id, _ := d.Headers["id"].(string); string(d.Body) != `{"cdc_check": true}` || len(d.Headers) != 1 || !strings.Contains(id, "cdc-relay-check-") {
+		t.Errorf("the message is %+v", d)
+	}
+}
