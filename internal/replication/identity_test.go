@@ -129,7 +129,7 @@ func TestSlotHeldByAnotherProgram(t *testing.T) {
 	b.goesOn("a")
 	b.waitFree()
 	b.hold("billing export")
-	b.wantStop(b.run().wait(), event.ExitOperator, "slot_active", `"billing export"`)
+	b.wantStop(b.run().wait(), event.ExitOperator, "slot_active", `"billing export"`, "stop that program, or choose another source.slot")
 }
 
 // waitHeld waits until a relay shows that it waits for another program.

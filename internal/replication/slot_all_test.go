@@ -10,6 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -91,7 +92,9 @@ func TestSlotOfAnotherKind(t *testing.T) {
 					b.dropSlot()
 				}
 				make(b)
-				b.wantStop(b.run().wait(), event.ExitOperator, "slot_foreign", name)
+				for _, refused := range []error{b.run().wait(), setup.Init(await.Context(t), b.cfg, setup.InitOptions{})} {
+					b.wantStop(refused, event.ExitOperator, "slot_foreign", name, "choose another source.slot")
+				}
 			})
 		}
 	}
