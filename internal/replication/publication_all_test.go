@@ -125,18 +125,19 @@ func TestTableMissing(t *testing.T) {
 // What happens to publication and tables while the relay runs ends it, and names from where rows
 // may be missing.
 func TestChangesThatHideRows(t *testing.T) {
-	each(t, map[string]struct{ change, reason string }{
-		"publication dropped, no row since":    {`DROP PUBLICATION p`, "publication"},
-		"publication re-created":               {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}'); CREATE PUBLICATION p FOR TABLE outbox`, "publication"},
-		"publication re-created, no row since": {`DROP PUBLICATION p; SELECT pg_logical_emit_message(false, '', ''); CREATE PUBLICATION p FOR TABLE outbox`, "publication"},
-		"table taken out and put back":         {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "publication"},
-		"table re-created and added":           {`DROP TABLE outbox; ` + remadeOutbox + `; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "table"},
-		"another table took the name":          {`ALTER TABLE outbox RENAME TO old; ` + remadeOutbox + `; INSERT INTO outbox VALUES ('lost', '{}')`, "table"},
-		"inserts taken out":                    {`ALTER PUBLICATION p SET (publish = 'delete'); INSERT INTO outbox VALUES ('lost', '{}')`, "publication"},
-	}, func(t *testing.T, b *bench, c struct{ change, reason string }) {
+	each(t, map[string]struct{ change, reason, says string }{
+		"publication dropped, no row since":    {`DROP PUBLICATION p`, "publication", "does not exist"},
+		"publication re-created":               {`DROP PUBLICATION p; INSERT INTO outbox VALUES ('lost', '{}'); CREATE PUBLICATION p FOR TABLE outbox`, "publication", ""},
+		"publication re-created, no row since": {`DROP PUBLICATION p; SELECT pg_logical_emit_message(false, '', ''); CREATE PUBLICATION p FOR TABLE outbox`, "publication", ""},
+		"table taken out":                      {`ALTER PUBLICATION p DROP TABLE outbox`, "publication", "does not contain table public.outbox"},
+		"table taken out and put back":         {`ALTER PUBLICATION p DROP TABLE outbox; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "publication", ""},
+		"table re-created and added":           {`DROP TABLE outbox; ` + remadeOutbox + `; INSERT INTO outbox VALUES ('lost', '{}'); ALTER PUBLICATION p ADD TABLE outbox`, "table", ""},
+		"another table took the name":          {`ALTER TABLE outbox RENAME TO old; ` + remadeOutbox + `; INSERT INTO outbox VALUES ('lost', '{}')`, "table", ""},
+		"inserts taken out":                    {`ALTER PUBLICATION p SET (publish = 'delete'); INSERT INTO outbox VALUES ('lost', '{}')`, "publication", "does not publish inserts"},
+	}, func(t *testing.T, b *bench, c struct{ change, reason, says string }) {
 		r := b.settledRun("a")
 		before, after := b.changed(strings.Split(c.change, ";")...)
-		stop := b.wantStop(r.wait(), event.ExitOperator, c.reason)
+		stop := b.wantStop(r.wait(), event.ExitOperator, c.reason, c.says)
 		b.wantGap(stop, before, after)
 		b.waitFree()
 		if strings.Contains(stop.Fix, "ADD TABLE") && b.text(`SELECT count(*)::text FROM pg_publication_rel WHERE prrelid = 'outbox'::regclass`) == "1" {
