@@ -245,11 +245,11 @@ func TestSlotInvalidatedByTheServer(t *testing.T) {
 
 func TestAnotherPublicationSystemOrTimeline(t *testing.T) {
 	b := shared(t)
-	b.goesOn("a")
 	b.exec(`CREATE PUBLICATION second FOR TABLE outbox WITH (publish = 'insert')`)
+	b.goesOn("a")
 	b.cfg.Publication = "second"
-	b.wantStop(b.run().wait(), event.ExitOperator, "slot_moved", `"p"`, `"second"`)
-	b.cfg.Publication = "p"
+	b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, "slot_moved", `"p"`, `"second"`))
+	b.goesOn("b")
 	for _, other := range []string{`system_id = '42'`, `timeline = timeline + 1`} {
 		b.exec(`UPDATE cdc_relay.slots SET ` + other)
 		stop := b.wantStop(b.run().wait(), event.ExitOperator, "slot_moved")
