@@ -53,6 +53,8 @@ func TestRoleThatMayNotReplicate(t *testing.T) {
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.exec(`ALTER ROLE ` + role + ` NOREPLICATION`)
 	b.wantStop(b.run().wait(), event.ExitFailure, "rights", "REPLICATION")
+	b.exec(`ALTER ROLE ` + role + ` SUPERUSER`) // which may
+	b.goesOn("a")
 }
 
 // A right on the outbox is missing at the first start: that is said, and nothing is left half made
