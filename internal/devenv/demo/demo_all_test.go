@@ -49,7 +49,7 @@ func testDemo(t *testing.T, sink, name string) {
 	}, true)
 	p.out.Await(t, "It is dead letter ", "its key goes on", "Stopping "+name+".", name+" is back", "Caught up",
 		"$ cdc-relay dead-letters replay ", "The poison order has arrived", "By mistake an operator", "None became a dead letter",
-		"The disk guard defers", "the slot is still there", "events go directly again",
+		"The disk guard defers", "The slot is still there", "events go directly again",
 		"The standby is promoted", "the relay went on by itself, when", "Nothing is lost", "The worst day", "$ cdc-relay recover", "The relay went on by itself", "PASSED", "Everything still runs")
 	conn, err := pgx.Connect(p.ctx, p.db)
 	if err != nil {

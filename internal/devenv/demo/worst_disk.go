@@ -41,15 +41,16 @@ func (d *demo) fillDisk(ctx context.Context) error {
 		return err
 	}
 	d.Say("The disk guard defers: orders wait in PostgreSQL's retry table, in order, and the slot moves.")
-	for range diskParts {
+	for part := range diskParts {
 		if err := d.fill(ctx); err != nil {
 			return err
 		}
 		if err := d.untilSlotMoves(ctx); err != nil {
 			return err
 		}
+		d.Say("  %d MiB of other WAL, and the slot has moved.", (part+1)*diskChunk)
 	}
-	d.Say("%d MiB of WAL later the slot is still there. Starting %s again.", diskParts*diskChunk, name)
+	d.Say("The slot is still there. Starting %s again.", name)
 	if err := d.broker.startAgain(ctx); err != nil {
 		return err
 	}
