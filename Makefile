@@ -6,9 +6,7 @@ SHELL := bash
 .NOTPARALLEL:
 
 # No timeout: bin/testrun ends a run in which nothing moves. No test cache: it does not see the servers a result depends on.
-# Tests mostly wait, so there may be more packages at a time than cores.
-GO_TEST = bin/testrun -count=1 -p $(AT_ONCE) -parallel 4
-AT_ONCE := 2
+GO_TEST := bin/testrun -count=1 -p 2 -parallel 4
 # One PostgreSQL, one RabbitMQ and one Kafka for all packages of a run.
 SERVE   := bin/serve
 STEP    := scripts/step.sh
@@ -69,7 +67,7 @@ test: ## for everybody, after each change: 4 minutes on two cores
 
 .PHONY: test-all
 test-all: ## what CI runs, 18 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
-	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall AT_ONCE=3 DEPS=deps-all \
+	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all \
 		PARTS='lint test-tools test-plain test-race test-oldest test-pg$(lastword $(PG_VERSIONS)) test-mutants'
 
 # The speed is compared when the tests' servers have ended.

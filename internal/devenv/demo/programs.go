@@ -172,4 +172,4 @@ func (p *programs) awaitIDs(ctx context.Context, ids ...string) error {
 }
 
 // patience is how long a step waits for an expected event, or for something to move.
-const patience = time.Minute
+const patience = 2 * time.Minute
