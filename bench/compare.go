@@ -13,10 +13,10 @@ import (
 )
 
 // versions are the relay of an earlier commit and that of the checkout. A round is a run of the
-// earlier relay, of the new one, of the earlier one again and of the bare baseline. The two runs of
-// the same build are the round's A/A pair. The new one stands in their middle, so that a machine
-// which gets slower favors neither. Each run has a database, a slot and a queue or topic of
-// its own, which are gone afterwards: no run finds what another one has left.
+// earlier relay, of the new one, and of the earlier one again. The two runs of the same build are
+// the round's A/A pair. The new one stands in their middle, so that a machine which gets slower
+// favors neither. Each run has a database, a slot and a queue or topic of its own, which are gone
+// afterwards: no run finds what another one has left.
 type versions struct {
 	*stand
 	at            comparedBroker
@@ -121,8 +121,8 @@ func (o options) selectsNothing() error {
 	return fmt.Errorf("-only %q selects none of start, live, drain-100, drain-1 of rabbitmq/ and kafka/", o.only)
 }
 
-// measure runs the rounds of a row. The bare baseline comes last, so that each relay follows
-// another one.
+// measure runs the rounds of a row. The bare baseline comes before all of them, so that each relay
+// follows another one.
 func (c *versions) measure(ctx context.Context, r comparedRow) (compared, error) {
 	found := compared{row: r}
 	var failed error
@@ -140,14 +140,18 @@ func (c *versions) measure(ctx context.Context, r comparedRow) (compared, error)
 		}
 		return o
 	}
+	bare := make([]outcome, c.size.pairs)
+	for i := range bare {
+		bare[i] = one("bare baseline", "", r.bare)
+	}
 	one("new relay, to warm up", c.ours, r.run)
 	one("earlier relay, to warm up", c.earlier, r.run)
-	for range c.size.pairs {
+	for i := range c.size.pairs {
 		next := round{
+			bare:    bare[i],
 			earlier: one("earlier relay", c.earlier, r.run),
 			ours:    one("new relay", c.ours, r.run),
 			again:   one("earlier relay", c.earlier, r.run),
-			bare:    one("bare baseline", "", r.bare),
 		}
 		if failed != nil {
 			return found, failed

@@ -15,8 +15,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// round is what one round has shown: the earlier relay, the new one, the earlier one again, the
-// bare baseline.
+// round is what one round has shown: the earlier relay, the new one, the earlier one again; and a
+// run of the bare baseline.
 type round struct{ earlier, ours, again, bare outcome }
 
 // compared is a row with its rounds.
@@ -174,7 +174,7 @@ func (s *stand) compare(ctx context.Context, at comparedBroker, head []string) (
 		err = fmt.Errorf("%w: %d figures on %s", errWorse, worse, s.opt.sink)
 	}
 	return fmt.Sprintf("# %s: new (the checkout) beside earlier (%s)\n\n- %s\n- %s, took %s\n\n"+
-		"Medians of %d rounds: earlier, new, earlier, the bare baseline. New ÷ earlier is the median of the rounds' ratios. A/A is the\n"+
+		"Medians of %d runs of the bare baseline, and of as many rounds: earlier, new, earlier. New ÷ earlier is the median of the rounds' ratios. A/A is the\n"+
 		"second largest difference of the two earlier runs of a round. WORSE: by more than A/A and %.0f %%. Unclear: A/A is above %.0f %%.\n\n"+
 		"| | earlier | new | new ÷ earlier | A/A | |\n|---|---|---|---|---|---|\n%s",
 		brokers[s.opt.sink].name, base[:8], strings.Join(head, "\n- "),
