@@ -66,13 +66,13 @@ test: ## for everybody, after each change: 4 minutes on two cores
 		$(SERVE) $(MAKE) -k --no-print-directory $(PARTS); } | scripts/total.sh
 
 .PHONY: test-all
-test-all: ## what CI runs, 18 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
+test-all: ## what CI runs, about 20 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
 	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all \
 		PARTS='lint test-tools test-plain test-race test-oldest test-pg$(lastword $(PG_VERSIONS)) test-mutants'
 
 # The speed is compared when the tests' servers have ended.
 .PHONY: test-nightly
-test-nightly: ## before a release, 3 hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
+test-nightly: ## before a release, some hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
 	@red=0; $(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall,nightly DEPS=deps-nightly SOAK=10m \
 		PARTS='lint test-tools test-plain test-race $(PG_VERSIONS:%=test-pg%) test-mutants soak-faults' || red=1; \
 	$(MAKE) --no-print-directory bench-compare || red=1; exit $$red
