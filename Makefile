@@ -6,7 +6,8 @@ SHELL := bash
 .NOTPARALLEL:
 
 # No timeout: bin/testrun ends a run in which nothing moves. No test cache: it does not see the servers a result depends on.
-GO_TEST := bin/testrun -count=1 -p 2 -parallel 4
+# No vet: make lint vets.
+GO_TEST := bin/testrun -count=1 -vet=off -p 2 -parallel 4
 # One PostgreSQL, one RabbitMQ and one Kafka for all packages of a run.
 SERVE   := bin/serve
 STEP    := scripts/step.sh
@@ -17,12 +18,14 @@ VERSION := $(shell git describe --tags --dirty 2>/dev/null)
 FIRST := ./test/fault ./test/cli ./internal/replication
 # What is in the binary, or in a service that writes or consumes.
 PRODUCT = go list ./internal/... ./cmd/... ./outbox/... ./inbox/... | grep -v /internal/devenv
-# Of that, test-race leaves out what has no goroutines, and what test-pg18 runs.
-RACED   = $(PRODUCT) | grep -vE '/internal/((config|debezium|decode|event|guard|migrate|printable|wiring)(/|$$)|replication$$)'
+# Of that, test-race leaves out what has no goroutines.
+RACED   = $(PRODUCT) | grep -vE '/internal/(config|debezium|decode|event|guard|migrate|printable|wiring)(/|$$)'
 OTHERS  = go list -e -tags '$(TAGS)' ./... | grep -vxFf <($(PRODUCT)) | grep -vxFf <(go list $(QUICK)) | grep -v /test/soak
-# What differs between PostgreSQL versions. scripts/postgres.sh fetches them. The newest runs under the race detector.
+# What differs between PostgreSQL versions. scripts/postgres.sh fetches them. test-race is on the newest.
 PG_PACKAGES ?= ./internal/replication
 PG_VERSIONS := 14 15 16 17 18
+PG_OLDEST   := $(firstword $(PG_VERSIONS))
+PG_NEWEST   := $(lastword $(PG_VERSIONS))
 
 .PHONY: help
 help: ## print this list
@@ -68,13 +71,13 @@ test: ## for everybody, after each change: 4 minutes on two cores
 .PHONY: test-all
 test-all: ## what CI runs, about 20 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
 	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all \
-		PARTS='lint test-tools test-plain test-race test-oldest test-pg$(lastword $(PG_VERSIONS)) test-mutants'
+		PARTS='lint test-tools test-plain test-race test-mutants-and-oldest'
 
 # The speed is compared when the tests' servers have ended.
 .PHONY: test-nightly
 test-nightly: ## before a release, some hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
 	@red=0; $(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall,nightly DEPS=deps-nightly SOAK=10m \
-		PARTS='lint test-tools test-plain test-race $(PG_VERSIONS:%=test-pg%) test-mutants soak-faults' || red=1; \
+		PARTS='lint test-tools test-plain test-race $(patsubst %,test-pg%,$(filter-out $(PG_NEWEST),$(PG_VERSIONS))) test-mutants soak-faults' || red=1; \
 	$(MAKE) --no-print-directory bench-compare || red=1; exit $$red
 
 # The parts. By themselves they start servers of their own, and run the first tier: make test-race TAGS=testall.
@@ -84,18 +87,19 @@ test-servers: bin/testrun
 	@echo "== $@"; $(GO_TEST) $(FIRST) $$(go list ./... | grep -vxFf <(go list $(QUICK)))
 test-plain: bin/testrun
 	@echo "== $@"; $(GO_TEST) -tags '$(TAGS)' ./test/fault ./test/cli ./test/debezium ./internal/devenv/demo $$($(OTHERS))
-test-race: bin/testrun ## the packages of relay, outbox and inbox under the race detector
-	@echo "== $@"; $(GO_TEST) -race -tags '$(TAGS)' ./internal/sink/kafka ./internal/sink/rabbit ./inbox/kafka $$($(RACED))
+test-race: bin/testrun bin/serve ## the packages of relay, outbox and inbox under the race detector, on the newest PostgreSQL
+	@echo "== $@"; export CDC_RELAY_TEST_POSTGRES= CDC_RELAY_TEST_POSTGRES_BIN=$$(scripts/postgres.sh $(PG_NEWEST)); \
+		$(SERVE) $(GO_TEST) -race -tags '$(TAGS)' ./internal/replication ./internal/sink/kafka ./internal/sink/rabbit ./inbox/kafka $$($(RACED))
 
 # The shared server is of another version: the package starts its own.
 .PHONY: $(PG_VERSIONS:%=test-pg%)
 $(PG_VERSIONS:%=test-pg%): test-pg%: bin/testrun
 	@echo "== $@"; bin=$$(scripts/postgres.sh $*); env -u CDC_RELAY_TEST_POSTGRES CDC_RELAY_TEST_POSTGRES_BIN=$$bin \
-		$(GO_TEST) $(if $(filter $(lastword $(PG_VERSIONS)),$*),-race) -tags '$(TAGS)' $(PG_PACKAGES)
+		$(GO_TEST) -tags '$(TAGS)' $(PG_PACKAGES)
 
 .PHONY: test-oldest
 test-oldest: ## the first tier on the oldest PostgreSQL
-	@$(MAKE) --no-print-directory TAGS= test-pg$(firstword $(PG_VERSIONS))
+	@$(MAKE) --no-print-directory TAGS= test-pg$(PG_OLDEST)
 
 .PHONY: test-tools
 test-tools: bin/testrun ## modules of their own: deploy/ read as those who will run it read it, bin/testrun
@@ -106,6 +110,11 @@ mutants: deps bin/serve ## plant each bug of mutants/: its named test must turn 
 	@$(SERVE) $(MAKE) --no-print-directory test-mutants
 test-mutants:
 	@$(STEP) $@ go run ./mutants
+
+# Both mostly wait.
+.PHONY: test-mutants-and-oldest
+test-mutants-and-oldest:
+	@red=0; $(MAKE) --no-print-directory test-oldest & $(MAKE) --no-print-directory test-mutants || red=1; wait $$! || red=1; exit $$red
 
 .PHONY: serve
 serve: deps bin/serve ## start PostgreSQL, RabbitMQ and Kafka for tests by hand, and print the variables to export
