@@ -147,11 +147,11 @@ func (t *resumption) run(ctx context.Context, open func(ctx context.Context) (*r
 		if err := waitUntil(ctx, time.Now().Add(t.size.pause)); err != nil {
 			return err
 		}
-		if t.deferred, err = t.retryRows(ctx); err != nil {
+		if err := t.awaitRetryRows(ctx, relay, 1); err != nil {
 			return err
 		}
-		if t.deferred == 0 {
-			return errors.New("nothing was deferred in the pause")
+		if t.deferred, err = t.retryRows(ctx); err != nil {
+			return err
 		}
 		if err := to.make(ctx); err != nil {
 			return err
