@@ -96,16 +96,21 @@ func TestDurability(t *testing.T) {
 	r.kafka.Brokers = k.Brokers()
 	await.Must(t, r.consumer().Declare(r.ctx))
 	for _, topic := range []string{".dlq", ".return", ".retry.1s"} {
-		all, _, err := k.Replicas(r.ctx, r.service+topic, 0)
-		await.Must(t, err)
-		answer, err := (&kafkago.Client{Addr: kafkago.TCP(k.Brokers()...), Transport: r.writer.Transport}).DescribeConfigs(r.ctx, &kafkago.DescribeConfigsRequest{
-			Resources: []kafkago.DescribeConfigRequestResource{{
-				ResourceType: kafkago.ResourceTypeTopic, ResourceName: r.service + topic, ConfigNames: []string{"min.insync.replicas"},
-			}},
-		})
-		await.Must(t, err)
-		if inSync := answer.Resources[0].ConfigEntries[0].ConfigValue; len(all) != 2 || inSync != "2" {
-			t.Errorf("%s has %d replicas and min.insync.replicas %s, want 2 and 2", topic, len(all), inSync)
+		var replicas []int
+		var answer *kafkago.DescribeConfigsResponse
+		await.Until(t, "the node that is asked to know "+topic, func() bool {
+			if replicas, _, err = k.Replicas(r.ctx, r.service+topic, 0); err != nil {
+				return false
+			}
+			answer, err = (&kafkago.Client{Addr: kafkago.TCP(k.Brokers()...), Transport: r.writer.Transport}).DescribeConfigs(r.ctx, &kafkago.DescribeConfigsRequest{
+				Resources: []kafkago.DescribeConfigRequestResource{{
+					ResourceType: kafkago.ResourceTypeTopic, ResourceName: r.service + topic, ConfigNames: []string{"min.insync.replicas"},
+				}},
+			})
+			return err == nil && len(answer.Resources) == 1 && len(answer.Resources[0].ConfigEntries) == 1
+		}, func() any { return err })
+		if inSync := answer.Resources[0].ConfigEntries[0].ConfigValue; len(replicas) != 2 || inSync != "2" {
+			t.Errorf("%s has %d replicas and min.insync.replicas %s, want 2 and 2", topic, len(replicas), inSync)
 		}
 	}
 }
