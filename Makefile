@@ -75,7 +75,7 @@ test-all: ## what CI runs, about 20 minutes: make test with the race detector, l
 
 # The speed is compared when the tests' servers have ended.
 .PHONY: test-nightly
-test-nightly: ## before a release, some hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
+test-nightly: ## before a release, two hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
 	@red=0; $(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall,nightly DEPS=deps-nightly SOAK=10m \
 		PARTS='lint test-tools test-plain test-race $(patsubst %,test-pg%,$(filter-out $(PG_NEWEST),$(PG_VERSIONS))) test-mutants soak-faults' || red=1; \
 	$(MAKE) --no-print-directory bench-compare || red=1; exit $$red
