@@ -69,7 +69,7 @@ test: ## for everybody, after each change: 4 minutes on two cores
 		$(SERVE) $(MAKE) -k --no-print-directory $(PARTS); } | scripts/total.sh
 
 .PHONY: test-all
-test-all: ## what CI runs, about 20 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
+test-all: ## what CI runs, 16 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
 	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all \
 		PARTS='lint test-tools test-plain test-race test-mutants-and-oldest'
 
