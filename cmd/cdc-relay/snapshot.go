@@ -98,6 +98,7 @@ func (v *process) snapshot() ops.Snapshot {
 	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Slot: wiring.SlotSnapshot(v.slot, s.Slot)}
 	out.WaitingForStandby, out.RetentionMode = s.WaitingForStandby, v.retention
 	out.OtherTotal, out.TableBytes = s.OtherTotal, s.TableBytes
+	out.Unheld = wiring.UnheldSlots(s.Unheld)
 	for _, h := range s.Hosts {
 		out.Hosts = append(out.Hosts, ops.HostSlot{Host: h.Host, Synced: h.Synced})
 	}

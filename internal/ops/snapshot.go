@@ -61,6 +61,8 @@ type Snapshot struct {
 	OtherSlots []Slot // the server's other logical slots; those first that keep the most WAL
 	OtherTotal int    // OtherSlots may have fewer
 
+	Unheld []UnheldSlot // as in Status; nil: not known
+
 	TableBytes *int64 // size of the outbox tables; nil: not known
 }
 

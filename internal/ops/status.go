@@ -36,6 +36,9 @@ type Status struct {
 	// of the leader; absent: no disk guard is configured
 	Guard     *Guard          `json:"guard,omitempty"`
 	Retention RetentionStatus `json:"retention"`
+	// other slots of relays of this database that nobody holds, and in which something waits; only
+	// the leader asks for them; null: not known yet
+	UnheldSlots []UnheldSlot `json:"unheld_slots"`
 
 	Rates  RatesStatus  `json:"rates"`
 	Totals TotalsStatus `json:"totals"`
@@ -146,6 +149,16 @@ type RetentionStatus struct {
 	Error         string  `json:"error"` // why rows are not deleted; "": they are
 }
 
+// UnheldSlot is a slot that a relay has used and that nobody holds, with what waits there until a
+// relay does.
+type UnheldSlot struct {
+	Name          string `json:"name"`
+	Deferred      int    `json:"deferred"`     // events
+	DeadLetters   int    `json:"dead_letters"` // that are open
+	OrMore        bool   `json:"or_more"`      // where one of these two is 10,000
+	RetainedBytes int64  `json:"retained_bytes"`
+}
+
 // RatesStatus is the mean of the last ten whole seconds.
 type RatesStatus struct {
 	PublishedPerSecond float64 `json:"published_per_second"`
@@ -182,6 +195,7 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		DeadLetters: DeadLettersStatus{CountedAt: s.RetryTable.Counted, Open: s.RetryTable.Dead, Oldest: orNil(s.RetryTable.OldestDead)},
 		Guard:       s.Guard,
 		Retention:   s.retention(totals.RowsDeleted, now),
+		UnheldSlots: s.Unheld,
 		Rates:       rates, Totals: totals,
 		WaitingForStandby:   orEmpty(s.WaitingForStandby),
 		UnreportedConfirmed: s.UnreportedConfirmed,

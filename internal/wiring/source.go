@@ -101,6 +101,17 @@ func SlotSnapshot(name string, s survey.Slot) ops.Slot {
 	}
 }
 
+// UnheldSlots are slots that nobody holds, as metrics and status show them; nil stays nil.
+func UnheldSlots(list []survey.Unheld) (out []ops.UnheldSlot) {
+	if list != nil {
+		out = make([]ops.UnheldSlot, len(list))
+	}
+	for i, u := range list {
+		out[i] = ops.UnheldSlot(u)
+	}
+	return out
+}
+
 // ConfigError is an error of exit 2: a key of the configuration is wrong.
 func ConfigError(key string, err error) error {
 	return &event.Stop{Code: event.ExitUsage, Reason: "config", What: key, Err: err}

@@ -133,5 +133,5 @@ func ofSuperuser(f finding) bool {
 // have the others.
 func TestCheckIsDocumented(t *testing.T) {
 	t.Parallel()
-	documented(t, "rows", "messages", "schema owner", "test message", "login", "broker configuration")
+	documented(t, "rows", "messages", "schema owner", "test message", "login", "broker configuration", "unheld slot")
 }

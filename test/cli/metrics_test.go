@@ -56,6 +56,7 @@ var metricTypes = map[string]string{
 	"outbox_slot_lag_bytes":                  "gauge",
 	"outbox_slot_retained_bytes":             "gauge",
 	"outbox_slot_lag_seconds":                "gauge",
+	"outbox_slots_unheld":                    "gauge",
 	"outbox_slot_own":                        "gauge",
 	"outbox_slot_active":                     "gauge",
 	"outbox_slot_wal_status":                 "gauge",
@@ -97,6 +98,7 @@ func TestMetrics(t *testing.T) {
 			`outbox_sink_connections`:    2,
 			`outbox_stream_up`:           1,
 			`outbox_leader`:              1,
+			`outbox_slots_unheld`:        0,
 			`outbox_slot_active` + slot:  1,
 			`outbox_slot_wal_status{slot="` + b.slot + `",status="reserved"}`: 1,
 		} {

@@ -3,6 +3,7 @@
 package status
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -52,6 +53,8 @@ type databaseStatus struct {
 	Deferred    *deferredCount   `json:"deferred,omitempty"` // absent: they could not be counted
 	DeadLetters *deadLetterCount `json:"dead_letters,omitempty"`
 	NotCounted  string           `json:"not_counted,omitempty"` // why
+
+	UnheldSlots []ops.UnheldSlot `json:"unheld_slots"` // as of a relay; null: not known
 }
 
 type deferredCount struct {
@@ -155,17 +158,19 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 	if err != nil {
 		return v, err
 	}
-	v.LastLeader, v.RecordState = known.Leader, known.State
+	v.LastLeader, v.RecordState, v.UnheldSlots = known.Leader, known.State, wiring.UnheldSlots(known.Unheld)
 	if s := known.Slot; s != nil {
 		v.SlotExists, v.SlotActive, v.Holder = true, s.Active(), s.Holder
 		v.Confirmed, v.WALStatus, v.SafeWALBytes = s.ConfirmedFlush.String(), s.WALStatus, s.SafeWALBytes
 		snapshot := wiring.SlotSnapshot(s.Name, *s)
 		v.LagBytes, v.RetainedBytes = snapshot.LagBytes(), snapshot.RetainedBytes()
 	}
-	if known.State == "" {
-		return v, nil
+	if known.State != "" {
+		v.countRows(ctx, pool, rc.Slot, known.SystemID)
 	}
-	v.countRows(ctx, pool, rc.Slot, known.SystemID)
+	if known.UnheldErr != nil {
+		v.NotCounted = cmp.Or(v.NotCounted, known.UnheldErr.Error())
+	}
 	return v, nil
 }
 
@@ -242,6 +247,9 @@ func (v *databaseStatus) rowsText(now time.Time) (text string) {
 	}
 	if v.NotCounted != "" {
 		text += fmt.Sprintf("  what is deferred or dead is not known: %s\n", output.Clean(v.NotCounted))
+	}
+	for _, u := range v.UnheldSlots {
+		text += "  " + output.Clean(unheldText(u)) + "\n"
 	}
 	return text
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
@@ -36,6 +37,7 @@ func (t *statusText) all() {
 	t.refused()
 	t.dead()
 	t.retention()
+	t.unheld()
 	if s.UnreportedConfirmed > 0 {
 		t.line("repeats", "%s confirmed behind one that is not; a crash now would send them again", output.Count(s.UnreportedConfirmed, "event"))
 	}
@@ -259,6 +261,18 @@ func (t *statusText) retention() {
 	if r.HeldBy != "" {
 		t.line("", "%s, which reads the same tables and has not settled their old rows", t.paint("held by slot "+r.HeldBy, yellow))
 	}
+}
+
+// unheld names the slots of other relays in which something waits for nobody.
+func (t *statusText) unheld() {
+	for _, u := range t.status.UnheldSlots {
+		t.line("unheld", "%s", t.paint(unheldText(u), yellow))
+	}
+}
+
+func unheldText(u ops.UnheldSlot) string {
+	s := survey.Unheld(u)
+	return fmt.Sprintf("slot %s: %s, and nobody holds it; %s", u.Name, s.Waits(), s.Fix())
 }
 
 // more adds the number of items that a list leaves out.

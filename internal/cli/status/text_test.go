@@ -89,6 +89,7 @@ published  0 events, 0.0/s
 			},
 			DeadLetters:         ops.DeadLettersStatus{CountedAt: noon, Open: 1, Oldest: ago(26 * time.Hour)},
 			UnreportedConfirmed: 1,
+			UnheldSlots:         []ops.UnheldSlot{{Name: "s_v1", Deferred: 10_000, DeadLetters: 1, OrMore: true, RetainedBytes: 2048}},
 		}, `
 state      destination paused: 2 of them
 relay      leader, version v1
@@ -109,6 +110,7 @@ refused    1,001 rows by the database; each is retried until it is accepted, and
            e?[2J?2 (p2): disk full?; for 3h0m, 1 event behind it
            and 1,000 more
 dead       1 dead letter open, the first for 1d2h
+unheld     slot s_v1: at least 10000 deferred events, 1 open dead letter, 2048 B of WAL, and nobody holds it; start a relay with source.slot: s_v1 until nothing waits there, then CDC_RELAY_SOURCE__SLOT=s_v1 cdc-relay teardown --yes; with --force it drops what still waits
 repeats    1 event confirmed behind one that is not; a crash now would send them again
 `},
 		{"a standby holds delivery back", ops.Status{

@@ -44,6 +44,8 @@ var (
 
 	retentionBehind = describe("outbox_retention_behind_seconds", "For how long the oldest delivered row that may be deleted has waited for that; 0 when none waits, absent without retention.")
 
+	slotsUnheld = describe("outbox_slots_unheld", "Other slots of relays of this database that nobody holds and that have deferred events, open dead letters or WAL; absent before they were asked for.")
+
 	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
 	leader   = describe("outbox_leader", "1 while this relay leads, that is, reads the slot.")
 	standby  = describe("outbox_standby", "1 while another relay leads and this one waits to replace it.")
@@ -56,7 +58,7 @@ var (
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range append([]*prometheus.Desc{
 		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, sinkUp, sinkPending, sinkConnections, sinkChannels,
-		paused, waitingKeys, deferred, deferredOldest, refusedRows, retryBytes, guardActive, guardFull, dead, deadOldest, retentionBehind, streamUp, leader, standby, stopped, tableBytes,
+		paused, waitingKeys, deferred, deferredOldest, refusedRows, retryBytes, guardActive, guardFull, dead, deadOldest, retentionBehind, slotsUnheld, streamUp, leader, standby, stopped, tableBytes,
 	}, slotDescs...) {
 		out <- d
 	}
@@ -111,6 +113,9 @@ func collectEvents(s *ops.Snapshot, now time.Time, gauge func(*prometheus.Desc, 
 	}
 	if s.Retention != nil {
 		gauge(retentionBehind, s.Retention.Behind(now).Seconds())
+	}
+	if s.Unheld != nil {
+		gauge(slotsUnheld, float64(len(s.Unheld)))
 	}
 	if s.RetryTable.Counted.IsZero() {
 		return

@@ -139,6 +139,7 @@ func TestMetricNames(t *testing.T) {
 		`outbox_slot_wal_status{slot="cdc_relay",status="unreserved"} 0`,
 		`outbox_slot_wal_status{slot="cdc_relay",status="lost"} 0`,
 		`outbox_slot_spilled_bytes_total{slot="cdc_relay"} 99`,
+		`outbox_slots_unheld 1`,
 		`outbox_table_bytes 5000`,
 		`outbox_retention_behind_seconds 10`,
 	)
@@ -165,6 +166,7 @@ func TestMetricsBeforeAnythingHappened(t *testing.T) {
 var ofTheLeader = []string{
 	"outbox_backlog", "outbox_in_flight_", "outbox_oldest_unsettled_", "outbox_destinations_paused", "outbox_waiting_keys",
 	"outbox_deferred_events", "outbox_deferred_oldest_", "outbox_refused_rows", "outbox_retry_table_bytes", "outbox_guard_", "outbox_dead_letters", "outbox_retention_behind_seconds",
+	"outbox_slots_unheld",
 }
 
 func TestMetricsWhenThingsAreBad(t *testing.T) {

@@ -24,6 +24,7 @@ func Busy() ops.Snapshot {
 			Name: "cdc_relay", Checked: Noon, ConfirmedFlush: 0x1000, Restart: 0x800, Current: 0x1800,
 			Active: true, WALStatus: "reserved", SafeWALBytes: &safe, SpilledBytes: 99, Database: "shop", Plugin: "pgoutput",
 		},
+		Unheld:     []ops.UnheldSlot{{Name: "cdc_relay_v1", Deferred: 3}},
 		TableBytes: &table, RetentionMode: "delete",
 		Retention: &ops.Retention{LastPass: Noon.Add(-time.Minute), Overdue: Noon.Add(-10 * time.Second), HeldBy: "other"},
 	}

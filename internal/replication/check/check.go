@@ -91,6 +91,9 @@ func (c *checker) objects(ctx context.Context) {
 			return
 		}
 	}
+	if err == nil && version > 0 {
+		c.unheld(ctx)
+	}
 	if rec != nil {
 		c.retryTable(ctx, cmp.Or(c.id.SystemID, rec.SystemID))
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 	"github.com/jackc/pgx/v5"
 )
 
@@ -107,6 +108,16 @@ func (c *checker) retryTable(ctx context.Context, systemID string) {
 			"list them with `cdc-relay deferred list` and `cdc-relay dead-letters list`; if this database is a copy and the other server still runs, leave them: they are sent there; "+
 				"if this server has taken its place (pg_upgrade, restore), this has them sent before what is new of their keys (a relay that leads ends with exit 1 and must be started again): "+
 				strings.Join(moves, "; "))
+	}
+}
+
+// unheld names the other slots of relays in which something waits for nobody.
+func (c *checker) unheld(ctx context.Context) {
+	const name = "unheld slot"
+	list, err := survey.ReadUnheld(ctx, c.pool, c.c.Slot)
+	c.warnUnchecked(name, err)
+	for _, u := range list {
+		c.warn(name, fmt.Sprintf("nobody holds slot %s: %s", u.Name, u.Waits()), u.Fix())
 	}
 }
 

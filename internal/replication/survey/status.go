@@ -37,8 +37,9 @@ type Snapshot struct {
 	// the other hosts of source.url, as the leader of a failover slot has asked them last
 	Hosts []HostSlot
 
-	OtherSlots []Slot // the server's other logical slots, those first that keep the most WAL
-	OtherTotal int    // OtherSlots may have fewer
+	OtherSlots []Slot   // the server's other logical slots, those first that keep the most WAL
+	OtherTotal int      // OtherSlots may have fewer
+	Unheld     []Unheld // of the leader; nil: not known yet
 	// of the outbox tables, with indexes and partitions; nil: not known yet, or there are none
 	TableBytes *int64
 }
@@ -130,6 +131,9 @@ type Relay struct {
 	Leader   string // as the last leader named itself; "" when no relay ever led
 	State    string // of the slot's row in cdc_relay.slots; "" when there is none
 	SystemID string // likewise
+
+	Unheld    []Unheld // nil: there is no schema, or UnheldErr says why it is not known
+	UnheldErr error
 }
 
 // ReadRelay reads what the database knows about the relay of a slot.
@@ -149,6 +153,7 @@ func ReadRelay(ctx context.Context, pool *pgxpool.Pool, name string) (Relay, err
 	if err != nil || version == 0 {
 		return v, err
 	}
+	v.Unheld, v.UnheldErr = ReadUnheld(ctx, pool, name)
 	rec, err := slot.ReadRecord(ctx, pool, name)
 	if rec != nil {
 		v.Leader, v.State, v.SystemID = rec.Leader, rec.State, rec.SystemID

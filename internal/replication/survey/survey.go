@@ -55,6 +55,8 @@ type surveyor struct {
 	times    walTimes
 	measured time.Time // when the tables' size was asked for last
 	asked    time.Time // when the other hosts were
+	looked   time.Time // when slots that nobody holds were looked for; zero: look again
+	unheld   unheldNames
 }
 
 func (v *surveyor) round(ctx context.Context) error {
@@ -71,6 +73,14 @@ func (v *surveyor) round(ctx context.Context) error {
 	if err := v.askHosts(ctx, view); err != nil {
 		return err
 	}
+	if err := v.measure(ctx); err != nil {
+		return err
+	}
+	return v.askUnheld(ctx)
+}
+
+// measure asks for the size of the outbox tables now and then.
+func (v *surveyor) measure(ctx context.Context) error {
 	if len(v.tables) == 0 || time.Since(v.measured) < measureEvery {
 		return nil
 	}
