@@ -54,9 +54,13 @@ func (s *Stream) acquire(ctx context.Context, watch *session.ShutdownWatch, t **
 		}
 	})
 	var view *slot.View
+	before := *t
 	o, err := s.start(ctx, conn)
 	if err == nil {
 		view, err = s.lead(ctx, patient, conn, t, o)
+	}
+	if *t != before {
+		watch.Renew()
 	}
 	letGo() // from now on the session releases the slot
 	if abandoned() {
@@ -212,6 +216,9 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ses
 	}
 	epoch, err := raiseEpoch(ctx, s.pool, c)
 	if err != nil {
+		return nil, err
+	}
+	if err := source.EndFormer(ctx, s.pool, c, epoch); err != nil {
 		return nil, err
 	}
 	view, err := slot.ReadActive(ctx, s.pool, c, source.BackendPID(conn.CustomData()))

@@ -3,10 +3,12 @@ package replication
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
@@ -83,6 +85,64 @@ func TestLeaderCutOffSilently(t *testing.T) {
 	second.crash(standbyProxy)
 	b.cfg.URL = b.url
 	b.delivers("e")
+}
+
+// A leader is frozen while its sessions read, or are idle. A new leader ends all of them, and none
+// of another relay's or of a command's, whatever those do. Nothing else ends these: a statement
+// works for as long as it is allowed to.
+func TestNewLeaderEndsTheSessionsOfFormerOnes(t *testing.T) {
+	b := shared(t)
+	frozen := b.through()
+	standby, third := b.another(), b.another()
+	standby.cfg.URL, third.cfg.URL = b.url, b.url
+	first := b.settledRun("a")
+	reads := func(pool *pgxpool.Pool) {
+		conn, err := pool.Acquire(await.Context(t))
+		await.Must(t, err)
+		pg := conn.Hijack().PgConn()
+		t.Cleanup(func() { pg.Conn().Close() })
+		go pg.Exec(context.Background(), `SET statement_timeout = 0; LOCK TABLE public.outbox IN ACCESS SHARE MODE; SELECT pg_sleep(3600)`).ReadAll()
+	}
+	const sessions = `SELECT coalesce(array_agg(pid), '{}')::int[] FROM pg_stat_activity
+		WHERE datname = current_database() AND application_name LIKE 'cdc-relay/%' AND backend_type = 'client backend' AND NOT pid = ANY ($1)`
+	const reading = ` AND query LIKE '%pg_sleep(3600)'`
+	var others, former, now []int32
+	reads(first.s.Pool())
+	await.Until(t, "a reader", func() bool {
+		b.scan(&former, sessions+reading, []int32{})
+		return len(former) == 1
+	})
+	b.scan(&former, sessions, []int32{})
+	second, last := standby.run(), third.run()
+	second.waitPhase(survey.Standby)
+	last.waitPhase(survey.Standby)
+	for _, pool := range []*pgxpool.Pool{second.s.Pool(), last.s.Pool(), standby.pool()} {
+		reads(pool)
+	}
+	await.Until(t, "readers of other processes", func() bool {
+		b.scan(&others, sessions+reading, former)
+		return len(others) == 3
+	})
+
+	frozen.Hold(netproxy.Up)
+	frozen.Hold(netproxy.Down)
+	b.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+	await.Until(t, "the sessions of the former leader to end", func() bool {
+		b.scan(&now, `SELECT coalesce(array_agg(pid), '{}')::int[] FROM pg_stat_activity WHERE pid = ANY ($1)`, former)
+		return len(now) == 0
+	}, func() any { return now })
+	b.scan(&now, sessions+reading, former)
+	slices.Sort(now)
+	if !slices.Equal(now, slices.Sorted(slices.Values(others))) {
+		t.Errorf("sessions %d of other processes read, want %d", now, others)
+	}
+	b.insert("b")
+	await.Until(t, "one of the others to deliver", func() bool {
+		return slices.ContainsFunc([]*bench{standby, third}, func(o *bench) bool {
+			line := o.current()
+			return line != nil && slices.Contains(line.Seen(), "b")
+		})
+	})
 }
 
 // flushLimitOf is a term of the present leader's epoch as keepFlushLimit has it.

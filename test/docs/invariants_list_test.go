@@ -195,15 +195,16 @@ var invariants = []invariant{
 		id: "I10", short: `The relay never harms the primary.`,
 		full: `The relay never harms the primary. It does not delay its shutdown, does not become its synchronous standby, does
 			not fill its disk silently, writes nothing while it is idle, and waits at most 100 ms for a lock of a table that is not
-			its own.`,
+			its own. A process that is frozen keeps no such lock: its sessions end.`,
 		tests: []tests{
 			{"internal/replication", `TestServerStopsAsFastWithARelay TestServerStopsWhileTheLineIsCreated
 				TestBusyWalsenderIsWaitedFor TestOtherPublishedTableIsLocked
 				TestRelayThatBecomesASynchronousStandbyStops TestNamesStandby TestIdleRelayWritesNothing
-				TestServerWithoutFreeConnections TestIdleOutboxMovesWithOtherTables`},
+				TestServerWithoutFreeConnections TestIdleOutboxMovesWithOtherTables
+				TestNewLeaderEndsTheSessionsOfFormerOnes TestRecoverFrozenAsItReads`},
 			{"internal/guard", "TestRoomIsCounted"},
 			{"internal/retention", "TestLockedRowsAreLeftOut TestLockedTableIsLeftOut"},
-			{"test/fault", "TestPostgres TestDiskGuard TestDiskGuardIsFull"},
+			{"test/fault", "TestPostgres TestDiskGuard TestDiskGuardIsFull TestFrozenWithALockOnTheOutbox"},
 			{"test/cli", "TestRetainedWALIsShown"},
 		},
 		also: "`test/fault` has IdleRelayWritesNothing in TestPostgres: a whole process writes nothing, with each of its parts",

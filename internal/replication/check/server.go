@@ -107,7 +107,7 @@ func (c *checker) reportPooler(samePID bool, lost []string) {
 }
 
 // droppedSettings returns the settings that the relay sent with the connection and that are not in
-// effect.
+// effect. Those of TCP are not compared: over a Unix socket they are 0.
 func droppedSettings(ctx context.Context, q source.Querier, c *source.Config) ([]string, error) {
 	sent := source.Settings(c.ApplicationName())
 	rows, err := q.Query(ctx, `SELECT n, coalesce(current_setting(n, true), '') FROM unnest($1::text[]) n`, slices.Sorted(maps.Keys(sent)))
@@ -117,7 +117,7 @@ func droppedSettings(ctx context.Context, q source.Querier, c *source.Config) ([
 	var name, value string
 	var lost []string
 	_, err = pgx.ForEachRow(rows, []any{&name, &value}, func() error {
-		if value != sent[name] {
+		if value != sent[name] && !strings.HasPrefix(name, "tcp_") {
 			lost = append(lost, fmt.Sprintf("%s is %q", name, value))
 		}
 		return nil

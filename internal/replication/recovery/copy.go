@@ -31,8 +31,11 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	if err != nil {
 		return fmt.Errorf("copy rows into the retry table: %w", err)
 	}
-	if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
-		return fmt.Errorf("copy rows into the retry table: %w", err)
+	// It is idle for as long as all tables are sorted. It locks nothing but our own tables.
+	for _, sql := range []string{"SET LOCAL statement_timeout = 0", "SET LOCAL idle_in_transaction_session_timeout = 0"} {
+		if _, err := tx.Exec(ctx, sql); err != nil {
+			return fmt.Errorf("copy rows into the retry table: %w", err)
+		}
 	}
 	if from := r.task.movedFrom; from != "" && from != r.id.SystemID {
 		if r.report.Moved, err = slot.MoveRows(ctx, tx, r.c.Slot, from, r.id.SystemID); err != nil {

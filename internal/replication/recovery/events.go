@@ -58,7 +58,7 @@ func (e *events) read() (*store.Row, error) {
 	if err := e.ctx.Err(); err != nil {
 		return nil, err
 	}
-	row, err := e.rows.next()
+	row, err := e.rows.next(e.ctx)
 	if err != nil {
 		return nil, e.readError("read rows of the gap", e.asWhereError(err))
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -46,15 +48,27 @@ func (a *row) before(b *row) bool {
 	return a.table < b.table
 }
 
-// reader reads a table. Its connection sends rows as fast as they are taken, and no faster: one row
-// is in memory, and what the connections buffer.
+// reader reads a table. One row is in memory, and what the connections buffer.
+//
+// It locks the table, so the server ends its session if this process is frozen: for a minute it
+// asks for nothing, or takes nothing of what it is sent. The rows of the only table are sent as
+// fast as they are taken. Of several tables one may wait for its turn for hours. Its rows are asked
+// for one by one, so that nothing is under way meanwhile, and the server is told that the process
+// lives.
 type reader struct {
-	conn   *pgx.Conn
+	mu   sync.Mutex // whoever uses conn has it
+	conn *pgx.Conn
+	only bool // table
+	// of the only table
 	result *pgconn.MultiResultReader
 	rows   *pgconn.ResultReader
 	row    row
-	text   bool // the key is a text
+	text   bool   // the key is a text
+	close  func() // ends the transaction with its connection: it holds the snapshot
 }
+
+// aliveEvery is how often the server is told.
+const aliveEvery = 10 * time.Second
 
 // read opens a reader of a table in a snapshot; "": in one of its own. The transaction is read-only
 // and its connection is used for nothing else (tableread.Alone), and it ends with close.
@@ -64,12 +78,32 @@ func (r *run) read(ctx context.Context, i int, snapshot string, tracked bool) (*
 		return nil, err
 	}
 	t := &r.tables[i]
-	rd := &reader{conn: conn, row: row{table: i}, text: t.by != nil && t.by.kind == "uuid" && len(r.tables) > 1}
+	rd := &reader{conn: conn, only: len(r.tables) == 1, row: row{table: i}, text: t.by != nil && t.by.kind == "uuid" && len(r.tables) > 1}
+	alive, cancel := context.WithCancel(ctx)
+	var told sync.WaitGroup
+	rd.close = func() {
+		cancel()
+		told.Wait()
+		closeConn(conn)
+	}
 	if err := r.open(ctx, rd, t, snapshot, tracked); err != nil {
 		rd.close()
 		return nil, r.readError("read rows of the gap", r.asWhereError(err))
 	}
+	if !rd.only {
+		told.Go(func() { rd.stayAlive(alive) })
+	}
 	return rd, nil
+}
+
+// stayAlive tells the server that this process lives, while nothing else is asked.
+func (rd *reader) stayAlive(ctx context.Context) {
+	for source.Sleep(ctx, aliveEvery) {
+		if rd.mu.TryLock() {
+			_, _ = rd.conn.PgConn().Exec(ctx, "SELECT 1").ReadAll() //nolint:errcheck // the next row finds out
+			rd.mu.Unlock()
+		}
+	}
 }
 
 // selectSQL reads a table's rows in order: what they are merged by (a number, or a text), the
@@ -104,6 +138,7 @@ func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, t
 	}
 	for _, sql := range []string{
 		"SET LOCAL statement_timeout = 0",
+		"SET LOCAL idle_in_transaction_session_timeout = '1min'",
 		"SET LOCAL cursor_tuple_fraction = 1", // all of it is read
 		"DECLARE gap NO SCROLL CURSOR FOR " + r.selectSQL(t, tracked),
 	} {
@@ -116,26 +151,44 @@ func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, t
 			return err
 		}
 	}
-	rd.result = rd.conn.PgConn().Exec(ctx, "FETCH ALL FROM gap")
-	if !rd.result.NextResult() {
-		return rd.result.Close()
-	}
-	rd.rows = rd.result.ResultReader()
 	return nil
 }
 
-// next reads the next row; false: there is none.
-func (rd *reader) next() (bool, error) {
-	if !rd.rows.NextRow() {
-		_, err := rd.rows.Close()
-		if err == nil {
-			err = rd.result.Close()
+// fetch reads the values of the next row; nil: there is none.
+func (rd *reader) fetch(ctx context.Context) ([][]byte, error) {
+	rd.mu.Lock()
+	defer rd.mu.Unlock()
+	if !rd.only {
+		results, err := rd.conn.PgConn().Exec(ctx, "FETCH 1 FROM gap").ReadAll()
+		if err != nil || len(results[0].Rows) == 0 {
+			return nil, err
 		}
+		return results[0].Rows[0], nil
+	}
+	if rd.result == nil {
+		rd.result = rd.conn.PgConn().Exec(ctx, "FETCH ALL FROM gap")
+		if !rd.result.NextResult() {
+			return nil, rd.result.Close()
+		}
+		rd.rows = rd.result.ResultReader()
+	}
+	if rd.rows.NextRow() {
+		return rd.rows.Values(), nil
+	}
+	_, err := rd.rows.Close()
+	if err == nil {
+		err = rd.result.Close()
+	}
+	return nil, err
+}
+
+// next reads the next row; false: there is none.
+func (rd *reader) next(ctx context.Context) (bool, error) {
+	values, err := rd.fetch(ctx)
+	if values == nil {
 		return false, err
 	}
-	values := rd.rows.Values()
 	r := &rd.row
-	var err error
 	if rd.text {
 		r.text = string(values[0])
 	} else if r.key, err = number(values[0]); err != nil {
@@ -164,9 +217,6 @@ func number(text []byte) (int64, error) {
 	return n, nil
 }
 
-// close ends the transaction with its connection: it holds the snapshot.
-func (rd *reader) close() { closeConn(rd.conn) }
-
 // merged reads several tables at once.
 type merged struct {
 	readers []*reader // those that have a row
@@ -184,7 +234,7 @@ func (r *run) readAll(ctx context.Context, snapshot string, tracked bool) (*merg
 			return nil, err
 		}
 		m.all = append(m.all, rd)
-		there, err := rd.next()
+		there, err := rd.next(ctx)
 		if err != nil {
 			m.close()
 			return nil, r.readError("read rows of the gap", r.asWhereError(err))
@@ -197,9 +247,9 @@ func (r *run) readAll(ctx context.Context, snapshot string, tracked bool) (*merg
 }
 
 // next returns the next row; nil: there is none. It is valid until the next call.
-func (m *merged) next() (*row, error) {
+func (m *merged) next(ctx context.Context) (*row, error) {
 	if m.last != nil {
-		there, err := m.last.next()
+		there, err := m.last.next(ctx)
 		if err != nil {
 			return nil, err
 		}

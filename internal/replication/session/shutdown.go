@@ -6,6 +6,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"errors"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -17,12 +18,13 @@ import (
 type ShutdownWatch struct {
 	shared   *Shared
 	suspect  chan struct{} // a pool session was ended by the server: is it shutting down?
+	renew    chan struct{} // the session is to be one of the term
 	shutdown chan struct{} // closed when the server is shutting down
 }
 
 // NewShutdownWatch makes a watch for one session; it begins with Run.
 func NewShutdownWatch(s *Shared) *ShutdownWatch {
-	return &ShutdownWatch{shared: s, suspect: make(chan struct{}, 1), shutdown: make(chan struct{})}
+	return &ShutdownWatch{shared: s, suspect: make(chan struct{}, 1), renew: make(chan struct{}, 1), shutdown: make(chan struct{})}
 }
 
 // Run keeps one idle session of the pool open, so that it is noticed at once when the server ends
@@ -32,6 +34,9 @@ func NewShutdownWatch(s *Shared) *ShutdownWatch {
 func (w *ShutdownWatch) Run(ctx context.Context, abandon context.CancelCauseFunc) {
 	for ctx.Err() == nil {
 		refused := w.holdSession(ctx)
+		if errors.Is(refused, errRenew) {
+			continue
+		}
 		if ctx.Err() == nil && w.isShuttingDown(ctx, refused) {
 			close(w.shutdown)
 			abandon(ErrServerStopping)
@@ -51,18 +56,28 @@ func (w *ShutdownWatch) holdSession(ctx context.Context) error {
 		return err
 	}
 	defer conn.Release()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	go func() {
 		select {
 		case <-ctx.Done():
 		case <-w.suspect:
-			cancel()
+			cancel(nil)
+		case <-w.renew:
+			cancel(errRenew)
 		}
 	}()
 	_, _ = conn.Conn().WaitForNotification(ctx) //nolint:errcheck // any end of it is the answer
+	if err := context.Cause(ctx); errors.Is(err, errRenew) {
+		return err
+	}
 	return nil
 }
+
+// Renew replaces the session, once a term has begun: one from before is not marked as a leader's.
+func (w *ShutdownWatch) Renew() { signal(w.renew) }
+
+var errRenew = errors.New("the session is from before the term")
 
 // isShuttingDown asks the server with a new connection, unless it has answered already, when it
 // refused a session.

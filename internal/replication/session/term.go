@@ -23,6 +23,7 @@ type Term struct {
 	Raised      string // record.Raised, of the epoch
 	incarnation int64  // of the slot that was read
 	began       time.Time
+	primary     *source.Primary
 	Line        source.Line
 
 	// FlushLimit is durable in cdc_relay.progress before it is stored here, so the table is never
@@ -88,12 +89,14 @@ func (t *Term) Continues(rec *slot.Record) bool {
 // NewTerm starts the lanes of a new line at start, under the epoch of rec. reported is the slot's
 // position: start is higher when this process has settled more than the slot has kept.
 func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slot.Record, start, reported pglogrepl.LSN) (*Term, error) {
+	c.Primary.Lead(rec.Epoch)
 	line, err := c.NewLine(ctx, source.Term{Start: start, Epoch: rec.Epoch, Incarnation: rec.Incarnation, SystemID: rec.SystemID, Pool: pool})
 	if err != nil {
+		c.Primary.Lead(0)
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	t := &Term{Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, began: time.Now(), Line: line, cancel: cancel, done: make(chan struct{})}
+	t := &Term{primary: c.Primary, Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, began: time.Now(), Line: line, cancel: cancel, done: make(chan struct{})}
 	t.FlushLimit.Store(uint64(rec.FlushLimit))
 	t.inherited = rec.FlushLimit
 	t.Reported.Store(uint64(reported))
@@ -113,6 +116,7 @@ func (t *Term) End() {
 	}
 	t.cancel()
 	<-t.done
+	t.primary.Lead(0)
 }
 
 // Fenced is the Stop of a leader that another one replaced.

@@ -60,6 +60,21 @@ func Settings(application string) map[string]string {
 		"jit":               "off",
 		"statement_timeout": "15s",
 		"lock_timeout":      "5s",
+		// A process that is frozen in a transaction must not keep its locks: an ALTER TABLE waits
+		// for them, and all INSERTs wait for that. The longest that a transaction rightly waits for
+		// its client is until the pool has a new connection (connectTimeout): countInSnapshot may
+		// need one between two statements. Those of a copy wait longer, and set their own: see
+		// recovery.
+		"idle_in_transaction_session_timeout": "15s",
+		// A client that is silent for a minute is given up: one that has vanished with its host, by
+		// keepalives, and one that takes nothing of what it is sent, by tcp_user_timeout. A frozen
+		// one acknowledges all the same, and its session is not idle: no other timeout, and no
+		// client_connection_check_interval, interrupts a backend that waits to send. Over a Unix
+		// socket nothing does.
+		"tcp_keepalives_idle":     "30",
+		"tcp_keepalives_interval": "10",
+		"tcp_keepalives_count":    "3",
+		"tcp_user_timeout":        "60000", // ms
 	})
 	return all
 }
@@ -105,6 +120,7 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 		}
 		return setPassword(c, &cc.Config)
 	}
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return c.mark(ctx, conn.PgConn()) }
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make connection pool: %w", err)

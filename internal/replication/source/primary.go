@@ -32,6 +32,8 @@ type Primary struct {
 	// Wal is the highest position of which this process knows that it was durable there: received
 	// or reported.
 	Wal atomic.Uint64
+	// epoch is that of this process's term; 0: it does not lead.
+	epoch atomic.Int64
 }
 
 // Set sets the server that the pool's new connections are compared with. Existing ones may lead to
