@@ -44,7 +44,7 @@ func (s *rabbitStand) retention(ctx context.Context) (_ []result, err error) {
 		err = errors.Join(err, cleared)
 	}()
 	keep := max(5*time.Second, s.size.retained/20).Round(time.Second)
-	without, with := "", fmt.Sprintf("outbox:\n  timestamp: created_at\nretention:\n  mode: delete\n  keep: %s\n", keep)
+	without, with := "", fmt.Sprintf("retention:\n  mode: delete\n  keep: %s\n", keep)
 	var runs [3]retained
 	for i, config := range []string{without, with, without} {
 		if runs[i], err = s.retainedRun(ctx, config); err != nil {

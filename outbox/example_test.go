@@ -146,8 +146,34 @@ func ExampleSchema() {
 	//     "payload" jsonb,
 	//     "headers" jsonb,
 	//     "traceparent" text,
-	//     "created_at" timestamptz NOT NULL DEFAULT now()
+	//     "created_at" timestamptz NOT NULL DEFAULT now(),
+	//     "tx" xid8 DEFAULT pg_current_xact_id()
 	// );
+	// DO $schema$ BEGIN
+	//     IF EXISTS (SELECT FROM pg_attribute
+	//             JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+	//             WHERE attrelid = '"outbox"'::regclass AND attname = 'tx'
+	//                 AND atttypid = 'xid8'::regtype
+	//                 AND pg_get_expr(adbin, adrelid) LIKE '%pg_current_xact_id()%')
+	//         AND NOT EXISTS (SELECT FROM pg_trigger
+	//             WHERE tgrelid = '"outbox"'::regclass AND tgname = 'zz_cdc_relay_tx')
+	//     THEN
+	//         IF NOT EXISTS (SELECT FROM pg_index
+	//                 JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+	//                 WHERE indrelid = '"outbox"'::regclass AND attname = 'tx' AND indpred IS NULL)
+	//         THEN
+	//             CREATE INDEX ON "outbox" (tx);
+	//         END IF;
+	//         CREATE OR REPLACE FUNCTION "cdc_relay_outbox_set_tx"()
+	//             RETURNS trigger LANGUAGE plpgsql AS
+	//             $$ BEGIN NEW."tx" := pg_catalog.pg_current_xact_id(); RETURN NEW; END $$;
+	//         ALTER FUNCTION "cdc_relay_outbox_set_tx"() OWNER TO CURRENT_USER;
+	//         CREATE TRIGGER zz_cdc_relay_tx BEFORE INSERT ON "outbox" FOR EACH ROW
+	//             WHEN (NEW.tx IS DISTINCT FROM pg_current_xact_id())
+	//             EXECUTE FUNCTION "cdc_relay_outbox_set_tx"();
+	//         ALTER TABLE "outbox" ENABLE ALWAYS TRIGGER zz_cdc_relay_tx;
+	//     END IF;
+	// END $schema$;
 }
 
 // An event that can never be delivered is refused before the database is asked: the transaction can

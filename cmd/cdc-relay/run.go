@@ -117,7 +117,7 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	v.source = rc
 	v.check = func(ctx context.Context) (any, error) { return wiring.Check(ctx, c, rc, zap.NewNop()) }
 	rc.Hooks = source.Hooks{
-		Skipped: v.metrics.Skipped, Reconnect: v.metrics.StreamReconnected,
+		Skipped: v.metrics.Skipped, Stray: v.metrics.Stray, Reconnect: v.metrics.StreamReconnected,
 		Beat: v.reporter.Beat, Monitor: v.watchdog.monitor.Work, FlushLimit: v.watchdog.flushLimit.Work,
 	}
 	rc.Broker = v.broker

@@ -116,6 +116,9 @@ func (v *process) snapshot() ops.Snapshot {
 			addGuard(&out, l.guard.Snapshot())
 		}
 		if l.retention != nil {
+			out.Unsent = l.retention.Unsent()
+		}
+		if l.retention != nil && l.retention.Deletes() {
 			now := ops.Retention(l.retention.Snapshot())
 			out.Retention = &now
 		}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
+	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
@@ -39,20 +40,20 @@ var _ source.Line = (*term)(nil)
 // newTerm creates the line of a term and counts into it the deferred rows and the dead letters that
 // block their group.
 func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) (*term, error) {
-	kept, err := newRetention(ctx, c, v, t, log)
-	if err != nil {
-		return nil, err
-	}
 	cfg := retryTableConfig(c, v, columns, t, log)
 	retries, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
-	l := &term{retryTable: retries, operators: work, retention: kept, Line: relay.New(relay.Config{
+	l := &term{retryTable: retries, operators: work, Line: relay.New(relay.Config{
 		Ordering: wiring.Ordering(c), MaxInFlight: c.Delivery.MaxInFlight, MaxInFlightBytes: c.Delivery.MaxInFlightBytes,
-		Start: t.Start, Sink: v.sink, RetryTable: retries, Block: blocksOnDeadLetter(c), Log: log,
+		Start: t.Start, Sink: v.sink, RetryTable: retries, Sent: t.Sent, Block: blocksOnDeadLetter(c), Log: log,
 		MaxAttempts: c.Retry.MaxAttempts, Backoff: c.Retry.Backoff, MaxBackoff: c.Retry.MaxBackoff, DestinationMaxAge: c.Retry.DestinationMaxAge,
 		OfDest: c.Sink.Driver.AppendsCalls, Guard: c.Guard.IsSet(),
 		Hooks: v.traced(relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected, Failed: v.metrics.Failed, Unavailable: v.metrics.Unavailable}),
 	})}
 	work.copies.Line = l.Line
+	var err error
+	if l.retention, err = newRetention(ctx, c, v, t, l.Line, log); err != nil {
+		return nil, err
+	}
 	if c.Guard.IsSet() {
 		l.guard = newGuard(c, v, t, l.Line, log)
 	}
@@ -88,20 +89,22 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 	}
 }
 
-// newRetention makes what deletes delivered rows; nil: nothing does. Whether their age is known is
-// asked once in a process: later that must not end a relay that delivers.
-func newRetention(ctx context.Context, c *config.Config, v *process, t source.Term, log *zap.Logger) (*retention.Retention, error) {
+// newRetention makes what deletes delivered rows and keeps the sent set small; nil: there is none.
+// Whether the tables have what retention goes by is asked once in a process: later that must not
+// end a relay that delivers.
+func newRetention(ctx context.Context, c *config.Config, v *process, t source.Term, line *relay.Line, log *zap.Logger) (*retention.Retention, error) {
 	tables := wiring.Retained(c)
 	if len(tables) == 0 {
 		return nil, nil
 	}
 	if v.line.Load() == nil {
-		if err := wiring.CheckAge(ctx, c, t.Pool, log); err != nil {
+		if err := wiring.CheckRetained(ctx, c, t.Pool, log); err != nil {
 			return nil, err
 		}
 	}
 	return retention.New(retention.Config{
-		Pool: t.Pool, Slot: c.Source.Slot, Epoch: t.Epoch, Tables: tables, Keep: c.Retention.Keep, Deleted: v.metrics.RowsDeleted, Log: log,
+		Pool: t.Pool, Slot: c.Source.Slot, Epoch: t.Epoch, Tables: tables, Delete: c.Retention.IsSet(), Keep: c.Retention.Keep,
+		Settled: func() pglogrepl.LSN { return line.Watermark().LSN }, Deleted: v.metrics.RowsDeleted, Log: log,
 	}), nil
 }
 

@@ -12,8 +12,26 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
     payload       jsonb,
     headers       jsonb,
     traceparent   text,
-    created_at    timestamptz NOT NULL DEFAULT now()
+    created_at    timestamptz NOT NULL DEFAULT now(),
+    "tx"          xid8 DEFAULT pg_catalog.pg_current_xact_id()
 );
+DO $do$ BEGIN
+    IF EXISTS (SELECT FROM pg_attribute JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+            WHERE attrelid = '"public"."outbox"'::regclass AND attname = 'tx' AND atttypid = 'xid8'::regtype
+                AND pg_get_expr(adbin, adrelid) LIKE '%pg_current_xact_id()%')
+        AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = '"public"."outbox"'::regclass AND tgname = 'zz_cdc_relay_tx')
+    THEN
+        IF NOT EXISTS (SELECT FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+                WHERE indrelid = '"public"."outbox"'::regclass AND attname = 'tx' AND indpred IS NULL)
+        THEN
+            CREATE INDEX ON "public"."outbox" ("tx");
+        END IF;
+        CREATE OR REPLACE FUNCTION "public"."cdc_relay_outbox_set_tx"() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW."tx" := pg_catalog.pg_current_xact_id(); RETURN NEW; END $$;
+        ALTER FUNCTION "public"."cdc_relay_outbox_set_tx"() OWNER TO CURRENT_USER;
+        CREATE OR REPLACE TRIGGER "zz_cdc_relay_tx" BEFORE INSERT ON "public"."outbox" FOR EACH ROW WHEN (NEW."tx" IS DISTINCT FROM pg_catalog.pg_current_xact_id()) EXECUTE FUNCTION "public"."cdc_relay_outbox_set_tx"();
+        ALTER TABLE "public"."outbox" ENABLE ALWAYS TRIGGER "zz_cdc_relay_tx";
+    END IF;
+END $do$;
 
 -- The role that owns the schema cdc_relay, here and in every database of the cluster. Nobody logs in as it.
 DO $$ BEGIN
@@ -461,6 +479,36 @@ CREATE INDEX retry_id ON cdc_relay.retry (substring(id, 1, 200), slot);
 ALTER TABLE cdc_relay.gap ADD COLUMN left_out boolean NOT NULL DEFAULT false;
 COMMENT ON COLUMN cdc_relay.gap.left_out IS 'a condition of recover may have left rows of it out, so retention deletes none of it';
 INSERT INTO cdc_relay.migration (version) VALUES (7);
+
+-- The sent set: which rows of the outbox tables the broker has confirmed. Only the leader of a slot writes its rows.
+CREATE TABLE cdc_relay.sent (
+    slot     text COLLATE "C" NOT NULL,
+    relation oid NOT NULL,
+    chunk    bigint NOT NULL,
+    n        bigint GENERATED ALWAYS AS IDENTITY,
+    first_tx bigint NOT NULL,
+    last_tx  bigint NOT NULL,
+    digests  bigint[] NOT NULL,
+    at       timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (slot, relation, chunk, n)
+);
+CREATE INDEX sent_at ON cdc_relay.sent (slot, at, n);
+ALTER TABLE cdc_relay.sent ALTER COLUMN digests SET STORAGE EXTERNAL; -- digests do not compress
+COMMENT ON TABLE  cdc_relay.sent IS 'Which outbox rows were delivered: a row whose digest is here was confirmed by the broker. Of all others nothing is known. Rows go when the outbox rows have gone.';
+COMMENT ON COLUMN cdc_relay.sent.relation IS 'OID of the table as the stream names it: the outbox table, or one of its partitions';
+COMMENT ON COLUMN cdc_relay.sent.chunk    IS 'the transactions from chunk * 8192 on, 8192 of them, with their epoch';
+COMMENT ON COLUMN cdc_relay.sent.first_tx IS 'the lowest transaction in it; last_tx: the highest';
+COMMENT ON COLUMN cdc_relay.sent.digests  IS 'of each row the first 64 bits of sha256(transaction || ''/'' || id)';
+COMMENT ON COLUMN cdc_relay.sent.at       IS 'when the last of them was recorded, moments after the confirm';
+
+ALTER TABLE cdc_relay.retry       ADD COLUMN relation bigint, ADD COLUMN tx bigint;
+ALTER TABLE cdc_relay.dead_letter ADD COLUMN relation bigint, ADD COLUMN tx bigint;
+COMMENT ON COLUMN cdc_relay.retry.relation       IS 'OID of the row''s table as the stream named it, for cdc_relay.sent; NULL: not known';
+COMMENT ON COLUMN cdc_relay.retry.tx             IS 'the transaction that wrote the row; NULL: not known';
+COMMENT ON COLUMN cdc_relay.dead_letter.relation IS 'as in retry';
+COMMENT ON COLUMN cdc_relay.dead_letter.tx       IS 'as in retry';
+CREATE INDEX dead_letter_tx ON cdc_relay.dead_letter (tx) WHERE state = 'open'; -- retention leaves their transactions' rows
+INSERT INTO cdc_relay.migration (version) VALUES (8);
 
 GRANT USAGE ON SCHEMA cdc_relay TO "relay";
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO "relay";

@@ -4,6 +4,9 @@ package cli
 
 import (
 	"context"
+	"errors"
+	"os/signal"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -19,7 +22,7 @@ import (
 
 func newInit(g *command.Options) *cobra.Command {
 	var opt setup.InitOptions
-	var printOnly, noBackfill bool
+	var printOnly, noBackfill, addTransaction, force bool
 	var backfill recovery.Options
 	cmd := &cobra.Command{
 		Use:   "init",
@@ -39,6 +42,7 @@ runs init can read it: run init as the relay's user, or give the file to that us
   cdc-relay init --backfill="created_at > '2026-01-31'" --order-by created_at
   cdc-relay init --status-view --url postgres://owner@db/shop
   cdc-relay init --url postgres://owner@db/shop --role relay
+  cdc-relay init --add-transaction-column --url postgres://owner@db/shop
   cdc-relay init --print --role relay | psql shop`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -56,6 +60,14 @@ runs init can read it: run init as the relay's user, or give the file to that us
 			if err := checkBackfill(cmd, rc, noBackfill, opt.NoSlot || printOnly); err != nil {
 				return err
 			}
+			switch {
+			case addTransaction && printOnly:
+				return setup.PrintTransactionColumn(cmd.OutOrStdout(), rc)
+			case addTransaction:
+				return setup.AddTransactionColumn(cmd.Context(), rc, opt.URL, force)
+			case force:
+				return command.UsageError("--force is for --add-transaction-column")
+			}
 			if printOnly {
 				return setup.PrintInit(cmd.OutOrStdout(), rc, opt)
 			}
@@ -66,10 +78,17 @@ runs init can read it: run init as the relay's user, or give the file to that us
 				}
 				opt.NoSlot = true // it is made with the copy
 			}
-			opt.Check = func(ctx context.Context, pool *pgxpool.Pool) error { return wiring.CheckAge(ctx, c, pool, log) }
-			if err := setup.Init(cmd.Context(), rc, opt); err != nil {
+			opt.Check = func(ctx context.Context, pool *pgxpool.Pool) error { return wiring.CheckRetained(ctx, c, pool, log) }
+			// interrupted it takes back a slot that is still being created
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			if err := setup.Init(ctx, rc, opt); err != nil {
+				if ctx.Err() != nil && cmd.Context().Err() == nil {
+					return errors.New("interrupted: run it again")
+				}
 				return err
 			}
+			stop()
 			if backfill.Where != "" {
 				report, err := runRecovery(cmd, c, rc, log, backfill, recovery.Backfill)
 				if err != nil {
@@ -84,6 +103,8 @@ runs init can read it: run init as the relay's user, or give the file to that us
 	}
 	cmd.Flags().BoolVar(&printOnly, "print", false, "print the SQL and change nothing")
 	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "also create the outbox table")
+	cmd.Flags().BoolVar(&addTransaction, "add-transaction-column", false, "add the column outbox.transaction to tables that exist, with its\nindex and its trigger, and do nothing else")
+	cmd.Flags().BoolVar(&force, "force", false, "with --add-transaction-column: although another publication has\nthe table, whose subscriptions need the column, too")
 	cmd.Flags().BoolVar(&opt.StatusView, "status-view", false, "also create the view cdc_relay.outbox_status, or replace it;\nit shows the rows of the outbox with their status")
 	cmd.Flags().BoolVar(&noBackfill, "no-backfill", false, "leave rows that are already in the table unsent")
 	cmd.Flags().StringVar(&backfill.Where, "backfill", "", "send the rows that are already in the table, or those that\nthis `SQL` expression selects, through the retry table")

@@ -31,13 +31,14 @@ func newRecover(g *command.Options) *cobra.Command {
 		Use:   "recover",
 		Short: "Send the rows that a lost slot did not send, from the outbox table",
 		Long: `For a slot that was dropped or invalidated, or whose publication was created again: creates a new
-slot and copies the rows of the gap from the outbox table into the retry table, in the same
-snapshot. The relay delivers them in order, before newer events of their key. For a gap that
-"cdc-relay accept" has accepted: copies its rows, and the slot stays as it is.
+slot and copies the rows that are not known to be sent from the outbox table into the retry table,
+in the same snapshot. The relay delivers them in order, before newer events of their key. For a gap
+that "cdc-relay accept" has accepted: copies what was not sent of it, and the slot stays as it is.
 
-The gap begins at the first transaction that is not known to be settled. What was delivered after
-that is sent again, with the same id. Deferred events and dead letters stay as they are. Rows that
-were deleted from the table, and logical messages, cannot be recovered.
+What was confirmed in the last moments before a crash may be sent again, with the same id. Deferred
+events stay as they are, and so do dead letters. Rows that were deleted from the table, and logical
+messages, cannot be recovered. Of rows that do not say which transaction wrote them (column
+outbox.transaction) nothing is known: --where chooses them.
 
 With track_commit_timestamp = on the order is that of the commits. Otherwise name a column that
 rises with each commit of a key (--order-by), or accept any order (--unordered).
@@ -66,7 +67,7 @@ it again. --dry-run changes nothing.`,
 	}
 	cmd.Flags().BoolVar(&opt.DryRun, "dry-run", false, "count the rows, report their order, and change nothing")
 	orderFlags(cmd, &opt)
-	cmd.Flags().StringVar(&opt.Where, "where", "", "send only rows that this `SQL` expression selects; a later recover\ndoes not find the others")
+	cmd.Flags().StringVar(&opt.Where, "where", "", "send only rows that this `SQL` expression selects")
 	cmd.Flags().BoolVar(&opt.SameData, "same-data", false, "this server goes on with the data of the one that the slot was on:\nwhat was deferred there is sent here")
 	cmd.Flags().StringVar(&opt.Reason, "reason", "", "`REASON` for the audit record")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
@@ -149,8 +150,8 @@ func printRecovery(w io.Writer, r recovery.Report) error {
 		add("recovered: %s copied into the retry table. The relay sends them first: start it, unless it waits with --hold-on-fatal", count(r.Recovered, "row"))
 	}
 	add("order: %s", r.Order)
-	if r.Repeated > 0 {
-		add("possibly repeated: up to %s, which may have been delivered before, with the same id", output.Thousands(uint64(r.Repeated)))
+	if r.Unknown > 0 {
+		add("unknown: %s of them do not say which transaction wrote them, and may have been sent before, with the same id", count(r.Unknown, "row"))
 	}
 	if r.Held > 0 {
 		add("already held: %s%s, which the retry table or the dead letters have", output.If(r.DryRun, "up to "), count(r.Held, "row"))
@@ -159,19 +160,16 @@ func printRecovery(w io.Writer, r recovery.Report) error {
 		add("sent here from now on: %s of the server before", count(r.Moved, "row")+" of the retry table and the dead letters")
 	}
 	if r.LeftOut > 0 {
-		add("left out: %s that %s the condition; no later recover finds them", count(r.LeftOut, "row"), output.If(r.LeftOut == 1, "does not meet")+output.If(r.LeftOut != 1, "do not meet"))
-	}
-	switch {
-	case r.FromXID != nil:
-		add("from transaction %s on: all before it is settled", *r.FromXID)
-	case r.Unbounded != "":
-		add("rows of any age: %s", r.Unbounded)
+		add("left out: %s that %s the condition; they are not known to be sent, as before", count(r.LeftOut, "row"), output.If(r.LeftOut == 1, "does not meet")+output.If(r.LeftOut != 1, "do not meet"))
 	}
 	if r.FromLSN != "" || r.UntilLSN != "" {
 		add("the gap in the WAL: from %s to %s", cmp.Or(r.FromLSN, "an unknown position"), cmp.Or(r.UntilLSN, "the start of the new slot"))
 	}
 	if r.NewerSent {
 		add("the slot was in use since: newer events were sent before these, so the order of a key is not kept between them")
+	}
+	for _, named := range r.Named {
+		add("note: %s", named)
 	}
 	for _, lost := range r.Lost {
 		add("cannot be recovered: %s", lost)

@@ -59,7 +59,7 @@ func (l *loader) compat() {
 	}
 	columns := c.read.Columns()
 	named := func(name string) Column { return Column{Names: []string{name}, Written: true} }
-	l.cfg.Outbox = Outbox{ID: named(columns.ID), Aggregate: named(columns.Route), Key: named(columns.Key), Payload: named(columns.Payload)}
+	l.cfg.Outbox = Outbox{ID: named(columns.ID), Aggregate: named(columns.Route), Key: named(columns.Key), Payload: named(columns.Payload), Transaction: columnNamed("tx")}
 	if columns.Timestamp != "" {
 		l.cfg.Outbox.Timestamp = named(columns.Timestamp)
 	}

@@ -23,7 +23,7 @@ func TestCompat(t *testing.T) {
 `)
 	want := Outbox{
 		ID: Column{[]string{"id"}, true}, Aggregate: Column{[]string{"aggregatetype"}, true}, Key: Column{[]string{"aggregate_id"}, true},
-		Payload: Column{[]string{"payload"}, true}, Timestamp: Column{[]string{"created_at"}, true},
+		Payload: Column{[]string{"payload"}, true}, Timestamp: Column{[]string{"created_at"}, true}, Transaction: Column{[]string{"tx"}, false},
 	}
 	if !reflect.DeepEqual(c.Outbox, want) || !reflect.DeepEqual(c.Source.Tables[0].Outbox, want) {
 		t.Errorf("the columns are %+v, of the table %+v", c.Outbox, c.Source.Tables[0].Outbox)

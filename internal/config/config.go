@@ -68,10 +68,11 @@ type Outbox struct {
 	ID, Payload          Column // always mapped
 	Aggregate, Key, Type Column
 	Timestamp            Column // not mapped: the commit time
-	// unused if it is a default that the table lacks; so are the two below
+	// unused if it is a default that the table lacks; so are HeadersColumn and Transaction
 	Traceparent   Column
 	Headers       []setting.NamedColumn
 	HeadersColumn Column
+	Transaction   Column
 }
 
 // Sink is the one sink that is configured.
@@ -209,6 +210,7 @@ func Default() *Config {
 			Payload:       columnNamed("payload"),
 			Traceparent:   columnNamed("traceparent"),
 			HeadersColumn: columnNamed("headers"),
+			Transaction:   columnNamed("tx"),
 		},
 		Delivery: Delivery{
 			Ordering:         OrderingKey,

@@ -98,6 +98,8 @@ func TestFaults(t *testing.T) {
 		{"id as a mapping", base + "outbox: {id: {a: b}}\n", "", "relay.yaml:3:14: outbox.id: wants a single value, has a mapping"},
 		{"empty name in a list", base + "outbox: {key: [a, \"\"]}\n", "", "relay.yaml:3:19: outbox.key: has an empty column name in its list"},
 		{"column twice", base + "outbox: {key: [a, a]}\n", "", `relay.yaml:3:19: outbox.key: has column "a" twice`},
+		{"column of the transaction and of the id", base + "outbox: {transaction: id}\n", "", `relay.yaml:3:23: outbox.transaction: is "id", the column of id too: name a column that nothing else uses`},
+		{"default column of the transaction", base + "outbox: {key: tx}\n", "", `relay.yaml:3:15: outbox.transaction: is "tx", the column of key too: name a column that nothing else uses`},
 		{"column as a mapping", base + "outbox: {key: {a: b}}\n", "", "relay.yaml:3:15: outbox.key: wants a single value, has a mapping"},
 		{"headers as a list", base + "outbox: {headers: [a]}\n", "", "relay.yaml:3:19: outbox.headers: wants a mapping of name: column, has a list"},
 		{"header without column", base + "outbox: {headers: {a: \"\"}}\n", "", "relay.yaml:3:23: outbox.headers.a: wants the name of a column"},

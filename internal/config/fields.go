@@ -173,10 +173,10 @@ func (g *Guard) fields() []setting.Key {
 func (r *Retention) fields() []setting.Key {
 	return []setting.Key{
 		setting.Choice("retention.mode", &r.Mode, RetentionNone, RetentionDelete).
-			Doc("`delete`: the leader deletes delivered rows of the outbox tables."),
+			Doc("`delete`: the leader deletes delivered rows of the outbox tables.",
+				"Each table needs the column `outbox.transaction` with its index. Without it `check` fails, and the relay exits with 2; both print the SQL."),
 		setting.Duration("retention.keep", 0, 3650*day, &r.Keep).
-			Doc("The least age of a row that is deleted.",
-				"The age counts from the column of `outbox.timestamp`, or from the row's commit if PostgreSQL has `track_commit_timestamp` on. Without either the relay exits with 2. `0`: as soon as the row is delivered."),
+			Doc("How long a row stays after its delivery.", "`0`: it is deleted soon after that."),
 	}
 }
 

@@ -25,6 +25,9 @@ func (l *loader) outboxFields(o *Outbox) []setting.Key {
 			Doc("The body, byte for byte: `json`, `jsonb`, `text`, `varchar`, `char` or `bytea`."),
 		l.columnKey("outbox.timestamp", &o.Timestamp).
 			Doc("The message's time: `timestamptz` or `timestamp`. Empty: the time of the commit."),
+		l.columnKey("outbox.transaction", &o.Transaction).
+			Doc("The transaction that wrote the row: `xid8` or `bigint`.",
+				"With its default, trigger and index (`cdc-relay init --add-transaction-column`). By it the relay knows [which rows were delivered](outbox.md#which-rows-were-delivered): `retention` and `events show` need it. Used where the table has it. Empty: nothing is recorded."),
 		l.columnKey("outbox.traceparent", &o.Traceparent).
 			Doc("[W3C trace context](metrics.md#tracing), sent as the header `traceparent`."),
 		setting.Columns("outbox.headers", &o.Headers, setting.Form{"minLength": 1, "maxLength": maxHeaderName, "not": setting.Form{"enum": sink.ReservedHeaders}}, l.checkHeader).

@@ -88,7 +88,8 @@ func (l *loader) override(into *Outbox, path string, e document.Entry) {
 	l.Fault(e.Where, join(path, e.Name), "unknown key"+setting.OrNearest(e.Name, known))
 }
 
-// requireColumns refuses a mapping without the two columns that every event has.
+// requireColumns refuses a mapping without the two columns that every event has, and one whose
+// column of the transaction is another part's: init would overwrite its values.
 func (l *loader) requireColumns(path string, where document.Place, o *Outbox) {
 	for _, required := range []struct {
 		key, of string
@@ -96,6 +97,25 @@ func (l *loader) requireColumns(path string, where document.Place, o *Outbox) {
 	}{{"id", "an id", o.ID}, {"payload", "a payload", o.Payload}} {
 		if key := join(path, required.key); !required.column.Mapped() && !l.IsFaulty(key) {
 			l.Fault(cmp.Or(l.PlaceOf(key), where), key, "is empty, but every event needs "+required.of+": name the column that holds it")
+		}
+	}
+	for _, part := range []struct {
+		key    string
+		column Column
+	}{
+		{"id", o.ID},
+		{"aggregate", o.Aggregate},
+		{"key", o.Key},
+		{"type", o.Type},
+		{"payload", o.Payload},
+		{"timestamp", o.Timestamp},
+		{"traceparent", o.Traceparent},
+		{"headers_column", o.HeadersColumn},
+	} {
+		for _, name := range o.Transaction.Names {
+			if key := join(path, "transaction"); slices.Contains(part.column.Names, name) && !l.IsFaulty(key) {
+				l.Fault(cmp.Or(l.PlaceOf(key), l.PlaceOf(join(path, part.key)), where), key, fmt.Sprintf("is %q, the column of %s too: name a column that nothing else uses", name, part.key))
+			}
 		}
 	}
 }

@@ -119,10 +119,16 @@ func (l *loader) validateGuard() {
 	}
 }
 
-// validateRetention wants tables to delete from.
+// validateRetention wants tables to delete from, and the column that it goes by.
 func (l *loader) validateRetention() {
 	if l.cfg.Retention.IsSet() && len(l.cfg.Source.Tables) == 0 && !l.IsFaulty("source.tables") {
 		l.FaultAt("retention.mode", fmt.Errorf("is %q, and source.tables names no table: there is nothing to delete", l.cfg.Retention.Mode))
+	}
+	for _, t := range l.cfg.Source.Tables {
+		if l.cfg.Retention.IsSet() && !t.Outbox.Transaction.Mapped() {
+			l.FaultAt("retention.mode", fmt.Errorf("is %q, and outbox.transaction of %s.%s is empty: nothing says which of its rows were delivered",
+				l.cfg.Retention.Mode, t.Schema, t.Name))
+		}
 	}
 }
 

@@ -31,6 +31,8 @@ type Config struct {
 	// Dropped are prefixes of messages that were relayed before and are no longer configured: a
 	// message with one of them is Foreign.
 	Dropped []string
+	// Copied: the rows were read from their tables, so each has its own transaction.
+	Copied bool
 	// LeftOut accepts frames of which large values are left out (LeftOutValue, LeftOutMessage).
 	LeftOut  bool
 	Encoding *Encoding // of names and of the values of columns; nil: UTF-8
@@ -69,6 +71,10 @@ type Message struct {
 	// the frame, or a buffer of the decoder.
 	Event *event.Event
 
+	// Stray: Row of a table with a column for the row's transaction, whose value is NULL or another
+	// one's. It is an event like any other.
+	Stray bool
+
 	// Reason is why a change was Skipped: "update", "delete" or "truncate" of our table,
 	// "foreign_table", "message" of another prefix, NonTransactional.
 	Reason string
@@ -98,6 +104,7 @@ type Decoder struct {
 	extra    []string
 	shapes   bool      // Config.Shapes
 	drop     []string  // Config.Dropped
+	copied   bool      // Config.Copied
 	leftOut  bool      // Config.LeftOut
 	encoding *Encoding // Config.Encoding
 	// tableOf is the index in tables of every OID that is ours: a table that is renamed stays ours.
@@ -109,6 +116,11 @@ type Decoder struct {
 	commit     pglogrepl.LSN
 	commitTime time.Time
 	index      uint32 // of the transaction's next I, U, D or M frame
+	// the text of the transaction's id in its rows, with its epoch, as a number, and how many bytes
+	// of txText it has; 0: no row had it yet
+	txText [20]byte
+	txLen  int
+	tx     uint64
 
 	failed error // the session's first error
 
@@ -132,6 +144,7 @@ func New(cfg Config) *Decoder {
 		columns:   make([][]byte, len(cfg.Columns)),
 		shapes:    cfg.Shapes,
 		drop:      slices.Clone(cfg.Dropped),
+		copied:    cfg.Copied,
 		leftOut:   cfg.LeftOut,
 		encoding:  cfg.Encoding,
 	}
@@ -230,7 +243,7 @@ func (d *Decoder) begin(f *frame, msg *Message) error {
 	if d.open {
 		return fmt.Errorf("transaction %d begins inside transaction %d", xid, d.xid)
 	}
-	d.open, d.xid, d.commit, d.commitTime, d.index = true, xid, commit, at, 0
+	d.open, d.xid, d.commit, d.commitTime, d.index, d.txLen = true, xid, commit, at, 0, 0
 	msg.Kind, msg.Xid, msg.Commit, msg.CommitTime = Begin, xid, commit, at
 	return nil
 }

@@ -22,6 +22,9 @@ type Names struct {
 // Mapping names the columns of an event's parts. ID and Payload must be mapped.
 type Mapping struct {
 	ID, Aggregate, Key, Type, Payload, Timestamp, Traceparent, Headers Names
+	// Transaction is the column with the transaction that wrote the row: see package sent. No event
+	// has it, and a message has none.
+	Transaction Names
 	// Compat takes the types that Debezium's Event Router takes: a payload of any type, as its
 	// text, and for the timestamp only one without time zone.
 	Compat bool
@@ -155,6 +158,7 @@ func (t Table) parts(extra []string) []Names {
 type places struct {
 	part        [partExtra]int // -1: not mapped
 	extra       []int          // -1: the table lacks it
+	transaction int            // -1: the table lacks it
 	payloadKind event.PayloadKind
 	// several are the columns of the parts that have more than one, by part and in the order of the
 	// names; nil as a rule. part and payloadKind are those of one row then: see choose.
@@ -192,11 +196,28 @@ func (t Table) bind(columns []Column, extra []string) (p places, misfits []strin
 		}
 		p.extra = append(p.extra, place)
 	}
+	p.transaction = b.transaction(t.Mapping.Transaction)
 	if len(b.misfits) > 0 {
 		return places{}, b.misfits
 	}
 	p.payloadKind = payloadKind(columns[p.part[partPayload]].TypeOID)
 	return p, nil
+}
+
+// transaction finds the column of the row's transaction; -1: there is none. A column of that name
+// and another type is somebody else's, unless the configuration names it.
+func (b *binding) transaction(names Names) int {
+	of := binding{columns: b.columns}
+	found := of.find("transaction", names, transactionTypes)
+	if !names.Optional {
+		b.misfits = append(b.misfits, of.misfits...)
+	}
+	for _, place := range found {
+		if accepts(transactionTypes, b.columns[place].TypeOID) {
+			return place
+		}
+	}
+	return -1
 }
 
 // unfit runs Fits on a frame's columns. The frame does not resolve user-defined types, so they are

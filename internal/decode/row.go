@@ -40,7 +40,35 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 	}
 	d.row(rel, event.Position{Commit: d.commit, Index: index})
 	msg.Kind, msg.Event = Row, &d.event
+	if rel.places.transaction >= 0 {
+		tx := d.writer(&d.values[rel.places.transaction])
+		d.event.Origin = event.Origin{Relation: oid, Tx: tx}
+		msg.Stray = tx == 0
+	}
 	return nil
+}
+
+// writer is the transaction in a row's column; 0: there is none, or it is not the one that the
+// stream says. All rows of a transaction have the same text as a rule, which is parsed once.
+func (d *Decoder) writer(v *value) uint64 {
+	if v.kind != 't' || len(v.data) == 0 || len(v.data) > len(d.txText) {
+		return 0
+	}
+	if string(v.data) == string(d.txText[:d.txLen]) {
+		return d.tx
+	}
+	var tx uint64
+	for _, c := range v.data {
+		if c < '0' || c > '9' || tx > (1<<63)/10 {
+			return 0
+		}
+		tx = tx*10 + uint64(c-'0')
+	}
+	if uint32(tx) != d.xid && !d.copied {
+		return 0
+	}
+	d.tx, d.txLen = tx, copy(d.txText[:], v.data)
+	return tx
 }
 
 // row fills the event from d.values. Whatever is wrong with the row itself becomes the event's

@@ -31,7 +31,9 @@ var (
 		{pgtype.ByteaOID, "bytea"},
 	}
 	timestampTypes = []columnType{{pgtype.TimestamptzOID, "timestamptz"}, {pgtype.TimestampOID, "timestamp"}}
-	headersTypes   = []columnType{{pgtype.JSONBOID, "jsonb"}, {pgtype.JSONOID, "json"}}
+	// xid8 has no array of constants in pgtype: pg_type.dat has 5069
+	transactionTypes = []columnType{{5069, "xid8"}, {pgtype.Int8OID, "bigint"}}
+	headersTypes     = []columnType{{pgtype.JSONBOID, "jsonb"}, {pgtype.JSONOID, "json"}}
 )
 
 // types are those that a part may have; nil is any.

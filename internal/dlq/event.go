@@ -16,6 +16,7 @@ import (
 type Outbox struct {
 	Schema, Table string
 	ID            []string // the id column: the first of these that the table has
+	Transaction   []string // likewise that of the row's transaction
 }
 
 // Relay is the state that the running relay reports; the zero value when it was not asked or does
@@ -28,7 +29,7 @@ type Relay struct {
 
 // Event is where an event is.
 type Event struct {
-	ID    string `json:"id"`
+	ID    string `json:"id"` // in the form that its row has it
 	State string `json:"state"`
 	Why   string `json:"why"`  // how that is known
 	Rows  []Row  `json:"rows"` // deferred ones and dead letters with this id
@@ -41,20 +42,17 @@ type Event struct {
 	// of that row, or of the deferred row or dead letter; null: not known, as when
 	// track_commit_timestamp is off
 	CommittedAt *time.Time `json:"committed_at"`
-	// of a delivered event: it was committed below this position
-	CommittedBefore string `json:"committed_before,omitempty"`
 }
 
 // The states of an Event.
 const (
-	EventNotSeen    = "not seen"            // its row is committed, and no relay has read it
-	EventInFlight   = "in flight"           // it is read and not settled
-	EventDeferred   = "deferred"            // it is in the retry table
-	EventDeadLetter = "dead letter"         // it was given up
-	EventDelivered  = "delivered"           // the broker has confirmed it
-	EventNotSent    = "not sent"            // it was committed before the slot was created
-	EventAccepted   = "accepted as missing" // an operator accepted its interval as missing
-	EventNotThere   = "not in the table"    // it was deleted, or never written
+	EventNotSeen    = "not seen"             // its row is committed, and no relay has read it
+	EventInFlight   = "in flight"            // it is read and not settled
+	EventDeferred   = "deferred"             // it is in the retry table
+	EventDeadLetter = "dead letter"          // it was given up
+	EventDelivered  = "delivered"            // the broker has confirmed it
+	EventUnknown    = "not known to be sent" // the slot is past it, and no confirm is recorded
+	EventNotThere   = "not in the table"     // it was deleted, or never written
 )
 
 // maxRows is how many rows of one id are shown: ids need not be unique.
@@ -126,6 +124,8 @@ func (a *Admin) lookUp(ctx context.Context, id string, tables []Outbox, relay Re
 		}
 	}
 	switch {
+	case row != nil && row.id != id: // what is recorded of it has its own form of the id
+		return a.lookUp(ctx, row.id, tables, relay, row)
 	case row != nil:
 		e.Table, e.CommittedAt = row.table, row.committedAt
 		if err := a.place(ctx, e, row, far, relay); err != nil {

@@ -14,23 +14,30 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // outboxRow is an event's row in an outbox table.
 type outboxRow struct {
-	table       string
-	xid         int64 // of the transaction that wrote it last, with its epoch
+	table string
+	id    string // as the stream has it
+	// as which the stream may name its table: the leaf that has it, and its parents
+	relations   []uint32
+	tx          *int64 // the transaction that wrote it; nil: it does not say
 	committedAt *time.Time
 	seen        pglogrepl.LSN // the end of the WAL after the row was seen; 0: not known
 }
 
 // rowSQL reads an outboxRow. The end of the WAL is read after the statement's snapshot. A standby
-// does not say it.
-var rowSQL = `SELECT ` + tableread.WholeXID("t.xmin") + ` AS xid,
-		CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END,
+// does not say it. The server forgets when old transactions were committed, and refuses ids that it
+// has given again.
+const rowSQL = `SELECT r.id, array(SELECT r.tableoid UNION SELECT relid::oid FROM pg_partition_ancestors(r.tableoid) relid), r.tx,
+		CASE WHEN current_setting('track_commit_timestamp')::bool AND r.tx BETWEEN greatest(3, next - 2147483648) AND next - 1
+			THEN pg_xact_commit_timestamp((r.tx & 4294967295)::text::xid) END,
 		CASE WHEN pg_is_in_recovery() THEN '0/0' ELSE pg_current_wal_insert_lsn() END
-	FROM %s t, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n WHERE %s ORDER BY xid DESC LIMIT 1`
+	FROM (SELECT t.tableoid, format('%%s', %s) AS id, %s AS tx FROM %s t WHERE %s) r, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n
+	ORDER BY r.tx DESC NULLS LAST LIMIT 1`
 
 // committed searches the row in a table; of several the one that was written last. unread is why
 // the table is not looked into: reading it could run code of its owner.
@@ -40,10 +47,14 @@ func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outbox
 	if err != nil || quoted == "" || unread != "" {
 		return nil, unread, err
 	}
+	tx, err := a.transactionColumn(ctx, name, t)
+	if err != nil {
+		return nil, "", err
+	}
 	query := func(condition string) error {
 		found := outboxRow{table: t.Schema + "." + t.Table}
-		err := tableread.Read(ctx, a.db, name, func(tx pgx.Tx) error {
-			return tx.QueryRow(ctx, fmt.Sprintf(rowSQL, name, condition), id).Scan(&found.xid, &found.committedAt, &found.seen)
+		err := tableread.Read(ctx, a.db, name, func(of pgx.Tx) error {
+			return of.QueryRow(ctx, fmt.Sprintf(rowSQL, quoted, tx, name, condition), id).Scan(&found.id, &found.relations, &found.tx, &found.committedAt, &found.seen)
 		})
 		if err == nil {
 			found.committedAt = utc(found.committedAt)
@@ -69,13 +80,31 @@ func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outbox
 	return row, "", nil
 }
 
+// transactionColumn is the SQL of the transaction of a row of a table; NULL if it has no column for
+// it.
+func (a *Admin) transactionColumn(ctx context.Context, name string, t Outbox) (string, error) {
+	var column *string
+	err := a.db.QueryRow(ctx, `SELECT (SELECT attname FROM pg_attribute
+		WHERE attrelid = to_regclass($1) AND attnum > 0 AND attname = ANY ($2::text[]) AND NOT attisdropped AND atttypid IN ('xid8'::regtype, 'bigint'::regtype)
+		ORDER BY array_position($2::text[], attname::text) LIMIT 1)`, name, t.Transaction).Scan(&column)
+	switch {
+	case err != nil:
+		return "", explain("read the columns of "+name, err)
+	case column == nil:
+		return "NULL::bigint", nil
+	}
+	// whichever of the two it is
+	return sent.TxSQL("t."+pgx.Identifier{*column}.Sanitize()+"::text::xid8", false), nil
+}
+
 // idColumn finds the table's id column, quoted, and its type; "": the table, or the column, no
 // longer exists. A value of a type that is not PostgreSQL's own is not compared: its casts, and a
-// domain's checks, are its owner's functions. So is a column that is computed when it is read.
+// domain's checks, are its owner's functions. So is a column that is computed when it is read. The
+// type is without a length, to which a cast would cut a longer id: -1, for NULL is one character.
 func (a *Admin) idColumn(ctx context.Context, name string, t Outbox) (quoted, kind, unread string, err error) {
 	var column string
 	var own, computed bool
-	err = a.db.QueryRow(ctx, `SELECT attname, format_type(atttypid, NULL), typnamespace = 'pg_catalog'::regnamespace, attgenerated = 'v'
+	err = a.db.QueryRow(ctx, `SELECT attname, format_type(atttypid, -1), typnamespace = 'pg_catalog'::regnamespace, attgenerated = 'v'
 		FROM pg_attribute JOIN pg_type y ON y.oid = atttypid
 		WHERE attrelid = to_regclass($1) AND attnum > 0 AND attname = ANY ($2::text[]) AND NOT attisdropped ORDER BY array_position($2::text[], attname::text) LIMIT 1`,
 		name, t.ID).Scan(&column, &kind, &own, &computed)
@@ -97,28 +126,23 @@ func sqlClass(err error, class string) bool {
 	return errors.As(err, &server) && strings.HasPrefix(server.Code, class)
 }
 
-// progress is how far the slot is: what the relay has recorded of it, and what the server says.
+// progress is how far the slot is: what the server says, if the relay's record is of this system.
 type progress struct {
 	there, active bool // the slot exists in this database; somebody reads it
-	// the record is of this system and its slot is ready; only then the other fields are set
+	// the record is of this system and its slot is ready; only then the others are set
 	known bool
 
-	settledXID int64 // every transaction with a lower id is settled; 0: not known
-	// every transaction with a lower id had ended when the WAL ended at endedAt; 0: not known
-	endedXID int64
-	endedAt  pglogrepl.LSN
-	// the slot's position now, and the oldest transaction that it may still send; 0: not known, as
-	// when the slot is not where the relay has left it
+	// the slot's position, and the oldest transaction that it may still send; 0: not known, as when
+	// the slot is not where the relay has left it
 	confirmed  pglogrepl.LSN
 	catalogXID int64
 }
 
 // progressSQL reads a progress. A slot above the flush limit was re-created or moved, and its
-// position says nothing of what the relay has sent. The limit is of the statement's snapshot, and
+// position says nothing of what the relay has read. The limit is of the statement's snapshot, and
 // the slot's position is of a moment later: moved may be wrong while a relay raises the limit.
 var progressSQL = `SELECT r.slot_name IS NOT NULL, coalesce(r.active_pid IS NOT NULL, false),
 		coalesce(s.state = 'ready' AND s.system_id = (SELECT system_identifier::text FROM pg_control_system()), false),
-		coalesce(p.settled_xid::text::bigint, 0), coalesce(p.ended_xid::text::bigint, 0), coalesce(p.ended_at, '0/0'),
 		coalesce(r.confirmed_flush_lsn, '0/0'), coalesce(` + tableread.WholeXID("r.catalog_xmin") + `, 0),
 		coalesce(r.confirmed_flush_lsn > p.max_flush_lsn, true) AS moved
 	FROM (SELECT $1::text AS slot, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) me
@@ -128,7 +152,7 @@ var progressSQL = `SELECT r.slot_name IS NOT NULL, coalesce(r.active_pid IS NOT 
 func (a *Admin) progress(ctx context.Context) (p progress, err error) {
 	var moved bool
 	for range 3 {
-		err = a.db.QueryRow(ctx, progressSQL, a.slot).Scan(&p.there, &p.active, &p.known, &p.settledXID, &p.endedXID, &p.endedAt, &p.confirmed, &p.catalogXID, &moved)
+		err = a.db.QueryRow(ctx, progressSQL, a.slot).Scan(&p.there, &p.active, &p.known, &p.confirmed, &p.catalogXID, &moved)
 		if err != nil {
 			return p, explain("read how far the slot is", err)
 		}
@@ -136,117 +160,59 @@ func (a *Admin) progress(ctx context.Context) (p progress, err error) {
 			break
 		}
 	}
-	if !p.known {
-		p = progress{there: p.there, active: p.active}
-	}
-	if moved {
+	if moved || !p.known {
 		p.confirmed, p.catalogXID = 0, 0
 	}
 	return p, nil
 }
 
-// settled reports whether the transaction of a row is settled, and a position below which it was
-// committed (0: not known). "Settled" is I2: the broker has confirmed its events, or they are in
-// the retry tables. The slot's confirmed position, and the relay's watermark, pass a transaction
-// only when it is settled (I1), and a row is visible only after its commit is in the WAL. So:
+// isPast reports whether the slot is past the transaction of a row, so that it does not send the
+// row any more. A row is visible only after its commit is in the WAL, and the slot's position
+// passes a transaction only when its events are settled (I1) and recorded.
 //
-//  1. Below settledXID: the relay has recorded that, in this database. Whoever sees the record,
-//     also after a promotion or a restore, sees the retry tables as they were then or later.
-//     Another system's record is not used, because its ids are of other transactions.
-//  2. Below endedXID, when the slot's position has reached endedAt: these transactions had ended
-//     before endedAt was read, so their commits are below it. A subtransaction's id is above its
-//     transaction's, which had ended too.
-//  3. The slot's position, or the relay's watermark, has reached the end of the WAL as it was after
-//     the row was seen.
-//  4. Below catalogXID, the oldest transaction that the slot may still need to decode: the older
-//     ones had ended below the slot's position.
-//
-// By 2, 3 and 4 the slot is past the transaction. It passes one of a table that has left the
-// publication, too, until the relay's next look at that stops it. What the relay records is of
-// before its last look.
-//
-// A slot that was dropped and made again is above the flush limit, and then 2 and 4 are not used,
-// nor its position in 3. When a relay records a new slot (slot.MakeReady), settledXID begins again,
-// with what was committed before it: see beforeSlot.
-func (p *progress) settled(row *outboxRow, relay Relay) (yes bool, before pglogrepl.LSN) {
-	below := func(at pglogrepl.LSN) {
-		if yes = true; before == 0 || at != 0 && at < before {
-			before = at
-		}
-	}
-	if row.xid < p.settledXID {
-		below(0)
-	}
-	if row.xid < p.endedXID && (yes || p.confirmed >= p.endedAt) {
-		below(p.endedAt)
-	}
-	if row.xid < p.catalogXID {
-		below(p.confirmed)
-	}
-	if row.seen != 0 && max(p.confirmed, relay.Settled) >= row.seen {
-		below(row.seen)
-	}
-	return yes, before
+//  1. Below catalogXID: the older ones had ended below the slot's position.
+//  2. The position has reached the end of the WAL as it was after the row was seen.
+func (p *progress) isPast(row *outboxRow) bool {
+	return *row.tx < p.catalogXID || row.seen != 0 && p.confirmed >= row.seen
 }
 
-// beforeSlot reports whether a row was committed before the slot was created, whose relay has not
-// recorded anything since: after that nothing tells them from delivered ones.
-func (p *progress) beforeSlot(row *outboxRow) bool { return p.endedXID == 0 && row.xid < p.settledXID }
+// wasSent reports whether a row is in the sent set of our slot: see package sent.
+func (a *Admin) wasSent(ctx context.Context, id string, row *outboxRow) (yes bool, err error) {
+	if row.tx == nil || *row.tx <= 0 {
+		return false, nil
+	}
+	digest, _ := sent.Digest(uint64(*row.tx), []byte(id), nil)
+	err = a.db.QueryRow(ctx, sent.HasSQL, a.slot, row.relations, sent.Chunk(uint64(*row.tx)), digest).Scan(&yes)
+	if err != nil {
+		return false, explain("read cdc_relay.sent", err)
+	}
+	return yes, nil
+}
 
-// place describes an event whose row is in the outbox.
+// place describes an event whose row is in the outbox, and that has no row in the retry table and
+// no dead letter.
 func (a *Admin) place(ctx context.Context, e *Event, row *outboxRow, p progress, relay Relay) error {
-	yes, before := p.settled(row, relay)
+	delivered, err := a.wasSent(ctx, e.ID, row)
+	if err != nil {
+		return err
+	}
 	switch {
-	case yes && p.beforeSlot(row):
-		e.State, e.Why = EventNotSent, "committed before the slot, not sent by it"
-		return nil
-	case yes:
-		gap, err := a.acceptedGap(ctx, row.xid)
-		if err != nil {
-			return err
-		}
-		if gap != "" {
-			e.State, e.Why = EventAccepted, gap
-			return nil
-		}
-		e.State = EventDelivered
-		past := "the slot is past its transaction"
-		if before != 0 {
-			e.CommittedBefore = before.String()
-			past = "committed before " + e.CommittedBefore + ", which is settled"
-		}
-		unless := ", unless it was committed before the slot was created"
-		if row.xid >= p.settledXID {
-			unless += ", or its table has left the publication since the relay looked last"
-		}
-		e.Why = past + ", and nothing of it is in the retry table: the broker has confirmed it" + unless
+	case delivered:
+		e.State, e.Why = EventDelivered, "the broker has confirmed it (it is in cdc_relay.sent)"
+	case row.tx == nil:
+		e.State, e.Why = EventUnknown, "its row does not have the transaction that wrote it (outbox.transaction), by which deliveries are recorded"
+	case p.isPast(row):
+		e.State, e.Why = EventUnknown, "the slot is past its transaction, and no confirm of it is recorded: it was written before the slot, passed over, or is not the row that was inserted"
 	case !p.there:
 		e.State, e.Why = EventNotSeen, fmt.Sprintf("its row is committed, and slot %q is not in this database: see `cdc-relay check`", a.slot)
 	case relay.Streaming && relay.InFlight > 0:
 		e.State, e.Why = EventInFlight, fmt.Sprintf("the relay has %d events in flight, and has not settled all that was committed up to this one", relay.InFlight)
-	case relay.Streaming && relay.Settled != 0:
+	case relay.Streaming && relay.Settled != 0 && (row.seen == 0 || relay.Settled < row.seen):
 		e.State, e.Why = EventNotSeen, fmt.Sprintf("the relay has nothing in flight, and has read up to %s: the server has not sent it more", relay.Settled)
 	case p.active:
-		e.State, e.Why = EventInFlight, "a relay reads the slot, and the slot is not known to be past this row's transaction"
+		e.State, e.Why = EventInFlight, "a relay reads the slot, and the slot is not past this row's transaction"
 	default:
 		e.State, e.Why = EventNotSeen, "its row is committed, and no relay leads: it is sent when one does"
 	}
 	return nil
-}
-
-// acceptedGap describes an interval that was accepted as missing and has the transaction in it; "":
-// none has.
-func (a *Admin) acceptedGap(ctx context.Context, xid int64) (string, error) {
-	var finding string
-	var at time.Time
-	err := a.db.QueryRow(ctx, `SELECT g.finding, g.accepted_at FROM cdc_relay.gap g JOIN cdc_relay.slots s ON s.slot = g.slot AND s.system_id = g.system_id
-		WHERE g.slot = $1::text AND g.recovered_at IS NULL AND coalesce(g.from_xid::text::bigint <= $2, true) AND coalesce(g.until_xid::text::bigint > $2, true)
-		ORDER BY g.id DESC LIMIT 1`, a.slot, xid).Scan(&finding, &at)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return "", nil
-	case err != nil:
-		return "", explain("read cdc_relay.gap", err)
-	}
-	return fmt.Sprintf("committed in an interval that was accepted as missing at %s (finding %s): it may have been delivered before", at.UTC().Format(time.RFC3339), finding), nil
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 const maxLSN = pglogrepl.LSN(1<<64 - 1)
@@ -19,7 +20,7 @@ func (r *rig) event(id string, ask func(context.Context) Relay) *Event {
 	if ask == nil {
 		ask = says(Relay{})
 	}
-	e, err := r.admin.Event(r.ctx, id, []Outbox{{"public", "no such table", []string{"id"}}, {"public", "outbox", []string{"event_id", "id"}}}, ask)
+	e, err := r.admin.Event(r.ctx, id, []Outbox{{"public", "no such table", []string{"id"}, []string{"tx"}}, {"public", "outbox", []string{"event_id", "id"}, []string{"xid", "tx"}}}, ask)
 	r.must(err)
 	return e
 }
@@ -53,20 +54,30 @@ func says(relay Relay) func(context.Context) Relay {
 	return func(context.Context) Relay { return relay }
 }
 
-// sent inserts a row of the outbox, and returns its id and its transaction's.
-func (r *rig) sent() (id string, xid int64) {
+// insert inserts a row of the outbox, and returns its id and its transaction's.
+func (r *rig) insert() (id string, xid int64) {
 	r.t.Helper()
 	r.must(r.pool.QueryRow(r.ctx, `INSERT INTO public.outbox VALUES (gen_random_uuid(), 'a', 'k', 't') RETURNING id::text, pg_current_xact_id()::text::bigint`).Scan(&id, &xid))
 	return id, xid
 }
 
-// recorded is what the relay has recorded of the slot: 0 is NULL. The flush limit is above all.
-func (r *rig) recorded(settledXID, endedXID int64, endedAt pglogrepl.LSN) {
+// deliver records that the row was delivered, as one of the table outbox.
+func (r *rig) deliver(id string) {
 	r.t.Helper()
-	r.exec(`INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_xid, ended_xid, ended_at)
-		VALUES ($1, 'FFFFFFFF/FFFFFFFF', '0/0', '0/0', nullif($2::text, '0')::xid8, nullif($3::text, '0')::xid8, nullif($4::pg_lsn, '0/0'))
-		ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = excluded.max_flush_lsn, settled_xid = excluded.settled_xid, ended_xid = excluded.ended_xid, ended_at = excluded.ended_at`,
-		r.slot, fmt.Sprint(settledXID), fmt.Sprint(endedXID), endedAt)
+	r.exec(`WITH rows AS (SELECT tableoid AS relation, tx::text::bigint AS tx, convert_to(id::text, 'UTF8') AS id FROM public.outbox WHERE id = $2::uuid) `+
+		sent.InsertRowsSQL("rows", "$1"), r.slot, id)
+}
+
+// advance puts the slot to the end of the WAL, behind a row that was not sent: until others write
+// more, it is known that the slot is past it.
+func (r *rig) advance(id string) {
+	r.t.Helper()
+	r.exec(`INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good) VALUES ($1, 'FFFFFFFF/FFFFFFFF', '0/0', '0/0') ON CONFLICT DO NOTHING`, r.slot)
+	await.Until(r.t, "the slot to be at the end of the WAL", func() bool {
+		r.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_insert_lsn())`, r.slot)
+		e := r.event(id, nil)
+		return e.State == EventUnknown && strings.Contains(e.Why, "the slot is past its transaction")
+	}, func() any { return r.event(id, nil) })
 }
 
 func TestEventWithARow(t *testing.T) {
@@ -96,10 +107,10 @@ func TestEventWithARow(t *testing.T) {
 	r.wantEvent("sent again", nil, EventDelivered, "replayed")
 }
 
-// Each of the bounds by which a row's event is delivered, and what it is without them.
+// A row is delivered when the sent set has it, and nothing else makes it so.
 func TestEventWithoutARow(t *testing.T) {
 	r := withSlot(t)
-	id, xid := r.sent()
+	id, _ := r.insert()
 	r.wantEvent(id, nil, EventNotSeen, "no relay leads")
 	// one that streams from another database, of which this one is a copy
 	r.wantEvent(id, says(Relay{Streaming: true, Settled: maxLSN}), EventNotSeen, "no relay leads")
@@ -107,66 +118,67 @@ func TestEventWithoutARow(t *testing.T) {
 	r.wantEvent(id, nil, EventInFlight, "a relay reads the slot")
 	r.wantEvent(id, says(Relay{Streaming: true, InFlight: 7}), EventInFlight, "the relay has 7 events in flight")
 	r.wantEvent(id, says(Relay{Streaming: true, Settled: 0x100}), EventNotSeen, "has read up to 0/100")
-	if e := r.wantEvent(id, says(Relay{Streaming: true, Settled: maxLSN}), EventDelivered, "committed before"); e.CommittedBefore == "" {
-		t.Errorf("no position is known: %+v", e)
-	}
+	r.wantEvent(id, says(Relay{Streaming: true, Settled: maxLSN}), EventInFlight, "a relay reads the slot")
 	free()
 	await.Until(t, "the slot to be free", func() bool {
 		return value[bool](r, `SELECT NOT active FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
 	})
-	end := value[pglogrepl.LSN](r, `SELECT pg_current_wal_insert_lsn()`)
-
-	r.recorded(xid, xid, end)
 	if e := r.wantEvent(id, nil, EventNotSeen, ""); e.Table != "public.outbox" || e.CommittedAt != nil {
 		t.Errorf("without track_commit_timestamp it is %+v", e)
 	}
-	r.recorded(xid+1, xid+1, end)
-	if e := r.wantEvent(id, nil, EventDelivered, "committed before "+end.String()); e.CommittedBefore != end.String() {
-		t.Errorf("its position is %+v", e)
+	r.advance(id)
+	r.deliver(id)
+	r.exec(`UPDATE cdc_relay.sent SET relation = relation::bigint + 1`)
+	if e := r.event(id, nil); e.State == EventDelivered {
+		t.Errorf("what was sent of another table counts: %+v", e)
 	}
-	r.recorded(0, xid+1, maxLSN)
-	r.wantEvent(id, nil, EventNotSeen, "")
-	confirmed := value[pglogrepl.LSN](r, `SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
-	r.recorded(0, xid+1, confirmed)
-	r.wantEvent(id, nil, EventDelivered, "committed before "+confirmed.String())
-	r.recorded(0, xid, confirmed)
-	r.wantEvent(id, nil, EventNotSeen, "")
-
-	r.recorded(xid+1, 0, 0)
-	r.wantEvent(id, nil, EventNotSent, "committed before the slot, not sent by it")
+	r.deliver(id)
+	r.wantEvent(id, nil, EventDelivered, "the broker has confirmed it")
+	if e := r.wantEvent(strings.ToUpper(id), nil, EventDelivered, ""); e.ID != id {
+		t.Errorf("it has the id %s, want %s", e.ID, id)
+	}
+	r.put(sample{id: id})
+	r.wantEvent(strings.ToUpper(id), nil, EventDeadLetter, "")
+	r.exec(`DELETE FROM cdc_relay.dead_letter`)
+	for _, none := range []string{"18446744073709551615", "9223372036854775808"} {
+		r.exec(`UPDATE public.outbox SET tx = $1::text::xid8`, none)
+		r.wantEvent(id, nil, EventUnknown, "its row does not have the transaction")
+	}
+	r.exec(`UPDATE public.outbox SET tx = NULL`)
+	r.wantEvent(id, nil, EventUnknown, "its row does not have the transaction")
 }
 
 // What does not count: another system's record, a slot that is not where the relay has left it, and
 // one that is not there.
 func TestEventOfASlotThatMoved(t *testing.T) {
 	r := withSlot(t)
-	id, xid := r.sent()
-	r.recorded(0, xid+1, 0x100)
-	r.wantEvent(id, nil, EventDelivered, "committed before 0/100")
+	id, _ := r.insert()
+	r.advance(id)
 	r.exec(`UPDATE cdc_relay.progress SET max_flush_lsn = '0/1'`)
 	r.wantEvent(id, nil, EventNotSeen, "no relay leads")
-	r.recorded(xid+1, xid+1, 0x100)
+	r.exec(`UPDATE cdc_relay.progress SET max_flush_lsn = 'FFFFFFFF/FFFFFFFF'`)
+	r.advance(id)
 	r.exec(`UPDATE cdc_relay.slots SET system_id = '7'`)
 	r.wantEvent(id, nil, EventNotSeen, "no relay leads")
 	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
 	r.wantEvent(id, nil, EventNotSeen, "is not in this database")
-	r.exec(`UPDATE cdc_relay.slots SET system_id = (SELECT system_identifier::text FROM pg_control_system())`)
+	r.deliver(id)
 	r.wantEvent(id, nil, EventDelivered, "") // it was, whatever has become of the slot
 }
 
-// A relay that is asked before it has settled the event is asked again. An event that it defers
-// between its word and the look into the retry table is not delivered.
+// A relay that is asked before the event is recorded is asked again. An event that it defers
+// between its word and the look into the retry table is deferred.
 func TestEventWhileTheRelayWorks(t *testing.T) {
 	r := withSlot(t)
-	id, _ := r.sent()
+	id, _ := r.insert()
 	r.hold()
 	asked := 0
 	r.wantEvent(id, func(context.Context) Relay {
-		if asked++; asked < 3 {
-			return Relay{Streaming: true, InFlight: 1, Settled: 0x100}
+		if asked++; asked == 3 {
+			r.deliver(id)
 		}
-		return Relay{Streaming: true, Settled: maxLSN}
-	}, EventDelivered, "committed before")
+		return Relay{Streaming: true, InFlight: 1, Settled: 0x100}
+	}, EventDelivered, "the broker has confirmed it")
 	if asked != 3 {
 		t.Errorf("the relay was asked %d times, want 3", asked)
 	}

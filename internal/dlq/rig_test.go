@@ -51,7 +51,7 @@ func setupOn(t *testing.T, server func(testing.TB) *pgserver.Postgres) *rig {
 	cfg := source.Config{
 		URL: url, Slot: r.slot, Publication: r.slot, Create: true, WALSenderTimeout: 30 * time.Second, Log: zap.NewNop(),
 		Tables: []decode.Table{{Schema: "public", Name: "outbox", Mapping: decode.Mapping{
-			ID: names("id"), Aggregate: names("aggregatetype"), Key: names("aggregateid"), Type: names("type"), Payload: names("payload"),
+			ID: names("id"), Aggregate: names("aggregatetype"), Key: names("aggregateid"), Type: names("type"), Payload: names("payload"), Transaction: names("tx"),
 		}}},
 	}
 	r.must(replicationsetup.Init(ctx, cfg, replicationsetup.InitOptions{OutboxTable: true, NoSlot: true}))

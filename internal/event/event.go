@@ -55,6 +55,9 @@ type Event struct {
 	// Events share it and nobody changes it: it outlives the bytes above.
 	Shape *Shape
 
+	// Origin is the row that the event was read from; zero: a message, or not known.
+	Origin Origin
+
 	// Route is the destination of an event that was routed before; nil: the sink's templates
 	// decide. Rows of the retry table have one: a deferred event keeps the destination that it had
 	// when it was deferred, even if the configuration has changed.
@@ -87,6 +90,12 @@ type Event struct {
 	// in hexadecimal under "name:hex", as the database has it. Of a logical message it is the
 	// message's text, or {"message:hex": ...} when that is not UTF-8.
 	Raw []byte
+}
+
+// Origin names the row of an event for the sent set (package sent), together with its id.
+type Origin struct {
+	Relation uint32 // OID of the table as the stream names it
+	Tx       uint64 // the transaction that wrote the row, from its own column; 0: not known
 }
 
 // Route is a destination by its names. RabbitMQ: exchange and routing key. Kafka: topic, and no

@@ -62,6 +62,8 @@ type Snapshot struct {
 	OtherTotal int    // OtherSlots may have fewer
 
 	Unheld []UnheldSlot // as in Status; nil: not known
+	// Unsent is how many rows of each outbox table are not known to be sent; nil: not known
+	Unsent map[string]int64
 
 	TableBytes *int64 // size of the outbox tables; nil: not known
 }

@@ -39,6 +39,9 @@ type Status struct {
 	// other slots of relays of this database that nobody holds, and in which something waits; only
 	// the leader asks for them; null: not known yet
 	UnheldSlots []UnheldSlot `json:"unheld_slots"`
+	// rows of each outbox table that the slot is past and that are not known to be sent, at most
+	// 10,000 of a table; null: not known
+	UnsentRows map[string]int64 `json:"unsent_rows"`
 
 	Rates  RatesStatus  `json:"rates"`
 	Totals TotalsStatus `json:"totals"`
@@ -157,6 +160,7 @@ type UnheldSlot struct {
 	DeadLetters   int    `json:"dead_letters"` // that are open
 	OrMore        bool   `json:"or_more"`      // where one of these two is 10,000
 	RetainedBytes int64  `json:"retained_bytes"`
+	Lost          bool   `json:"lost"` // its WAL can no longer be read: wal_status is lost
 }
 
 // RatesStatus is the mean of the last ten whole seconds.
@@ -196,6 +200,7 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		Guard:       s.Guard,
 		Retention:   s.retention(totals.RowsDeleted, now),
 		UnheldSlots: s.Unheld,
+		UnsentRows:  s.Unsent,
 		Rates:       rates, Totals: totals,
 		WaitingForStandby:   orEmpty(s.WaitingForStandby),
 		UnreportedConfirmed: s.UnreportedConfirmed,

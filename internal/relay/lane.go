@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -30,13 +31,15 @@ type lane struct {
 	awake  chan struct{} // cap 1
 
 	// The fields below belong to the lane's goroutine.
-	machine  *order.Machine
-	taken    order.Input // what was in the inbox
-	outcomes []sink.Outcome
-	events   []*event.Event
-	cut      bool // the disk guard ended the last call
-	probes   sync.WaitGroup
-	failing  string // the error text of failing calls that was logged last; "" when calls succeed
+	machine   *order.Machine
+	taken     order.Input // what was in the inbox
+	outcomes  []sink.Outcome
+	events    []*event.Event
+	sent      []sent.Entry
+	digestBuf []byte
+	cut       bool // the disk guard ended the last call
+	probes    sync.WaitGroup
+	failing   string // the error text of failing calls that was logged last; "" when calls succeed
 }
 
 func newLane(n int, line *Line) *lane {
@@ -138,7 +141,9 @@ func (ln *lane) do(ctx context.Context, a *order.Actions, failed error, now time
 	}
 	ln.logFailing(failed)
 	if len(a.Confirmed) > 0 {
-		// First the tracker counts them; last their memory goes back to the budget.
+		// First they are recorded, then the tracker counts them: the watermark passes none before
+		// its entry is there. Last their memory goes back to the budget.
+		ln.recordSent(a.Confirmed)
 		l.tracker.Settle(a.Confirmed)
 		ln.reportConfirmed(a.Confirmed, now)
 		l.budget.Release(a.Confirmed)
@@ -159,6 +164,26 @@ func (ln *lane) do(ctx context.Context, a *order.Actions, failed error, now time
 	for _, p := range a.Probe {
 		calls := l.guarding.callContext(ctx)
 		ln.probes.Go(func() { ln.probe(calls, p) })
+	}
+}
+
+// recordSent adds confirmed events to the sent set. A row of the retry table is recorded by the
+// statement that removes it.
+func (ln *lane) recordSent(events []*inflight.Event) {
+	if ln.line.cfg.Sent == nil {
+		return
+	}
+	ln.sent = ln.sent[:0]
+	for _, e := range events {
+		if e.Origin.Tx == 0 || e.ID == nil {
+			continue
+		}
+		entry := sent.Entry{Relation: e.Origin.Relation, Tx: e.Origin.Tx}
+		entry.Digest, ln.digestBuf = sent.Digest(e.Origin.Tx, e.ID, ln.digestBuf)
+		ln.sent = append(ln.sent, entry)
+	}
+	if len(ln.sent) > 0 {
+		ln.line.cfg.Sent.Add(ln.sent)
 	}
 }
 

@@ -37,6 +37,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -79,6 +80,7 @@ type Config struct {
 	Start            pglogrepl.LSN // the slot's confirmed_flush_lsn: the first watermark
 	Sink             sink.Sink
 	RetryTable       RetryTable
+	Sent             *sent.Recorder // of rows that were confirmed; nil: nothing is recorded
 	// ordering groups with rows known one by one; 0: order.MaxGroups. Tests make it small
 	MaxGroups   int
 	Block       bool          // a dead letter blocks the later events of its ordering group

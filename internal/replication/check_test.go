@@ -111,6 +111,7 @@ func TestCheckOfAConnectionThatFails(t *testing.T) {
 	if f := b.finding("schema"); f.Level != check.LevelFail || !strings.HasSuffix(f.Fix, "--role '"+role+"'`") {
 		t.Errorf("%+v", f)
 	}
+	b.wantLine(check.LevelWarn, "slot", "cannot be checked") // and not that no relay has used it
 
 	u, err := url.Parse(b.url)
 	await.Must(t, err)

@@ -64,7 +64,7 @@ func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 func (b *bench) wantBefore(table string, ids ...string) {
 	b.t.Helper()
 	got := b.text(`SELECT coalesce(string_agg(id, ' ' ORDER BY id), '') FROM `+table+` t, cdc_relay.slots
-		WHERE slot = $1 AND t.xmin::text::bigint < coalesce((sends->'tables'->$2->>'since')::bigint, 0)`, b.cfg.Slot, `"public"."`+table+`"`)
+		WHERE slot = $1 AND pg_visible_in_snapshot(t.xmin::text::xid8, (sends->'tables'->$2->>'first')::pg_snapshot)`, b.cfg.Slot, `"public"."`+table+`"`)
 	if want := strings.Join(ids, " "); got != want {
 		b.t.Errorf("of %s %q are from before the slot, want %q", table, got, want)
 	}

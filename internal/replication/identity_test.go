@@ -232,6 +232,11 @@ func TestSlotInvalidatedByTheServer(t *testing.T) {
 			b.insert("lost")
 			b.invalidate()
 			if stopFirst {
+				list, err := survey.ReadUnheld(await.Context(t), b.pool(), "another")
+				await.Must(t, err)
+				if len(list) != 1 || !list[0].Lost || !strings.Contains(list[0].Fix(), "SLOT="+b.cfg.Slot+" cdc-relay recover") {
+					t.Errorf("the slots that nobody holds are %+v", list)
+				}
 				r = b.run()
 			}
 			stop := b.wantStop(r.wait(), event.ExitOperator, "slot_lost", "invalidated")

@@ -59,10 +59,21 @@ func TestSmallestRole(t *testing.T) {
 }
 
 // A database of the version before: a role that may not change the schema names init, which brings
-// it up to this version with the rights on what is new.
+// it up to this version with the rights on what is new. Until then check says so, and knows the
+// slot.
 func TestUpgrade(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
 	b.init(setup.InitOptions{URL: owner, Role: role})
+	b.settledRun("before").endClean()
+	own := b.cfg.URL
+	b.exec(`DROP TABLE cdc_relay.sent; ALTER TABLE cdc_relay.retry DROP relation, DROP tx; ALTER TABLE cdc_relay.dead_letter DROP relation, DROP tx;
+		DELETE FROM cdc_relay.migration WHERE version = 8`)
+	b.wantFinding("schema", "are those of an older version of the relay (version 7, this one has 8), and this role may not bring", "cdc-relay init")
+	b.wantLine(check.LevelOK, "slot", b.cfg.Slot)
+	b.cfg.URL = owner
+	b.wantLine(check.LevelWarn, "schema", "older version of the relay", "the next start brings them up to date")
+	b.wantLine(check.LevelOK, "slot", b.cfg.Slot)
+	b.cfg.URL = own
 	b.downgrade()
 	b.wantStop(b.run().wait(), event.ExitFailure, "schema")
 	b.init(setup.InitOptions{URL: owner, Role: role})

@@ -101,7 +101,7 @@ func TestRecoverOnAnotherServer(t *testing.T) {
 	b.wantRemembered(before)
 	report, err := b.recover(anyOrder, func(o *recovery.Options) { o.SameData = true })
 	await.Must(t, err)
-	if report.Moved != 1 || report.Held != 1 || report.Recovered != 1 || report.FromXID != nil {
+	if report.Moved != 1 || report.Held != 1 || report.Recovered != 1 {
 		t.Errorf("%+v", report)
 	}
 	b.wantWaiting("before", "gap")
@@ -138,28 +138,6 @@ func TestRelayWaitsForRecover(t *testing.T) {
 	b.wantSeen("after")
 	b.wantWaiting("before", "gap", "after")
 	r.endClean()
-}
-
-// Rows that a condition leaves out are only in the table: a gap is noted, or marked, that has them.
-func TestRecoverNotesWhatItLeavesOut(t *testing.T) {
-	for name, accepted := range map[string]bool{"not accepted": false, "accepted": true} {
-		t.Run(name, func(t *testing.T) {
-			b := lost(t)
-			b.insert("left out")
-			b.insert("gap")
-			if accepted {
-				b.exec(`INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason) SELECT slot, system_id, incarnation, 'x', 'y' FROM cdc_relay.slots`)
-				b.exec(`UPDATE cdc_relay.slots SET state = 'adopt'`)
-			}
-			report, err := b.recover(func(o *recovery.Options) { o.Unordered, o.Where = true, "id = 'gap'" })
-			await.Must(t, err)
-			if report.LeftOut == 0 {
-				t.Errorf("%+v", report)
-			}
-			b.wantText("true", `SELECT string_agg((left_out AND recovered_at IS NOT NULL AND coalesce(from_xid::text::bigint <= o.xmin::text::bigint, true)
-				AND until_xid::text::bigint > o.xmin::text::bigint)::text, ' ') FROM cdc_relay.gap, (SELECT xmin FROM outbox WHERE id = 'left out') o`)
-		})
-	}
 }
 
 // A loss was accepted, and the start that makes the new slot is cut off: the next one goes on

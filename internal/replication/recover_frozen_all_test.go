@@ -46,10 +46,10 @@ func TestRecoverWaitsLongForATable(t *testing.T) {
 	b.cfg.Tables[1].Name = "other"
 	b.streaming().endClean()
 	b.dropSlot()
-	b.exec(`INSERT INTO outbox SELECT n::text, NULL, n FROM generate_series(1000, 1999) n`)
+	b.exec(`INSERT INTO outbox (id, n) SELECT n::text, n FROM generate_series(1000, 1999) n`)
 	b.exec(`INSERT INTO other SELECT n::text, NULL, n FROM generate_series(2000, 2999) n`)
 	waited := false
-	report, err := b.recover(by("n"), func(o *recovery.Options) {
+	report, err := b.recover(by("n"), allRows, func(o *recovery.Options) {
 		o.Progress = func(int64, int64) {
 			for ; !waited; waited = true {
 				await.Until(t, "a minute to pass", func() bool {

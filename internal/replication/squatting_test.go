@@ -150,7 +150,7 @@ func TestOutboxThatRunsCode(t *testing.T) {
 		},
 		"cast": {
 			`CREATE TYPE app.e AS (v text); CREATE FUNCTION app.to_e(text) RETURNS app.e LANGUAGE sql AS 'SELECT app.steal(); SELECT ROW($1)::app.e';
-			CREATE CAST (text AS app.e) WITH FUNCTION app.to_e(text); ALTER TABLE outbox DROP id, ADD id app.e; INSERT INTO outbox VALUES ('{}', ROW('1'))`,
+			CREATE CAST (text AS app.e) WITH FUNCTION app.to_e(text); ALTER TABLE outbox DROP id, ADD id app.e; INSERT INTO outbox (payload, id) VALUES ('{}', ROW('1'))`,
 			find + `app.e`, "column id has type app.e, which is not one of PostgreSQL's own", "",
 		},
 		"policy": {

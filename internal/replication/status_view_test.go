@@ -6,10 +6,9 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // withView is a bench with the view of its table; no relay has run.
@@ -17,7 +16,7 @@ func withView(t *testing.T) *bench {
 	t.Helper()
 	t.Parallel()
 	b := newBench(t, servers.OwnPostgres(t).Database(t))
-	b.exec(`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb, created_at timestamptz NOT NULL DEFAULT now())`)
+	b.exec(`DROP TABLE outbox; CREATE TABLE outbox (id text PRIMARY KEY, payload jsonb, created_at timestamptz NOT NULL DEFAULT now(), tx xid8 DEFAULT pg_current_xact_id())`)
 	b.cfg.Tables[0].Mapping.Timestamp = decode.Names{Any: []string{"created_at"}, Optional: true}
 	b.init(setup.InitOptions{NoSlot: true, StatusView: true})
 	b.record()
@@ -45,10 +44,11 @@ func (b *bench) wantStatuses(want string) {
 	}
 }
 
-// settledUntil records that all that was committed before now is settled.
-func (b *bench) settledUntil() {
+// deliver records that rows were delivered.
+func (b *bench) deliver(ids ...string) {
 	b.t.Helper()
-	b.exec(`UPDATE cdc_relay.progress SET settled_xid = pg_snapshot_xmax(pg_current_snapshot())`)
+	b.exec(`WITH rows AS (SELECT tableoid AS relation, tx::text::bigint AS tx, convert_to(format('%s', id), 'UTF8') AS id FROM outbox WHERE id::text = ANY ($2::text[])) `+
+		sent.InsertRowsSQL("rows", "$1"), b.cfg.Slot, ids)
 }
 
 // refuse puts an event into retry or dead_letter.
@@ -69,10 +69,10 @@ func TestStatusView(t *testing.T) {
 	b := withView(t)
 	b.insert("a")
 	b.wantStatuses("a new") // nothing is recorded
-	b.settledUntil()
-	b.insert("new")
-	b.insert("refused")
-	b.insert("dead")
+	b.deliver("a")
+	for _, id := range []string{"new", "refused", "dead"} {
+		b.insert(id)
+	}
 	b.wantStatuses("a processed, dead new, new new, refused new")
 	b.refuse("retry", "refused")
 	b.refuse("dead_letter", "dead")
@@ -80,58 +80,18 @@ func TestStatusView(t *testing.T) {
 	b.wantStatuses("a processed, dead failed, new new, refused deferred")
 	b.exec(`UPDATE cdc_relay.retry SET next_attempt = '2026-11-21Z'`)
 	b.wantText("public.outbox 2026-11-20 2026-11-21 too_large", `SELECT concat_ws(' ', table_name, since::date, next_attempt::date, reason) FROM cdc_relay.outbox_status WHERE id = 'refused'`)
-	b.settledUntil()
-	b.wantStatuses("a processed, dead failed, new processed, refused deferred")
 	b.wantText("true", `SELECT bool_and(event_time = created_at AND committed_at IS NULL)::text FROM cdc_relay.outbox_status JOIN outbox USING (id)`)
 	b.exec(`UPDATE cdc_relay.dead_letter SET state = 'discarded'; DELETE FROM cdc_relay.retry`)
-	b.wantStatuses("a processed, dead processed, new processed, refused processed")
+	b.deliver("refused")
+	// a discarded one was not delivered
+	b.wantStatuses("a processed, dead new, new new, refused processed")
 
-	// what the reader's own transaction has written is not settled
-	tx, err := b.conn.Begin(await.Context(t))
-	await.Must(t, err)
-	b.exec(`SAVEPOINT s`)
-	b.insert("mine")
-	b.wantText("new", `SELECT status FROM cdc_relay.outbox_status WHERE id = 'mine'`)
-	await.Must(t, tx.Rollback(await.Context(t)))
+	// no server gives such a transaction, and the other rows are there all the same
+	b.exec(`UPDATE outbox SET tx = '18446744073709551615' WHERE id = 'new'`)
+	b.wantStatuses("a processed, dead new, new new, refused processed")
 
-	// nor is what was accepted as missing, before it is recovered
-	b.exec(`INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_xid, until_xid)
-		SELECT s.slot, system_id, 1, 'f', 'r', o.xmin::text::xid8, (o.xmin::text::bigint + 1)::text::xid8 FROM cdc_relay.slots s, outbox o WHERE o.id = 'a'`)
-	b.wantStatuses("a new, dead processed, new processed, refused processed")
-	b.exec(`UPDATE cdc_relay.gap SET recovered_at = now()`)
-	b.wantStatuses("a processed, dead processed, new processed, refused processed")
-
-	// of another system neither the record nor the rows say anything
+	// of another system the rows say nothing
 	b.refuse("retry", "a")
 	b.exec(`UPDATE cdc_relay.retry SET system_id = '7'`)
-	b.wantStatuses("a processed, dead processed, new processed, refused processed")
-	b.exec(`UPDATE cdc_relay.slots SET system_id = '7'`)
-	b.wantStatuses("a new, dead new, new new, refused new")
-}
-
-// What is settled is recorded by the leader alone, not above what the publication was last in order
-// for, and not again while nothing is new: an idle relay writes nothing.
-func TestSettledTransactionsAreKept(t *testing.T) {
-	b := withView(t)
-	pool := b.pool()
-	b.exec(`UPDATE cdc_relay.progress SET ended_xid = '100', ended_at = '0/1'`)
-	keep := func(epoch int64, good uint64, all bool, want string) {
-		t.Helper()
-		got, err := session.KeepSettled(await.Context(t), pool, &b.cfg, flushLimitOf(epoch), good)
-		await.Must(t, err)
-		if got != all {
-			t.Errorf("all is kept: %v, want %v", got, all)
-		}
-		b.wantText(want, `SELECT coalesce(settled_xid::text, 'none') FROM cdc_relay.progress`)
-	}
-	keep(-1, 200, false, "none")
-	keep(0, 0, false, "none")
-	keep(0, 50, false, "50")
-	keep(0, 40, false, "50")
-	keep(0, 200, true, "100")
-	before := b.text(`SELECT p.xmin || ' ' || s.xmax FROM cdc_relay.progress p, cdc_relay.slots s`)
-	keep(0, 300, true, "100")
-	b.wantText(before, `SELECT p.xmin || ' ' || s.xmax FROM cdc_relay.progress p, cdc_relay.slots s`)
-	b.exec(`UPDATE cdc_relay.progress SET ended_xid = '150', ended_at = '0/2'`)
-	keep(0, 300, false, "100")
+	b.wantStatuses("a processed, dead new, new new, refused processed")
 }

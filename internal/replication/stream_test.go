@@ -79,18 +79,18 @@ func newBench(t *testing.T, url string) *bench {
 	b.cfg = source.Config{
 		URL: url, Slot: fmt.Sprintf("s%d", time.Now().UnixNano()), Publication: "p", Create: true,
 		Tables: []decode.Table{{Schema: "public", Name: "outbox", Mapping: decode.Mapping{
-			ID: decode.Names{Any: []string{"id"}}, Payload: decode.Names{Any: []string{"payload"}},
+			ID: decode.Names{Any: []string{"id"}}, Payload: decode.Names{Any: []string{"payload"}}, Transaction: decode.Names{Any: []string{"tx"}, Optional: true},
 		}}},
 		WALSenderTimeout: 20 * time.Second, Grace: 20 * time.Second, Log: zap.New(core),
 		NewLine: func(_ context.Context, at source.Term) (source.Line, error) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.line = replicationtest.NewRecorder(at.Start)
-			b.line.Held = b.held
+			b.line.Held, b.line.Sent = b.held, at.Sent
 			return b.line, nil
 		},
 	}
-	b.exec(`CREATE TABLE IF NOT EXISTS outbox (id text PRIMARY KEY, payload jsonb)`)
+	b.exec(`CREATE TABLE IF NOT EXISTS outbox (id text PRIMARY KEY, payload jsonb, tx xid8 DEFAULT pg_current_xact_id())`)
 	return b
 }
 
@@ -176,7 +176,7 @@ func (b *bench) wantRemembered(before string) {
 // remembered is everything of ours about the slot, in one text.
 func (b *bench) remembered() string {
 	b.t.Helper()
-	return b.text(`SELECT s::text || (to_jsonb(p) - 'settled_xid')::text FROM cdc_relay.slots s JOIN cdc_relay.progress p USING (slot) WHERE slot = $1`, b.cfg.Slot)
+	return b.text(`SELECT s::text || p::text FROM cdc_relay.slots s JOIN cdc_relay.progress p USING (slot) WHERE slot = $1`, b.cfg.Slot)
 }
 
 // waitFree returns once nobody holds the slot.

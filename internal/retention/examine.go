@@ -4,14 +4,12 @@ package retention
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
@@ -23,23 +21,23 @@ type Problem struct {
 
 // Examine looks for problems. It reads the catalogue alone, and changes nothing. A table that does
 // not exist is another's to report.
-func Examine(ctx context.Context, q querier, slot, publication string, tables []Table, keep time.Duration) (list []Problem, err error) {
-	var stop *event.Stop
-	switch err := CheckTime(ctx, q, tables, keep); {
-	case errors.As(err, &stop):
-		list = append(list, Problem{What: stop.What, Fix: stop.Fix})
-	case err != nil:
-		return nil, err
-	}
+func Examine(ctx context.Context, q sent.Querier, slot, publication string, tables []sent.Table) (list []Problem, err error) {
 	for _, t := range tables {
-		d, err := describe(ctx, q, t)
+		d, err := sent.Describe(ctx, q, t)
 		if err != nil {
 			return nil, err
 		}
-		if d.oid == 0 {
+		if d.OID == 0 {
 			continue
 		}
-		if d.usable { // else the first of problemsSQL says so
+		if what, fix := lacks(&d, t); what != "" {
+			list = append(list, Problem{What: what, Fix: fix})
+		}
+		if none := unindexed(&d, d.Leaves...); none != nil && d.Transaction != "" {
+			list = append(list, Problem{What: none.what, Fix: none.fix})
+		}
+		list = append(list, weak(&d, t)...)
+		if d.Usable { // else the first of problemsSQL says so
 			found, err := refusals(ctx, q, t)
 			if err != nil {
 				return nil, err
@@ -53,7 +51,7 @@ func Examine(ctx context.Context, q querier, slot, publication string, tables []
 			}
 			list = append(list, found...)
 		}
-		found, err := otherSlots(ctx, q, slot, d)
+		found, err := otherSlots(ctx, q, slot, t, d)
 		if err != nil {
 			return nil, err
 		}
@@ -62,9 +60,29 @@ func Examine(ctx context.Context, q querier, slot, publication string, tables []
 	return list, nil
 }
 
+// ExamineColumns looks for problems of the column alone, for a relay without retention.
+func ExamineColumns(ctx context.Context, q sent.Querier, publication string, tables []sent.Table) (list []Problem, err error) {
+	for _, t := range tables {
+		d, err := sent.Describe(ctx, q, t)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, weak(&d, t)...)
+		unsent, err := problems(ctx, q, unsentColumnSQL, d, publication)
+		if err != nil {
+			return nil, fmt.Errorf("read whether the transactions of %s are sent: %w", t, err)
+		}
+		for _, p := range unsent {
+			p.Warn = true
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
 // refusals say that a SELECT or a DELETE would run somebody else's code.
-func refusals(ctx context.Context, q querier, t Table) (list []Problem, err error) {
-	for _, refused := range []error{tableread.Check(ctx, q, t.quoted()), tableread.CheckDelete(ctx, q, t.quoted())} {
+func refusals(ctx context.Context, q sent.Querier, t sent.Table) (list []Problem, err error) {
+	for _, refused := range []error{tableread.Check(ctx, q, pgx.Identifier{t.Schema, t.Name}.Sanitize()), tableread.CheckDelete(ctx, q, pgx.Identifier{t.Schema, t.Name}.Sanitize())} {
 		refusal, ok := tableread.IsRefusal(refused)
 		switch {
 		case ok:
@@ -77,10 +95,11 @@ func refusals(ctx context.Context, q querier, t Table) (list []Problem, err erro
 }
 
 // leafRowsSQL begins each of problemsSQL. leaves are the tables that have the rows of a table: $1
-// is its OID, $2 the columns of the id, $3 our publication. A role without USAGE on a schema may
-// ask all of this, since nothing is named by its text.
+// is its OID, $2 the columns of the id, $3 our publication, $4 the column of the transaction, $5
+// the OIDs of the table's relatives. A role without USAGE on a schema may ask all of this, since
+// nothing is named by its text.
 const leafRowsSQL = `
-WITH given AS (SELECT $1::oid, $2::text[], $3::text),
+WITH given AS (SELECT $1::oid, $2::text[], $3::text, $4::text, $5::oid[]),
 leaves AS (
 	SELECT
 		c.oid,
@@ -95,8 +114,24 @@ leaves AS (
 	WHERE relkind = 'r' AND c.oid IN (SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid)))
 `
 
+// unsentColumnSQL: nothing is recorded of a table whose transactions are not sent. Column lists are
+// of PostgreSQL 15 and later.
+const unsentColumnSQL = `SELECT
+		false,
+		format('publication %I has a column list of %s without %I: no delivery is recorded', pubname, prrelid::regclass, attname),
+		format('in one transaction: ALTER PUBLICATION %1$I DROP TABLE %2$s; ALTER PUBLICATION %1$I ADD TABLE %2$s (%3$s)', pubname, prrelid::regclass, (
+			SELECT string_agg(quote_ident(l.attname), ', ' ORDER BY l.attnum) FROM pg_attribute l
+			WHERE l.attrelid = prrelid AND (to_jsonb(r)->'prattrs' @> to_jsonb(l.attnum) OR l.attnum = a.attnum)))
+	FROM pg_publication_rel r
+		JOIN pg_publication p ON p.oid = prpubid
+		JOIN pg_attribute a ON attrelid = prrelid AND attname = $4
+	WHERE pubname = $3 AND prrelid = ANY ($5) AND NOT puballtables
+		AND jsonb_typeof(to_jsonb(r)->'prattrs') = 'array' AND NOT to_jsonb(r)->'prattrs' @> to_jsonb(a.attnum)`
+
 // problemsSQL are the questions about one table. Their columns are those of a Problem.
 var problemsSQL = []string{
+	unsentColumnSQL,
+
 	// rights
 	`SELECT
 		false,
@@ -146,8 +181,8 @@ var problemsSQL = []string{
 }
 
 // problems asks one of problemsSQL. Of many leaves with the same problem three are named.
-func problems(ctx context.Context, q querier, sql string, d description, publication string) ([]Problem, error) {
-	rows, err := q.Query(ctx, leafRowsSQL+sql+" ORDER BY 2 LIMIT 3", d.oid, d.id, publication)
+func problems(ctx context.Context, q sent.Querier, sql string, d sent.Description, publication string) ([]Problem, error) {
+	rows, err := q.Query(ctx, leafRowsSQL+sql+" ORDER BY 2 LIMIT 3", d.OID, d.ID, publication, d.Transaction, d.Family)
 	if err != nil {
 		return nil, err
 	}
@@ -156,11 +191,39 @@ func problems(ctx context.Context, q querier, sql string, d description, publica
 	})
 }
 
-// otherSlotsSQL reads the slots of relays that have settled nothing of a table, and those of which
-// no relay has a record.
-const otherSlotsSQL = `WITH fence AS (SELECT $1::text, $2::bigint), ` + boundSQL + `
+// otherSlotsSQL reads, of the other slots of relays that send a table, those that do not deliver
+// now, and those that record nothing: they are past a transaction (dlq.progress) of which our slot
+// has recorded rows, that was not there before them, and have no record of the table. At last those
+// of which no relay has a record. $1 is our slot, $2 and $3 the OIDs and names of the table's
+// relatives.
+var otherSlotsSQL = `
+WITH others AS (
+	SELECT s.slot::text AS slot, s.state, s.system_id, of.firsts
+	FROM cdc_relay.slots s CROSS JOIN LATERAL (
+		SELECT array_agg(e.value->>'first') AS firsts
+		FROM jsonb_each(coalesce(s.sends->'tables', '{}')) e
+		WHERE e.key = ANY ($3::text[]) OR (e.value->>'oid')::oid = ANY ($2::oid[])) of
+	WHERE s.slot <> $1::text AND of.firsts IS NOT NULL)
 SELECT
-	array(SELECT slot FROM holders WHERE settled IS NULL AND slot <> $1::text ORDER BY slot),
+	array(
+		SELECT s.slot
+		FROM others s LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.database = current_database()
+		WHERE s.state <> 'ready' OR r.active_pid IS NULL
+			OR s.system_id <> coalesce((SELECT o.system_id FROM cdc_relay.slots o WHERE o.slot = $1::text), s.system_id)
+		ORDER BY 1),
+	array(
+		SELECT s.slot
+		FROM others s
+			JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.database = current_database()
+			CROSS JOIN (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n
+		WHERE NOT EXISTS (SELECT FROM cdc_relay.sent e WHERE e.slot = s.slot AND e.relation = ANY ($2::oid[]))
+			AND EXISTS (
+				SELECT FROM cdc_relay.sent e
+				WHERE e.slot = $1::text AND e.relation = ANY ($2::oid[]) AND e.last_tx < ` + tableread.WholeXID("r.catalog_xmin") + `
+					AND EXISTS (
+						SELECT FROM unnest(s.firsts) f
+						WHERE NOT coalesce(pg_visible_in_snapshot(e.last_tx::text::xid8, f::pg_snapshot), false)))
+		ORDER BY 1),
 	array(
 		SELECT slot_name::text FROM pg_replication_slots
 		WHERE slot_type = 'logical' AND plugin = 'pgoutput' AND database = current_database()
@@ -169,16 +232,22 @@ SELECT
 		ORDER BY slot_name)`
 
 // otherSlots are those that keep rows of a table, and those that retention knows nothing of.
-func otherSlots(ctx context.Context, q querier, slot string, d description) (list []Problem, err error) {
-	var holding, foreign []string
-	err = q.QueryRow(ctx, otherSlotsSQL, slot, 0, d.oids, d.names).Scan(&holding, &foreign)
+func otherSlots(ctx context.Context, q sent.Querier, slot string, t sent.Table, d sent.Description) (list []Problem, err error) {
+	var holding, silent, foreign []string
+	err = q.QueryRow(ctx, otherSlotsSQL, slot, d.Family, d.Names).Scan(&holding, &silent, &foreign)
 	if err != nil {
 		return nil, fmt.Errorf("read which slots send the outbox tables: %w", err)
 	}
 	if len(holding) > 0 {
 		list = append(list, Problem{
-			Warn: true, What: "nothing is deleted until these slots, which send the same tables, have settled it: " + strings.Join(holding, ", "),
+			Warn: true, What: "rows stay until these slots, which send the same tables and which nobody holds now, have delivered them: " + strings.Join(holding, ", "),
 			Fix: "start their relays; a slot that is no longer in use is forgotten by `cdc-relay teardown --yes` with its configuration",
+		})
+	}
+	if len(silent) > 0 {
+		list = append(list, Problem{
+			Warn: true, What: fmt.Sprintf("rows of %s stay, because these slots send it and record no delivery of it: %s", t, strings.Join(silent, ", ")),
+			Fix: fmt.Sprintf("upgrade their relays, and name column %s in their outbox.transaction, which may be empty", d.Transaction),
 		})
 	}
 	if len(foreign) > 0 {

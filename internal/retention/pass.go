@@ -1,40 +1,70 @@
-// One pass: the zones of all leaves that are worth a look, one transaction after the other.
+// One pass: the parts of the sent set whose time has come, one small transaction after the other.
 
 package retention
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
+)
+
+const (
+	// statementTimeout bounds on our side what the server bounds: see plan. findTimeout: see
+	// findPlan.
+	statementTimeout = 20 * time.Second
+	findTimeout      = 70 * time.Second
+	batchRows        = 1000    // that one transaction deletes
+	pageParts        = 1000    // that are listed at once
+	partBytes        = 1 << 20 // of digests whose rows are found together: 130,000
+	restFactor       = 3       // times as long as a transaction took it rests after it
+	longestRest      = 10 * time.Second
 )
 
 // pass is the state of one pass.
 type pass struct {
 	*Retention
 	began  time.Time
-	tables []description
-	bounds []bound
+	tables []sent.Description
 	conn   *pgx.Conn // of this pass alone: the pool has few; nil: none yet
-	failed map[uint32]bool
 	said   map[string]bool
-	// since when the oldest row waits that another slot holds, or that a failure has left; zero:
-	// none does
+
+	failed  map[uint32]bool // relations of which nothing more is tried in this pass
+	heldBy  string
 	overdue time.Time
+	err     error // the first
 }
 
-// pass makes one. An error is the first of several: a leaf that fails does not keep others waiting.
+// parts are those of one relation and chunk.
+type parts struct {
+	relation uint32
+	chunk    int64
+	numbers  []int64
+	size     int           // bytes of their digests
+	age      time.Duration // of the oldest
+}
+
+// pass makes one. A relation that fails does not keep others waiting: the error that is returned is
+// one of the whole pass.
 func (r *Retention) pass(ctx context.Context) error {
 	p := &pass{Retention: r, began: time.Now(), failed: map[uint32]bool{}, said: map[string]bool{}}
 	defer p.closeConn()
-	err := p.prepare(ctx)
-	prepared := err == nil
-	if prepared {
-		_, p.overdue = p.heldBack()
-		err = p.lookAt(ctx, dueZones(r.leaves, p.began))
+	err := p.describeTables(ctx)
+	if err == nil {
+		err = r.look(ctx)
+	}
+	if err == nil && r.past.end > 0 {
+		err = p.walk(ctx)
 	}
 	if ctx.Err() != nil {
 		return err
@@ -44,132 +74,282 @@ func (r *Retention) pass(ctx context.Context) error {
 			delete(r.logged, said)
 		}
 	}
-	r.update(func(s *Snapshot) {
-		s.Error = ""
-		if prepared {
-			s.HeldBy, s.Overdue = p.heldBack()
-			s.Overdue = earlier(s.Overdue, p.failedSince())
-		}
-		if err != nil {
-			s.Error = err.Error()
-			return
-		}
-		s.LastPass = time.Now()
-	})
-	return err
-}
-
-// prepare finds the leaves and up to where their rows are settled. It reads the catalogue alone.
-func (p *pass) prepare(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
-	defer cancel()
-	err := pgx.BeginFunc(ctx, p.cfg.Pool, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '100ms'"); err != nil {
-			return err
-		}
-		found := map[uint32]*leaf{}
-		for i, t := range p.cfg.Tables {
-			d, err := describe(ctx, tx, t)
-			if err != nil {
-				return err
-			}
-			b, err := p.readBound(ctx, tx, d)
-			if err != nil {
-				return err
-			}
-			p.tables, p.bounds = append(p.tables, d), append(p.bounds, b)
-			if d.ageUnknown(p.cfg.Keep) {
-				p.warn(t.String(), errors.New("no column has the time of its rows, and track_commit_timestamp is off"))
-				continue
-			}
-			leaves, err := readLeaves(ctx, tx, t, d)
-			if err != nil {
-				return err
-			}
-			filled := false
-			for _, size := range leaves {
-				l := p.leaves[size.oid]
-				if l == nil {
-					l = &leaf{oid: size.oid}
-				}
-				l.name, l.of, l.settled, l.writes = size.name, i, b.settled, size.writes
-				l.resize(size.file, size.blocks, p.began)
-				filled = filled || size.blocks > 0
-				found[size.oid] = l
-			}
-			p.noteUnsettled(i, filled && b.settled == 0 && b.heldBy != "")
-		}
-		p.leaves = found
-		return nil
-	})
-	if err != nil {
-		p.warn(p.cfg.Slot, err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.snapshot.HeldBy, r.snapshot.Overdue, r.snapshot.Error = p.heldBy, p.overdue, ""
+	if failed := cmp.Or(err, p.err); failed != nil {
+		r.snapshot.Error = failed.Error()
 		return err
 	}
-	if len(p.bounds) > 0 {
-		p.samples.add(p.bounds[0].now, p.bounds[0].ended, p.cfg.Keep)
+	r.snapshot.LastPass = time.Now()
+	return nil
+}
+
+// describeTables reads the catalogue alone.
+func (p *pass) describeTables(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	for _, t := range p.cfg.Tables {
+		d, err := sent.Describe(ctx, p.cfg.Pool, t)
+		if err != nil {
+			p.warn(t.String(), err)
+			return err
+		}
+		if what, fix := lacks(&d, t); what != "" {
+			p.warn(t.String(), &refusal{what, fix})
+			continue
+		}
+		p.tables = append(p.tables, d)
 	}
 	return nil
 }
 
-// lookAt looks at zones, and deletes what may be deleted there. Between two transactions it rests:
-// at most a quarter of the time is spent in the database.
-func (p *pass) lookAt(ctx context.Context, zones []dueZone) (failed error) {
-	for _, z := range zones {
-		if p.failed[z.oid] {
+// walk goes through the parts that are ripe, the oldest first.
+func (p *pass) walk(ctx context.Context) error {
+	at, n := "-infinity", int64(0)
+	for {
+		list, last, count, err := p.ripe(ctx, at, n)
+		if err != nil {
+			return err
+		}
+		for _, of := range list {
+			if err := p.delete(ctx, of); err != nil {
+				return err
+			}
+		}
+		if count < pageParts {
+			return nil
+		}
+		at, n = last.at, last.n
+	}
+}
+
+type cursor struct {
+	at string
+	n  int64
+}
+
+// ripe reads one page of parts, and groups them. count is how many parts it has read.
+func (p *pass) ripe(ctx context.Context, at string, n int64) (list []*parts, last cursor, count int, err error) {
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	rows, err := p.cfg.Pool.Query(ctx, ripeSQL, p.cfg.Slot, p.past.snapshot, p.cfg.Keep.Seconds(), at, n, pageParts)
+	if err != nil {
+		return nil, last, 0, fmt.Errorf("read cdc_relay.sent: %w", err)
+	}
+	var of parts
+	var age float64
+	_, err = pgx.ForEachRow(rows, []any{&of.relation, &of.chunk, &last.n, &last.at, &age, &of.size}, func() error {
+		count++
+		i := slices.IndexFunc(list, func(l *parts) bool {
+			return l.relation == of.relation && l.chunk == of.chunk && l.size+of.size <= partBytes
+		})
+		if i < 0 {
+			i = len(list)
+			list = append(list, &parts{relation: of.relation, chunk: of.chunk, age: time.Duration(age * float64(time.Second))})
+		}
+		list[i].numbers, list[i].size = append(list[i].numbers, last.n), list[i].size+of.size
+		return nil
+	})
+	if err != nil {
+		return nil, last, 0, fmt.Errorf("read cdc_relay.sent: %w", err)
+	}
+	return list, last, count, nil
+}
+
+// delete deletes the rows of some parts, and the parts when none is left. Parts of a table that is
+// not configured stay as they are: whoever configures it knows its columns.
+func (p *pass) delete(ctx context.Context, of *parts) error {
+	if p.failed[of.relation] {
+		p.waits(of)
+		return nil
+	}
+	i := slices.IndexFunc(p.tables, func(d sent.Description) bool { return slices.Contains(d.Family, of.relation) })
+	if i < 0 {
+		return nil
+	}
+	d, some := &p.tables[i], false
+	for _, l := range d.Leaves {
+		if !slices.Contains(l.Under, of.relation) {
 			continue
 		}
-		p.update(func(s *Snapshot) { s.Overdue = earlier(z.due, p.overdue) })
-		err := p.zone(ctx, z)
+		left, err := p.deleteFrom(ctx, d, l, of)
 		var fenced *event.Stop
 		switch {
 		case err == nil:
+			some = some || left
 			continue
 		case ctx.Err() != nil || errors.As(err, &fenced):
 			return err
 		}
-		// What is known of the zone stays as it was, and the next pass looks again.
+		// The parts stay as they are, and the next pass looks again.
 		p.closeConn()
-		z.zones[z.number].failed = true
-		p.failed[z.oid] = !ofRows(err)
-		p.overdue = earlier(p.overdue, z.due)
-		if failed == nil {
-			failed = err
-		}
+		p.failed[of.relation], some = !ofRows(err), true
+		p.err = cmp.Or(p.err, err)
 		if !passes(err) {
-			p.warn(z.name, err)
+			p.warn(l.Name, err)
 		}
 	}
-	return failed
+	if some {
+		p.waits(of)
+		return nil
+	}
+	return p.within(ctx, statementTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		var ours bool
+		err := conn.QueryRow(ctx, dropSQL, p.cfg.Slot, p.cfg.Epoch, of.relation, of.chunk, of.numbers).Scan(&ours)
+		return p.fencedUnless(ours, err)
+	})
 }
 
-// zone looks at a zone, deletes from it, and remembers when to look again.
-func (p *pass) zone(ctx context.Context, z dueZone) error {
-	began := time.Now()
-	from, to := z.bounds(z.number)
-	sql, args := p.rows(z.leaf)
-	var all findings
-	for ; from < to; from += stepBlocks {
-		step := append(append([]any{}, args...), tid(from), tid(min(from+stepBlocks, to)))
-		s, err := p.look(ctx, z.name, sql.look(), p.withAge(step))
-		if err != nil {
+// waits notes since when some parts wait.
+func (p *pass) waits(of *parts) {
+	if since := p.began.Add(p.cfg.Keep - of.age); p.overdue.IsZero() || since.Before(p.overdue) {
+		p.overdue = since
+	}
+}
+
+// found are rows that may be deleted.
+type found struct {
+	at      []pgtype.TID
+	digests []int64
+}
+
+// deleteFrom deletes the rows of parts from one leaf. left: some are still there.
+func (p *pass) deleteFrom(ctx context.Context, d *sent.Description, l sent.Leaf, of *parts) (left bool, err error) {
+	if none := unindexed(d, l); none != nil {
+		return true, none
+	}
+	var rows found
+	err = p.within(ctx, findTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		return tableread.Delete(ctx, conn, l.Name, findPlan, func(tx pgx.Tx) (err error) {
+			rows, left, err = p.find(ctx, tx, d, l, of)
 			return err
-		}
-		if s.ripe > 0 {
-			gone, err := p.remove(ctx, z.leaf, sql.remove(), args, from, min(from+stepBlocks, to), s)
-			if err != nil {
-				return err
-			}
-			s.held += max(0, s.ripe-gone)
-		}
-		all.add(s)
+		})
+	})
+	if err != nil {
+		return true, fmt.Errorf("find delivered rows: %w", err)
 	}
-	z.zones[z.number] = all.nextLook(began, z.writes, p.cfg.Keep, max(passEvery(p.cfg.Keep), time.Minute))
-	return nil
+	sql := removeSQL(l, d)
+	for len(rows.at) > 0 {
+		n := min(len(rows.at), batchRows)
+		gone, err := p.remove(ctx, l, sql, found{rows.at[:n], rows.digests[:n]})
+		if err != nil {
+			return true, fmt.Errorf("delete delivered rows: %w", err)
+		}
+		left = left || gone < n // somebody has them locked, or has changed them, or refers to them
+		rows = found{rows.at[n:], rows.digests[n:]}
+	}
+	return left, nil
 }
 
-// rows is the SQL of a leaf, with its first parameters.
-func (p *pass) rows(l *leaf) (rowsSQL, []any) {
-	d := p.tables[l.of]
-	return newRowsSQL(l.name, d.oid, d.id, d.at, p.cfg.Keep > 0), []any{p.cfg.Slot, p.cfg.Epoch, d.oids, d.names}
+// find reads which rows of a leaf may be deleted. left: others have to stay.
+func (p *pass) find(ctx context.Context, tx pgx.Tx, d *sent.Description, l sent.Leaf, of *parts) (rows found, left bool, err error) {
+	result, err := tx.Query(ctx, findSQL(l, d), p.cfg.Slot, p.cfg.Epoch, of.relation, of.chunk, of.numbers, d.Family, d.Names)
+	if err != nil {
+		return rows, false, err
+	}
+	var at pgtype.TID
+	var digest int64
+	var holder string
+	var dead bool
+	_, err = pgx.ForEachRow(result, []any{&at, &digest, &holder, &dead}, func() error {
+		if holder != "" || dead {
+			left = true
+			p.heldBy = cmp.Or(p.heldBy, holder)
+			return nil
+		}
+		rows.at, rows.digests = append(rows.at, at), append(rows.digests, digest)
+		return nil
+	})
+	return rows, left, err
+}
+
+// remove deletes a batch. Rows to which another table refers cannot be deleted: they are found by
+// halves, and stay.
+func (p *pass) remove(ctx context.Context, l sent.Leaf, sql string, rows found) (gone int, err error) {
+	err = p.within(ctx, statementTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		return tableread.Delete(ctx, conn, l.Name, plan, func(tx pgx.Tx) error {
+			var ours bool
+			err := tx.QueryRow(ctx, sql, p.cfg.Slot, p.cfg.Epoch, rows.at, rows.digests).Scan(&ours, &gone)
+			return p.fencedUnless(ours, err)
+		})
+	})
+	switch {
+	case err == nil:
+		if p.cfg.Deleted != nil && gone > 0 {
+			p.cfg.Deleted(gone)
+		}
+		return gone, nil
+	case !sqlClass(err, "23"):
+		return 0, err
+	case len(rows.at) == 1:
+		p.warn(l.Name, err)
+		return 0, nil
+	}
+	half := len(rows.at) / 2
+	for _, part := range []found{{rows.at[:half], rows.digests[:half]}, {rows.at[half:], rows.digests[half:]}} {
+		n, err := p.remove(ctx, l, sql, part)
+		if gone += n; err != nil {
+			return gone, err
+		}
+	}
+	return gone, nil
+}
+
+func (p *pass) fencedUnless(ours bool, err error) error {
+	if err == nil && !ours {
+		return dlq.Fenced(p.cfg.Slot, p.cfg.Epoch)
+	}
+	return err
+}
+
+// within calls do with the connection of the pass, and rests afterwards: at most a quarter of the
+// time is spent in the database.
+func (p *pass) within(ctx context.Context, patience time.Duration, do func(context.Context, *pgx.Conn) error) error {
+	conn, err := p.connect(ctx)
+	if err != nil {
+		return err
+	}
+	if p.cfg.Work != nil {
+		p.cfg.Work(true)
+		defer p.cfg.Work(false)
+	}
+	began := time.Now()
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	err = do(bounded, conn)
+	cancel()
+	rest := time.NewTimer(min(restFactor*time.Since(began), longestRest))
+	defer rest.Stop()
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-rest.C:
+	}
+	return err
+}
+
+// connect takes a connection out of the pool for the rest of the pass. It is closed then, and not
+// given back: see tableread.Alone.
+func (p *pass) connect(ctx context.Context) (*pgx.Conn, error) {
+	if p.conn != nil {
+		return p.conn, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
+	defer cancel()
+	conn, err := p.cfg.Pool.Acquire(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
+	}
+	p.conn = conn.Hijack()
+	return p.conn, nil
+}
+
+func (p *pass) closeConn() {
+	if p.conn == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	_ = p.conn.Close(ctx) // what is open on it is rolled back
+	p.conn = nil
 }

@@ -1,24 +1,21 @@
 package retention
 
 import (
-	"maps"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
+
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
-// TestPlan: a look reads the blocks that it is about, and finds ids by the indexes.
+// TestPlan: the rows of a part are found by the index on their transaction.
 func TestPlan(t *testing.T) {
-	r := newRig(t, time.Hour, outboxTable)
+	r := newRig(t, 0, outboxTable)
 	r.exec(`INSERT INTO public.outbox SELECT i::text, now() FROM generate_series(1, 20000) i`)
-	r.must(r.runPass())
-	p := &pass{Retention: r.Retention}
-	r.must(p.prepare(r.ctx))
-	l := slices.Collect(maps.Values(r.leaves))[0]
-	sql, args := p.rows(l)
+	d, err := sent.Describe(r.ctx, r.pool, r.cfg.Tables[0])
+	r.must(err)
 	tx, err := r.pool.Begin(r.ctx)
 	r.must(err)
 	defer tx.Rollback(r.ctx)
@@ -27,22 +24,28 @@ func TestPlan(t *testing.T) {
 	for name, explained := range map[string]struct {
 		sql  string
 		args []any
+		want []string
 	}{
-		"look":   {sql.look(), p.withAge(append(slices.Clone(args), tid(0), tid(10)))},
-		"remove": {sql.remove(), append(p.withAge(append(slices.Clone(args), tid(0), tid(10))), batchRows)},
+		"find": {
+			findSQL(d.Leaves[0], &d),
+			[]any{r.slot, 1, d.OID, 0, []int64{1}, d.Family, d.Names},
+			[]string{"Index Scan using outbox_tx on outbox t", "Hash", "using dead_letter_tx on dead_letter", "hashed SubPlan"},
+		},
+		"remove": {
+			removeSQL(d.Leaves[0], &d),
+			[]any{r.slot, 1, []pgtype.TID{}, []int64{}},
+			[]string{"Tid Scan on outbox t", "Tid Scan on outbox d"},
+		},
 	} {
 		rows, err := tx.Query(r.ctx, "EXPLAIN "+explained.sql, explained.args...)
 		r.must(err)
 		lines, err := pgx.CollectRows(rows, pgx.RowTo[string])
 		r.must(err)
 		text := strings.Join(lines, "\n")
-		for _, want := range []string{"Tid Range Scan on outbox t", "Index Scan using retry_id", "Index Scan using dead_letter_id"} {
+		for _, want := range explained.want {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: the plan has no %q:\n%s", name, want, text)
 			}
-		}
-		if name == "remove" && !strings.Contains(text, "Tid Scan on outbox d") {
-			t.Errorf("remove: the plan does not delete by ctid:\n%s", text)
 		}
 	}
 }

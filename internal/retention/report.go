@@ -48,6 +48,9 @@ func (p *pass) warn(of string, err error) {
 }
 
 func fixOf(table string, err error) string {
+	if lack, ok := errors.AsType[*refusal](err); ok {
+		return lack.fix
+	}
 	if refusal, ok := tableread.IsRefusal(err); ok {
 		return refusal.Fix
 	}
@@ -56,3 +59,10 @@ func fixOf(table string, err error) string {
 	}
 	return ""
 }
+
+// refusal is why nothing is deleted from a table.
+type refusal struct{ what, fix string }
+
+func (r *refusal) Error() string { return r.what }
+
+func listNames(names []string) string { return strings.Join(names, ", ") }

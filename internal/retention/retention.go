@@ -1,18 +1,25 @@
-// Package retention deletes rows of the outbox tables that are delivered and old enough. Only the
-// leader does, one small transaction after the other, and behind everything else: see delivered.go
-// for what is deleted, and zones.go for what is looked at.
+// Package retention deletes rows of the outbox tables that were delivered, some time after that.
+// Only the leader does, one small transaction after the other, and behind everything else.
+//
+// It goes by the sent set (package sent) and not by the tables: a part of the set whose time has
+// come names the rows that may be deleted, and goes with them. So each row is looked at once, by
+// the index on its transaction, and rows that were not delivered are never looked at. See
+// rows.go for the statement, and for why it deletes nothing else.
 package retention
 
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // Config is the configuration of a Retention.
@@ -21,65 +28,138 @@ type Config struct {
 	Slot  string
 	Epoch int64 // of this term: no row is deleted once the slot has another one
 
-	Tables []Table
-	Keep   time.Duration // least age of a row that is deleted; 0: as soon as it is delivered
+	Tables []sent.Table
+	Delete bool          // rows are deleted; else the sent set alone is kept small
+	Keep   time.Duration // how long a row stays after its delivery
 
-	Deleted func(rows int)    // rows were deleted, and that is committed
-	Work    func(atWork bool) // around each transaction
+	Settled func() pglogrepl.LSN // up to where every event of the slot is settled
+	Deleted func(rows int)       // rows were deleted, and that is committed
+	Work    func(atWork bool)    // around each transaction
 	Log     *zap.Logger
 }
 
 // Retention deletes for one term, in one goroutine.
 type Retention struct {
-	cfg Config
-
-	leaves  map[uint32]*leaf // by OID; those of the last pass
-	samples samples
-	// since when nothing at all is settled by another slot, by the table in Config.Tables
-	unsettled map[int]time.Time
-	logged    map[string]bool // what has been logged and still holds
+	cfg    Config
+	logged map[string]bool // what has been logged and still holds
+	looked chunkParts      // the last chunk that tidy has looked at
+	unsent map[string]*unsent
+	seen   moment // at the last look
+	past   moment // the slot is past all that had ended then; zero: not known yet
 
 	mu       sync.Mutex
 	snapshot Snapshot
+	counted  map[string]int64 // see Unsent
 }
 
 // New makes a Retention; it starts nothing.
 func New(cfg Config) *Retention {
-	return &Retention{cfg: cfg, leaves: map[uint32]*leaf{}, unsettled: map[int]time.Time{}, logged: map[string]bool{}}
+	return &Retention{cfg: cfg, logged: map[string]bool{}, unsent: map[string]*unsent{}}
 }
 
-// maxBackoff bounds the pause after passes that failed.
-const maxBackoff = 5 * time.Minute
+// Snapshot is what status and metrics show.
+type Snapshot struct {
+	LastPass time.Time // when the last complete pass ended; zero: none yet
+	// since when the oldest row that may be deleted waits for that, as far as it is known; zero:
+	// none does
+	Overdue time.Time
+	// another slot of the same tables, or a record of one, has not delivered what is old enough
+	// here; "": none
+	HeldBy string
+	Error  string // why the last pass was not complete; "": it was
+}
+
+// Unsent is how many rows of each table, as schema.name, are not known to be sent, at most 10,000.
+// A table that is missing was not counted; nil: none was yet.
+func (r *Retention) Unsent() map[string]int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.counted
+}
+
+// Deletes reports whether rows are deleted.
+func (r *Retention) Deletes() bool { return r.cfg.Delete }
+
+// Snapshot may be called at any time.
+func (r *Retention) Snapshot() Snapshot {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.snapshot
+}
+
+// firstPass is how long a new leader does more urgent things first. maxBackoff bounds the pause
+// after passes that failed.
+const (
+	firstPass  = 5 * time.Second
+	maxBackoff = 5 * time.Minute
+)
+
+// passEvery is the time from the end of a pass to the beginning of the next one: short next to the
+// age of what is deleted, so that the tables hold little more than they have to.
+func passEvery(keep time.Duration) time.Duration {
+	return min(max(keep/20, 5*time.Second), time.Hour)
+}
 
 // Run works until ctx is done, and returns nil then. Whatever fails is tried again later: delivery
 // does not depend on it. Only a newer leader, an *event.Stop, ends it.
 func (r *Retention) Run(ctx context.Context) error {
-	every := passEvery(r.cfg.Keep)
-	backoff := min(every, firstPass)
-	timer := time.NewTimer(backoff)
-	defer timer.Stop()
+	look := &work{name: "find out what is settled", do: r.look, every: tidyEvery / 5}
+	works := []*work{look, {name: "tidy the sent set", do: r.tidy, every: tidyEvery}, {name: "count the unsent rows", do: r.countUnsent, every: tidyEvery}}
+	if r.cfg.Delete {
+		every := passEvery(r.cfg.Keep)
+		look.every = min(look.every, every/5)
+		works = append(works, &work{name: "delete delivered rows", do: r.pass, every: every})
+	}
+	next := time.Now()
+	for _, w := range works[1:] {
+		w.next = next.Add(firstPass)
+	}
 	for {
+		timer := time.NewTimer(time.Until(next))
 		select {
 		case <-ctx.Done():
+			timer.Stop()
 			return nil
 		case <-timer.C:
 		}
-		err := r.pass(ctx)
-		var fenced *event.Stop
-		switch {
-		case ctx.Err() != nil:
-			return nil // whatever the error, the term is over
-		case errors.As(err, &fenced):
-			return fenced
-		case err != nil:
-			backoff = min(2*backoff, maxBackoff)
-			timer.Reset(backoff)
-			continue
+		for _, w := range works {
+			err := w.once(ctx, r.cfg.Log)
+			if fenced := (*event.Stop)(nil); errors.As(err, &fenced) && ctx.Err() == nil {
+				return fenced
+			}
 		}
-		backoff = min(every, firstPass)
-		timer.Reset(every)
+		next = slices.MinFunc(works, func(a, b *work) int { return a.next.Compare(b.next) }).next
 	}
 }
 
-// firstPass is how long a new leader does more urgent things first.
-const firstPass = 5 * time.Second
+// work is something that is done again and again.
+type work struct {
+	name   string
+	do     func(context.Context) error
+	every  time.Duration
+	next   time.Time
+	pause  time.Duration // after the last failure; 0: there was none
+	failed string        // the last error that was logged
+}
+
+// once does it if its time has come. One work that fails does not keep the others waiting.
+func (w *work) once(ctx context.Context, log *zap.Logger) error {
+	if time.Now().Before(w.next) {
+		return nil
+	}
+	err := w.do(ctx)
+	if ctx.Err() != nil {
+		return nil //nolint:nilerr // whatever the error, the term is over
+	}
+	if err == nil {
+		w.next, w.pause, w.failed = time.Now().Add(w.every), 0, ""
+		return nil
+	}
+	if w.failed != err.Error() {
+		w.failed = err.Error()
+		log.Warn("cannot "+w.name+": it is tried again, and delivery goes on", zap.Error(err))
+	}
+	w.pause = min(max(2*w.pause, firstPass), maxBackoff)
+	w.next = time.Now().Add(w.pause)
+	return err
+}

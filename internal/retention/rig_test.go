@@ -3,10 +3,12 @@ package retention
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
@@ -17,12 +19,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 func TestMain(m *testing.M) { servers.Main(m) }
 
-// rig is a database with an outbox table, and the record of a slot that has settled it all when
-// settle is called. No relay runs.
+// rig is a database with an outbox table, and the record of a slot that has delivered what deliver
+// is called with. No relay runs.
 type rig struct {
 	t    *testing.T
 	ctx  context.Context
@@ -34,7 +37,7 @@ type rig struct {
 }
 
 // outboxTable is the default of a rig's table.
-const outboxTable = `CREATE TABLE outbox (id text, at timestamptz)`
+const outboxTable = `CREATE TABLE outbox (id text, at timestamptz, tx xid8 DEFAULT pg_current_xact_id()); CREATE INDEX outbox_tx ON outbox (tx)`
 
 // newRig makes one; keep 0 is without an age.
 func newRig(t *testing.T, keep time.Duration, create string) *rig {
@@ -65,27 +68,39 @@ func rigIn(t *testing.T, url string, keep time.Duration, create string) *rig {
 	r.addSlot(r.slot)
 	core, logs := observer.New(zap.WarnLevel)
 	r.logs = logs
-	r.Retention = New(Config{Pool: pool, Slot: r.slot, Epoch: 1, Keep: keep, Log: zap.New(core), Tables: []Table{
-		{Schema: "public", Name: "outbox", ID: []string{"id"}, Time: []string{"at"}},
-	}})
+	r.Retention = New(Config{
+		Pool: pool, Slot: r.slot, Epoch: 1, Delete: true, Keep: keep, Log: zap.New(core),
+		Settled: func() pglogrepl.LSN { return math.MaxUint64 },
+		Tables:  []sent.Table{{Schema: "public", Name: "outbox", ID: []string{"id"}, Transaction: []string{"tx"}}},
+	})
 	return r
 }
 
-// addSlot makes the record of a slot that sends the table and has settled nothing.
+// addSlot makes the record of a slot that sends the table, all of it from its first row on, and has
+// delivered nothing.
 func (r *rig) addSlot(slot string) {
 	r.t.Helper()
 	r.exec(`INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation, epoch, sends)
-		SELECT $1, system_identifier, 1, 'p', 'ready', 1, 1, '{"tables": {"\"public\".\"outbox\"": {"oid": 1, "since": 1}}}' FROM pg_control_system()`, slot)
-	r.exec(`INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good) VALUES ($1, '0/1', '0/1', '0/1')`, slot)
+		SELECT $1, system_identifier, 1, 'p', 'ready', 1, 1, '{"tables": {"\"public\".\"outbox\"": {"oid": 1, "first": "3:3:"}}}' FROM pg_control_system()`, slot)
 }
 
-// settle has a slot settle all that has ended. Other tests may have transactions open: it waits
-// until what was committed before is below them.
-func (r *rig) settle(slot string) {
+// deliver records that a slot has delivered the rows with these ids that there are now, as rows of
+// the table outbox, a minute ago.
+func (r *rig) deliver(slot string, ids ...string) { r.t.Helper(); r.deliverAs(slot, "outbox", ids...) }
+
+// deliverAs is deliver with the name that the relation has in the stream.
+func (r *rig) deliverAs(slot, relation string, ids ...string) {
 	r.t.Helper()
-	var next string
-	r.must(r.pool.QueryRow(r.ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`).Scan(&next))
-	r.exec(`UPDATE cdc_relay.progress SET settled_xid = $2::text::xid8 WHERE slot = $1`, slot, next)
+	r.exec(`WITH rows AS (SELECT $2::regclass::oid AS relation, tx::text::bigint AS tx, convert_to(id::text, 'UTF8') AS id FROM public.outbox t WHERE id::text = ANY ($3::text[])),
+		done AS (`+sent.InsertRowsSQL("rows", "$1::text")+` RETURNING n) SELECT count(*) FROM done`, slot, `public.`+relation, ids)
+	r.exec(`UPDATE cdc_relay.sent SET at = at - interval '1 minute' WHERE at > now() - interval '1 minute'`)
+}
+
+// parts is how many parts of the sent set there are.
+func (r *rig) parts() (n int) {
+	r.t.Helper()
+	r.must(r.pool.QueryRow(r.ctx, `SELECT count(*) FROM cdc_relay.sent`).Scan(&n))
+	return n
 }
 
 func (r *rig) must(err error) {
@@ -118,16 +133,11 @@ func (r *rig) put(ids ...string) {
 	}
 }
 
-// runPass makes a pass that looks at everything again, as one of a new leader does.
-func (r *rig) runPass() error {
-	r.leaves = map[uint32]*leaf{}
-	return r.pass(r.ctx)
-}
-
 // left are the ids of the rows that a pass leaves.
 func (r *rig) left() []string {
 	r.t.Helper()
-	r.must(r.runPass())
+	r.must(r.look(r.ctx))
+	r.must(r.pass(r.ctx))
 	return r.ids()
 }
 
@@ -145,11 +155,17 @@ func (r *rig) want(got []string, want ...string) {
 }
 
 // partitioned is a table with two partitions by id.
-const partitioned = `CREATE TABLE outbox (id text, at timestamptz) PARTITION BY RANGE (id);
+const partitioned = `CREATE TABLE outbox (id text, at timestamptz, tx xid8 DEFAULT pg_current_xact_id()) PARTITION BY RANGE (id); CREATE INDEX ON outbox (tx);
 	CREATE TABLE "Old" PARTITION OF outbox FOR VALUES FROM (MINVALUE) TO ('b'); CREATE TABLE new PARTITION OF outbox FOR VALUES FROM ('b') TO (MAXVALUE)`
 
+func (r *rig) oid(table string) (oid uint32) {
+	r.t.Helper()
+	r.must(r.pool.QueryRow(r.ctx, `SELECT ('public.' || $1)::regclass::oid`, table).Scan(&oid))
+	return oid
+}
+
 // hold puts a row of an id into the retry table or the dead letters.
-func (r *rig) hold(table, slot, id, state string) {
+func (r *rig) hold(table, id, state string) {
 	r.t.Helper()
 	columns, values := "", ""
 	if state != "" {
@@ -158,26 +174,5 @@ func (r *rig) hold(table, slot, id, state string) {
 	r.exec(`INSERT INTO cdc_relay.`+table+` (slot, system_id, n, incarnation, commit_lsn, idx, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes,
 			deferred_at, class, reason, error, destination, commit_time, event_time, payload_kind, id`+columns+`)
 		SELECT $1, system_identifier, num, 1, '0/1', num, 0, 0, 0, 0, true, true, 1, 1, now(), '', '', '', '', now(), now(), 0, convert_to($2, 'UTF8')`+values+`
-		FROM pg_control_system(), nextval('cdc_relay.row_number') num`, slot, id)
-}
-
-// next is the next transaction to begin.
-func (r *rig) next() (xid string) {
-	r.t.Helper()
-	r.must(r.pool.QueryRow(r.ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`).Scan(&xid))
-	return xid
-}
-
-// now is the database's time, and below which transaction everything has ended. Of what others do
-// on the server nothing is waited for: what r has done has ended.
-func (r *rig) now() (at time.Time, ended int64) {
-	r.t.Helper()
-	r.must(r.pool.QueryRow(r.ctx, `SELECT now(), pg_snapshot_xmax(pg_current_snapshot())::text::bigint`).Scan(&at, &ended))
-	return at, ended
-}
-
-func (r *rig) oid(table string) (oid uint32) {
-	r.t.Helper()
-	r.must(r.pool.QueryRow(r.ctx, `SELECT ('public.' || $1)::regclass::oid`, table).Scan(&oid))
-	return oid
+		FROM pg_control_system(), nextval('cdc_relay.row_number') num`, r.slot, id)
 }

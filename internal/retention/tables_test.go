@@ -6,94 +6,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
-
-// TestPartitions: each is looked at, new ones too, and one that is gone is no failure.
-func TestPartitions(t *testing.T) {
-	r := newRig(t, 0, partitioned)
-	r.put("a", "b")
-	r.settle(r.slot)
-	r.want(r.left())
-	r.exec(`DROP TABLE public.new; CREATE TABLE public.newer PARTITION OF public.outbox FOR VALUES FROM ('b') TO (MAXVALUE)`)
-	r.put("a", "c")
-	r.settle(r.slot)
-	// the server's counters may be late
-	await.Until(t, "what is written since the pass before to be deleted", func() bool {
-		r.must(r.pass(r.ctx))
-		return len(r.ids()) == 0
-	})
-	if len(r.leaves) != 2 {
-		t.Errorf("%d partitions are known, want 2", len(r.leaves))
-	}
-	r.exec(`DROP TABLE public.outbox`)
-	r.must(r.pass(r.ctx))
-}
-
-// TestLockedRowsAreLeftOut: what somebody works with is deleted once he is done.
-func TestLockedRowsAreLeftOut(t *testing.T) {
-	r := newRig(t, 0, outboxTable)
-	r.put("gone", "locked", "updated")
-	r.settle(r.slot)
-	tx, err := r.pool.Begin(r.ctx)
-	r.must(err)
-	defer tx.Rollback(r.ctx)
-	_, err = tx.Conn().PgConn().Exec(r.ctx, `SELECT FROM public.outbox WHERE id = 'locked' FOR KEY SHARE; UPDATE public.outbox SET at = now() WHERE id = 'updated'`).ReadAll()
-	r.must(err)
-	r.want(r.left(), "locked", "updated")
-	if z := r.onlyZone(); z.above != 0 || !z.due.Before(time.Now().Add(time.Hour)) {
-		t.Errorf("rows that are locked are looked at again at %s, above %d", z.due, z.above)
-	}
-	r.must(tx.Commit(r.ctx))
-	r.want(r.left(), "updated") // by a transaction that is not settled
-}
-
-// TestLockedTableIsLeftOut: nobody waits behind the relay, which would wait behind him.
-func TestLockedTableIsLeftOut(t *testing.T) {
-	r := newRig(t, 0, partitioned)
-	r.put("a", "b")
-	r.settle(r.slot)
-	tx, err := r.pool.Begin(r.ctx)
-	r.must(err)
-	defer tx.Rollback(r.ctx)
-	// as CREATE TRIGGER does
-	_, err = tx.Exec(r.ctx, `LOCK TABLE public."Old" IN SHARE ROW EXCLUSIVE MODE`)
-	r.must(err)
-	if err := r.runPass(); !sqlClass(err, "55P03") {
-		t.Errorf("the pass ends with %v", err)
-	}
-	r.want(r.ids(), "a")
-	if r.logs.Len() > 0 {
-		t.Errorf("it is logged: %v", r.logs.All())
-	}
-	r.must(tx.Rollback(r.ctx))
-	r.want(r.left())
-}
-
-// TestBatches: a transaction deletes a thousand rows at most.
-func TestBatches(t *testing.T) {
-	r := newRig(t, 0, outboxTable)
-	most, all := 0, 0
-	r.cfg.Deleted = func(rows int) { most, all = max(most, rows), all+rows }
-	r.exec(`INSERT INTO public.outbox SELECT i::text FROM generate_series(1, 3500) i`)
-	r.settle(r.slot)
-	r.want(r.left())
-	if most > batchRows || all != 3500 {
-		t.Errorf("%d rows are deleted, %d at once", all, most)
-	}
-}
 
 // as gives the Retention a pool of a role that has the rights of the statements.
 func (r *rig) as(statements string) {
 	r.t.Helper()
 	role := "role_" + r.slot
-	r.exec(`CREATE ROLE ` + role + ` LOGIN; GRANT USAGE ON SCHEMA cdc_relay TO ` + role + `; GRANT SELECT, UPDATE ON ALL TABLES IN SCHEMA cdc_relay TO ` + role + `;` +
+	r.exec(`CREATE ROLE ` + role + ` LOGIN; GRANT USAGE ON SCHEMA cdc_relay TO ` + role + `; GRANT SELECT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO ` + role + `;` +
 		strings.ReplaceAll(statements, "$", role))
 	r.t.Cleanup(func() {
 		_, _ = r.pool.Exec(context.Background(), `DROP OWNED BY `+role)
@@ -119,14 +45,11 @@ func TestRights(t *testing.T) {
 	r := newRig(t, 0, partitioned)
 	r.as(needed)
 	r.put("a", "b")
-	r.settle(r.slot)
+	r.deliver(r.slot, "a", "b")
 	r.exec(`REVOKE DELETE ON public."Old" FROM role_` + r.slot)
 	for range 2 {
-		if err := r.runPass(); !sqlClass(err, "42501") {
-			t.Errorf("the pass ends with %v", err)
-		}
+		r.want(r.left(), "a")
 	}
-	r.want(r.ids(), "a")
 	if r.logs.Len() != 1 || r.logs.All()[0].ContextMap()["fix"] == nil {
 		t.Errorf("it is logged %d times, want once: %v", r.logs.Len(), r.logs.All())
 	}
@@ -163,11 +86,11 @@ func TestForeignCodeDoesNotRun(t *testing.T) {
 				_, _ = r.pool.Exec(context.Background(), `DROP ROLE owner_role_`+r.slot)
 			})
 			r.put("kept")
-			r.settle(r.slot)
-			if err := r.runPass(); err == nil || !strings.Contains(err.Error(), tc.said) {
-				t.Errorf("the pass ends with %v, want %q", err, tc.said)
+			r.deliver(r.slot, "kept")
+			r.want(r.left(), "kept")
+			if s := r.Snapshot(); !strings.Contains(s.Error, tc.said) {
+				t.Errorf("the status is %+v, want %q", s, tc.said)
 			}
-			r.want(r.ids(), "kept")
 			r.problem(tc.said)
 		})
 	}
@@ -176,7 +99,7 @@ func TestForeignCodeDoesNotRun(t *testing.T) {
 // problem wants problems that each have one of the texts, or none if the first is empty.
 func (r *rig) problem(texts ...string) {
 	r.t.Helper()
-	list, err := Examine(r.ctx, r.cfg.Pool, r.slot, "p", r.cfg.Tables, r.cfg.Keep)
+	list, err := Examine(r.ctx, r.cfg.Pool, r.slot, "p", r.cfg.Tables)
 	r.must(err)
 	said := ""
 	for _, p := range list {
@@ -195,40 +118,101 @@ func (r *rig) problem(texts ...string) {
 func TestExamine(t *testing.T) {
 	r := newRig(t, 0, outboxTable)
 	r.problem("")
+	r.problem("warn", "no trigger zz_cdc_relay_tx", "BEFORE INSERT")
+	triggerSQL := (sent.Column{Schema: "public", Table: "outbox", Name: "tx"}).TriggerSQL()
+	const alters = `CREATE OR REPLACE TRIGGER zz_cdc_relay_tx BEFORE INSERT ON public.outbox FOR EACH ROW `
+	for _, other := range []string{
+		``,
+		alters + `WHEN (false) EXECUTE FUNCTION public.cdc_relay_outbox_set_tx()`,
+		`CREATE FUNCTION public.other() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$; ` + alters + `EXECUTE FUNCTION public.other()`,
+	} {
+		for _, sql := range triggerSQL {
+			r.exec(sql)
+		}
+		r.exec(other)
+		if other != "" {
+			r.problem("warn", "no trigger zz_cdc_relay_tx that is ENABLE ALWAYS and sets column tx")
+		}
+	}
+	for _, sql := range triggerSQL {
+		r.exec(sql)
+	}
+	r.problem("")
+	r.exec(`ALTER TABLE public.outbox ALTER tx DROP DEFAULT`)
+	r.problem("warn", "has no default pg_current_xact_id()", "SET DEFAULT")
+	r.exec(`DROP INDEX public.outbox_tx`)
+	r.exec(`CREATE INDEX ON public.outbox USING hash (tx)`)
+	r.problem(`no valid btree index begins with column tx of public.outbox`, "CREATE INDEX CONCURRENTLY")
+	r.exec(`CREATE INDEX ON public.outbox (tx, id)`)
 	r.exec(`CREATE PUBLICATION other FOR TABLE public.outbox`)
 	r.problem("publication other publishes deletes of outbox, which has no replica identity", "REPLICA IDENTITY FULL")
 	r.exec(`ALTER TABLE public.outbox REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE public.outbox`)
+	var lists bool // of PostgreSQL 15 and later
+	r.must(r.pool.QueryRow(r.ctx, `SELECT current_setting('server_version_num')::int >= 150000`).Scan(&lists))
+	if lists {
+		r.exec(`ALTER PUBLICATION p SET (publish = 'insert'); ALTER PUBLICATION p SET TABLE public.outbox (id)`)
+		const fix = `ALTER PUBLICATION p DROP TABLE outbox; ALTER PUBLICATION p ADD TABLE outbox (id, tx)`
+		r.problem("publication p has a column list of outbox without tx", fix)
+		list, err := ExamineColumns(r.ctx, r.pool, "p", r.cfg.Tables)
+		if r.must(err); len(list) != 2 || !list[1].Warn || !strings.Contains(list[1].Fix, fix) {
+			t.Errorf("without retention check says %+v", list)
+		}
+		r.exec(`SET search_path = public; BEGIN; ` + fix + `; COMMIT; ALTER PUBLICATION p SET (publish = 'insert, delete')`)
+	}
 	r.problem("")
 	r.problem("warn", "publication p publishes deletes")
 	r.addSlot("second")
-	r.problem("warn", "until these slots, which send the same tables, have settled it: second")
+	r.problem("warn", "have delivered them: second")
 	r.exec(`ALTER TABLE public.outbox ADD PRIMARY KEY (id); CREATE TABLE public.details (id text REFERENCES public.outbox)`)
 	r.problem("warn", "rows that it refers to cannot be deleted")
 }
 
-// TestAgeIsKnown: without a column of a time and commit timestamps there is no age.
-func TestAgeIsKnown(t *testing.T) {
-	r := newRig(t, 0, outboxTable)
-	for keep, columns := range map[time.Duration][]string{0: nil, time.Hour: {"none", "at"}} {
-		r.cfg.Tables[0].Time = columns
-		r.must(CheckTime(r.ctx, r.pool, r.cfg.Tables, keep))
-	}
-	for said, columns := range map[string][]string{"outbox.timestamp is not mapped": nil, "column id of outbox.timestamp is not there, or has no type of a time": {"id"}} {
-		r.cfg.Tables[0].Time = columns
-		var stop *event.Stop
-		if err := CheckTime(r.ctx, r.pool, r.cfg.Tables, time.Hour); !errors.As(err, &stop) || stop.Code != event.ExitUsage || !strings.Contains(stop.What, said) {
-			t.Errorf("with the columns %q: %v", columns, err)
+// TestSlotThatRecordsNothing: it is past rows that ours has delivered, and check names it.
+func TestSlotThatRecordsNothing(t *testing.T) {
+	t.Parallel()
+	r := rigOn(t, servers.OwnPostgres(t), 0, outboxTable)
+	second := r.slot + "_second"
+	r.addSlot(second)
+	create := func() { r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, second) }
+	drop := func() { _, _ = r.pool.Exec(context.Background(), `SELECT pg_drop_replication_slot($1)`, second) }
+	t.Cleanup(drop)
+	said := func(want bool) {
+		t.Helper()
+		list, err := Examine(r.ctx, r.pool, r.slot, "p", r.cfg.Tables)
+		r.must(err)
+		if slices.ContainsFunc(list, func(p Problem) bool {
+			return strings.HasPrefix(p.What, "rows of public.outbox stay") && strings.HasSuffix(p.What, second)
+		}) != want {
+			t.Errorf("that a slot records nothing is said: %t; of %+v", !want, list)
 		}
 	}
+	create()
+	r.put("a", "b")
+	r.deliver(r.slot, "a", "b")
+	said(false) // it has to send them yet
+	drop()
+	create()
+	said(true)
+	r.exec(`UPDATE cdc_relay.slots SET sends = jsonb_set(sends, array['tables', '"public"."outbox"', 'first'], to_jsonb(pg_current_snapshot()::text)) WHERE slot = $1`, second)
+	said(false) // they were there before it
+	r.exec(`UPDATE cdc_relay.slots SET sends = sends #- array['tables', '"public"."outbox"', 'first'] WHERE slot = $1`, second)
+	said(true)
+	r.deliver(second, "a")
+	said(false)
 }
 
-func (r *rig) onlyZone() zone {
-	r.t.Helper()
-	for _, l := range r.leaves {
-		if len(l.zones) == 1 {
-			return l.zones[0]
+// TestColumn: the relay ends at its start if retention has nothing to go by.
+func TestColumn(t *testing.T) {
+	r := newRig(t, 0, outboxTable)
+	r.must(CheckTables(r.ctx, r.pool, r.cfg.Tables))
+	for _, tc := range []struct{ sql, said string }{
+		{`ALTER TABLE public.outbox ALTER tx DROP DEFAULT, ALTER tx TYPE text USING tx::text`, "column tx of type text, wanted xid8"},
+		{`ALTER TABLE public.outbox DROP tx`, "no column tx of type xid8"},
+	} {
+		r.exec(tc.sql)
+		var stop *event.Stop
+		if err := CheckTables(r.ctx, r.pool, r.cfg.Tables); !errors.As(err, &stop) || stop.Code != event.ExitUsage || !strings.Contains(stop.What, tc.said) {
+			t.Errorf("after %s: %v", tc.sql, err)
 		}
 	}
-	r.t.Fatal("there is not one zone")
-	return zone{}
 }

@@ -18,28 +18,28 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retention"
 )
 
-// CheckAge returns a Stop with exit code event.ExitUsage if retention needs the age of rows and it
-// is not known. When that cannot be asked, it only says so: delivery does not depend on it.
-func CheckAge(ctx context.Context, c *config.Config, pool *pgxpool.Pool, log *zap.Logger) error {
-	tables := Retained(c)
-	if len(tables) == 0 {
+// CheckRetained returns a Stop with exit code event.ExitUsage if a table lacks what retention goes
+// by. When that cannot be asked, it only says so: delivery does not depend on it.
+func CheckRetained(ctx context.Context, c *config.Config, pool *pgxpool.Pool, log *zap.Logger) error {
+	if !c.Retention.IsSet() {
 		return nil
 	}
+	tables := Retained(c)
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	err := retention.CheckTime(ctx, pool, tables, c.Retention.Keep)
+	err := retention.CheckTables(ctx, pool, tables)
 	var stop *event.Stop
 	if errors.As(err, &stop) {
 		return stop
 	}
 	if err != nil {
-		log.Warn("cannot tell whether the age of rows is known, which retention needs", zap.Error(err))
+		log.Warn("cannot tell whether the tables have what retention needs", zap.Error(err))
 	}
 	return nil
 }
 
-// checkRetention has no finding without retention, nor while the schema is not there: the check of
-// PostgreSQL says so.
+// checkRetention has no finding while the schema is not there: the check of PostgreSQL says so.
+// Without retention it is about the column of the rows' transaction alone.
 func checkRetention(ctx context.Context, c *config.Config, rc source.Config) []check.Finding {
 	const name = "retention"
 	tables := Retained(c)
@@ -52,10 +52,15 @@ func checkRetention(ctx context.Context, c *config.Config, rc source.Config) []c
 	}
 	defer source.ClosePool(pool)
 	var there bool
-	if err := pool.QueryRow(ctx, `SELECT to_regclass('cdc_relay.gap') IS NOT NULL`).Scan(&there); err != nil || !there {
+	if err := pool.QueryRow(ctx, `SELECT to_regclass('cdc_relay.sent') IS NOT NULL`).Scan(&there); err != nil || !there {
 		return nil
 	}
-	problems, err := retention.Examine(ctx, pool, c.Source.Slot, c.Source.Publication, tables, c.Retention.Keep)
+	var problems []retention.Problem
+	if c.Retention.IsSet() {
+		problems, err = retention.Examine(ctx, pool, c.Source.Slot, c.Source.Publication, tables)
+	} else {
+		problems, err = retention.ExamineColumns(ctx, pool, c.Source.Publication, tables)
+	}
 	switch {
 	case source.SQLState(err) == "42501": // on the relay's own tables: Examine tells of the outbox
 		return []check.Finding{{
@@ -76,12 +81,12 @@ func checkRetention(ctx context.Context, c *config.Config, rc source.Config) []c
 		}
 		list = append(list, f)
 	}
-	if ok {
-		age := "of any age"
+	if ok && c.Retention.IsSet() {
+		after := "at once"
 		if c.Retention.Keep > 0 {
-			age = "older than " + setting.ShowDuration(c.Retention.Keep)
+			after = setting.ShowDuration(c.Retention.Keep) + " after that"
 		}
-		list = append([]check.Finding{{Name: name, Level: check.LevelOK, Detail: "delivered rows " + age + " are deleted"}}, list...)
+		list = append([]check.Finding{{Name: name, Level: check.LevelOK, Detail: "rows that were delivered are deleted, " + after}}, list...)
 	}
 	return list
 }

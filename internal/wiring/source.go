@@ -3,8 +3,6 @@
 package wiring
 
 import (
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
-
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
@@ -14,7 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/retention"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 var orderings = map[string]relay.Ordering{
@@ -68,7 +67,7 @@ func mapping(o config.Outbox) decode.Mapping {
 	may := func(c config.Column) decode.Names { return decode.Names{Any: c.Names, Optional: !c.Written} }
 	return decode.Mapping{
 		ID: must(o.ID), Aggregate: must(o.Aggregate), Key: must(o.Key), Type: must(o.Type), Payload: must(o.Payload),
-		Timestamp: may(o.Timestamp), Traceparent: may(o.Traceparent), Headers: may(o.HeadersColumn),
+		Timestamp: may(o.Timestamp), Traceparent: may(o.Traceparent), Headers: may(o.HeadersColumn), Transaction: may(o.Transaction),
 	}
 }
 
@@ -76,18 +75,17 @@ func mapping(o config.Outbox) decode.Mapping {
 func Outboxes(c *config.Config) []dlq.Outbox {
 	list := make([]dlq.Outbox, len(c.Source.Tables))
 	for i, t := range c.Source.Tables {
-		list[i] = dlq.Outbox{Schema: t.Schema, Table: t.Name, ID: t.Outbox.ID.Names}
+		list[i] = dlq.Outbox{Schema: t.Schema, Table: t.Name, ID: t.Outbox.ID.Names, Transaction: t.Outbox.Transaction.Names}
 	}
 	return list
 }
 
-// Retained are the tables whose delivered rows are deleted; none without retention.
-func Retained(c *config.Config) (list []retention.Table) {
-	if !c.Retention.IsSet() {
-		return nil
-	}
+// Retained are the tables whose delivered rows are known, and deleted if retention is configured.
+func Retained(c *config.Config) (list []sent.Table) {
 	for _, t := range c.Source.Tables {
-		list = append(list, retention.Table{Schema: t.Schema, Name: t.Name, ID: t.Outbox.ID.Names, Time: t.Outbox.Timestamp.Names})
+		if t.Outbox.Transaction.Mapped() {
+			list = append(list, sent.Table{Schema: t.Schema, Name: t.Name, ID: t.Outbox.ID.Names, Transaction: t.Outbox.Transaction.Names})
+		}
 	}
 	return list
 }

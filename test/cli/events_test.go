@@ -25,7 +25,7 @@ func TestEventsShowOfARelay(t *testing.T) {
 	id := ask[string](r, `SELECT id::text FROM outbox`)
 	eventually(t, func() string { return wantLines(relay, 1) })
 	eventually(t, func() string { // the line was written a moment before the relay knows that
-		if got := r.located(id); !hasAll(got, []string{"state       delivered: committed before ", "row         in public.outbox\n"}) {
+		if got := r.located(id); !hasAll(got, []string{"state       delivered: the broker has confirmed it", "row         in public.outbox\n"}) {
 			return got
 		}
 		return ""

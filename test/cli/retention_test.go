@@ -1,18 +1,32 @@
 package cli
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
-// init says that the age of rows is not known, as run does, and makes no slot.
-func TestRetentionWithoutAge(t *testing.T) {
+// init and run say that nothing tells which rows were delivered, and init makes no slot. What they
+// advise helps.
+func TestRetentionWithoutTheColumn(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
+	r.exec(`ALTER TABLE outbox DROP COLUMN IF EXISTS tx CASCADE`)
 	r.more = "retention: {mode: delete, keep: 1h}"
-	words := []string{"retention.keep needs the age of the rows of public.outbox", "outbox.timestamp is not mapped", "track_commit_timestamp"}
+	words := []string{"public.outbox has no column tx of type xid8 (outbox.transaction)", "cdc-relay init --add-transaction-column"}
 	r.refused(2, "init", words...)
 	if n := ask[int](r, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1`, r.slot); n != 0 {
 		t.Error("a slot was left behind")
 	}
 	r.refused(2, "run", words...)
+	r.exec(`CREATE PUBLICATION other FOR TABLE outbox`)
+	r.refused(2, "init --add-transaction-column", "is also in publication other", "missing replicated column", "--force")
+	r.ok("init", "--add-transaction-column", "--force")
+	r.ok("init", "--add-transaction-column") // again
+	r.exec(`DROP PUBLICATION other`)
+	r.ok("init")
+	if said := r.command("check"); !strings.Contains(said.Stdout, "rows that were delivered are deleted, 1h after that") {
+		t.Errorf("check says %s", said.Stdout)
+	}
 }
 
 // A relay that may no longer use the outbox's schema cannot delete there. It delivers all the same,
@@ -23,8 +37,7 @@ func TestRetentionWithoutRights(t *testing.T) {
 	r := newRig(t)
 	owner := r.db
 	relayDB := as(owner, role, "")
-	r.more = "retention: {mode: delete, keep: 1h}\noutbox: {timestamp: created_at}"
-	r.exec(`ALTER TABLE outbox ADD COLUMN IF NOT EXISTS created_at timestamptz NOT NULL DEFAULT now()`)
+	r.more = "retention: {mode: delete, keep: 1h}"
 	r.db = relayDB
 	r.ok("init", "--url", owner, "--role", role)
 	r.db = owner

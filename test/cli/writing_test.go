@@ -83,7 +83,7 @@ func TestDocumentedHousekeeping(t *testing.T) {
 	got := ask[string](r, `SELECT concat(reloptions, ' ', (SELECT defaclacl FROM pg_default_acl), ' ', (SELECT count(*) FROM pg_index WHERE indrelid = c.oid))
 		FROM pg_class c WHERE c.oid = 'outbox'::regclass`)
 	want := "{autovacuum_vacuum_scale_factor=0,autovacuum_vacuum_threshold=50000,autovacuum_vacuum_cost_delay=0," +
-		"autovacuum_vacuum_insert_scale_factor=0,autovacuum_vacuum_insert_threshold=1000000,vacuum_truncate=off} {" + role + "=rwd/postgres} 2"
+		"autovacuum_vacuum_insert_scale_factor=0,autovacuum_vacuum_insert_threshold=1000000,vacuum_truncate=off} {" + role + "=rwd/postgres} 3"
 	if got != want {
 		t.Errorf("it sets %s\nwant %s", got, want)
 	}

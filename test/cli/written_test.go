@@ -203,6 +203,8 @@ func TestSchemaIsThatOfInit(t *testing.T) {
 	t.Parallel()
 	const described = `SELECT string_agg(a.attname || ' ' || format_type(a.atttypid, a.atttypmod) || ' ' || a.attnotnull || ' ' || coalesce(pg_get_expr(d.adbin, d.adrelid), ''), E'\n' ORDER BY a.attnum)
 		|| E'\n' || (SELECT string_agg(pg_get_constraintdef(c.oid), E'\n' ORDER BY c.conname) FROM pg_constraint c WHERE c.conrelid = 'public.outbox'::regclass AND c.contype <> 'n')
+		|| E'\n' || (SELECT string_agg(indexdef, E'\n' ORDER BY indexname) FROM pg_indexes WHERE tablename = 'outbox')
+		|| E'\n' || (SELECT pg_get_triggerdef(t.oid) || tgenabled::text || prosrc FROM pg_trigger t JOIN pg_proc p ON p.oid = tgfoid WHERE tgrelid = 'public.outbox'::regclass)
 		FROM pg_attribute a LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum WHERE a.attrelid = 'public.outbox'::regclass AND a.attnum > 0`
 	of := func(create func(r *rig)) string {
 		r := bare(t)
@@ -214,7 +216,7 @@ func TestSchemaIsThatOfInit(t *testing.T) {
 		r.exec(outbox.Schema())
 		r.exec(outbox.Schema()) // may be run again
 	})
-	if ours != inits || strings.Count(ours, "\n") != 8 {
+	if ours != inits || strings.Count(ours, "\n") != 12 {
 		t.Errorf("outbox.Schema makes\n%s\ninit makes\n%s", ours, inits)
 	}
 }

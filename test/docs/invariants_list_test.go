@@ -167,8 +167,6 @@ var invariants = []invariant{
 				TestForeignTableThatWasAPartitionForAWhile TestTakeoverWithASlotThatIsThereAlready
 				TestTakeover TestTakeoverWaitsForTheOtherSlot TestTakeoverAfterACrashAtEachStep
 				TestTwoTakeoversBeginTogether TestTakeoverBetweenCommitsThatAreAdjacent`},
-			{"internal/retention", `TestOnlySettledRowsAreDeleted TestUndeliveredRowsAreKept TestEverySlotCounts
-				TestRowsOfAGapAreKept TestRowsFromBeforeAreKept TestRowsFromBeforeAttachedAreKept`},
 			{"internal/decode", "TestStories TestValidRowsAgainstOracle TestRowsOfAnotherEncoding TestServerCannotBeAsked"},
 			{"test/fault", `TestDeletedRowsAreDelivered TestTakeoverFromAnotherProgram TestKafkaExtremeEvents
 				TestExtremeEventsAreDeferred TestUndecodable TestRowTooLarge
@@ -221,6 +219,19 @@ var invariants = []invariant{
 			{"inbox/rabbit", "TestLadder TestTwoProcesses TestStop TestDeletedQueues"},
 			{"inbox/kafka", "TestPartition TestLadder TestStop TestGrace TestLost TestMembers TestTwoAtOnce"},
 			{"test/inbox/faults", "TestRabbitMQ TestKafka"},
+		},
+	},
+	{
+		id: "I12", short: `What was sent is known, never guessed: no row is deleted or called delivered that the broker did not confirm.`,
+		full: `What was sent is known, never guessed. Nothing deletes an outbox row, leaves one out of a recovery, or tells an operator
+			that one was delivered, on the strength of xmin, a name, an id alone, a clock, or a number that another table moved. A position is reported only once
+			the confirms of all events below it are recorded.`,
+		tests: []tests{
+			{"internal/retention", `TestOnlySentRowsAreDeleted TestAnotherTable TestEverySlotCounts TestPartitions
+				TestPartsOfWhatRunsStay TestUnsettledTransactionsStay TestRowsBesideADeadLetterStay TestLockedRowsAreLeftOut TestIDs`},
+			{"internal/dlq", "TestEventWithoutARow"},
+			{"internal/replication", "TestRecoverOnlyWhatWasNotSent"},
+			{"test/cli", "TestUnsentRowsStay TestUnsentRowsAreRecovered TestHistories TestTransactionsGivenAgain"},
 		},
 	},
 }

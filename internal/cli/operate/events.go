@@ -38,11 +38,9 @@ func NewEvents(g *command.Options) *cobra.Command {
   dead letter          the relay gave it up
   delivered            the broker has confirmed it
   not in the table     it was deleted, or never written
-  not sent             it was committed before the slot was created
-  accepted as missing  it is in an interval that an operator accepted as missing
+  not known to be sent the slot is past it, and no confirm of it is recorded
 
-A running relay knows at once that an event is delivered. If no relay answers, this is known once it
-is recorded in the database, a few seconds later. The time of the commit needs
+A delivery is recorded in the database moments after the confirm. The time of the commit needs
 track_commit_timestamp = on.`,
 		Example: `  cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10
   cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10 --json | jq -r .state`,
@@ -82,6 +80,9 @@ func printEvent(w io.Writer, e *dlq.Event) error {
 	var d details
 	d.line("event", "%s", e.ID)
 	d.line("state", "%s: %s", e.State, e.Why)
+	if e.State == dlq.EventUnknown {
+		d.line("to send it", "`cdc-relay recover` after a lost slot or an accepted gap; else insert the row again with a new id")
+	}
 	if e.Table != "" {
 		d.line("row", "in %s%s", e.Table, labelledTime(", committed ", e.CommittedAt))
 	}

@@ -6,6 +6,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -37,6 +39,7 @@ func (t *statusText) all() {
 	t.refused()
 	t.dead()
 	t.retention()
+	t.unsent()
 	t.unheld()
 	if s.UnreportedConfirmed > 0 {
 		t.line("repeats", "%s confirmed behind one that is not; a crash now would send them again", output.Count(s.UnreportedConfirmed, "event"))
@@ -260,6 +263,21 @@ func (t *statusText) retention() {
 	}
 	if r.HeldBy != "" {
 		t.line("", "%s, which reads the same tables and has not settled their old rows", t.paint("held by slot "+r.HeldBy, yellow))
+	}
+}
+
+// unsent names the tables that have rows of which nobody knows that they were sent.
+func (t *statusText) unsent() {
+	const most = 10_000 // that are counted
+	for _, table := range slices.Sorted(maps.Keys(t.status.UnsentRows)) {
+		rows, more := t.status.UnsentRows[table], ""
+		if rows == 0 {
+			continue
+		}
+		if rows >= most {
+			more = " or more"
+		}
+		t.line("unsent", "%s", t.paint(fmt.Sprintf("%s of %s%s not known to be sent", output.Count(uint64(rows), "row"), table, more), yellow))
 	}
 }
 

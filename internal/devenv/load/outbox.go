@@ -21,8 +21,13 @@ const OutboxTable = `CREATE TABLE outbox (
 	payload jsonb,
 	headers jsonb,
 	traceparent text,
-	created_at timestamptz NOT NULL DEFAULT now()
-)`
+	created_at timestamptz NOT NULL DEFAULT now(),
+	tx xid8 DEFAULT pg_current_xact_id()
+);
+CREATE INDEX outbox_tx_idx ON outbox (tx);
+CREATE FUNCTION cdc_relay_outbox_set_tx() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.tx := pg_catalog.pg_current_xact_id(); RETURN NEW; END $$;
+CREATE TRIGGER zz_cdc_relay_tx BEFORE INSERT ON outbox FOR EACH ROW WHEN (NEW.tx IS DISTINCT FROM pg_current_xact_id()) EXECUTE FUNCTION cdc_relay_outbox_set_tx();
+ALTER TABLE outbox ENABLE ALWAYS TRIGGER zz_cdc_relay_tx`
 
 // CreateOutbox creates the outbox table.
 func CreateOutbox(ctx context.Context, dbURL string) error {

@@ -44,6 +44,8 @@ var (
 
 	retentionBehind = describe("outbox_retention_behind_seconds", "For how long the oldest delivered row that may be deleted has waited for that; 0 when none waits, absent without retention.")
 
+	unsentRows = describe("outbox_unsent_rows", "Rows of an outbox table that the slot is past and that are not known to be sent, deferred or dead letters, at most 10,000; absent before they were counted.", "table")
+
 	slotsUnheld = describe("outbox_slots_unheld", "Other slots of relays of this database that nobody holds and that have deferred events, open dead letters or WAL; absent before they were asked for.")
 
 	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
@@ -58,7 +60,7 @@ var (
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range append([]*prometheus.Desc{
 		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, sinkUp, sinkPending, sinkConnections, sinkChannels,
-		paused, waitingKeys, deferred, deferredOldest, refusedRows, retryBytes, guardActive, guardFull, dead, deadOldest, retentionBehind, slotsUnheld, streamUp, leader, standby, stopped, tableBytes,
+		paused, waitingKeys, deferred, deferredOldest, refusedRows, retryBytes, guardActive, guardFull, dead, deadOldest, retentionBehind, unsentRows, slotsUnheld, streamUp, leader, standby, stopped, tableBytes,
 	}, slotDescs...) {
 		out <- d
 	}
@@ -113,6 +115,9 @@ func collectEvents(s *ops.Snapshot, now time.Time, gauge func(*prometheus.Desc, 
 	}
 	if s.Retention != nil {
 		gauge(retentionBehind, s.Retention.Behind(now).Seconds())
+	}
+	for table, rows := range s.Unsent {
+		gauge(unsentRows, float64(rows), table)
 	}
 	if s.Unheld != nil {
 		gauge(slotsUnheld, float64(len(s.Unheld)))

@@ -46,6 +46,7 @@ type Metrics struct {
 	sinkReconnects   prometheus.Counter
 	streamReconnects prometheus.Counter
 	exhausted        prometheus.Counter
+	stray            prometheus.Counter
 	mirrored         prometheus.Counter
 	mirrorFailed     prometheus.Counter
 	adminRefused     *prometheus.CounterVec
@@ -81,6 +82,7 @@ func New(version, commit, goVersion string) *Metrics {
 	m.sinkReconnects = m.counter("outbox_sink_reconnects_total", "Connections to the broker that replaced a lost one.")
 	m.streamReconnects = m.counter("outbox_stream_reconnects_total", "Replication sessions started after the first one.")
 	m.exhausted = m.counter("outbox_retry_exhaustions_total", "Events that became dead letters because their attempts were spent.")
+	m.stray = m.counter("outbox_rows_without_transaction_total", "Rows that were delivered without the transaction that wrote them (outbox.transaction): whether they were sent is not known later.")
 	m.mirrored = m.counter("outbox_dlq_mirrored_total", "Dead letters whose copy the broker confirmed.")
 	m.mirrorFailed = m.counter("outbox_dlq_publish_failed_total", "Copies of dead letters that the broker refused; they are offered again.")
 	m.skipped = m.counters("outbox_messages_skipped_total", "Messages of the replication stream that are not events of this relay.", "reason")
@@ -206,6 +208,9 @@ func (m *Metrics) Dead(rows int) { m.dead.Add(uint64(rows)) }
 // RowsDeleted counts delivered rows that were deleted from the outbox tables;
 // retention.Config.Deleted.
 func (m *Metrics) RowsDeleted(rows int) { m.rowsDeleted.Add(uint64(rows)) }
+
+// Stray counts a row that does not have its transaction; source.Hooks.Stray.
+func (m *Metrics) Stray() { m.stray.Inc() }
 
 // Exhausted counts those of Dead whose attempts were spent; retry.Hooks.Exhausted.
 func (m *Metrics) Exhausted(rows int) { m.exhausted.Add(float64(rows)) }

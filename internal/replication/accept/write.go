@@ -17,6 +17,11 @@ import (
 // write is the transaction. The slot is dropped or moved last: what is before it can be undone, and
 // a commit that fails after it leaves a slot that is lost or ahead, which is another finding.
 func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) error {
+	if a.moved() {
+		if err := a.moveRows(ctx, tx); err != nil {
+			return err
+		}
+	}
 	if err := a.adopt(ctx, tx); err != nil {
 		return err
 	}
@@ -25,11 +30,6 @@ func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) 
 	}
 	if err := a.forgetProgress(ctx, tx); err != nil {
 		return err
-	}
-	if a.moved() {
-		if err := a.moveRows(ctx, tx); err != nil {
-			return err
-		}
 	}
 	if err := a.audit(ctx, tx, what); err != nil {
 		return err
@@ -48,16 +48,20 @@ func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) 
 
 // adopt sets the record's state, if the record is still what the ID was computed from. The decision
 // is one about this server: a copy of the database, or a standby that is promoted before the next
-// start, is another finding. What is remembered of the publication has another system's OIDs there.
+// start, is another finding.
 func (a *acceptance) adopt(ctx context.Context, tx pgx.Tx) error {
 	rec, id := a.found.Record, a.found.Server
 	sql, args := `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES ($1, $3, $4, $2, 'adopt', 0)
 		ON CONFLICT (slot) DO NOTHING`, []any{a.c.Slot, a.c.Publication, id.SystemID, id.Timeline}
 	if rec != nil {
+		was, err := rec.SentBefore(ctx, tx, id)
+		if err != nil {
+			return err
+		}
 		sql, args = `UPDATE cdc_relay.slots SET state = 'adopt', epoch = epoch + 1, changed_at = now(), system_id = $6, timeline = $7,
-				sends = CASE WHEN system_id = $6 THEN sends ELSE '{}' END
+				sends = $8
 			WHERE slot = $1 AND state = $2 AND incarnation = $3 AND epoch = $4 AND sends::text = $5`,
-			[]any{a.c.Slot, rec.State, rec.Incarnation, rec.Epoch, rec.SendsText, id.SystemID, id.Timeline}
+			[]any{a.c.Slot, rec.State, rec.Incarnation, rec.Epoch, rec.SendsText, id.SystemID, id.Timeline, was}
 	}
 	tag, err := tx.Exec(ctx, sql, args...)
 	if err != nil {
@@ -70,41 +74,31 @@ func (a *acceptance) adopt(ctx context.Context, tx pgx.Tx) error {
 }
 
 // keepGap stores the interval that may be missing, for recover. A slot that was never used has
-// none, and neither has a copy: what was committed before it is the original's to send. Transaction
-// ids are kept only on the same system: a restored dump has others. A gap that has no end yet goes
-// on: the slot was accepted before and has not been in use since.
+// none, and neither has a copy: what was committed before it is the original's to send. A gap that
+// has no end yet goes on: the slot was accepted before and has not been in use since.
 func (a *acceptance) keepGap(ctx context.Context, tx pgx.Tx, reason string) error {
 	rec := a.found.Record
 	if rec == nil || !rec.Used || a.opt.Copy {
 		return nil
 	}
 	from, _ := a.found.Interval(reason, 0)
-	xid := rec.SettledXID
-	if rec.SystemID != a.found.Server.SystemID {
-		xid = ""
-	}
-	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_lsn, from_xid)
-		SELECT $1::text, $2::text, $3, $4, $5, $6::text::pg_lsn, nullif($7, '')::xid8
-		WHERE NOT EXISTS (SELECT FROM cdc_relay.gap WHERE slot = $1 AND system_id = $2 AND until_xid IS NULL AND recovered_at IS NULL)`, a.c.Slot, a.found.Server.SystemID, rec.Incarnation, a.opt.ID, reason, lsn(from), xid)
+	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_lsn)
+		SELECT $1::text, $2::text, $3, $4, $5, $6::text::pg_lsn
+		WHERE NOT EXISTS (SELECT FROM cdc_relay.gap WHERE slot = $1 AND system_id = $2 AND until_xid IS NULL AND recovered_at IS NULL)`, a.c.Slot, a.found.Server.SystemID, rec.Incarnation, a.opt.ID, reason, lsn(from))
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.gap: %w", err)
 	}
 	return nil
 }
 
-// forgetProgress removes what is only true of the other server. A copy has nothing to recover: with
-// its progress gone the slot counts as one that was never in use, so a start that is cut off while
-// it makes a new slot does not offer to recover what the original sends. On another system the ids
-// of transactions mean other ones.
+// forgetProgress has a copy count as a slot that was never in use: it has nothing to recover, so a
+// start that is cut off while it makes a new slot does not offer to recover what the original
+// sends.
 func (a *acceptance) forgetProgress(ctx context.Context, tx pgx.Tx) error {
-	sql := `UPDATE cdc_relay.progress SET settled_xid = NULL, ended_xid = NULL, ended_at = NULL WHERE slot = $1`
-	switch {
-	case a.opt.Copy:
-		sql = `DELETE FROM cdc_relay.progress WHERE slot = $1`
-	case a.found.Record == nil || a.found.Record.SystemID == a.found.Server.SystemID:
+	if !a.opt.Copy {
 		return nil
 	}
-	if _, err := tx.Exec(ctx, sql, a.c.Slot); err != nil {
+	if _, err := tx.Exec(ctx, `DELETE FROM cdc_relay.progress WHERE slot = $1`, a.c.Slot); err != nil {
 		return fmt.Errorf("write cdc_relay.progress: %w", err)
 	}
 	return nil

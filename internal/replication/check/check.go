@@ -65,9 +65,12 @@ func (c *checker) objects(ctx context.Context) {
 	if err == nil {
 		version, err = schema.Version(ctx, c.pool)
 	}
-	if err == nil && version == 0 {
+	switch {
+	case err == nil && version == 0:
 		c.missing("schema", "cdc_relay does not exist yet", schema.MayCreate(ctx, c.pool))
-	} else {
+	case err == nil && version < len(schema.Migrations):
+		c.older(ctx, version)
+	default:
 		if err == nil {
 			err = schema.CheckRights(ctx, c.pool)
 		}
@@ -79,6 +82,7 @@ func (c *checker) objects(ctx context.Context) {
 	if stop := (*event.Stop)(nil); errors.As(err, &stop) && stop.Code == event.ExitOperator {
 		return // nothing in the schema is read
 	}
+	readable := err == nil
 	if err == nil && version > 0 {
 		if rec, err = slot.ReadRecord(ctx, c.pool, c.c.Slot); err != nil {
 			c.add("schema", "", err)
@@ -103,7 +107,24 @@ func (c *checker) objects(ctx context.Context) {
 		return
 	}
 	c.c.Tables = tables
-	c.slot(ctx, rec)
+	c.slot(ctx, rec, readable)
+}
+
+// older adds the finding about a schema of an older version of the relay.
+func (c *checker) older(ctx context.Context, version int) {
+	const name = "schema"
+	detail := fmt.Sprintf("the tables of cdc_relay are those of an older version of the relay (version %d, this one has %d)", version, len(schema.Migrations))
+	may, err := schema.MayMigrate(ctx, c.pool)
+	switch {
+	case err != nil:
+		c.add(name, "", err)
+	case may && c.c.Create:
+		c.warn(name, detail+": the next start brings them up to date", "cdc-relay init")
+	case may:
+		c.fail(name, detail+" and source.create is false", "cdc-relay init")
+	default:
+		c.fail(name, detail+", and this role may not bring them up to date", source.InitHint(c.user))
+	}
 }
 
 // schema adds the finding about the schema cdc_relay: err is what is wrong with it. A schema of the

@@ -4,9 +4,12 @@ package publication
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -71,48 +74,57 @@ func (s State) DroppedPrefixes(c *source.Config) []string {
 // Table is how one outbox table is sent: its OID, the memberships in the publication, and the other
 // OIDs under which its rows may come.
 type Table struct {
-	OID uint32 `json:"oid"`
+	OID uint32 `json:"oid"` // 0: it was relayed on another system, and is not here
 	// Through are the memberships that the table is sent through, of pg_publication_rel and
 	// pg_publication_namespace: its own, a partitioned parent's, its schema's. None: FOR ALL
 	// TABLES, which only the publication itself can end.
 	Through []uint32 `json:"through,omitempty"`
-	// Since is the first transaction, with its epoch, from which on all rows are sent: below it are
-	// rows that were there before the table was added, or before the first slot, and nobody has had
-	// them sent. AllSent: there are none. 0: not known, as a version before retention has written
-	// the record, and then no row counts as sent. Retention alone needs it.
-	Since int64 `json:"since,omitempty"`
+	// First is a snapshot, as PostgreSQL's text of it: rows of it were there before the table was
+	// sent, and nobody expects this slot to send them. NoRows: there were none. "": not known, as a
+	// version before it has written the record; then every row counts as the slot's. It says what
+	// retention of another slot of the table waits for, and nothing of what was sent.
+	First string `json:"first,omitempty"`
 	// Former are the tables that had the name before, and partitions whose rows come under their
 	// own names. An operator accepted each. Their rows may still wait in the slot, under any name,
 	// and are ours. In ascending order.
 	Former []uint32 `json:"former,omitempty"`
 }
 
-// AllSent is Table.Since of a table all of whose rows are sent: no transaction is below it.
-const AllSent = 1
+// NoRows is Table.First of a table all of whose rows are the slot's: a snapshot that sees nothing.
+const NoRows = "3:3:"
 
-// BeginAt notes from which transaction on the rows of those tables are sent of which it is not
-// known.
-func (s State) BeginAt(since int64) {
+// BeginAt notes what was there before, of those tables of which it is not known: PostgreSQL's text
+// of a snapshot.
+func (s State) BeginAt(first string) {
+	first = readable(first)
 	for name, t := range s.Tables {
-		if t.Since == 0 {
-			t.Since = since
+		if t.First == "" {
+			t.First = first
 			s.Tables[name] = t
 		}
 	}
 }
 
-// LeaveOut notes that rows below a transaction are not sent, of no table.
-func (s State) LeaveOut(since int64) {
-	for name, t := range s.Tables {
-		t.Since = max(t.Since, since)
-		s.Tables[name] = t
+// readable is a snapshot as PostgreSQL reads it back. The one that a slot exports may have an xmin
+// above its xmax: everything below xmin is seen, nothing else, and nothing ran (found by
+// TestFirstStartCountsARowWhoseTransactionWasOpen; "5129:5128:" is no pg_snapshot).
+func readable(snapshot string) string {
+	parts := strings.SplitN(snapshot, ":", 3)
+	if len(parts) < 3 {
+		return snapshot
 	}
+	xmin, errMin := strconv.ParseUint(parts[0], 10, 64)
+	xmax, errMax := strconv.ParseUint(parts[1], 10, 64)
+	if errMin != nil || errMax != nil || xmin <= xmax {
+		return snapshot
+	}
+	return parts[0] + ":" + parts[0] + ":"
 }
 
-// KnowsBegin reports whether it is known of every table from which transaction on it is sent.
+// KnowsBegin reports whether it is known of every table what was there before.
 func (s State) KnowsBegin() bool {
 	for _, t := range s.Tables {
-		if t.Since == 0 {
+		if t.First == "" {
 			return false
 		}
 	}
@@ -146,8 +158,11 @@ func (s State) After(was State) State {
 	for name, t := range s.Tables {
 		old := was.Tables[name]
 		t = t.with(append(slices.Clone(old.Former), old.OID)...)
-		if old.OID == t.OID { // of another table with the name it is not known
-			t.Since = max(t.Since, old.Since)
+		switch {
+		case old.OID == t.OID:
+			t.First = cmp.Or(old.First, t.First)
+		case old.OID != 0: // another table with the name: nobody has left its rows to others
+			t.First = NoRows
 		}
 		s.Tables[name] = t
 		ours = append(append(ours, t.OID), t.Former...)

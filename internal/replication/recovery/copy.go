@@ -46,15 +46,18 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	if err != nil {
 		return err
 	}
-	copied, xid, err := r.copySnapshot(ctx, conn, snapshot, n, at)
+	copied, err := r.copySnapshot(ctx, conn, snapshot, n, at)
 	if err != nil {
 		return err
+	}
+	if copied < r.report.counted {
+		return fmt.Errorf("of %d rows that were counted %d could be read: nothing is copied; run it again", r.report.counted, copied)
 	}
 	held, err := r.removeHeld(ctx, tx, n, at)
 	if err != nil {
 		return err
 	}
-	r.report.Recovered, r.report.Held, r.report.settled = copied-held, held, xid
+	r.report.Recovered, r.report.Held = copied-held, held
 	if err := finish(ctx, tx); err != nil {
 		return err
 	}
@@ -67,67 +70,55 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	return nil
 }
 
-// copySnapshot copies the rows, and returns below which transaction id everything had ended in the
-// snapshot.
-func (r *run) copySnapshot(ctx context.Context, conn *pgx.Conn, snapshot string, incarnation int64, at positions) (copied int64, xid string, err error) {
+// copySnapshot copies the rows.
+func (r *run) copySnapshot(ctx context.Context, conn *pgx.Conn, snapshot string, incarnation int64, at positions) (copied int64, err error) {
 	// It may have been switched off since the rows were counted; an order by it fails then.
 	var tracked bool
 	if err := r.pool.QueryRow(ctx, `SELECT current_setting('track_commit_timestamp')::bool`).Scan(&tracked); err != nil {
-		return 0, "", fmt.Errorf("read track_commit_timestamp: %w", err)
-	}
-	if snapshot != "" {
-		if xid, err = r.settledIn(ctx, snapshot); err != nil {
-			return 0, "", err
-		}
+		return 0, fmt.Errorf("read track_commit_timestamp: %w", err)
 	}
 	rows, err := r.readAll(ctx, snapshot, tracked)
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
 	defer rows.close()
 	ev, err := r.newEvents(ctx, rows, incarnation, at)
 	if err != nil {
-		return 0, "", err
+		return 0, err
 	}
 	to := postgres.New(r.pool, source.BackendPID, store.Config{
 		Slot: r.c.Slot, SystemID: r.id.SystemID, Incarnation: incarnation, Columns: r.c.Columns, Scope: r.opt.Scope,
 	})
-	copied, err = to.Copy(ctx, conn, ev.read)
-	return copied, xid, err
-}
-
-// settledIn reads below which transaction id everything had ended in a snapshot.
-func (r *run) settledIn(ctx context.Context, snapshot string) (xid string, err error) {
-	err = pgx.BeginTxFunc(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+source.QuoteText(snapshot)); err != nil {
-			return err
-		}
-		return tx.QueryRow(ctx, "SELECT pg_snapshot_xmin(pg_current_snapshot())::text").Scan(&xid)
-	})
-	if err != nil {
-		return "", fmt.Errorf("read the snapshot of the slot: %w", err)
-	}
-	return xid, nil
+	return to.Copy(ctx, conn, ev.read)
 }
 
 // removeHeld takes out the copies of events that the retry table or the dead letters have already:
-// they wait where they are, or somebody has decided about them. They are compared as both are
-// stored, by id and contents: ids need not be unique, and two tables may count alike. What differs
-// is kept, since a repeat is allowed and a loss is not. A redacted dead letter has its id alone,
-// and of a purged one not even that is known.
+// they wait where they are, or somebody has decided about them. The same row is the same event: its
+// table, transaction and id. Where that is not known of what is held, its contents are compared as
+// both are stored, since ids alone need not be unique, and two tables may count alike. What differs
+// is kept, since a repeat is allowed and a loss is not. A dead letter that was redacted, or purged,
+// without saying which row it was is not compared.
 func (r *run) removeHeld(ctx context.Context, tx pgx.Tx, incarnation int64, at positions) (int64, error) {
 	// A table that was just filled has no statistics: nested loops would read it once per row.
 	if _, err := tx.Exec(ctx, "SET LOCAL enable_nestloop = off"); err != nil {
 		return 0, fmt.Errorf("leave out events that are held: %w", err)
 	}
+	var tables, members []uint32
+	for i := range r.tables {
+		for _, oid := range r.tables[i].family {
+			tables, members = append(tables, r.tables[i].OID), append(members, oid)
+		}
+	}
 	tag, err := tx.Exec(ctx, `DELETE FROM cdc_relay.retry x USING (
-		SELECT r.id, r.aggregate, r.key, r.type, r.payload, false AS redacted FROM cdc_relay.retry r WHERE r.slot = $1 AND r.system_id = $2
+		SELECT r.id, r.aggregate, r.key, r.type, r.payload, r.tx, r.relation, false AS redacted FROM cdc_relay.retry r WHERE r.slot = $1 AND r.system_id = $2
 			AND NOT (r.incarnation = $3 AND r.commit_lsn BETWEEN $4::text::pg_lsn AND $5::text::pg_lsn)
-		UNION ALL SELECT d.id, d.aggregate, d.key, d.type, d.payload, d.redacted_at IS NOT NULL FROM cdc_relay.dead_letter d
+		UNION ALL SELECT d.id, d.aggregate, d.key, d.type, d.payload, d.tx, d.relation, d.redacted_at IS NOT NULL FROM cdc_relay.dead_letter d
 			WHERE d.slot = $1 AND d.system_id = $2 AND d.state <> 'purged') h
 		WHERE x.slot = $1 AND x.system_id = $2 AND x.incarnation = $3 AND x.commit_lsn BETWEEN $4::text::pg_lsn AND $5::text::pg_lsn AND x.id = h.id
-			AND (h.redacted OR (x.aggregate, x.key, x.type, x.payload) IS NOT DISTINCT FROM (h.aggregate, h.key, h.type, h.payload))`,
-		r.c.Slot, r.id.SystemID, incarnation, at.first().String(), at.last().String())
+			AND CASE WHEN h.tx IS NOT NULL AND x.tx IS NOT NULL
+				THEN h.tx = x.tx AND EXISTS (SELECT FROM unnest($6::oid[], $7::oid[]) f(root, member) WHERE root::bigint = x.relation AND member::bigint = h.relation)
+				ELSE NOT h.redacted AND (x.aggregate, x.key, x.type, x.payload) IS NOT DISTINCT FROM (h.aggregate, h.key, h.type, h.payload) END`,
+		r.c.Slot, r.id.SystemID, incarnation, at.first().String(), at.last().String(), tables, members)
 	if err != nil {
 		return 0, fmt.Errorf("leave out events that are held: %w", err)
 	}

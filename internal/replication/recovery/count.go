@@ -4,6 +4,7 @@ package recovery
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -28,6 +29,9 @@ func (r *run) prepare(ctx context.Context, first bool) (err error) {
 	if err != nil {
 		return err
 	}
+	if err := r.checkKnown(facts); err != nil {
+		return err
+	}
 	if r.order, err = chooseOrder(r.opt, facts, r.tables); err != nil {
 		return err
 	}
@@ -39,7 +43,8 @@ func (r *run) prepare(ctx context.Context, first bool) (err error) {
 type facts struct {
 	tracked       bool // track_commit_timestamp is on
 	rows, untimed int64
-	leftOut       int64   // rows of the gap that the WHERE leaves out
+	unknown       int64   // of the rows: those that do not say which transaction wrote them
+	leftOut       int64   // rows that the WHERE leaves out
 	nulls         []int64 // of the column to order by, by table
 	held          int64   // deferred events and dead letters of the slot
 }
@@ -48,11 +53,15 @@ type facts struct {
 func (r *run) count(ctx context.Context) (f facts, err error) {
 	f.nulls = make([]int64, len(r.tables))
 	err = tableread.Alone(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
-			return err
+		for _, sql := range readSettings {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
 		}
-		err := tx.QueryRow(ctx, `SELECT current_setting('track_commit_timestamp')::bool, (SELECT count(*) FROM cdc_relay.retry WHERE slot = $1 AND system_id = $2)
-			+ (SELECT count(*) FROM cdc_relay.dead_letter WHERE slot = $1 AND system_id = $2 AND state <> 'purged')`, r.c.Slot, r.id.SystemID).Scan(&f.tracked, &f.held)
+		// ids of transactions that another server gave have no commit here
+		moved := r.task.movedFrom != "" && r.task.movedFrom != r.id.SystemID
+		err := tx.QueryRow(ctx, `SELECT current_setting('track_commit_timestamp')::bool AND NOT $3::bool, (SELECT count(*) FROM cdc_relay.retry WHERE slot = $1 AND system_id = $2)
+			+ (SELECT count(*) FROM cdc_relay.dead_letter WHERE slot = $1 AND system_id = $2 AND state <> 'purged')`, r.c.Slot, r.id.SystemID, moved).Scan(&f.tracked, &f.held)
 		if err != nil {
 			return err
 		}
@@ -65,10 +74,10 @@ func (r *run) count(ctx context.Context) (f facts, err error) {
 			if t.by != nil {
 				null = t.by.quoted() + " IS NULL"
 			}
-			var rows, untimed, leftOut int64
-			err := tx.QueryRow(ctx, "SELECT count(*) FILTER (WHERE ours), count(*) FILTER (WHERE ours AND untimed), count(*) FILTER (WHERE ours AND is_null), count(*) FILTER (WHERE ours IS NOT TRUE) FROM (SELECT "+
-				r.conditionSQL()+" AS ours, "+commitTimeSQL(f.tracked)+" IS NULL AS untimed, "+null+" AS is_null FROM "+source.QuoteTable(t.Table.Table)+" t WHERE "+r.task.xidSQL()+") t").
-				Scan(&rows, &untimed, &f.nulls[i], &leftOut)
+			var rows, untimed, unknown, leftOut int64
+			err := tx.QueryRow(ctx, r.withSQL(t)+"SELECT count(*) FILTER (WHERE ours), count(*) FILTER (WHERE ours AND untimed), count(*) FILTER (WHERE ours AND unknown), count(*) FILTER (WHERE ours AND is_null), count(*) FILTER (WHERE ours IS NOT TRUE) FROM (SELECT "+
+				r.conditionSQL()+" AS ours, "+t.untimedSQL(f.tracked)+" AS untimed, "+t.transactionSQL()+" IS NULL AS unknown, "+null+" AS is_null FROM "+source.QuoteTable(t.Table.Table)+" t WHERE "+r.unsentSQL(t)+t.windowSQL(f.tracked)+") t").
+				Scan(&rows, &untimed, &unknown, &f.nulls[i], &leftOut)
 			if err != nil {
 				return r.asWhereError(err)
 			}
@@ -76,9 +85,32 @@ func (r *run) count(ctx context.Context) (f facts, err error) {
 			if err := tableread.Check(ctx, r.pool, source.QuoteTable(t.Table.Table)); err != nil {
 				return err
 			}
-			f.rows, f.untimed = f.rows+rows, f.untimed+untimed
+			f.rows, f.untimed, f.unknown = f.rows+rows, f.untimed+untimed, f.unknown+unknown
 		}
 		return nil
 	})
 	return f, r.readError("count rows of the gap", err)
+}
+
+// readSettings are those of a transaction that reads whole tables. Nested loops would go through
+// the sent set once per row, if its size is misjudged.
+var readSettings = []string{"SET LOCAL statement_timeout = 0", "SET LOCAL enable_nestloop = off"}
+
+// checkKnown refuses to send rows of which nobody can say whether they were sent, without a word
+// about them.
+func (r *run) checkKnown(f facts) error {
+	if r.report.backfill || r.opt.Where != "" {
+		return nil
+	}
+	for i := range r.tables {
+		if t := &r.tables[i]; t.tx == "" {
+			return usage(fmt.Sprintf("table %s has no column for the transaction that wrote a row (outbox.transaction): which rows were sent is not known", t),
+				"choose the rows: --where EXPR, or --where true for all; and run `cdc-relay init --add-transaction-column`, so that it is known from then on")
+		}
+	}
+	if f.unknown > 0 && !r.opt.DryRun {
+		return usage(fmt.Sprintf("%d of %d rows do not say which transaction wrote them: whether they were sent is not known", f.unknown, f.rows),
+			"choose the rows: --where true sends them too, and --where 'tx IS NOT NULL' leaves them out, with the name of your column")
+	}
+	return nil
 }

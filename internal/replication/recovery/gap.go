@@ -30,7 +30,7 @@ func (r *run) fillGap(ctx context.Context) error {
 		if _, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = $1`, r.c.Slot); err != nil {
 			return fmt.Errorf("raise epoch: %w", err)
 		}
-		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.gap SET recovered_at = now(), left_out = $2 WHERE id = $1 AND recovered_at IS NULL`, r.task.gap, r.opt.Where != "")
+		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.gap SET recovered_at = now() WHERE id = $1 AND recovered_at IS NULL`, r.task.gap)
 		if err != nil {
 			return fmt.Errorf("write cdc_relay.gap: %w", err)
 		}

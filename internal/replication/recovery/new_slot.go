@@ -26,11 +26,7 @@ func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View
 	if err != nil {
 		return err
 	}
-	var was publication.State // nothing of another system's, whose OIDs mean other tables
-	if rec.SystemID == r.id.SystemID {
-		was = rec.Sends
-	}
-	r.sent = sent.KeepForeign(was).After(was)
+	r.sent = sent.KeepForeign(r.was).After(r.was)
 	if err := r.fence(ctx); err != nil {
 		return err
 	}
@@ -38,7 +34,7 @@ func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View
 		r.restore(ctx, rec)
 		return err
 	}
-	made, none, err := slot.Make(ctx, r.stream, r.c)
+	made, none, err := slot.Make(ctx, r.pool, r.stream, r.c)
 	if err != nil {
 		if none {
 			r.restore(ctx, rec)
@@ -82,13 +78,13 @@ func (r *run) restore(ctx context.Context, rec *slot.Record) {
 func (r *run) fillNew(ctx context.Context, made slot.Made, was int64, undo func(context.Context)) error {
 	r.setUntil(made.At)
 	err := r.copyRows(ctx, made.Snapshot, r.nextIncarnation(made.At), func(ctx context.Context, tx pgx.Tx) error {
-		if err := r.closeGaps(ctx, tx, was); err != nil {
+		if err := r.closeGaps(ctx, tx); err != nil {
 			return err
 		}
 		if err := r.beginAt(ctx, tx); err != nil {
 			return err
 		}
-		return slot.MakeReady(ctx, tx, r.c, r.id, r.sent, made.At, r.report.settled)
+		return slot.MakeReady(ctx, tx, r.c, r.id, r.sent, made.At)
 	})
 	if err != nil {
 		ctx = context.WithoutCancel(ctx)
@@ -105,19 +101,19 @@ func (r *run) fillNew(ctx context.Context, made slot.Made, was int64, undo func(
 	return nil
 }
 
-// beginAt notes from when on the rows of the tables are sent: with init --backfill all of them, if
-// none was left out. Whoever has left some out delivers them.
+// beginAt notes what was there before the slot: with init --backfill nothing, if no row was left
+// out. Whoever has left some out delivers them.
 func (r *run) beginAt(ctx context.Context, tx pgx.Tx) error {
 	switch {
 	case !r.report.backfill: // a table of which it is not known begins with the next leader
 	case r.opt.Where != "" || r.report.LeftOut > 0:
-		var next int64
-		if err := tx.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint`).Scan(&next); err != nil {
-			return fmt.Errorf("read the transaction counter: %w", err)
+		first, err := slot.Past(ctx, tx, r.c.Slot)
+		if err != nil {
+			return err
 		}
-		r.sent.LeaveOut(next)
+		r.sent.BeginAt(first)
 	default:
-		r.sent.BeginAt(publication.AllSent)
+		r.sent.BeginAt(publication.NoRows)
 	}
 	return nil
 }
@@ -140,17 +136,10 @@ func (r *run) setUntil(at pglogrepl.LSN) {
 	r.report.UntilLSN = at.String()
 }
 
-// closeGaps notes that the accepted gaps before the new slot are recovered. Rows that the condition
-// has left out are nowhere but in the table: retention keeps them by the gap, so a loss that nobody
-// has accepted gets one, too. Of a backfill since says the same. was is the incarnation of the
-// record. MakeReady notes where the gaps end.
-func (r *run) closeGaps(ctx context.Context, tx pgx.Tx, was int64) error {
-	tag, err := tx.Exec(ctx, `UPDATE cdc_relay.gap SET recovered_at = now(), left_out = $3
-		WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL AND until_xid IS NULL`, r.c.Slot, r.id.SystemID, r.opt.Where != "")
-	if err == nil && r.opt.Where != "" && tag.RowsAffected() == 0 && !r.report.backfill {
-		_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_xid, recovered_at, left_out)
-			VALUES ($1, $2, $3, 'recover', 'recover --where', nullif($4, '')::xid8, now(), true)`, r.c.Slot, r.id.SystemID, was, r.task.from)
-	}
+// closeGaps notes that the accepted gaps before the new slot are recovered. MakeReady notes where
+// they end.
+func (r *run) closeGaps(ctx context.Context, tx pgx.Tx) error {
+	_, err := tx.Exec(ctx, `UPDATE cdc_relay.gap SET recovered_at = now() WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL`, r.c.Slot, r.id.SystemID)
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.gap: %w", err)
 	}
@@ -190,7 +179,7 @@ func (r *run) backfill(ctx context.Context) error {
 	if err := slot.BeginCreating(ctx, r.pool, c, r.id); err != nil {
 		return err
 	}
-	made, none, err := slot.Make(ctx, r.stream, c)
+	made, none, err := slot.Make(ctx, r.pool, r.stream, c)
 	if err != nil {
 		if none {
 			slot.ForgetUnmade(ctx, r.pool, c)

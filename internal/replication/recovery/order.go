@@ -3,6 +3,7 @@
 package recovery
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -45,7 +46,7 @@ func chooseOrder(opt Options, f facts, tables []table) (order, error) {
 	case opt.Unordered || f.rows == 0 || opt.DryRun:
 		return unordered, nil
 	case f.tracked:
-		return "", usage(fmt.Sprintf("order unknown: %d of %d rows have no commit timestamp, track_commit_timestamp was off when they were committed", f.untimed, f.rows), orderFix)
+		return "", usage(fmt.Sprintf("order unknown: %d of %d rows have no commit timestamp, or were changed since; track_commit_timestamp may have been off when they were committed", f.untimed, f.rows), orderFix)
 	}
 	return "", usage(fmt.Sprintf("order unknown: track_commit_timestamp is off, and %d rows would be sent in any order", f.rows), orderFix)
 }
@@ -57,7 +58,7 @@ func (o order) sql(t *table, merged bool) (key, sort string) {
 	key = "0::bigint"
 	switch o {
 	case byCommit:
-		return commitTimeSQL(true), "pg_xact_commit_timestamp(t.xmin)"
+		return t.commitTimeSQL(true), t.commitSQL()
 	case byNamed:
 		if merged {
 			key = t.by.keySQL()
@@ -66,15 +67,46 @@ func (o order) sql(t *table, merged bool) (key, sort string) {
 	case unordered, unneeded:
 	}
 	// the best there is: transactions by their beginning
-	return "(-age(t.xmin))::bigint", "age(t.xmin) DESC"
+	return "coalesce(" + t.transactionSQL() + ", 0)", t.transactionSQL()
 }
 
-// commitTimeSQL is the commit time of a row in microseconds; NULL: it is not known.
-func commitTimeSQL(tracked bool) string {
+// transactionSQL is the transaction that wrote a row; NULL: it is not known.
+func (t *table) transactionSQL() string { return cmp.Or(t.tx, "NULL::bigint") }
+
+// commitSQL is when a row was committed; NULL: it is not known. The server refuses ids that it has
+// not given yet, and knows the last 2^31 at most.
+func (t *table) commitSQL() string {
+	if t.tx == "" {
+		return "NULL::timestamptz"
+	}
+	return "CASE WHEN " + t.tx + " >= 3 AND (SELECT " + t.tx + " BETWEEN next - 2147483648 AND next - 1 FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n)" +
+		" THEN pg_xact_commit_timestamp((" + t.tx + " & 4294967295)::text::xid) END"
+}
+
+// untimedSQL is whether the order of a row is not known: its commit, or its place in a transaction
+// of which another row was changed since. The number of the command is that of who wrote the row
+// last. A table that was written again has all rows of a transaction in the order of before.
+func (t *table) untimedSQL(tracked bool) string {
+	if !tracked || t.tx == "" {
+		return t.commitTimeSQL(tracked) + " IS NULL"
+	}
+	return t.commitSQL() + " IS NULL OR min(t.xmin::text) OVER same <> max(t.xmin::text) OVER same AND bool_or(pg_xact_commit_timestamp(t.xmin) IS DISTINCT FROM " + t.commitSQL() + ") OVER same"
+}
+
+// windowSQL is the window of untimedSQL.
+func (t *table) windowSQL(tracked bool) string {
+	if !tracked || t.tx == "" {
+		return ""
+	}
+	return " WINDOW same AS (PARTITION BY " + t.tx + ")"
+}
+
+// commitTimeSQL is commitSQL in microseconds.
+func (t *table) commitTimeSQL(tracked bool) string {
 	if !tracked {
 		return "NULL::bigint"
 	}
-	return "(extract(epoch FROM pg_xact_commit_timestamp(t.xmin)) * 1000000)::bigint"
+	return "(extract(epoch FROM " + t.commitSQL() + ") * 1000000)::bigint"
 }
 
 // byColumn is a column to order by.

@@ -4,21 +4,19 @@
 // Recover is for a slot that is lost, and for a gap that an operator has accepted. Backfill is for
 // the rows from before a new slot. Both take the rows from the table: the WAL is gone.
 //
-// Which rows. Nothing is guessed from times. The relay's record has a transaction id below which
-// every transaction is settled (progress.settled_xid), and a row has the id of the transaction that
-// inserted it (xmin). So the gap is the rows whose id is not below it. No clock is compared, and no
-// margin is added. A row that was updated since has the id of the update: it may be sent again,
-// with its id.
+// Which rows. Nothing is guessed: the sent set says which rows the broker has confirmed (package
+// sent), and the others are copied, but for those that the retry table or the dead letters have and
+// those that were there before the slot was. See choice.go. What was confirmed and not recorded
+// when a relay was killed is sent again, with its id.
 //
 // Why no row is lost between the copy and the slot. CREATE_REPLICATION_SLOT exports the snapshot of
 // the slot's start C: it shows the transactions whose commit record is before C, and no other. The
 // slot sends the transactions whose commit record is at C or after it (SnapBuildXactNeedsSkip), and
-// no other. So of each committed transaction one of three things is true. Its id is below
-// settled_xid, and it is settled. Or the snapshot shows it, and the rows that it left in the table
-// are copied: all tables are read in that one snapshot. Or it is in the slot. The copies and the
-// slot's record are committed in one transaction. Before that the record has the position that was
-// reported last, which is below C, so a relay refuses the slot (exit 3); after that nothing is
-// missing.
+// no other. So of each row one of three things is true. It is in the sent set. Or the snapshot
+// shows it, and it is copied: all tables are read in that one snapshot. Or it is in the slot. The
+// copies and the slot's record are committed in one transaction. Before that the record has the
+// position that was reported last, which is below C, so a relay refuses the slot (exit 3); after
+// that nothing is missing.
 //
 // What a kill leaves: the record as it was, in state creating from before the old slot is dropped
 // until the commit. A relay refuses it (exit 3), whatever became of the slot, and the next recover
@@ -72,6 +70,7 @@ type run struct {
 	began  time.Time
 
 	task   task
+	was    publication.State // what is remembered of the slot
 	sent   publication.State // what the publication sends now
 	tables []table
 	order  order
@@ -141,7 +140,6 @@ func start(ctx context.Context, c source.Config, opt Options, do func(*run, cont
 	}
 	defer source.CloseStream(r.stream)
 	err = slot.Locked(ctx, pool, &c, func(ctx context.Context) error { return do(r, ctx) })
-	r.report.finish()
 	return r.report, source.OrFatal(&c, err)
 }
 
@@ -154,7 +152,10 @@ func (r *run) recover(ctx context.Context) error {
 	if err := r.findTask(ctx, rec, view); err != nil {
 		return err
 	}
-	if err := r.prepare(ctx, false); err != nil || r.opt.DryRun {
+	if err := r.prepare(ctx, false); err != nil {
+		return err
+	}
+	if err := r.checkTables(ctx); err != nil || r.opt.DryRun {
 		return err
 	}
 	if r.task.lost {

@@ -72,23 +72,6 @@ func TestBefore(t *testing.T) {
 	}
 }
 
-// Ids of transactions are compared by their 32 bits, whatever their epoch.
-func TestBound(t *testing.T) {
-	for _, c := range []struct {
-		task task
-		want string
-	}{
-		{task{}, "true"},
-		{task{from: "750"}, "age(t.xmin) <= age('750'::xid)"},
-		{task{from: "4294968046", until: "8589935342"}, "age(t.xmin) <= age('750'::xid) AND age(t.xmin) > age('750'::xid)"},
-		{task{until: "9"}, "true AND age(t.xmin) > age('9'::xid)"},
-	} {
-		if got := c.task.xidSQL(); got != c.want {
-			t.Errorf("%+v: %s, want %s", c.task, got, c.want)
-		}
-	}
-}
-
 // unconnected is a sink that does not know a topic.
 type unconnected struct{ name []byte }
 

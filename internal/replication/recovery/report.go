@@ -13,32 +13,28 @@ type Report struct {
 	DryRun bool   `json:"dry_run"`
 	// rows that are copied into the retry table
 	Recovered int64 `json:"recovered"`
-	// of these, at most, were delivered before: what was settled since the relay last noted up to
-	// which transaction everything is. They have the same ids.
-	Repeated int64 `json:"possibly_repeated_at_most"`
 	// rows that are deferred or dead letters already, and stay so; of a dry run at most
 	Held int64 `json:"already_held"`
 	// deferred events and dead letters of the server that this one replaces, which are this one's
 	// now
 	Moved int64 `json:"moved_rows"`
-	// rows of the gap that the condition leaves out: no later recover finds them
+	// rows that the condition leaves out: they are not known to be sent, as before
 	LeftOut int64  `json:"left_out"`
 	Order   string `json:"order"`
-	// The gap. Transactions with a lower id than FromXID are settled; null: that is not known, and
-	// rows of any age are copied.
-	FromXID   *string `json:"from_xid"`
-	UntilXID  *string `json:"until_xid,omitempty"`
-	Unbounded string  `json:"unbounded,omitempty"` // why it is not known
-	FromLSN   string  `json:"from_lsn,omitempty"`
-	UntilLSN  string  `json:"until_lsn,omitempty"`
+	// of the copied rows, those that do not say which transaction wrote them
+	Unknown int64 `json:"rows_without_transaction"`
+	// the gap in the WAL, as far as it is known: no row is chosen by it
+	FromLSN  string `json:"from_lsn,omitempty"`
+	UntilLSN string `json:"until_lsn,omitempty"`
 	// The slot is in use again: newer events of a key were sent before these.
 	NewerSent bool `json:"newer_sent_before"`
 	// what nothing can bring back, in sentences
 	Lost []string `json:"cannot_be_recovered"`
+	// what is taken for something else than it was, or not read, in sentences
+	Named []string `json:"named"`
 	// accepted gaps that are left to the next run
 	OpenGaps int64 `json:"open_gaps"`
 
-	settled  string // below this transaction everything is settled or copied
 	counted  int64
 	backfill bool
 }
@@ -51,13 +47,7 @@ func (r *run) fill(f facts) {
 		rep.Order = fmt.Sprintf("column %q", r.opt.OrderBy)
 	}
 	t := &r.task
-	if t.from != "" {
-		rep.FromXID = &t.from
-	}
-	if t.until != "" {
-		rep.UntilXID = &t.until
-	}
-	rep.Unbounded, rep.OpenGaps, rep.NewerSent = t.unbounded, t.later, t.gap != 0
+	rep.Unknown, rep.OpenGaps, rep.NewerSent = f.unknown, t.later, t.gap != 0
 	if t.fromLSN != 0 {
 		rep.FromLSN = t.fromLSN.String()
 	}
@@ -70,9 +60,6 @@ func (r *run) fill(f facts) {
 		return
 	}
 	rep.Lost = append(rep.Lost, "rows that were deleted from "+r.c.TableNames()+" before now: nothing shows how many")
-	if t.gap != 0 {
-		rep.Lost = append(rep.Lost, "rows of the gap that were updated since the slot is in use again: they cannot be told from newer ones")
-	}
 	if prefixes := r.prefixes(); len(prefixes) > 0 {
 		rep.Lost = append(rep.Lost, "logical messages with prefix "+strings.Join(prefixes, ", ")+": only the WAL had them")
 	}
@@ -85,13 +72,6 @@ func (r *run) prefixes() []string {
 	return []string{r.c.Messages.Prefix}
 }
 
-// finish fills in what only a run that has copied knows.
-func (rep *Report) finish() {
-	if !rep.backfill {
-		rep.Repeated = rep.Recovered
-	}
-}
-
 func (rep *Report) action() string {
 	if rep.backfill {
 		return "backfill"
@@ -101,10 +81,6 @@ func (rep *Report) action() string {
 
 // audit is the result as the audit has it: no names from rows.
 func (rep *Report) audit() string {
-	from := "any"
-	if rep.FromXID != nil {
-		from = *rep.FromXID
-	}
-	return fmt.Sprintf("%d rows copied into the retry table, %d were held, %d were left out by a condition; order: %s; from transaction %s",
-		rep.Recovered, rep.Held, rep.LeftOut, rep.Order, from)
+	return fmt.Sprintf("%d rows copied into the retry table, %d were held, %d were left out by a condition; order: %s",
+		rep.Recovered, rep.Held, rep.LeftOut, rep.Order)
 }

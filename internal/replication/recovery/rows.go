@@ -5,6 +5,7 @@ package recovery
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
@@ -113,8 +115,8 @@ func (rd *reader) stayAlive(ctx context.Context) {
 func (r *run) selectSQL(t *table, tracked bool) string {
 	key, sort := r.order.sql(t, len(r.tables) > 1)
 	values, from := t.ValuesSQL(r.c.MaxEventBytes)
-	list := append([]string{key, "t.cmin::text::bigint", commitTimeSQL(tracked)}, values...)
-	return "SELECT " + strings.Join(list, ", ") + " FROM " + from + " WHERE " + r.task.xidSQL() + " AND " + r.conditionSQL() +
+	list := append([]string{key, "t.cmin::text::bigint", t.commitTimeSQL(tracked)}, values...)
+	return r.withSQL(t) + "SELECT " + strings.Join(list, ", ") + " FROM " + from + " WHERE " + r.unsentSQL(t) + " AND " + r.conditionSQL() +
 		" ORDER BY " + sort + ", t.cmin::text::bigint, t.ctid"
 }
 
@@ -136,12 +138,14 @@ func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, t
 	if err := tableread.Lock(ctx, tx, r.pool, source.QuoteTable(t.Table.Table)); err != nil {
 		return err
 	}
-	for _, sql := range []string{
-		"SET LOCAL statement_timeout = 0",
+	if err := r.checkFiles(ctx, tx, t); err != nil {
+		return err
+	}
+	for _, sql := range append(slices.Clone(readSettings),
 		"SET LOCAL idle_in_transaction_session_timeout = '1min'",
 		"SET LOCAL cursor_tuple_fraction = 1", // all of it is read
-		"DECLARE gap NO SCROLL CURSOR FOR " + r.selectSQL(t, tracked),
-	} {
+		"DECLARE gap NO SCROLL CURSOR FOR "+r.selectSQL(t, tracked),
+	) {
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			return err
 		}
@@ -149,6 +153,27 @@ func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, t
 	if rd.conn.PgConn().ParameterStatus("server_encoding") != "UTF8" {
 		if _, err := tx.Exec(ctx, "SET LOCAL client_encoding = 'SQL_ASCII'"); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkFiles ends the run if a table was written again, or got or lost a partition, between the
+// snapshot and our lock: the new rows are of a transaction that the snapshot does not see.
+func (r *run) checkFiles(ctx context.Context, tx pgx.Tx, t *table) error {
+	const sql = `SELECT coalesce(string_agg(c.oid || ':' || c.relfilenode, ',' ORDER BY c.oid), '') FROM pg_class c
+		WHERE c.relkind = 'r' AND c.oid IN (SELECT $1::oid UNION SELECT inhrelid FROM pg_inherits WHERE inhparent IN (SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid)))`
+	var then, now string
+	if err := tx.QueryRow(ctx, sql, t.OID).Scan(&then); err != nil {
+		return err
+	}
+	if err := r.pool.QueryRow(ctx, sql, t.OID).Scan(&now); err != nil {
+		return err
+	}
+	if then != now {
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "table",
+			What: fmt.Sprintf("table %s was written again, or its partitions were changed, while its rows were to be read: nothing is copied", t), Fix: "run it again",
 		}
 	}
 	return nil
@@ -234,6 +259,9 @@ func (r *run) readAll(ctx context.Context, snapshot string, tracked bool) (*merg
 			return nil, err
 		}
 		m.all = append(m.all, rd)
+	}
+	// All tables are locked before the first one is read: none is written again meanwhile.
+	for _, rd := range m.all {
 		there, err := rd.next(ctx)
 		if err != nil {
 			m.close()

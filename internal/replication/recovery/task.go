@@ -19,9 +19,8 @@ type task struct {
 	lost bool // a new slot is made
 	// the system whose deferred events are sent here from now on; "", or this one: there is none
 	movedFrom string
-	// Rows whose transaction id is from or higher, and below until. "": no bound.
-	from, until string
-	unbounded   string // why there is no lower bound; "": there is one
+	// of an accepted gap: what transactions from this one on wrote the slot sends; 0: no bound
+	until int64
 	// The gap in the WAL, as far as it is known: for the report, no row is chosen by it.
 	fromLSN, untilLSN pglogrepl.LSN
 	gap               int64 // the id of the accepted gap; 0: the slot is lost
@@ -53,9 +52,12 @@ func (r *run) findTask(ctx context.Context, rec *slot.Record, view *slot.View) e
 	if err := r.checkServer(rec); err != nil && lost {
 		return err
 	}
+	if r.was, err = rec.SentBefore(ctx, r.pool, r.id); err != nil {
+		return err
+	}
 	if lost {
 		r.task = task{lost: true, movedFrom: rec.SystemID, fromLSN: rec.Reported}
-		return r.boundLost(ctx, rec)
+		return r.checkAccepted(ctx, rec)
 	}
 	return r.findGap(ctx, rec, view)
 }
@@ -86,15 +88,12 @@ func (r *run) checkServer(rec *slot.Record) error {
 	return nil
 }
 
-// boundLost finds the first transaction of the gap of a lost slot: where an accepted gap begins
-// that no slot has ended yet, else the record's.
-func (r *run) boundLost(ctx context.Context, rec *slot.Record) error {
-	var open, known, later int64
-	var from *string
+// checkAccepted wants a gap of a slot that was accepted: a copy has none.
+func (r *run) checkAccepted(ctx context.Context, rec *slot.Record) error {
+	var open int64
 	var at pglogrepl.LSN
-	err := r.pool.QueryRow(ctx, `SELECT count(*) FILTER (WHERE until_xid IS NULL), count(from_xid) FILTER (WHERE until_xid IS NULL), count(until_xid),
-			min(from_xid::text::numeric) FILTER (WHERE until_xid IS NULL)::text, coalesce(min(from_lsn) FILTER (WHERE until_xid IS NULL), '0/0')
-		FROM cdc_relay.gap WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL`, r.c.Slot, r.id.SystemID).Scan(&open, &known, &later, &from, &at)
+	err := r.pool.QueryRow(ctx, `SELECT count(*), coalesce(min(from_lsn), '0/0')
+		FROM cdc_relay.gap WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL AND until_xid IS NULL`, r.c.Slot, r.id.SystemID).Scan(&open, &at)
 	if err != nil {
 		return fmt.Errorf("read cdc_relay.gap: %w", err)
 	}
@@ -102,18 +101,10 @@ func (r *run) boundLost(ctx context.Context, rec *slot.Record) error {
 		return usage(fmt.Sprintf("there is nothing to recover: slot %q is accepted without a gap, as that of a copy is, whose original sends what was committed before", r.c.Slot),
 			"start the relay, which makes a new slot")
 	}
-	t := &r.task
-	t.from, t.later = rec.SettledXID, later
 	if open > 0 {
-		t.from, t.fromLSN = "", at
-		if known == open && from != nil {
-			t.from = *from
-		}
+		r.task.fromLSN = at
 	}
-	if rec.SystemID != r.id.SystemID {
-		t.from, t.unbounded = "", fmt.Sprintf("the record is of system %s, and this server is system %s", rec.SystemID, r.id.SystemID)
-	}
-	return r.checkBound(ctx)
+	return nil
 }
 
 // findGap finds the oldest gap that an operator has accepted and nobody has recovered.
@@ -138,64 +129,38 @@ func (r *run) findGap(ctx context.Context, rec *slot.Record, view *slot.View) er
 		return usage("the slot is not lost, but a relay does not use it: "+stop.What, stop.Fix)
 	}
 	t := &r.task
-	var from *string
-	err = r.pool.QueryRow(ctx, `SELECT g.id, g.incarnation, g.from_xid::text, g.until_xid::text, coalesce(g.from_lsn, '0/0'), coalesce(g.until_lsn, '0/0'), count(*) OVER () - 1
+	err = r.pool.QueryRow(ctx, `SELECT g.id, g.incarnation, g.until_xid::text::bigint, coalesce(g.from_lsn, '0/0'), coalesce(g.until_lsn, '0/0'), count(*) OVER () - 1
 		FROM cdc_relay.gap g WHERE g.slot = $1 AND g.system_id = $2 AND g.recovered_at IS NULL AND g.until_xid IS NOT NULL ORDER BY g.id LIMIT 1`,
-		c.Slot, r.id.SystemID).Scan(&t.gap, &t.incarnation, &from, &t.until, &t.fromLSN, &t.untilLSN, &t.later)
+		c.Slot, r.id.SystemID).Scan(&t.gap, &t.incarnation, &t.until, &t.fromLSN, &t.untilLSN, &t.later)
 	if source.IsNoRows(err) {
 		return usage(fmt.Sprintf("there is nothing to recover: slot %q is in order, and no accepted gap is open", c.Slot), "")
 	}
 	if err != nil {
 		return fmt.Errorf("read cdc_relay.gap: %w", err)
 	}
-	if from != nil {
-		t.from = *from
-	}
-	return r.checkBound(ctx)
+	return r.checkEnded(ctx)
 }
 
-// checkBound drops a lower bound that cannot be compared. Transaction ids in rows have 32 bits, and
-// are compared by their distance to the present one, which must be below 2^31.
-func (r *run) checkBound(ctx context.Context) error {
-	t := &r.task
-	if t.from == "" {
-		if t.unbounded == "" {
-			t.unbounded = "up to which transaction all is settled is not recorded"
-		}
+// checkEnded wants all transactions of this database to have ended that began before an accepted
+// gap ended. Of such a one the slot may send nothing, since it wrote while the publication did not
+// have the table, and its rows would not be seen yet. Each that writes holds the lock of its own
+// id, which every role may see.
+func (r *run) checkEnded(ctx context.Context) error {
+	var open bool
+	err := r.pool.QueryRow(ctx, `SELECT EXISTS (
+			SELECT FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
+			WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND granted AND datname = current_database() AND age(l.transactionid) > age($1::text::xid))
+		OR EXISTS (SELECT FROM pg_prepared_xacts WHERE database = current_database() AND age(transaction) > age($1::text::xid))`,
+		strconv.FormatUint(uint64(uint32(r.task.until)), 10)).Scan(&open)
+	if err != nil {
+		return fmt.Errorf("read which transactions are open: %w", err)
+	}
+	if !open {
 		return nil
 	}
-	from, err := strconv.ParseUint(t.from, 10, 64)
+	names, err := source.OpenTransactions(ctx, r.pool, true)
 	if err != nil {
-		return fmt.Errorf("read the first transaction of the gap: %w", err)
+		return err
 	}
-	var text string
-	if err := r.pool.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`).Scan(&text); err != nil {
-		return fmt.Errorf("read the transaction counter: %w", err)
-	}
-	now, err := strconv.ParseUint(text, 10, 64)
-	if err != nil {
-		return fmt.Errorf("read the transaction counter: %w", err)
-	}
-	if from > now || now-from >= 1<<31-1_000_000 {
-		t.from, t.unbounded = "", "the first transaction of the gap is 2^31 or more transactions ago"
-	}
-	return nil
-}
-
-// xidSQL is the condition that a row of alias t is in the gap.
-func (t *task) xidSQL() string {
-	sql := "true"
-	if t.from != "" {
-		sql = "age(t.xmin) <= age(" + asXID(t.from) + ")"
-	}
-	if t.until != "" {
-		sql += " AND age(t.xmin) > age(" + asXID(t.until) + ")"
-	}
-	return sql
-}
-
-// asXID is an xid8 as the 32 bits that rows have of it.
-func asXID(xid8 string) string {
-	n, _ := strconv.ParseUint(xid8, 10, 64) //nolint:errcheck // the server made it
-	return "'" + strconv.FormatUint(uint64(uint32(n)), 10) + "'::xid"
+	return usage("transactions that began before the gap ended are still open, and may have rows of it: "+names, "end them, and run it again")
 }

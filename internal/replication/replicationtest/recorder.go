@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // Recorder is a Line that remembers what it was given. It settles a transaction at its commit, or,
@@ -32,7 +33,8 @@ type Recorder struct {
 	moved         chan struct{}
 	drained       chan struct{} // as moved, for WaitSettled
 	arrived       chan struct{}
-	Failed        chan error // the lanes end with it
+	Failed        chan error     // the lanes end with it
+	Sent          *sent.Recorder // gets the rows of settled transactions; nil: nobody does
 }
 
 // Recorded is a copy of one event as it was given to the Recorder, for comparison in tests.
@@ -51,6 +53,7 @@ type Transaction struct {
 	Commit, End pglogrepl.LSN
 	Events      int
 	Settled     bool
+	rows        []sent.Entry
 }
 
 // NewRecorder returns a Recorder whose watermark is at start, and which settles at each commit.
@@ -100,6 +103,10 @@ func (r *Recorder) Event(ctx context.Context, ev *event.Event) error {
 	}
 	r.Events = append(r.Events, rec)
 	r.open.Events++
+	if ev.Origin.Tx != 0 {
+		digest, _ := sent.Digest(ev.Origin.Tx, ev.ID, nil)
+		r.open.rows = append(r.open.rows, sent.Entry{Relation: ev.Origin.Relation, Tx: ev.Origin.Tx, Digest: digest})
+	}
 	wakeUp(r.arrived)
 	if pausedDest := r.pausedDest; pausedDest != nil && r.free == 0 {
 		r.mu.Unlock()
@@ -151,6 +158,9 @@ func (r *Recorder) Pass(tx *Transaction) {
 	for len(r.passing) > 0 && r.passing[0].Settled {
 		first := r.passing[0]
 		r.passing = r.passing[1:]
+		if r.Sent != nil && len(first.rows) > 0 {
+			r.Sent.Add(first.rows)
+		}
 		r.position = max(r.position, first.End)
 		if first.Events > 0 {
 			r.own = max(r.own, first.End)

@@ -38,10 +38,13 @@ var gapSQL string
 //go:embed migrations/007_failover.sql
 var failoverSQL string
 
+//go:embed migrations/008_sent.sql
+var sentSQL string
+
 // Migrations are the steps of the schema cdc_relay: the first makes version 1. Steps only add what
 // the version before them can ignore, so that two neighbouring versions of the relay run side by
 // side: tables, columns, sequences, indexes and functions. Verify of that version refuses the rest.
-var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL, gapSQL, failoverSQL}
+var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL, gapSQL, failoverSQL, sentSQL}
 
 const (
 	auditVersion = 5 // that of auditSQL
@@ -190,6 +193,12 @@ func MayCreate(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
+// MayMigrate reports whether Ensure can bring up a schema of an older version.
+func MayMigrate(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
+	s, err := readStanding(ctx, pool)
+	return s.super || s.owner == s.user || s.owner == OwnerRole && s.may, err
+}
+
 func migrate(ctx context.Context, tx pgx.Tx) error {
 	var have int
 	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&have); err != nil {
@@ -252,7 +261,7 @@ func GrantSQL(role string, owns bool) []string {
 // relayTables and relaySequences are what the relay's role may write, relayFunctions what it may
 // call; each migration adds its own. To the audit it only appends.
 var (
-	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "bulk", "gap"}
+	relayTables    = []string{"slots", "progress", "retry", "dead_letter", "request", "bulk", "gap", "sent"}
 	relaySequences = []string{"row_number", "job"}
 	auditColumns   = []string{"slot", "system_id", "who", "action", "n", "incarnation", "commit_lsn", "idx", "why", "result", "request"}
 	relayFunctions = []string{"cancel_request(bigint,text,text)", "cancel_job(bigint,text,text)"}

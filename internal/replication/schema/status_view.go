@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // statusView is the view's name in the schema.
@@ -22,6 +23,7 @@ type statusTable struct {
 	Table  string `json:"table"`
 	ID     string `json:"id"`             // the id column
 	Time   string `json:"time,omitempty"` // the column with the event's time; "": none
+	Tx     string `json:"tx"`             // the column with the row's transaction
 }
 
 func (t statusTable) quoted() string {
@@ -67,12 +69,10 @@ func (s statusTables) sql() ([]string, error) {
 
 // sql is one table's part of the view.
 //
-// A row is processed when its transaction is below progress.settled_xid, which the relay records
-// after all that was settled before it. Both are read in one snapshot with the retry tables. So an
-// event that was settled by being deferred has its row there, or was delivered since. The slot's
-// live position is not used: an event that is deferred after the query's snapshot could let the
-// slot pass it before the position is read, and would seem processed. A row in an interval that was
-// accepted as missing stays new. tableread.WholeXID explains the row's transaction.
+// A row is processed when the sent set has it (package sent): the broker has confirmed it. That and
+// the retry tables are read in one snapshot. Every other row that does not wait is new: whether it
+// is still to be sent, or was written before the slot, the view does not know. An id whose text
+// depends on the settings of whoever reads the view is of no row of the sent set.
 //
 // Everything volatile is behind OFFSET 0, so that the planner takes a view of one table apart: it
 // finds the newest rows by an index of the table, and only then looks into the retry tables, by
@@ -82,43 +82,47 @@ func (t statusTable) sql(slot string) string {
 	if t.Time != "" {
 		at = "t." + source.QuoteName(t.Time)
 	}
-	id := "t." + source.QuoteName(t.ID) + "::text"
+	column := "t." + source.QuoteName(t.ID)
+	// as the stream has it
+	id := "CASE WHEN " + column + " IS NOT NULL THEN format('%s', " + column + ") END"
 	same := func(row string) string {
 		return fmt.Sprintf("%[1]s.slot = %[2]s AND %[1]s.system_id = (SELECT system_identifier::text FROM pg_catalog.pg_control_system())\n"+
 			"        AND substring(%[1]s.id, 1, 200) = substring(convert_to(%[3]s, 'UTF8'), 1, 200) AND %[1]s.id = convert_to(%[3]s, 'UTF8')",
 			row, source.QuoteText(slot), id)
 	}
-	return fmt.Sprintf(`SELECT %[1]s::text AS slot, %[2]s::text AS table_name, %[3]s AS id,
-    CASE WHEN r.since IS NOT NULL THEN 'deferred' WHEN d.since IS NOT NULL THEN 'failed' WHEN x.settled THEN 'processed' ELSE 'new' END AS status,
+	return fmt.Sprintf(`SELECT %[1]s::text AS slot, %[2]s::text AS table_name, %[3]s::text AS id,
+    CASE WHEN r.since IS NOT NULL THEN 'deferred' WHEN d.since IS NOT NULL THEN 'failed' WHEN x.sent THEN 'processed' ELSE 'new' END AS status,
     %[4]s AS event_time, x.committed_at, coalesce(r.since, d.since) AS since, r.next_attempt, nullif(coalesce(r.reason, d.reason), '') AS reason
 FROM %[5]s t
-CROSS JOIN LATERAL (SELECT CASE WHEN current_setting('track_commit_timestamp')::bool THEN pg_xact_commit_timestamp(t.xmin) END AS committed_at,
-        w.xid < (SELECT p.settled_xid::text::bigint FROM cdc_relay.progress p JOIN cdc_relay.slots s ON s.slot = p.slot
-            WHERE p.slot = %[1]s AND s.system_id = (SELECT system_identifier::text FROM pg_catalog.pg_control_system()))
-        AND NOT EXISTS (SELECT FROM cdc_relay.gap g WHERE g.slot = %[1]s AND g.recovered_at IS NULL
-            AND g.system_id = (SELECT system_identifier::text FROM pg_catalog.pg_control_system())
-            AND coalesce(g.from_xid::text::bigint <= w.xid, true) AND coalesce(g.until_xid::text::bigint > w.xid, true)) AS settled
-    FROM (SELECT n.next + 16777216 - ((n.next + 16777216 - t.xmin::text::bigint) & 4294967295) AS xid
-        FROM (SELECT (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint) AS next) n) w OFFSET 0) x
+CROSS JOIN LATERAL (SELECT CASE WHEN current_setting('track_commit_timestamp')::bool AND w.tx BETWEEN greatest(3, w.next - 2147483648) AND w.next - 1
+            THEN pg_xact_commit_timestamp((w.tx & 4294967295)::text::xid) END AS committed_at,
+        EXISTS (SELECT FROM cdc_relay.sent s WHERE s.slot = %[1]s AND s.chunk = w.tx >> 13
+            AND s.relation IN (SELECT t.tableoid UNION ALL SELECT a::oid FROM pg_partition_ancestors(t.tableoid) a)
+            AND %[7]s = ANY (s.digests)) AS sent
+    FROM (SELECT %[8]s AS tx, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) w OFFSET 0) x
 LEFT JOIN LATERAL (SELECT f.deferred_at AS since, f.next_attempt, f.reason FROM cdc_relay.retry f
     WHERE %[6]s
     ORDER BY f.incarnation, f.commit_lsn, f.idx LIMIT 1) r ON true
 LEFT JOIN LATERAL (SELECT f.died_at AS since, f.reason FROM cdc_relay.dead_letter f
     WHERE %[6]s
         AND f.state = 'open' ORDER BY f.died_at DESC, f.n DESC LIMIT 1) d ON true`,
-		source.QuoteText(slot), source.QuoteText(t.Schema+"."+t.Table), id, at, t.quoted(), same("f"))
+		source.QuoteText(slot), source.QuoteText(t.Schema+"."+t.Table), column, at, t.quoted(), same("f"),
+		sent.DigestSQL("w.tx", "CASE WHEN pg_typeof("+column+") = ANY ('"+fixedTypes+"'::regtype[]) THEN convert_to("+id+", 'UTF8') END"),
+		sent.TxSQL("t."+source.QuoteName(t.Tx)+"::text::xid8", false)) // whichever of the two it is
 }
+
+// fixedTypes are the types of an id whose text depends on no setting.
+const fixedTypes = "{text,varchar,bpchar,name,uuid,smallint,integer,bigint,numeric,boolean,xid8}"
 
 // columns are those that the view reads, without the system's own.
 func (t statusTable) columns() []string {
 	if t.Time == "" || t.Time == t.ID {
-		return []string{t.ID}
+		return []string{t.ID, t.Tx}
 	}
-	return []string{t.ID, t.Time}
+	return []string{t.ID, t.Tx, t.Time}
 }
 
-// grants are the rights that the view's owner needs on a table. xmin is the column with the row's
-// transaction.
+// grants are the rights that the view's owner needs on a table.
 func (t statusTable) grants(owner string) []string {
 	var columns []string
 	for _, name := range t.columns() {
@@ -126,6 +130,6 @@ func (t statusTable) grants(owner string) []string {
 	}
 	return []string{
 		"GRANT USAGE ON SCHEMA " + source.QuoteName(t.Schema) + " TO " + source.QuoteName(owner),
-		"GRANT SELECT (" + strings.Join(append(columns, "xmin"), ", ") + ") ON " + t.quoted() + " TO " + source.QuoteName(owner),
+		"GRANT SELECT (" + strings.Join(append(columns, "tableoid"), ", ") + ") ON " + t.quoted() + " TO " + source.QuoteName(owner),
 	}
 }

@@ -77,14 +77,15 @@ func findStatusTables(ctx context.Context, tx pgx.Tx, c *source.Config) (list []
 		err := tx.QueryRow(ctx, `WITH columns AS (SELECT attname::text AS name, typnamespace = 'pg_catalog'::regnamespace AND attgenerated <> 'v' AS own, typname
 				FROM pg_attribute JOIN pg_type y ON y.oid = atttypid WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped),
 			id AS (SELECT * FROM columns WHERE name = ANY ($2::text[]) ORDER BY array_position($2::text[], name) LIMIT 1),
+			tx AS (SELECT * FROM columns WHERE name = ANY ($4::text[]) AND typname IN ('xid8', 'int8') AND own ORDER BY array_position($4::text[], name) LIMIT 1),
 			at AS (SELECT * FROM columns WHERE name = ANY ($3::text[]) ORDER BY array_position($3::text[], name) LIMIT 1)
 			SELECT coalesce((SELECT relkind IN ('r', 'p') FROM pg_class WHERE oid = to_regclass($1)), false), coalesce((SELECT own FROM id), false),
-				coalesce((SELECT name FROM id), ''), coalesce((SELECT name FROM at WHERE own AND typname = 'timestamptz'), '')`,
-			found.quoted(), t.Mapping.ID.Any, timeColumns(t.Mapping.Timestamp.Any)).Scan(&table, &id, &found.ID, &found.Time)
+				coalesce((SELECT name FROM id), ''), coalesce((SELECT name FROM at WHERE own AND typname = 'timestamptz'), ''), coalesce((SELECT name FROM tx), '')`,
+			found.quoted(), t.Mapping.ID.Any, timeColumns(t.Mapping.Timestamp.Any), t.Mapping.Transaction.Any).Scan(&table, &id, &found.ID, &found.Time, &found.Tx)
 		if err != nil {
 			return nil, fmt.Errorf("read the columns of %s: %w", t, err)
 		}
-		why := ""
+		why, fix := "", "leave out --status-view, or name another table in source.tables"
 		switch {
 		case !table:
 			why = "is not there, or is neither an ordinary nor a partitioned table"
@@ -92,11 +93,14 @@ func findStatusTables(ctx context.Context, tx pgx.Tx, c *source.Config) (list []
 			why = "has no id column (" + strings.Join(t.Mapping.ID.Any, ", ") + ")"
 		case !id:
 			why = "has an id column, " + found.ID + ", that is computed when it is read, or whose type is not one of PostgreSQL's own"
+		case found.Tx == "":
+			why = "has no column " + strings.Join(t.Mapping.Transaction.Any, ", ") + " of type xid8 (outbox.transaction), by which delivered rows are known"
+			fix = "run `cdc-relay init --add-transaction-column` first"
 		}
 		if why != "" {
 			return nil, &event.Stop{
 				Code: event.ExitFailure, Reason: "table", What: fmt.Sprintf("cannot create the view cdc_relay.%s: table %s %s", statusView, t, why),
-				Fix: "leave out --status-view, or name another table in source.tables",
+				Fix: fix,
 			}
 		}
 		list = append(list, found)
@@ -117,7 +121,7 @@ func timeColumns(configured []string) []string {
 func grantStatusTable(ctx context.Context, tx pgx.Tx, t statusTable, s standing) error {
 	may := func() (ok bool, err error) {
 		err = tx.QueryRow(ctx, `SELECT has_schema_privilege($1::name, $2, 'USAGE') AND (SELECT bool_and(has_column_privilege($1::name, $3, c, 'SELECT')) FROM unnest($4::text[]) c)`,
-			s.owner, t.Schema, t.quoted(), append(t.columns(), "xmin")).Scan(&ok)
+			s.owner, t.Schema, t.quoted(), append(t.columns(), "tableoid")).Scan(&ok)
 		if err != nil {
 			return false, fmt.Errorf("read the rights of %s on %s: %w", s.owner, t.quoted(), err)
 		}
@@ -214,6 +218,13 @@ func PrintedStatusView(c *source.Config, timed bool) (string, error) {
 	b.WriteString("-- The view of the outbox rows with their status, for the tables of this configuration alone. Its owner reads two columns of each table.\n")
 	for _, t := range c.Tables {
 		one := statusTable{Schema: t.Schema, Table: t.Name, ID: t.Mapping.ID.Any[0]}
+		if len(t.Mapping.Transaction.Any) == 0 {
+			return "", &event.Stop{
+				Code: event.ExitUsage, Reason: "config", What: fmt.Sprintf("--status-view needs outbox.transaction, which is empty for %s", t),
+				Fix: "name the column, or leave out --status-view",
+			}
+		}
+		one.Tx = t.Mapping.Transaction.Any[0]
 		if at := t.Mapping.Timestamp; timed || len(at.Any) > 0 && !at.Optional {
 			one.Time = timeColumns(at.Any)[0]
 		}

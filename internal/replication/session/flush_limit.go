@@ -7,10 +7,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
@@ -18,67 +18,55 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/standbys"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // RaiseFlushLimit makes it durable that positions up to the current end of the WAL may be reported.
 // It changes nothing if we are fenced (a Stop) or do not hold the slot (slot.ErrNotActive). good
-// (0: not known) is written in the same statement; every transaction below goodXID had ended by
-// then.
+// (0: not known) is written in the same statement.
 //
-// It also keeps up to which transaction everything is settled, for slot.MakeReady and recover. A
-// transaction that has ended before the statement's snapshot was committed below the end of the WAL
-// as the statement reads it. So it is settled once the watermark has passed that, which the next
-// raise finds out. A statement of another leader in between changes nothing of this. What was
-// committed after the publication was last in order may not have been sent, so it does not count.
+// In the same transaction it records which rows were sent (package sent). The watermark is read
+// first: the entries of all events below it are there by then (sent.Recorder.Add), so a position
+// up to that watermark loses none of them.
 //
 // And it keeps the watermark itself, settled_lsn, as it was before the statement was sent: a server
 // that has it also has each row by which an event below it was settled (see onStandbys).
-func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN, goodXID uint64) error {
+func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	var flushLimit pglogrepl.LSN
-	settled := uint64(t.Line.Watermark().LSN) // before the statement is sent
-	err := pool.QueryRow(ctx, `WITH fence AS (SELECT incarnation FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
+	mark := t.Line.Watermark() // before the entries are taken, and the statement is sent
+	settled := uint64(mark.LSN)
+	entries, left := t.Sent.Take()
+	batch := &pgx.Batch{} // one transaction
+	for _, p := range sent.Parts(entries) {
+		batch.Queue(sent.InsertSQL, c.Slot, t.Epoch, p.Relation, p.Chunk, int64(p.First), int64(p.Last), p.Digests)
+	}
+	batch.Queue(`WITH fence AS (SELECT incarnation FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
 		UPDATE cdc_relay.progress p SET max_flush_lsn = pg_current_wal_insert_lsn(), reported = $3, good = greatest(p.good, $5), at = now(),
-			settled_lsn = CASE WHEN p.settled_of = fence.incarnation THEN greatest(p.settled_lsn, $6) ELSE $6 END, settled_of = fence.incarnation,
-			settled_xid = CASE WHEN $6::pg_lsn >= p.ended_at THEN greatest(p.settled_xid, least(p.ended_xid, $7::text::xid8)) ELSE p.settled_xid END,
-			ended_xid = pg_snapshot_xmin(pg_current_snapshot()), ended_at = pg_current_wal_insert_lsn()
+			settled_lsn = CASE WHEN p.settled_of = fence.incarnation THEN greatest(p.settled_lsn, $6) ELSE $6 END, settled_of = fence.incarnation
 		FROM fence WHERE p.slot = $1
 			AND EXISTS (SELECT FROM pg_replication_slots r WHERE r.slot_name = $1 AND r.active_pid = $4)
-		RETURNING p.max_flush_lsn`, c.Slot, t.Epoch, pglogrepl.LSN(t.Reported.Load()), int32(pid), good, pglogrepl.LSN(settled), strconv.FormatUint(goodXID, 10)).Scan(&flushLimit)
+		RETURNING p.max_flush_lsn`, c.Slot, t.Epoch, pglogrepl.LSN(t.Reported.Load()), int32(pid), good, pglogrepl.LSN(settled)).
+		QueryRow(func(row pgx.Row) error { return row.Scan(&flushLimit) })
+	err := pool.SendBatch(ctx, batch).Close()
+	if err != nil {
+		t.Sent.Return(entries)
+	}
 	if source.IsNoRows(err) {
 		return whyNotRaised(ctx, pool, c, t)
 	}
 	if err != nil {
 		return fmt.Errorf("raise flush limit: %w", err)
 	}
+	if left > 0 {
+		c.Log.Warn("delivered rows were not recorded as sent, because the database did not answer for too long: retention leaves them",
+			zap.Int("rows", left), zap.String("slot", c.Slot))
+	}
+	t.recorded.Store(max(t.recorded.Load(), uint64(mark.Own)))
 	t.FlushLimit.Store(max(t.FlushLimit.Load(), uint64(flushLimit)))
 	t.Proven.Store(settled)
 	return nil
-}
-
-// KeepSettled keeps up to which transaction everything is settled, as RaiseFlushLimit does: a raise
-// is sent before the watermark has passed the end of the WAL, and before the publication is looked
-// at again. Without another event the next one comes late. It writes only what is new. all: what
-// had ended at the last raise is kept.
-func KeepSettled(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, goodXID uint64) (all bool, err error) {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
-	settled := t.Line.Watermark().LSN // before the statement is sent
-	good := strconv.FormatUint(goodXID, 10)
-	var more bool
-	err = pool.QueryRow(ctx, `SELECT coalesce(least(ended_xid, $3::text::xid8) > coalesce(settled_xid, '0'), false), coalesce(settled_xid >= ended_xid, false)
-		FROM cdc_relay.progress WHERE slot = $1 AND ended_at <= $2`, c.Slot, settled, good).Scan(&more, &all)
-	if err == nil && more {
-		err = pool.QueryRow(ctx, `WITH fence AS (SELECT incarnation FROM cdc_relay.slots WHERE slot = $1 AND epoch = $4 FOR SHARE)
-			UPDATE cdc_relay.progress p SET settled_xid = greatest(p.settled_xid, least(p.ended_xid, $3::text::xid8)),
-				settled_lsn = CASE WHEN p.settled_of = fence.incarnation THEN greatest(p.settled_lsn, $2::pg_lsn) ELSE $2::pg_lsn END, settled_of = fence.incarnation FROM fence
-			WHERE p.slot = $1 AND p.ended_at <= $2 RETURNING p.settled_xid >= p.ended_xid`, c.Slot, settled, good, t.Epoch).Scan(&all)
-	}
-	if err != nil && !source.IsNoRows(err) {
-		return false, fmt.Errorf("keep the settled transactions: %w", err)
-	}
-	return all && err == nil, nil
 }
 
 func whyNotRaised(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term) error {
@@ -117,14 +105,19 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case <-se.raise:
-		}
-		// The raise was requested twice while one was under way. After the last report of a clean
-		// stop the flush limit goes down, and nothing may put it up again.
-		if limit, _ := se.limit(); se.t.Line.Watermark().LSN <= limit {
-			continue
+			// The raise was requested twice while one was under way. After the last report of a
+			// clean stop the flush limit goes down, and nothing may put it up again.
+			if limit, _ := se.limit(); se.t.isRecorded(se.t.Line.Watermark()) && se.t.Line.Watermark().LSN <= limit {
+				continue
+			}
+		case <-se.t.Sent.Full():
+			// At the end the reporter asks for each raise: see above.
+			if se.final.Load() {
+				continue
+			}
 		}
 		source.AtWork(se.Cfg.Hooks.FlushLimit, true)
-		err := RaiseFlushLimit(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good(), se.goodXID.Load())
+		err := RaiseFlushLimit(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good())
 		if err == nil && se.failover {
 			err = se.awaitStandbys(ctx)
 		}

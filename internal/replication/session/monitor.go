@@ -98,27 +98,10 @@ func (se *Session) check(ctx context.Context) error {
 		return err
 	}
 	se.SetGood(view)
-	if err := se.keepSettled(ctx, view); err != nil {
-		return err
-	}
 	if se.failover {
 		return se.checkStandbys(ctx, rec)
 	}
 	return nil
-}
-
-// keepSettled is KeepSettled once it is reported, so after a raise, and not again while nothing of
-// ours comes.
-func (se *Session) keepSettled(ctx context.Context, view *slot.View) error {
-	own := se.t.Line.Watermark().Own
-	if own <= se.t.kept || own > pglogrepl.LSN(se.t.Reported.Load()) {
-		return nil
-	}
-	all, err := KeepSettled(ctx, se.Pool, se.Cfg, se.t, view.EndedXID)
-	if all {
-		se.t.kept = own
-	}
-	return err
 }
 
 // checkStandbys records which standbys have all that was read, and says which one delivery waits

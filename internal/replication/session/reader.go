@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgproto3"
+	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -28,6 +29,7 @@ type reading struct {
 	decoder  *decode.Decoder
 	msg      decode.Message
 	xid      uint32 // of the transaction that is read
+	strayed  bool   // a stray row was logged
 }
 
 // read is the reader: it owns reads of the connection, and all calls of the line's reading side.
@@ -147,6 +149,9 @@ func (r *reading) frame() error {
 		}
 		return r.t.Line.Begin(r.msg.Commit, r.msg.Xid)
 	case decode.Row:
+		if r.msg.Stray {
+			r.stray(r.msg.Event.Origin.Relation)
+		}
 		return r.event(r.msg.Event)
 	case decode.Commit:
 		r.coalescer.frames = 0
@@ -179,6 +184,19 @@ func (r *reading) event(ev *event.Event) error {
 	}
 	r.admitted++
 	return nil
+}
+
+// stray counts an event whose row does not have its transaction, and says so once in a session.
+func (r *reading) stray(relation uint32) {
+	if r.Cfg.Hooks.Stray != nil {
+		r.Cfg.Hooks.Stray()
+	}
+	if r.strayed {
+		return
+	}
+	r.strayed = true
+	r.Cfg.Log.Warn("a row does not have the transaction that wrote it: it is delivered, and not recorded as sent, so retention leaves it",
+		zap.Uint32("table_oid", relation), zap.String("fix", "run `cdc-relay check`: it names the column, its default and its trigger"))
 }
 
 // shaped completes the shape of a table that the stream has described, and gives it back to the

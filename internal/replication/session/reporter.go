@@ -29,6 +29,7 @@ const (
 // what may be flushed.
 //
 // Invariants: the flush position is a watermark of the line, at or below the durable flush limit,
+// whose rows are recorded in the sent set,
 // never lower than before, never zero (a client library would turn that into the write position,
 // confirming what was merely received).
 func (se *Session) report(ctx context.Context) error {
@@ -81,7 +82,7 @@ func (r *reporter) step(ctx context.Context, timer bool) error {
 	now := r.t.Line.Watermark()
 	limit, passed := r.limit()
 	for _, m := range []event.Watermark{r.candidate, now} {
-		if passed && m.LSN <= limit && m.LSN >= r.flush.LSN {
+		if passed && m.LSN <= limit && r.t.isRecorded(m) && m.LSN >= r.flush.LSN {
 			r.flush = m
 		}
 	}
@@ -118,7 +119,7 @@ func (se *Session) limit() (limit pglogrepl.LSN, passed bool) {
 // limit cannot be reported before the next raise.
 func (r *reporter) wantFlushLimit(now event.Watermark, limit pglogrepl.LSN) {
 	// or one is under way, and will be above the candidate
-	if now.LSN <= limit || r.candidate.LSN > r.flush.LSN {
+	if now.LSN <= limit && r.t.isRecorded(now) || r.candidate.LSN > r.flush.LSN {
 		return
 	}
 	if now.Own > r.flush.Own || r.final.Load() || r.isIdleRaiseDue(limit, now.LSN) {

@@ -79,8 +79,8 @@ func TestReportsGoOnUnderLoad(t *testing.T) {
 	r.step()
 	r.wantRaise()
 	for at := pglogrepl.LSN(200); at <= 500; at += 100 {
-		r.Settle(at, true)                    // before the raise was answered
-		r.t.FlushLimit.Store(uint64(at - 50)) // where the WAL was when it was
+		r.Settle(at, true) // before the raise was answered
+		r.answer(at - 50)  // where the WAL was when it was
 		r.step()
 		if r.sent.LSN != at-100 {
 			t.Fatalf("reported %s, want %s", r.sent.LSN, at-100)
@@ -98,11 +98,28 @@ func TestEventBelowTheFlushLimitIsReported(t *testing.T) {
 	r.Settle(110, false)
 	r.step()
 	r.wantRaise()
-	r.t.FlushLimit.Store(120)
+	r.answer(120)
 	r.step()
 	if r.sent.LSN != 110 {
 		t.Errorf("reported %s", r.sent.LSN)
 	}
+}
+
+// An event that is settled below the flush limit is reported once its row is recorded as sent.
+func TestReportWaitsForTheRecord(t *testing.T) {
+	r := newReporter(t)
+	r.t.FlushLimit.Store(1000)
+	r.t.recorded.Store(90)
+	r.Settle(90, true)
+	r.wantReported(90)
+	r.wantNoRaise()
+	r.Settle(100, true)
+	r.wantReported(90)
+	r.wantRaise()
+	r.answer(1000)
+	r.wantReported(100)
+	r.Settle(110, false) // no event of ours: there is nothing to record
+	r.wantReported(110)
 }
 
 func TestIdleMovesWaitForTheTimer(t *testing.T) {
@@ -162,10 +179,18 @@ func TestRaiseIsNotAnsweredByTheFileThatItBegan(t *testing.T) {
 	}
 }
 
-// raised is what a raise with a failover slot leaves: everything below settled was settled when it
-// was sent, the WAL ended at end after it.
+// answer is what a raise leaves that was asked for by the last step: its flush limit, and the rows
+// of what was settled by then are recorded.
+func (r *reporterTest) answer(flushLimit pglogrepl.LSN) {
+	r.t.FlushLimit.Store(uint64(flushLimit))
+	r.t.recorded.Store(uint64(r.candidate.Own))
+}
+
+// raisedTo is what a raise with a failover slot leaves: everything below settled was settled when
+// it was sent, the WAL ended at end after it.
 func (r *reporterTest) raisedTo(settled, end pglogrepl.LSN) {
 	r.t.FlushLimit.Store(uint64(end))
+	r.t.recorded.Store(uint64(settled))
 	r.t.onStandbys.Store(&onStandbys{settled: uint64(settled), passed: uint64(end)})
 	r.awaited.Store(uint64(end))
 }
@@ -231,6 +256,8 @@ func TestCatchUpWithoutStandbysIsReported(t *testing.T) {
 	r.t.FlushLimit.Store(1 << 30) // the end of the WAL, of which hardly anything was read
 	for at := pglogrepl.LSN(200); at <= 500; at += 100 {
 		r.Settle(at, true) // before the raise was answered
+		r.raisedTo(at-100, 1<<30)
+		r.awaited.Store(0)
 		r.t.onStandbys.Store(&onStandbys{settled: uint64(at - 100)})
 		r.step()
 		if r.sent.LSN != at-100 {

@@ -32,13 +32,11 @@ type Shared struct {
 	WarnedOf map[string]bool // what the relay will stop at, by its text; the monitor's
 	// position of the server at the last check that found publication and tables in order; 0: none
 	LastGood atomic.Uint64
-	goodXID  atomic.Uint64 // every transaction with a lower id had ended by then; 0: none
 }
 
 // SetGood records that publication and tables were in order when view was read.
 func (s *Shared) SetGood(view *slot.View) {
 	s.LastGood.Store(uint64(view.Current))
-	s.goodXID.Store(view.EndedXID)
 }
 
 // Good is LastGood as a position.

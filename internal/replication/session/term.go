@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // Term is the time under one epoch of ours: its line, and how far it may report and did.
@@ -41,12 +42,14 @@ type Term struct {
 	// were settled.
 	Proven atomic.Uint64
 
+	// Sent has the rows that were confirmed and are not yet recorded in the sent set; nil in tests.
+	Sent *sent.Recorder
+	// recorded is the end of the newest transaction with events of ours whose rows that were sent
+	// are durably recorded: no watermark with a later one is reported. It only rises.
+	recorded atomic.Uint64
+
 	// onStandbys is what a session with a failover slot may report; nil: nothing yet.
 	onStandbys atomic.Pointer[onStandbys]
-
-	// events of ours up to here are in the settled transactions that are kept: the monitor's, and
-	// between sessions nobody's
-	kept pglogrepl.LSN
 
 	// the last transaction of which anything was read: the reader's, and between sessions nobody's
 	newest LastTransaction
@@ -89,14 +92,15 @@ func (t *Term) Continues(rec *slot.Record) bool {
 // NewTerm starts the lanes of a new line at start, under the epoch of rec. reported is the slot's
 // position: start is higher when this process has settled more than the slot has kept.
 func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slot.Record, start, reported pglogrepl.LSN) (*Term, error) {
+	recorder := sent.NewRecorder()
 	c.Primary.Lead(rec.Epoch)
-	line, err := c.NewLine(ctx, source.Term{Start: start, Epoch: rec.Epoch, Incarnation: rec.Incarnation, SystemID: rec.SystemID, Pool: pool})
+	line, err := c.NewLine(ctx, source.Term{Start: start, Epoch: rec.Epoch, Incarnation: rec.Incarnation, SystemID: rec.SystemID, Pool: pool, Sent: recorder})
 	if err != nil {
 		c.Primary.Lead(0)
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	t := &Term{primary: c.Primary, Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, began: time.Now(), Line: line, cancel: cancel, done: make(chan struct{})}
+	t := &Term{primary: c.Primary, Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, began: time.Now(), Line: line, Sent: recorder, cancel: cancel, done: make(chan struct{})}
 	t.FlushLimit.Store(uint64(rec.FlushLimit))
 	t.inherited = rec.FlushLimit
 	t.Reported.Store(uint64(reported))
@@ -107,6 +111,9 @@ func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slo
 	}()
 	return t, nil
 }
+
+// isRecorded reports whether the rows of all events below a watermark that were sent are recorded.
+func (t *Term) isRecorded(m event.Watermark) bool { return uint64(m.Own) <= t.recorded.Load() }
 
 // End stops the lanes and waits for them. What is unsettled stays in the slot. A nil term has ended
 // already.

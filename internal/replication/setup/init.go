@@ -46,9 +46,10 @@ func (o InitOptions) Validate(c *source.Config) error {
 	return nil
 }
 
-// outboxTableSQL is the layout that the default configuration reads.
-func outboxTableSQL(t decode.Table) string {
-	return fmt.Sprintf(`CREATE TABLE IF NOT EXISTS %s (
+// outboxTableSQL is the layout that the default configuration reads, with the column of the row's
+// transaction if one is mapped.
+func outboxTableSQL(t decode.Table) []string {
+	const layout = `CREATE TABLE IF NOT EXISTS %s (
     id            uuid PRIMARY KEY,
     aggregatetype text NOT NULL,
     aggregateid   text NOT NULL,
@@ -56,8 +57,34 @@ func outboxTableSQL(t decode.Table) string {
     payload       jsonb,
     headers       jsonb,
     traceparent   text,
-    created_at    timestamptz NOT NULL DEFAULT now()
-)`, source.QuoteTable(t))
+    created_at    timestamptz NOT NULL DEFAULT now()%s
+)`
+	c := transactionColumn(t)
+	if c.Name == "" {
+		return []string{fmt.Sprintf(layout, source.QuoteTable(t), "")}
+	}
+	column := fmt.Sprintf(",\n    %-13s %s DEFAULT %s", source.QuoteName(c.Name), c.Type(), c.Value())
+	return []string{fmt.Sprintf(layout, source.QuoteTable(t), column), c.TableSQL()}
+}
+
+// createTable creates a table that is missing. One that is there stays as it is.
+func createTable(ctx context.Context, ddl *pgxpool.Pool, t decode.Table) error {
+	err := pgx.BeginFunc(ctx, ddl, func(tx pgx.Tx) error {
+		var there bool
+		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, source.QuoteTable(t)).Scan(&there); err != nil || there {
+			return err
+		}
+		for _, sql := range outboxTableSQL(t) {
+			if _, err := tx.Exec(ctx, sql); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("create table %s.%s: %w", t.Schema, t.Name, err)
+	}
+	return nil
 }
 
 // tableGrantSQL is what a role needs to relay, in addition to schema.GrantSQL and the attribute
@@ -138,8 +165,8 @@ func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 func CreateObjects(ctx context.Context, ddl *pgxpool.Pool, c *source.Config, opt InitOptions) error {
 	if opt.OutboxTable {
 		for _, t := range c.Tables {
-			if _, err := ddl.Exec(ctx, outboxTableSQL(t)); err != nil {
-				return fmt.Errorf("create table %s.%s: %w", t.Schema, t.Name, err)
+			if err := createTable(ctx, ddl, t); err != nil {
+				return err
 			}
 		}
 	}

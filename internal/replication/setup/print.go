@@ -23,7 +23,7 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 	b.WriteString("SET search_path = pg_catalog;\n\n")
 	if opt.OutboxTable {
 		for _, t := range c.Tables {
-			b.WriteString(outboxTableSQL(t) + ";\n\n")
+			b.WriteString(strings.Join(outboxTableSQL(t), ";\n") + ";\n\n")
 		}
 	}
 	b.WriteString(schema.PrintedOwner + "BEGIN;\nCREATE SCHEMA cdc_relay AUTHORIZATION " + schema.OwnerRole + ";\n" +

@@ -31,7 +31,7 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 	if err != nil {
 		return err
 	}
-	if err := makeReady(ctx, pool, c, id, sent, view.ConfirmedFlush, ""); err != nil {
+	if err := makeReady(ctx, pool, c, id, sent, view.ConfirmedFlush); err != nil {
 		return err
 	}
 	sent.LogForeign(ctx, pool, c)

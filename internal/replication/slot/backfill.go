@@ -20,8 +20,7 @@ import (
 // before is what was in the tables before a slot.
 type before struct {
 	rows  int64  // visible in the slot's snapshot: it does not send them
-	ended string // every transaction with a lower id had ended by then
-	next  int64  // the rows are all of transactions with a lower id
+	first string // the slot's snapshot: see publication.Table.First
 }
 
 // countInSnapshot counts the rows that were visible in the slot's snapshot.
@@ -33,7 +32,7 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
 			return err
 		}
-		if err := tx.QueryRow(ctx, `SELECT pg_snapshot_xmin(s)::text, pg_snapshot_xmax(s)::text::bigint FROM pg_current_snapshot() s`).Scan(&found.ended, &found.next); err != nil {
+		if err := tx.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&found.first); err != nil {
 			return err
 		}
 		for _, t := range c.Tables {

@@ -54,7 +54,7 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	if err := BeginCreating(ctx, pool, c, id); err != nil {
 		return err
 	}
-	made, none, err := Make(ctx, stream, c)
+	made, none, err := Make(ctx, pool, stream, c)
 	if none {
 		return errors.Join(err, forgetUnmade(ctx, pool, c))
 	}
@@ -79,11 +79,9 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	sent = sent.KeepForeign(was).After(was)
 	if found.rows > 0 {
 		c.Log.Warn("rows that were in the outbox before the slot was created are not sent", zap.Int64("rows", found.rows), zap.String("slot", c.Slot))
-		sent.BeginAt(found.next)
-	} else {
-		sent.BeginAt(publication.AllSent)
 	}
-	if err := makeReady(ctx, pool, c, id, sent, made.At, found.ended); err != nil {
+	sent.BeginAt(found.first)
+	if err := makeReady(ctx, pool, c, id, sent, made.At); err != nil {
 		return err
 	}
 	sent.LogForeign(ctx, pool, c)
@@ -104,10 +102,10 @@ type Made struct {
 // all the same, or before (the answer was lost, or another relay's attempt came late), with earlier
 // rows that were never counted. The record stays as it is then, so that the slot is not mistaken
 // for one made by hand.
-func Make(ctx context.Context, stream *pgconn.PgConn, c *source.Config) (made Made, none bool, err error) {
-	stopNotice := NoticeLongWait(c, "creating the slot waits for the transactions that are open now to end")
+func Make(ctx context.Context, q source.Querier, stream *pgconn.PgConn, c *source.Config) (made Made, none bool, err error) {
+	done := WatchCreation(ctx, q, stream, c)
 	res, err := create(ctx, stream, c)
-	stopNotice()
+	done(err)
 	switch {
 	case source.SQLState(err) == "53400" || source.SQLState(err) == "42501":
 		// no free slot, no right
@@ -232,6 +230,27 @@ func undo(ctx context.Context, c *source.Config, do func(context.Context) error)
 }
 
 const undoPatience = 5 * time.Second
+
+// WatchCreation logs which transactions a slot waits for that is being created on stream, if done
+// is not called within a second. When the relay was asked to stop meanwhile, done ends the server's
+// part, too, which would wait on and keep WAL: PostgreSQL does not notice that its client has gone.
+func WatchCreation(ctx context.Context, q source.Querier, stream *pgconn.PgConn, c *source.Config) (done func(error)) {
+	timer := time.AfterFunc(time.Second, func() {
+		names, err := source.OpenTransactions(ctx, q, false)
+		c.Log.Info("creating the slot waits for the transactions that are open now to end", zap.String("slot", c.Slot), zap.String("open", names), zap.Error(err))
+	})
+	pid := stream.PID()
+	return func(err error) {
+		timer.Stop()
+		if err == nil || ctx.Err() == nil {
+			return
+		}
+		undo(ctx, c, func(ctx context.Context) error {
+			_, err := q.Exec(ctx, `SELECT pg_terminate_backend(pid, $2) FROM pg_stat_activity WHERE pid = $1 AND backend_type = 'walsender'`, int32(pid), undoPatience.Milliseconds())
+			return err
+		})
+	}
+}
 
 // NoticeLongWait logs a line if done is not called within a second.
 func NoticeLongWait(c *source.Config, what string) (done func()) {

@@ -90,6 +90,12 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		return CreateSlot(ctx, pool, stream, c, id, publication.State{}, true)
 	case rec == nil:
 		return UnknownSlot(c, view, id)
+	}
+	was, err := rec.SentBefore(ctx, pool, id)
+	if err != nil {
+		return err
+	}
+	switch {
 	case rec.State == StateCreating:
 		accepted, err := acceptedLoss(ctx, pool, c, rec)
 		switch {
@@ -101,13 +107,13 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		if err := dropUnfinished(ctx, pool, c, id, view); err != nil {
 			return err
 		}
-		return CreateSlot(ctx, pool, stream, c, id, rec.sentBefore(id), !accepted)
+		return CreateSlot(ctx, pool, stream, c, id, was, !accepted)
 	case rec.State == StateAdopt && rec.OfOther(id):
 		return acceptedElsewhere(c, rec, view, id)
 	case rec.State == StateAdopt && view == nil:
-		return CreateSlot(ctx, pool, stream, c, id, rec.sentBefore(id), false)
+		return CreateSlot(ctx, pool, stream, c, id, was, false)
 	case rec.State == StateAdopt:
-		return adoptSlot(ctx, pool, c, id, view, rec.sentBefore(id))
+		return adoptSlot(ctx, pool, c, id, view, was)
 	case rec.State == StateTakeover:
 		return TakeoverUnfinished(c, rec)
 	case view == nil:
@@ -116,7 +122,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	if err := CheckUse(ctx, pool, c, rec, view, id); err != nil {
 		return err
 	}
-	_, err := CheckPublication(ctx, pool, c, rec)
+	_, err = CheckPublication(ctx, pool, c, rec)
 	if err == nil && rec.PromotedOn(id) {
 		err = goOn(ctx, pool, c, rec, view, id)
 	}

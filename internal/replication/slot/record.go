@@ -33,8 +33,6 @@ type Record struct {
 	FlushLimit pglogrepl.LSN // 0 while creating
 	Reported   pglogrepl.LSN
 	Good       pglogrepl.LSN
-	// every transaction with a lower id is settled; "": not known
-	SettledXID string
 	// every event committed below it is settled, by a row that was committed before this was
 	// written; 0: not known
 	Settled pglogrepl.LSN
@@ -64,13 +62,13 @@ func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, er
 	var r Record
 	err := q.QueryRow(ctx, `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader, s.changed_at::text, s.sends, s.sends::text,
 			coalesce(p.max_flush_lsn, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn),
-			coalesce(p.good, '0/0'::pg_lsn), coalesce(to_jsonb(p)->>'settled_xid', ''), p.slot IS NOT NULL,
+			coalesce(p.good, '0/0'::pg_lsn), p.slot IS NOT NULL,
 			coalesce(to_jsonb(s)->>'took_from', ''), CASE to_jsonb(s)->>'took_incarnation' WHEN s.incarnation::text
 				THEN (to_jsonb(s)->>'took_until')::pg_lsn ELSE '0/0' END,
 			CASE to_jsonb(p)->>'settled_of' WHEN s.incarnation::text THEN coalesce((to_jsonb(p)->>'settled_lsn')::pg_lsn, '0/0') ELSE '0/0' END, ARRAY(SELECT jsonb_array_elements_text(to_jsonb(s)->'standbys')),
 			coalesce((to_jsonb(s)->>'other_standbys')::bool, true)
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
-		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.FlushLimit, &r.Reported, &r.Good, &r.SettledXID, &r.Used, &r.TookFrom, &r.TookUntil,
+		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.FlushLimit, &r.Reported, &r.Good, &r.Used, &r.TookFrom, &r.TookUntil,
 			&r.Settled, &r.Standbys, &r.OtherStandbys)
 	if source.IsNoRows(err) {
 		return nil, nil
@@ -114,18 +112,17 @@ const NextIncarnation = `1 + greatest((SELECT incarnation FROM cdc_relay.slots W
 	(SELECT max(incarnation) FROM cdc_relay.retry WHERE slot = $1), (SELECT max(incarnation) FROM cdc_relay.dead_letter WHERE slot = $1), 0)`
 
 // makeReady is MakeReady in a transaction of its own.
-func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN, xid string) error {
+func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return MakeReady(ctx, tx, c, id, now, at, xid) })
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return MakeReady(ctx, tx, c, id, now, at) })
 }
 
 // MakeReady records that a slot may be used from now on. It was created, or adopted at its current
 // position, at. It gets a new incarnation. now is what the publication sent before a new slot was
-// created, so a later change of the publication is noticed. What was committed by transactions
-// below xid is settled, or accepted as not sent; "": not known. A gap that an operator accepted
-// ends where the slot begins.
-func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN, xid string) error {
+// created, so a later change of the publication is noticed. A gap that an operator accepted ends
+// where the slot begins.
+func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN) error {
 	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
 		VALUES ($1, $2, $3, $4, $5, 'ready', `+NextIncarnation+`)
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
@@ -134,10 +131,9 @@ func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, no
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.slots: %w", err)
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_lsn, settled_of, settled_xid)
-			VALUES ($1, $2, $2, $2, $2, (SELECT incarnation FROM cdc_relay.slots WHERE slot = $1), nullif($3, '')::xid8)
-		ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, settled_lsn = $2, settled_of = excluded.settled_of, at = now(),
-			ended_xid = NULL, ended_at = NULL, settled_xid = excluded.settled_xid`, c.Slot, at, xid)
+	_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_lsn, settled_of)
+			VALUES ($1, $2, $2, $2, $2, (SELECT incarnation FROM cdc_relay.slots WHERE slot = $1))
+		ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, settled_lsn = $2, settled_of = excluded.settled_of, at = now()`, c.Slot, at)
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.progress: %w", err)
 	}
@@ -188,10 +184,32 @@ func ForgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
 }
 
 // MoveRows gives the deferred rows, dead letters, requests and jobs of a slot on one system to
-// another one. moved is the number of rows and dead letters.
+// another one. moved is the number of rows and dead letters. The slot's record is still that of the
+// other system.
+//
+// pg_upgrade keeps the OIDs of tables, so what is known of rows stays known. Where a table has
+// another OID, as in a restored dump, nothing is: of what waits the row is forgotten, and so is
+// what was sent.
 func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int64, err error) {
+	var same bool
+	err = tx.QueryRow(ctx, `SELECT coalesce(bool_and(EXISTS (
+			SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+			WHERE c.oid = (e.value->>'oid')::oid AND '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = e.key)), false)
+		FROM cdc_relay.slots s, jsonb_each(coalesce(s.sends->'tables', '{}')) e WHERE s.slot = $1`, slot).Scan(&same)
+	if err != nil {
+		return 0, fmt.Errorf("read cdc_relay.slots: %w", err)
+	}
+	if !same {
+		if _, err := tx.Exec(ctx, `DELETE FROM cdc_relay.sent WHERE slot = $1`, slot); err != nil {
+			return 0, fmt.Errorf("write cdc_relay.sent: %w", err)
+		}
+	}
 	for _, table := range []string{"retry", "dead_letter", "request", "bulk"} {
-		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.`+table+` SET system_id = $3 WHERE slot = $1 AND system_id = $2`, slot, from, to)
+		also := ""
+		if !same && (table == "retry" || table == "dead_letter") {
+			also = ", relation = NULL, tx = NULL"
+		}
+		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.`+table+` SET system_id = $3`+also+` WHERE slot = $1 AND system_id = $2`, slot, from, to)
 		if err != nil {
 			return moved, fmt.Errorf("write cdc_relay.%s: %w", table, err)
 		}
@@ -200,9 +218,9 @@ func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int6
 		}
 	}
 	// The ids of transactions mean other ones here: of a gap that has ended, all rows of now.
-	_, err = tx.Exec(ctx, `UPDATE cdc_relay.gap SET system_id = $3, from_xid = NULL,
+	_, err = tx.Exec(ctx, `UPDATE cdc_relay.gap SET system_id = $3,
 			until_xid = CASE WHEN until_xid IS NOT NULL THEN pg_snapshot_xmax(pg_current_snapshot()) END
-		WHERE slot = $1 AND system_id = $2 AND (recovered_at IS NULL OR left_out)`, slot, from, to)
+		WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL`, slot, from, to)
 	if err != nil {
 		return moved, fmt.Errorf("write cdc_relay.gap: %w", err)
 	}

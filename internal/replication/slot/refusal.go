@@ -86,7 +86,10 @@ func Refusal(ctx context.Context, q source.Querier, c *source.Config, f *Found) 
 		if err := CheckIdentity(c, nil, view, f.Server); err != nil {
 			return err
 		}
-		_, err := checkAdoptable(ctx, q, c, rec.sentBefore(f.Server))
+		was, err := rec.SentBefore(ctx, q, f.Server)
+		if err == nil {
+			_, err = checkAdoptable(ctx, q, c, was)
+		}
 		return err
 	case rec.State == StateTakeover:
 		return TakeoverUnfinished(c, rec)

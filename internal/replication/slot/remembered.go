@@ -6,12 +6,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+
+	"github.com/jackc/pglogrepl"
+	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/jackc/pglogrepl"
-	"go.uber.org/zap"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // CheckPublication compares the publication with what the relay needs and with what is remembered
@@ -41,7 +44,7 @@ func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	if err := beginNow(ctx, q, next); err != nil {
+	if err := beginNow(ctx, q, c, next); err != nil {
 		return err
 	}
 	tag, err := q.Exec(ctx, `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends::text = $3 AND epoch = $4 AND state = 'ready'`,
@@ -68,32 +71,61 @@ func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int
 	return nil
 }
 
-// beginNow notes from when on rows of those tables are sent of which that is not known: a table
-// that was added, and each one whose record a version before retention has written, or has written
-// again. A transaction that begins now finds the publication with them.
-func beginNow(ctx context.Context, q source.Querier, next publication.State) error {
+// beginNow notes what was there before those tables of which it is not known: a table that was
+// added, and each one whose record another version has written.
+func beginNow(ctx context.Context, q source.Querier, c *source.Config, next publication.State) error {
 	if next.KnowsBegin() {
 		return nil
 	}
-	var xid int64
-	if err := q.QueryRow(ctx, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint`).Scan(&xid); err != nil {
-		return fmt.Errorf("read the transaction counter: %w", err)
+	first, err := Past(ctx, q, c.Slot)
+	if err == nil {
+		next.BeginAt(first)
 	}
-	next.BeginAt(xid)
-	return nil
+	return err
+}
+
+// Past is a snapshot of rows that a slot sends no more, for publication.Table.First: those of the
+// transactions below its catalog_xmin, the oldest one that it may still have to read. They had all
+// ended before restart_lsn, which is not above what the slot has confirmed. Rows that its relay has
+// deferred, or that are dead letters, are held for it by these.
+func Past(ctx context.Context, q source.Querier, slot string) (first string, err error) {
+	var xmin *int64
+	err = q.QueryRow(ctx, `SELECT `+tableread.WholeXID("catalog_xmin")+`
+		FROM pg_replication_slots, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n WHERE slot_name = $1`, slot).Scan(&xmin)
+	if err != nil && !source.IsNoRows(err) {
+		return "", fmt.Errorf("read catalog_xmin of slot %q: %w", slot, err)
+	}
+	if xmin == nil || *xmin < 3 {
+		return publication.NoRows, nil
+	}
+	return fmt.Sprintf("%d:%[1]d:", *xmin), nil
 }
 
 // ErrRememberedChanged means that another session, or an operator, changed the slot's record
 // between our read and our write.
 var ErrRememberedChanged = errors.New("the remembered state of the publication was changed in the meantime")
 
-// sentBefore is what is remembered of a slot that is adopted: nothing of another system's, whose
-// OIDs mean other tables.
-func (r *Record) sentBefore(id Identity) publication.State {
-	if r.SystemID != id.SystemID {
-		return publication.State{}
+// SentBefore is what is remembered of a slot that is adopted or made again. On another system the
+// names of what the slot has relayed say the same as before, and OIDs other tables: what is left
+// out of the configuration there is not passed over either.
+func (r *Record) SentBefore(ctx context.Context, q source.Querier, id Identity) (was publication.State, err error) {
+	if r.SystemID == id.SystemID {
+		was = r.Sends
+		was.Tables = maps.Clone(was.Tables)
+		was.BeginAt(publication.NoRows) // of tables that were relayed before that was recorded
+		return was, nil
 	}
-	return r.Sends
+	was = publication.State{Prefixes: r.Sends.Prefixes, Tables: map[string]publication.Table{}}
+	for name := range r.Sends.Tables {
+		var oid uint32
+		err := q.QueryRow(ctx, `SELECT coalesce((SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+			WHERE '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = $1::text), 0)`, name).Scan(&oid)
+		if err != nil {
+			return was, fmt.Errorf("read pg_class: %w", err)
+		}
+		was.Tables[name] = publication.Table{OID: oid, First: publication.NoRows}
+	}
+	return was, nil
 }
 
 // Remembered is what is remembered of a slot that may be used; nothing of one that is still to be

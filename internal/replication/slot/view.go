@@ -28,7 +28,6 @@ type View struct {
 	Streams            bool   // the holder is a walsender, and not a session that calls a function
 	HolderState        string // sync_state of the holder in pg_stat_replication
 	SpilledBytes       int64
-	EndedXID           uint64 // every transaction with a lower id had ended
 
 	Failover  bool // PG17+: synced to standbys, and sends nothing that the named ones do not have
 	Synced    bool // PG17+: it was synced from the primary; stays true after the promotion
@@ -69,7 +68,7 @@ const (
 			coalesce(s.confirmed_flush_lsn, '0/0'::pg_lsn), coalesce(s.restart_lsn, '0/0'::pg_lsn),
 			coalesce(s.active_pid, 0), coalesce(s.wal_status, ''), coalesce(to_jsonb(s)->>'invalidation_reason', ''),
 			s.safe_wal_size, pg_current_wal_lsn(), coalesce(a.application_name, ''), coalesce(a.usename, ''),
-			r.pid IS NOT NULL, coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0), pg_snapshot_xmin(pg_current_snapshot())::text::bigint,
+			r.pid IS NOT NULL, coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0),
 			coalesce((to_jsonb(s)->>'failover')::bool, false), coalesce((to_jsonb(s)->>'synced')::bool, false), coalesce(s.temporary, false)`
 	Tables = `pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
 			LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
@@ -80,7 +79,7 @@ const (
 func (v *View) Fields() []any {
 	return []any{
 		&v.Name, &v.Plugin, &v.Type, &v.Database, &v.ConfirmedFlush, &v.Restart, &v.ActivePID, &v.WALStatus, &v.Invalidation,
-		&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.Streams, &v.HolderState, &v.SpilledBytes, &v.EndedXID,
+		&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.Streams, &v.HolderState, &v.SpilledBytes,
 		&v.Failover, &v.Synced, &v.Temporary,
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/guard"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // Config says which slot of which database is read, and which line its events go to.
@@ -77,6 +78,7 @@ type Term struct {
 	Incarnation int64 // of the slot
 	SystemID    string
 	Pool        *pgxpool.Pool // the stream's; it outlives the line
+	Sent        *sent.Recorder
 }
 
 // Line receives what the reader reads and has the watermark that the reporter reports; relay.Line
@@ -99,9 +101,11 @@ type Line interface {
 
 // Hooks are called when something happens; each may be nil.
 type Hooks struct {
-	Skipped   func(reason string) // a frame of the stream that is not an event of ours
-	Reconnect func()              // a session after the first one was started
-	Beat      func()              // the reporter's loop is alive
+	Skipped func(reason string) // a frame of the stream that is not an event of ours
+	// an event whose row does not have its transaction: decode.Message.Stray
+	Stray     func()
+	Reconnect func() // a session after the first one was started
+	Beat      func() // the reporter's loop is alive
 
 	// Each of these loops calls its hook with true before a round of bounded queries, and with
 	// false after it.

@@ -24,6 +24,7 @@ type Unheld struct {
 	DeadLetters   int   // that are open
 	OrMore        bool  // where one of these two is unheldLimit
 	RetainedBytes int64 // WAL that the slot keeps; 0: none, as when it is gone
+	Lost          bool  // the server has invalidated it: what its WAL had is in the tables alone
 }
 
 const (
@@ -40,16 +41,16 @@ const (
 // stops with exit 3 until somebody has said which of the two it is. system_id is empty in a record
 // that was written by hand for a first start. A slot of that name in another database is not ours.
 // A name that no relay can have is nobody's slot, and Fix is to be copied to a shell.
-const unheldSQL = `SELECT s.slot::text, d.n, l.n, w.bytes
+const unheldSQL = `SELECT s.slot::text, d.n, l.n, w.bytes, w.lost
 	FROM cdc_relay.slots s LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.database = current_database()
-	CROSS JOIN LATERAL (SELECT greatest(0, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), r.restart_lsn), 0))::bigint AS bytes) w
+	CROSS JOIN LATERAL (SELECT greatest(0, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), r.restart_lsn), 0))::bigint AS bytes, coalesce(r.wal_status = 'lost', false) AS lost) w
 	CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM (SELECT FROM cdc_relay.retry t WHERE t.slot = s.slot::text AND t.system_id = s.system_id
 		ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $2) t) d
 	CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM (SELECT FROM cdc_relay.dead_letter t WHERE t.slot = s.slot::text AND t.system_id = s.system_id
 		AND t.state = 'open' ORDER BY t.class, t.reason, t.died_at DESC, t.n DESC LIMIT $2) t) l
 	WHERE s.slot <> $1 AND s.slot::text ~ '^[a-z0-9_]+$' AND r.active_pid IS NULL
 		AND s.system_id IN ('', (SELECT system_identifier::text FROM pg_control_system()))
-		AND d.n + l.n + w.bytes > 0
+		AND (d.n + l.n + w.bytes > 0 OR w.lost)
 	ORDER BY s.slot LIMIT $3`
 
 // ReadUnheld reads the slots but ours that nobody holds and in which something waits. It does not
@@ -67,7 +68,7 @@ func ReadUnheld(ctx context.Context, pool *pgxpool.Pool, ours string) (list []Un
 			return err
 		}
 		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (u Unheld, err error) {
-			err = row.Scan(&u.Name, &u.Deferred, &u.DeadLetters, &u.RetainedBytes)
+			err = row.Scan(&u.Name, &u.Deferred, &u.DeadLetters, &u.RetainedBytes, &u.Lost)
 			u.OrMore = u.Deferred == unheldLimit || u.DeadLetters == unheldLimit
 			return u, err
 		})
@@ -94,7 +95,10 @@ func (u Unheld) Waits() string {
 	}
 	count(u.Deferred, "deferred event")
 	count(u.DeadLetters, "open dead letter")
-	if u.RetainedBytes > 0 {
+	switch {
+	case u.Lost:
+		parts = append(parts, "WAL that can no longer be read (wal_status lost)")
+	case u.RetainedBytes > 0:
 		parts = append(parts, source.BytesText(uint64(u.RetainedBytes))+" of WAL")
 	}
 	return strings.Join(parts, ", ")
@@ -102,7 +106,11 @@ func (u Unheld) Waits() string {
 
 // Fix is what ends it.
 func (u Unheld) Fix() string {
-	return fmt.Sprintf("start a relay with source.slot: %s until nothing waits there, then CDC_RELAY_SOURCE__SLOT=%[1]s cdc-relay teardown --yes; with --force it drops what still waits", u.Name)
+	first := ""
+	if u.Lost {
+		first = "CDC_RELAY_SOURCE__SLOT=" + u.Name + " cdc-relay recover, which sends what is still in the outbox table; then "
+	}
+	return first + fmt.Sprintf("start a relay with source.slot: %s until nothing waits there, then CDC_RELAY_SOURCE__SLOT=%[1]s cdc-relay teardown --yes; with --force it drops what still waits", u.Name)
 }
 
 // askUnheld looks for them once a minute, as the leader: it is the same for all relays of the slot.

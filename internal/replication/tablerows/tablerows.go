@@ -54,7 +54,7 @@ func NewDecoder(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of []
 	for i, t := range of {
 		tables[i] = t.Table
 	}
-	d := decode.New(decode.Config{Tables: tables, Columns: c.Columns, Shapes: c.Shapes, LeftOut: c.MaxEventBytes > 0, Encoding: encoding})
+	d := decode.New(decode.Config{Tables: tables, Columns: c.Columns, Shapes: c.Shapes, LeftOut: c.MaxEventBytes > 0, Copied: true, Encoding: encoding})
 	var msg decode.Message
 	for i := range of {
 		t := &of[i]

@@ -137,10 +137,11 @@ const takeoverLock = 0x63646374
 // create creates our slot. Earlier rows of the tables are not counted: the other slot has or had
 // them.
 func (t *Takeover) create(ctx context.Context, stream *pgconn.PgConn) error {
-	defer slot.NoticeLongWait(t.C, "creating the slot waits for the transactions that are open now to end")()
+	done := slot.WatchCreation(ctx, t.Pool, stream, t.C)
 	_, err := pglogrepl.CreateReplicationSlot(ctx, stream, t.C.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
 		Mode: pglogrepl.LogicalReplication, SnapshotAction: "NOEXPORT_SNAPSHOT",
 	})
+	done(err)
 	if err != nil {
 		// the record is in state takeover: a slot that was created nevertheless is found by the
 		// next run

@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // addNames adds the columns by which statements name rows: position and number. So a row that was
@@ -109,7 +110,8 @@ func (a *applied) sql() string {
 	}
 	gone, wait, dead := from(&a.gone), from(&a.wait), from(&a.dead)
 	return writeFence + `,
-		gone AS (DELETE FROM cdc_relay.retry t USING ` + gone + ` WHERE ` + named + `),
+		gone AS (DELETE FROM cdc_relay.retry t USING ` + gone + ` WHERE ` + named + ` RETURNING t.relation, t.tx, t.id),
+		sent AS (` + sent.InsertRowsSQL("gone", "$1") + `),
 		waits AS (UPDATE cdc_relay.retry t SET ` + assign(afterRefusal) + `next_attempt = now() + make_interval(secs => x_after) FROM ` + wait + ` WHERE ` + named + `),
 		dead AS (DELETE FROM cdc_relay.retry t USING ` + dead + ` WHERE ` + named + ` RETURNING t.*, ` + strings.Join(a.dead.names, ", ") + `),
 		moved AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at)

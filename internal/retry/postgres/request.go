@@ -10,6 +10,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // may is the condition under which the state of a row t of dead_letter allows the request q.
@@ -141,6 +142,7 @@ var answerSQL = func() string {
 			FOR UPDATE OF r),
 		` + deadLetter("closed", `state = CASE q.kind WHEN 'replay' THEN 'replayed' ELSE 'discarded' END, closed_at = now()`,
 		`t.state = 'open' AND (q.x_verdict = 'replayed' OR q.x_verdict = 'carry out' AND q.kind = 'discard')`, "t.state") + `,
+		sent AS (` + sent.InsertRowsSQL(`(SELECT t.relation, t.tx, t.id FROM q JOIN cdc_relay.dead_letter t ON `+named+` WHERE t.state = 'open' AND q.x_verdict = 'replayed') r`, "$1") + `),
 		` + deadLetter("refused", strings.TrimSuffix(assign(afterRefusal), ", "), `t.state = 'open' AND q.x_verdict = 'refused'`, "q.x_said") + `,
 		` + deadLetter("redacted", `payload = NULL, headers = NULL, columns = NULL, raw = NULL, traceparent = NULL, redacted_at = now()`,
 		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'redact'`, "'redacted'") + `,

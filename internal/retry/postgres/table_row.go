@@ -38,6 +38,7 @@ type tableRow struct {
 	payload, traceparent, headers      []byte
 	columns, fault, raw                []byte
 	leftOut                            *string
+	relation, tx                       *int64 // event.Origin; nil: not known
 }
 
 // field is one of those columns: its name, the element type of the array in which its values are
@@ -99,6 +100,8 @@ var fields = []field{
 	column("fault", "bytea", func(r *tableRow) *[]byte { return &r.fault }),
 	column("raw", "bytea", func(r *tableRow) *[]byte { return &r.raw }),
 	column("left_out", "text", func(r *tableRow) **string { return &r.leftOut }),
+	column("relation", "bigint", func(r *tableRow) **int64 { return &r.relation }),
+	column("tx", "bigint", func(r *tableRow) **int64 { return &r.tx }),
 }
 
 // heavy are the columns that are needed only to send the event. Lists of requests leave them out.
@@ -144,6 +147,10 @@ func (p *Store) encode(row *store.Row, as storable) tableRow {
 	if ev.Route != nil {
 		r.routeName, r.routingKey = ev.Route.Name, ev.Route.RoutingKey
 	}
+	if ev.Origin.Tx != 0 {
+		relation, tx := int64(ev.Origin.Relation), int64(ev.Origin.Tx)
+		r.relation, r.tx = &relation, &tx
+	}
 	if ev.Fault != nil {
 		r.fault = []byte(ev.Fault.Error())
 	}
@@ -178,6 +185,9 @@ func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.R
 		Group: uint64(r.group), Ordered: r.ordered, ExchangeOrTopic: uint64(r.exchangeOrTopic), Dest: uint64(r.dest),
 		Class: classOf(r.class), Reason: sink.Reason(r.reason), Text: r.errorText, Destination: r.destination, Attempts: int(r.attempts),
 		First: timeOrZero(r.first), Last: timeOrZero(r.last), DeferredAt: now.Add(seconds(deferredAt)),
+	}
+	if r.relation != nil && r.tx != nil {
+		row.Event.Origin = event.Origin{Relation: uint32(*r.relation), Tx: uint64(*r.tx)}
 	}
 	if next != nil {
 		row.NextAttempt = now.Add(seconds(*next))

@@ -59,7 +59,12 @@ func TestPlaceAndRoute(t *testing.T) {
 			(r.Name == nil) != (c.route.Name == nil) || (r.RoutingKey == nil) != (c.route.RoutingKey == nil) {
 			t.Errorf("%s: route %q, want %q", name, r, c.route)
 		}
-		if n := testing.AllocsPerRun(100, func() { s.Place(c.ev) }); n > 0 {
+		// goroutines of other tests allocate, too, so the least of some runs is what counts
+		n := testing.AllocsPerRun(100, func() { s.Place(c.ev) })
+		for range 10 {
+			n = min(n, testing.AllocsPerRun(10, func() { s.Place(c.ev) }))
+		}
+		if n > 0 {
 			t.Errorf("%s: %v allocations for a place", name, n)
 		}
 	}

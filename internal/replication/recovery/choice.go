@@ -1,0 +1,180 @@
+// Which rows are copied: those that nobody is known to have been sent, and that no slot will send.
+
+package recovery
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
+)
+
+// table is an outbox table.
+type table struct {
+	tablerows.Table
+	by *byColumn // the column to order by; nil: another order
+
+	id string // SQL of the event's id in UTF-8
+	// SQL of the transaction that wrote the row, a bigint; "": the table has no column for it
+	tx     string
+	family []uint32
+	first  string // what was there before the slot was: see publication.Table.First; "": nothing
+}
+
+// describe reads what the tables are.
+func (r *run) describe(ctx context.Context) ([]table, error) {
+	tables := make([]table, len(r.c.Tables))
+	for i, of := range r.c.Tables {
+		t := &tables[i]
+		var err error
+		if t.Table, err = tablerows.Describe(ctx, r.pool, r.c, of); err != nil {
+			return nil, err
+		}
+		if r.opt.OrderBy != "" {
+			if t.by, err = r.readByColumn(ctx, of); err != nil {
+				return nil, err
+			}
+		}
+		known, err := sent.Describe(ctx, r.pool, sent.Table{Schema: of.Schema, Name: of.Name, ID: of.Mapping.ID.Any, Transaction: of.Mapping.Transaction.Any})
+		if err != nil {
+			return nil, err
+		}
+		t.id, t.family = known.IDSQL(), known.Family
+		if known.Transaction != "" {
+			t.tx = "(" + sent.TxSQL("t."+source.QuoteName(known.Transaction), known.Bigint) + ")"
+		}
+		if was, there := r.was.Tables[source.QuoteTable(of)]; there && was.OID == of.OID && was.First != publication.NoRows {
+			t.first = was.First
+		}
+	}
+	return tables, r.checkWhere(ctx, tables)
+}
+
+// conditionSQL is the operator's condition.
+func (r *run) conditionSQL() string {
+	if r.opt.Where == "" {
+		return "true"
+	}
+	return "(" + r.opt.Where + "\n)"
+}
+
+// unsentSQL is the condition that a row of alias t may have to be sent, beside the operator's. For
+// a backfill each row has. Of a table without the transaction nothing is known, and the operator's
+// condition alone decides.
+//
+//   - It is not in the sent set: no broker has confirmed it. See package sent. A row without its
+//     transaction is in no set.
+//   - It was not there before the slot was: nobody expected this slot to send it.
+//   - Of an accepted gap: its transaction began before the gap ended. What began later the slot
+//     sends. All that began before has ended (see checkEnded), so none of it can appear after the
+//     gap is closed. A row may have its number from another server, of which the data was restored:
+//     then the transaction counts that put it here, too.
+func (r *run) unsentSQL(t *table) string {
+	if r.report.backfill || t.tx == "" {
+		return "true"
+	}
+	// a condition of its own, which is a join: within an OR it would be asked row by row
+	sql := `NOT EXISTS (SELECT FROM sent_rows s WHERE s.digest = ` + sent.DigestSQL(t.tx, t.id) + `)`
+	if t.first != "" {
+		sql += ` AND NOT coalesce(pg_visible_in_snapshot((` + t.tx + `)::text::xid8, ` + source.QuoteText(t.first) + `::pg_snapshot), false)`
+	}
+	if r.task.until > 0 {
+		sql += fmt.Sprintf(` AND (%s IS NULL OR %[1]s < %d OR %[1]s >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint OR age(t.xmin) > age('%d'::xid))`,
+			t.tx, r.task.until, uint32(r.task.until))
+	}
+	return sql
+}
+
+// withSQL begins a statement with unsentSQL: what the slot is known to have sent of a table.
+func (r *run) withSQL(t *table) string {
+	return `WITH sent_rows AS MATERIALIZED (SELECT DISTINCT unnest(digests) AS digest FROM cdc_relay.sent WHERE slot = ` + source.QuoteText(r.c.Slot) +
+		` AND relation = ANY (` + sent.OIDArray(t.family) + `)) `
+}
+
+// checkWhere has the server parse the expression, in each table and in two places: what is one
+// condition stands in both, and "true) OR (true" or a second statement does not. Nothing of it
+// runs.
+func (r *run) checkWhere(ctx context.Context, tables []table) error {
+	if r.opt.Where == "" {
+		return nil
+	}
+	conn, err := r.pool.Acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Release()
+	for _, t := range tables {
+		for _, sql := range []string{"SELECT FROM %[1]s t WHERE (%[2]s\n)", "SELECT CASE WHEN %[2]s\n THEN 1 END FROM %[1]s t"} {
+			_, err := conn.Conn().PgConn().Prepare(ctx, "", fmt.Sprintf(sql, source.QuoteTable(t.Table.Table), r.opt.Where), nil)
+			if source.SQLState(err) != "" {
+				return usage(fmt.Sprintf("the WHERE is not a condition on table %s: %s", t, source.OneLine(err)), "write an SQL expression of its columns, such as created_at > '2026-01-31'")
+			}
+			if err != nil {
+				return fmt.Errorf("check the WHERE: %w", err)
+			}
+		}
+	}
+	return nil
+}
+
+// checkTables looks, as a start does, for tables that the slot has relayed and whose rows would be
+// left out: one that is not configured now ends the run, and others are named in the report.
+func (r *run) checkTables(ctx context.Context) error {
+	configured := r.c.QuotedTables()
+	for name, was := range r.was.Tables {
+		var now uint32
+		var former []string
+		err := r.pool.QueryRow(ctx, `SELECT coalesce((SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE format('"%s"."%s"', replace(nspname, '"', '""'), replace(relname, '"', '""')) = $1), 0),
+			array(SELECT c.oid::regclass::text FROM pg_class c WHERE c.oid = ANY ($2::oid[]) AND relkind IN ('r', 'p'))`, name, append(was.Former, was.OID)).Scan(&now, &former)
+		if err != nil {
+			return fmt.Errorf("read pg_class: %w", err)
+		}
+		if !slices.Contains(configured, name) {
+			if now != 0 || len(former) > 0 {
+				return usage(fmt.Sprintf("slot %q has relayed table %s, which is not in source.tables: its rows would be left out", r.c.Slot, name),
+					"add it to source.tables; if it is no outbox table any more, drop or rename it")
+			}
+			continue
+		}
+		if now != was.OID && was.OID != 0 {
+			r.report.Named = append(r.report.Named, fmt.Sprintf("table %s is another one than the slot has relayed: each of its rows counts as not sent", name))
+			for _, other := range former {
+				r.report.Named = append(r.report.Named, fmt.Sprintf("table %s, which had the name %s when the slot relayed it, is not read", other, name))
+			}
+		}
+	}
+	return r.nameDetached(ctx)
+}
+
+// nameDetached names tables of which the slot has sent rows, and those with a column for the
+// transaction, that are no part of a configured table now: a partition that was detached, or a
+// table that was put aside. A table that any relay of this database sends is none of them.
+func (r *run) nameDetached(ctx context.Context) error {
+	var family []uint32
+	for _, t := range r.tables {
+		family = append(family, t.family...)
+	}
+	rows, err := r.pool.Query(ctx, `SELECT c.oid::regclass::text FROM pg_class c
+		WHERE relkind = 'r' AND NOT relispartition AND c.oid <> ALL ($2::oid[])
+			AND (c.oid IN (SELECT relation FROM cdc_relay.sent WHERE slot = $1)
+				OR EXISTS (SELECT FROM pg_attrdef d WHERE d.adrelid = c.oid AND pg_get_expr(d.adbin, d.adrelid) LIKE '%pg_current_xact_id()%'))
+			AND NOT EXISTS (SELECT FROM cdc_relay.slots s, jsonb_each(coalesce(s.sends->'tables', '{}')) e WHERE (e.value->>'oid')::oid = c.oid AND (s.slot <> $1 OR s.state = 'ready'))
+		ORDER BY 1`, r.c.Slot, family)
+	if err != nil {
+		return fmt.Errorf("read which tables may have rows: %w", err)
+	}
+	names, err := pgx.CollectRows(rows, pgx.RowTo[string])
+	if err != nil {
+		return fmt.Errorf("read which tables may have rows: %w", err)
+	}
+	for _, name := range names[:min(len(names), 10)] {
+		r.report.Named = append(r.report.Named, fmt.Sprintf("table %s may have rows of an outbox table, as a partition that was detached has; it is no part of a configured table now, and is not read", name))
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+// The recorder: what was confirmed and is not yet durable.
+
+package sent
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"sync"
+)
+
+// maxPending bounds the entries that wait to be written: 6 MiB. They are more than that only while
+// the database does not answer and the broker does.
+const maxPending = 256 << 10
+
+// flushAt is how many entries are written although no position waits for them.
+const flushAt = 16 << 10
+
+// Recorder collects the entries of one term. Lanes add to it, and whoever raises the flush limit
+// takes from it.
+type Recorder struct {
+	mu      sync.Mutex
+	pending []Entry
+	left    int // entries that were left out since Take
+	full    chan struct{}
+}
+
+// NewRecorder makes an empty recorder.
+func NewRecorder() *Recorder { return &Recorder{full: make(chan struct{}, 1)} }
+
+// Add adds entries. It is called before their events are settled: so whoever reads the watermark
+// first and calls Take then has the entries of all events below it. Entries above maxPending are
+// left out: their rows are not known to be sent, which delays nothing and loses nothing.
+func (r *Recorder) Add(entries []Entry) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	room := min(len(entries), maxPending-len(r.pending))
+	r.left += len(entries) - room
+	r.pending = append(r.pending, entries[:room]...)
+	if len(r.pending) >= flushAt {
+		select {
+		case r.full <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Full delivers when there are so many entries that they should be written, whatever the watermark
+// does: a blocked destination may keep it where it is for a week.
+func (r *Recorder) Full() <-chan struct{} {
+	if r == nil {
+		return nil
+	}
+	return r.full
+}
+
+// Take removes all entries, and returns how many were left out since the last Take.
+func (r *Recorder) Take() (entries []Entry, left int) {
+	if r == nil {
+		return nil, 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	entries, left = r.pending, r.left
+	r.pending, r.left = nil, 0
+	return entries, left
+}
+
+// Return gives back entries that could not be written. To write an entry twice does no harm.
+func (r *Recorder) Return(entries []Entry) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	room := max(0, maxPending-len(entries))
+	r.left += max(0, len(r.pending)-room)
+	r.pending = append(entries, r.pending[:min(len(r.pending), room)]...)
+}
+
+// Part are entries of one relation and chunk, as a row of cdc_relay.sent has them.
+type Part struct {
+	Relation    uint32
+	Chunk       int64
+	First, Last uint64 // the lowest and the highest transaction
+	Digests     []int64
+}
+
+// maxPart bounds the digests of a part: 64 KiB.
+const maxPart = 8 << 10
+
+// Parts sorts the entries, and groups them.
+func Parts(entries []Entry) (parts []Part) {
+	slices.SortFunc(entries, func(a, b Entry) int {
+		return cmp.Or(cmp.Compare(a.Relation, b.Relation), cmp.Compare(a.Tx, b.Tx))
+	})
+	digests := make([]int64, len(entries))
+	for i, e := range entries {
+		digests[i] = e.Digest
+		last := len(parts) - 1
+		if last < 0 || parts[last].Relation != e.Relation || parts[last].Chunk != Chunk(e.Tx) || len(parts[last].Digests) == maxPart {
+			parts = append(parts, Part{Relation: e.Relation, Chunk: Chunk(e.Tx), First: e.Tx, Digests: digests[i:i]})
+			last++
+		}
+		p := &parts[last]
+		p.Last, p.Digests = e.Tx, p.Digests[:len(p.Digests)+1]
+	}
+	return parts
+}
+
+// InsertSQL writes a part of slot $1, under the epoch $2.
+const InsertSQL = `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
+	INSERT INTO cdc_relay.sent (slot, relation, chunk, first_tx, last_tx, digests)
+	SELECT $1, $3::oid, $4, $5, $6, $7::bigint[] FROM fence`
+
+// InsertRowsSQL is an INSERT that records rows with the columns relation, tx and id, in the event's
+// own encoding; where one is NULL nothing is recorded. It takes no fence of its own.
+func InsertRowsSQL(rows, slot string) string {
+	return `INSERT INTO cdc_relay.sent (slot, relation, chunk, first_tx, last_tx, digests)
+		SELECT ` + slot + `, relation::oid, tx >> ` + strconv.Itoa(ChunkBits) + `, min(tx), max(tx), array_agg(` + DigestSQL("tx", "id") + `)
+		FROM ` + rows + ` WHERE relation IS NOT NULL AND tx IS NOT NULL AND id IS NOT NULL GROUP BY relation, tx >> ` + strconv.Itoa(ChunkBits)
+}
+
+// HasSQL asks whether slot $1 has recorded a digest, $4, of chunk $3 under one of the relations $2.
+const HasSQL = `SELECT EXISTS (SELECT FROM cdc_relay.sent WHERE slot = $1 AND relation = ANY ($2::oid[]) AND chunk = $3 AND $4::bigint = ANY (digests))`

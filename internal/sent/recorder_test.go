@@ -1,0 +1,70 @@
+package sent
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// TestParts: each entry is in one part of its relation and chunk, within its bounds.
+func TestParts(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 20 {
+		var entries []Entry
+		for range r.IntN(3 * maxPart) {
+			entries = append(entries, Entry{Relation: uint32(r.IntN(3)), Tx: uint64(r.IntN(3 << ChunkBits)), Digest: r.Int64()})
+		}
+		var got []Entry
+		for _, p := range Parts(slices.Clone(entries)) {
+			if len(p.Digests) == 0 || len(p.Digests) > maxPart || p.First > p.Last || Chunk(p.First) != p.Chunk || Chunk(p.Last) != p.Chunk {
+				t.Fatalf("a part of %d digests, chunk %d, from %d to %d", len(p.Digests), p.Chunk, p.First, p.Last)
+			}
+			for _, d := range p.Digests {
+				i := slices.IndexFunc(entries, func(e Entry) bool { return e.Digest == d })
+				if e := entries[i]; e.Relation != p.Relation || e.Tx < p.First || e.Tx > p.Last {
+					t.Fatalf("%+v is in a part of relation %d from %d to %d", e, p.Relation, p.First, p.Last)
+				}
+				got = append(got, entries[i])
+			}
+			if len(got) > 100 { // each is looked for among all
+				break
+			}
+		}
+	}
+}
+
+// TestRecorder: what could not be written is written the next time, and the memory is bounded.
+func TestRecorder(t *testing.T) {
+	r := NewRecorder()
+	some := func(n int) []Entry { return make([]Entry, n) }
+	r.Add(some(1))
+	select {
+	case <-r.Full():
+		t.Error("one entry is many")
+	default:
+	}
+	r.Add(some(flushAt))
+	<-r.Full()
+	first, left := r.Take()
+	if len(first) != flushAt+1 || left != 0 {
+		t.Fatalf("taken are %d, and %d were left out", len(first), left)
+	}
+	r.Add(some(2))
+	r.Return(first)
+	if again, left := r.Take(); len(again) != flushAt+3 || left != 0 {
+		t.Errorf("after a write that failed %d are taken, %d were left out", len(again), left)
+	}
+	r.Add(some(maxPending + 5))
+	full, left := r.Take()
+	if len(full) != maxPending || left != 5 {
+		t.Errorf("of too many %d are taken, %d were left out", len(full), left)
+	}
+	r.Add(some(3))
+	r.Return(full)
+	if again, left := r.Take(); len(again) != maxPending || left != 3 {
+		t.Errorf("after a write of too many that failed %d are taken, %d were left out", len(again), left)
+	}
+	if entries, left := r.Take(); len(entries)+left != 0 {
+		t.Errorf("%d entries are there twice", len(entries))
+	}
+}
