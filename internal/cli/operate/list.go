@@ -96,7 +96,7 @@ func printRows(w io.Writer, of *dlq.Table, page dlq.Page) error {
 			output.Clean(r.Destination), orDash(r.Reason), fmt.Sprint(r.Attempts), output.Clean(r.Error),
 		}
 		for c := range row {
-			row[c] = output.Cut(row[c], maxListText)
+			row[c] = output.Cut(row[c], maxListText, "…")
 		}
 		g.Rows = append(g.Rows, row)
 	}

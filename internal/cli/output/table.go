@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 	"text/tabwriter"
-
-	"github.com/charmbracelet/x/ansi"
 )
 
 // Table is a table for people.
@@ -30,7 +28,7 @@ func (t *Table) Write(w io.Writer) error {
 		for i := range row {
 			row[i] = Clean(row[i])
 			if IsTerminal(w) && i < len(t.MaxWidths) && t.MaxWidths[i] > 0 {
-				row[i] = Cut(row[i], t.MaxWidths[i])
+				row[i] = Cut(row[i], t.MaxWidths[i], "…")
 			}
 		}
 		fmt.Fprintln(tabs, strings.Join(row, "\t"))
@@ -48,6 +46,3 @@ func (t *Table) Write(w io.Writer) error {
 	}
 	return nil
 }
-
-// Cut shortens a text to a width.
-func Cut(s string, width int) string { return ansi.Truncate(s, width, "…") }

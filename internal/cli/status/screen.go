@@ -8,7 +8,6 @@ import (
 	"os"
 	"strings"
 
-	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/term"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
@@ -79,7 +78,7 @@ func fit(text string, width, height int) []string {
 	}
 	if len(out) > height {
 		height = max(height, 1)
-		out = append(out[:height-1:height-1], ansi.Truncate(fmt.Sprintf("... %d more lines", len(out)-height+1), width, ""))
+		out = append(out[:height-1:height-1], output.Cut(fmt.Sprintf("... %d more lines", len(out)-height+1), width, ""))
 	}
 	return out
 }
@@ -87,11 +86,11 @@ func fit(text string, width, height int) []string {
 // wrap breaks one line at spaces. Further lines are indented below the text of the first.
 func wrap(line string, width int) []string {
 	const indent = 11 // of the labels
-	if width <= indent+8 || ansi.StringWidth(line) <= width {
-		return []string{ansi.Truncate(line, width, "")}
+	if width <= indent+8 || output.Columns(line) <= width {
+		return []string{output.Cut(line, width, "")}
 	}
 	label, text := line[:indent], line[indent:]
-	out := strings.Split(ansi.Wrap(text, width-indent, ""), "\n")
+	out := output.Wrap(text, width-indent)
 	for i := range out {
 		out[i] = label + out[i]
 		label = strings.Repeat(" ", indent)
