@@ -6,29 +6,37 @@ import (
 	"context"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-
+	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// operators are the leader's tasks other than relaying and retries: bulk jobs, the purge by age and
-// the mirror of dead letters.
+// operators are the leader's tasks other than relaying and retries: bulk jobs, resends, the purge
+// by age and the mirror of dead letters.
 type operators struct {
-	leader *dlq.Leader
-	mirror *dlq.Mirror // nil: none is configured
-	copies *relay.Copies
-	done   chan struct{} // of the mirror
+	leader   *dlq.Leader
+	resender *recovery.Resender
+	mirror   *dlq.Mirror // nil: none is configured
+	copies   *relay.Copies
+	done     chan struct{} // of the mirror
 }
 
-func newOperators(c *config.Config, v *process, columns []string, t source.Term, rows store.Store, log *zap.Logger) *operators {
+func newOperators(c *config.Config, v *process, columns []string, t source.Term, rows store.Store, retries *retry.Table, log *zap.Logger) *operators {
 	o := &operators{done: make(chan struct{}), copies: &relay.Copies{}}
+	o.resender = recovery.NewResender(recovery.ResenderConfig{
+		Source: v.source, Pool: t.Pool, SystemID: t.SystemID, Epoch: t.Epoch, Incarnation: t.Incarnation, Sink: v.sink, Scope: wiring.Ordering(c).Scope(),
+		Settled: func() pglogrepl.LSN { return o.copies.Line.Watermark().LSN }, Sent: t.Sent, Copied: retries.Resent, Log: log,
+	})
 	o.leader = dlq.NewLeader(dlq.LeaderConfig{
-		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Keep: c.DeadLetters.Keep, Log: log,
+		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Resend: o.resender.Wake, Keep: c.DeadLetters.Keep, Log: log,
 		Expire: func(ctx context.Context) (int, error) { return rows.Expire(ctx, c.DeadLetters.Keep, expireRows) },
 	})
 	if c.DeadLetters.Mirror.IsSet() {

@@ -99,6 +99,7 @@ func (v *process) snapshot() ops.Snapshot {
 	out.WaitingForStandby, out.RetentionMode = s.WaitingForStandby, v.retention
 	out.OtherTotal, out.TableBytes = s.OtherTotal, s.TableBytes
 	out.Unheld = wiring.UnheldSlots(s.Unheld)
+	out.HeldBy = wiring.OpenTransactions(s.HeldBy)
 	for _, h := range s.Hosts {
 		out.Hosts = append(out.Hosts, ops.HostSlot{Host: h.Host, Synced: h.Synced})
 	}

@@ -41,7 +41,8 @@ var _ source.Line = (*term)(nil)
 // block their group.
 func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) (*term, error) {
 	cfg := retryTableConfig(c, v, columns, t, log)
-	retries, work := retry.New(cfg), newOperators(c, v, columns, t, cfg.Store, log)
+	retries := retry.New(cfg)
+	work := newOperators(c, v, columns, t, cfg.Store, retries, log)
 	l := &term{retryTable: retries, operators: work, Line: relay.New(relay.Config{
 		Ordering: wiring.Ordering(c), MaxInFlight: c.Delivery.MaxInFlight, MaxInFlightBytes: c.Delivery.MaxInFlightBytes,
 		Start: t.Start, Sink: v.sink, RetryTable: retries, Sent: t.Sent, Block: blocksOnDeadLetter(c), Log: log,
@@ -72,7 +73,7 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 		Slot: c.Source.Slot, Epoch: t.Epoch, Incarnation: t.Incarnation, Scope: scope,
 		Store: postgres.New(t.Pool, source.BackendPID, store.Config{
 			Slot: c.Source.Slot, SystemID: t.SystemID, Incarnation: t.Incarnation, Epoch: t.Epoch,
-			Columns: columns, Scope: scope, Block: blocksOnDeadLetter(c),
+			Columns: columns, Scope: scope, Block: blocksOnDeadLetter(c), Places: placesOf(c, v.sink, log),
 		}),
 		ReadRow: func(ctx context.Context, ev *event.Event) (*event.Event, string, error) {
 			return tablerows.ReadRow(ctx, t.Pool, v.source, ev)
@@ -119,6 +120,7 @@ func (l *term) Run(ctx context.Context) error {
 	group.Go(func() error { return l.retryTable.Run(ctx) })
 	group.Go(func() error { return l.operators.leader.Run(ctx) })
 	group.Go(func() error { return l.operators.runMirror(ctx) })
+	group.Go(func() error { return l.operators.resender.Run(ctx) })
 	if l.guard != nil {
 		group.Go(func() error { return l.guard.Run(ctx) })
 	}

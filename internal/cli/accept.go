@@ -29,10 +29,15 @@ command.
 The ID is a digest of the finding. It is refused if something has changed since, and it is accepted
 once. The audit records who accepted it, and why. The interval that may be missing is kept for
 "cdc-relay recover". The relay goes on at its next start; with "run --hold-on-fatal" it goes on by
-itself. Run the command with the relay's configuration: it needs the rights of the relay's role.`,
+itself. Run the command with the relay's configuration: it needs the rights of the relay's role.
+
+On another system (pg_upgrade, a restored dump) --same-data needs a word on what was committed on
+the one before. "--delivered all": it was delivered, but for deferred events and dead letters. No
+gap is kept, and recover leaves out the rows that came along. "--delivered unknown": recover sends
+every row that is not known to be sent.`,
 		Example: `  cdc-relay accept 3f9a1c2b7d04 --reason "restored from the nightly backup"
   cdc-relay accept 3f9a1c2b7d04 --new-slot
-  cdc-relay accept 3f9a1c2b7d04 --same-data
+  cdc-relay accept 3f9a1c2b7d04 --same-data --delivered all
   cdc-relay accept 3f9a1c2b7d04 --skip-rows public.audit@16423`,
 		Args: command.OneArg(1, "the ID of one finding", "3f9a1c2b7d04"),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -44,8 +49,12 @@ itself. Run the command with the relay's configuration: it needs the rights of t
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithTimeout(cmd.Context(), acceptTimeout)
-			defer cancel()
+			ctx := cmd.Context()
+			if opt.Delivered != accept.DeliveredAll { // which reads the outbox tables
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, acceptTimeout)
+				defer cancel()
+			}
 			done, err := accept.Run(ctx, rc, opt)
 			switch {
 			case err != nil:
@@ -61,6 +70,7 @@ itself. Run the command with the relay's configuration: it needs the rights of t
 	flags.BoolVar(&opt.NewSlot, "new-slot", false, "drop the slot, with what waits in it, and create a new one")
 	flags.BoolVar(&opt.SameData, "same-data", false, "this server goes on with the data of the other one: what is\ndeferred is sent")
 	flags.BoolVar(&opt.Copy, "copy", false, "this server is a copy, and the other one goes on: what is\ndeferred is not sent here")
+	flags.StringVar(&opt.Delivered, "delivered", "", "with --same-data on another system: `all` that was committed\nbefore the move was delivered, or \"unknown\"")
 	flags.StringVar(&opt.Rows.Skip, "skip-rows", "", "rows of this table, `NAME@OID` as in the message, are not events")
 	flags.StringVar(&opt.Rows.SkipMessages, "skip-messages", "", "messages with this `PREFIX` are not events")
 	flags.StringVar(&opt.Rows.Events, "events", "", "rows of this table, `NAME@OID` as in the message, are events")
@@ -76,6 +86,9 @@ func printAccepted(cmd *cobra.Command, done accept.Result) error {
 	moved := ""
 	if done.Moved > 0 {
 		moved = fmt.Sprintf("; %d deferred events and dead letters came along", done.Moved)
+	}
+	if done.Recorded > 0 {
+		moved += fmt.Sprintf("; recover leaves out %d rows of the outbox tables", done.Recorded)
 	}
 	_, err := fmt.Fprintf(printable.Text(cmd.OutOrStdout()), "accepted %s: %s%s\n", done.Finding, output.Clean(done.Done), moved)
 	return err

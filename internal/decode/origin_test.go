@@ -49,11 +49,7 @@ func TestOrigin(t *testing.T) {
 			if err := d.Decode(insertFrame(42, text("i"), text("p"), tc.value), &msg); err != nil {
 				t.Fatal(err)
 			}
-			want := event.Origin{Relation: 42, Tx: tc.tx}
-			if tc.kind == pgtype.TextOID {
-				want = event.Origin{}
-			}
-			if msg.Kind != Row || msg.Event.Origin != want || msg.Stray != tc.stray {
+			if want := (event.Origin{Relation: 42, Tx: tc.tx}); msg.Kind != Row || msg.Event.Origin != want || msg.Stray != tc.stray {
 				t.Errorf("%s: origin %+v, stray %t", name, msg.Event.Origin, msg.Stray)
 			}
 		}

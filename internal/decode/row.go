@@ -40,10 +40,10 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 	}
 	d.row(rel, event.Position{Commit: d.commit, Index: index})
 	msg.Kind, msg.Event = Row, &d.event
+	d.event.Origin = event.Origin{Relation: oid}
 	if rel.places.transaction >= 0 {
-		tx := d.writer(&d.values[rel.places.transaction])
-		d.event.Origin = event.Origin{Relation: oid, Tx: tx}
-		msg.Stray = tx == 0
+		d.event.Origin.Tx = d.writer(&d.values[rel.places.transaction])
+		msg.Stray = d.event.Origin.Tx == 0
 	}
 	return nil
 }

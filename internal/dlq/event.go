@@ -3,6 +3,7 @@
 package dlq
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -42,6 +43,17 @@ type Event struct {
 	// of that row, or of the deferred row or dead letter; null: not known, as when
 	// track_commit_timestamp is off
 	CommittedAt *time.Time `json:"committed_at"`
+
+	// further rows with this id, of other tables or transactions: each is an event of its own
+	Others []OtherRow `json:"others,omitempty"`
+}
+
+// OtherRow is where the event of a further row is.
+type OtherRow struct {
+	Table       string     `json:"table"`
+	State       string     `json:"state"`
+	Why         string     `json:"why"`
+	CommittedAt *time.Time `json:"committed_at"`
 }
 
 // The states of an Event.
@@ -68,15 +80,15 @@ const (
 // Event returns where the event with an id is. ask returns what the running relay reports; it may
 // be called several times.
 func (a *Admin) Event(ctx context.Context, id string, tables []Outbox, ask func(context.Context) Relay) (*Event, error) {
-	var row *outboxRow
+	var rows []*outboxRow
 	for n := 0; ; n++ {
 		relay := ask(ctx)
-		e, found, err := a.lookUp(ctx, id, tables, relay, row)
+		e, found, err := a.lookUp(ctx, id, tables, relay, rows)
 		unsettled := err == nil && (e.State == EventInFlight || e.State == EventNotSeen)
 		if !unsettled || !relay.Streaming || relay.Settled == 0 || n == askAgain {
 			return e, err
 		}
-		row = found
+		rows = found
 		select {
 		case <-ctx.Done():
 			return e, nil
@@ -85,13 +97,13 @@ func (a *Admin) Event(ctx context.Context, id string, tables []Outbox, ask func(
 	}
 }
 
-// lookUp is Event, once. The row is searched unless an earlier call has found it.
+// lookUp is Event, once. The rows are searched unless an earlier call has found them.
 //
 // How far the slot and the relay are is read first, then the retry table, then the dead-letter
 // table. An event that was settled at the first read is then either delivered, or it was in the
 // retry table at that time: it is found there, or in the dead-letter table, or it has been
 // delivered since. In another order an event could be deferred in between, and look delivered.
-func (a *Admin) lookUp(ctx context.Context, id string, tables []Outbox, relay Relay, row *outboxRow) (*Event, *outboxRow, error) {
+func (a *Admin) lookUp(ctx context.Context, id string, tables []Outbox, relay Relay, rows []*outboxRow) (*Event, []*outboxRow, error) {
 	e := &Event{ID: id, Rows: []Row{}}
 	far, err := a.progress(ctx)
 	if err != nil {
@@ -107,30 +119,48 @@ func (a *Admin) lookUp(ctx context.Context, id string, tables []Outbox, relay Re
 		}
 		e.Rows = append(e.Rows, page.Rows...)
 	}
-	if i := slices.IndexFunc(e.Rows, func(r Row) bool { return !r.Copied }); i >= 0 {
-		return e, nil, a.retryRow(ctx, e, &e.Rows[i])
-	}
+	ours := slices.IndexFunc(e.Rows, func(r Row) bool { return !r.Copied })
 	unread := ""
-	for _, t := range tables {
-		if row != nil {
-			break
-		}
-		var why string
-		if row, why, err = a.committed(ctx, id, t); err != nil {
+	search := tables
+	if len(rows) > 0 {
+		search = nil
+	}
+	for _, t := range search {
+		row, why, err := a.committed(ctx, id, t)
+		if err != nil {
 			return nil, nil, err
 		}
-		if why != "" {
-			unread = why
+		if row != nil {
+			rows = append(rows, row)
 		}
+		unread = cmp.Or(why, unread)
+	}
+	// what is recorded of it has its own form of the id
+	if ours < 0 && len(rows) > 0 && rows[0].id != id {
+		return a.lookUp(ctx, rows[0].id, tables, relay, rows)
+	}
+	var places []OtherRow
+	for _, row := range rows {
+		if ours >= 0 {
+			if theirs, err := a.isRetried(ctx, id, row); err != nil {
+				return nil, nil, err
+			} else if theirs {
+				continue
+			}
+		}
+		at := Event{ID: row.id}
+		if err := a.place(ctx, &at, row, far, relay); err != nil {
+			return nil, nil, err
+		}
+		places = append(places, OtherRow{row.table, at.State, at.Why, row.committedAt})
 	}
 	switch {
-	case row != nil && row.id != id: // what is recorded of it has its own form of the id
-		return a.lookUp(ctx, row.id, tables, relay, row)
-	case row != nil:
-		e.Table, e.CommittedAt = row.table, row.committedAt
-		if err := a.place(ctx, e, row, far, relay); err != nil {
-			return nil, nil, err
-		}
+	case ours >= 0:
+		e.Others = places
+		return e, rows, a.retryRow(ctx, e, &e.Rows[ours])
+	case len(places) > 0:
+		first := places[0]
+		e.State, e.Why, e.Table, e.CommittedAt, e.Others = first.State, first.Why, first.Table, first.CommittedAt, places[1:]
 	case unread != "":
 		e.State, e.Why = EventNotThere, "no deferred row or dead letter has this id; the outbox table "+unread
 	default:
@@ -140,7 +170,7 @@ func (a *Admin) lookUp(ctx context.Context, id string, tables []Outbox, relay Re
 	if len(e.Rows) > 0 {
 		e.Why = fmt.Sprintf("row %d of it is of another system (pg_upgrade, restore or copy), and is not sent here: see `cdc-relay check`; of this system: %s", e.Rows[0].N, e.Why)
 	}
-	return e, row, nil
+	return e, rows, nil
 }
 
 // retryRow describes an event that has a row, by the first of its rows that is ours: its deferred

@@ -189,6 +189,35 @@ func (a *Admin) wasSent(ctx context.Context, id string, row *outboxRow) (yes boo
 	return yes, nil
 }
 
+// isRetried reports whether one of the deferred rows and dead letters with an id is of a row: of
+// one whose transaction is not known it may be.
+func (a *Admin) isRetried(ctx context.Context, id string, row *outboxRow) (yes bool, err error) {
+	const same = ` t WHERE t.slot = $1 AND t.id = $2::bytea AND (t.tx IS NULL OR $3::bigint IS NULL OR t.tx = $3) AND (t.relation IS NULL OR t.relation = ANY ($4::bigint[]))`
+	relations := make([]int64, len(row.relations))
+	for i, oid := range row.relations {
+		relations[i] = int64(oid)
+	}
+	err = a.db.QueryRow(ctx, `SELECT EXISTS (SELECT FROM cdc_relay.retry`+same+`) OR EXISTS (SELECT FROM cdc_relay.dead_letter`+same+` AND `+prefixExpression("t.id")+` = $5::bytea)`,
+		a.slot, []byte(id), row.tx, relations, prefix([]byte(id))).Scan(&yes)
+	if err != nil {
+		return false, explain("read cdc_relay.retry", err)
+	}
+	return yes, nil
+}
+
+// purged returns the number of the purged dead letter of a row; 0: there is none.
+func (a *Admin) purged(ctx context.Context, id string, row *outboxRow) (n int64, err error) {
+	if row.tx == nil || *row.tx <= 0 {
+		return 0, nil
+	}
+	digest, _ := sent.Digest(uint64(*row.tx), []byte(id), nil)
+	err = a.db.QueryRow(ctx, `SELECT coalesce(max(n), 0) FROM cdc_relay.dead_letter WHERE slot = $1 AND digest = $2 AND relation::oid = ANY ($3::oid[])`, a.slot, digest, row.relations).Scan(&n)
+	if err != nil {
+		return 0, explain("read cdc_relay.dead_letter", err)
+	}
+	return n, nil
+}
+
 // place describes an event whose row is in the outbox, and that has no row in the retry table and
 // no dead letter.
 func (a *Admin) place(ctx context.Context, e *Event, row *outboxRow, p progress, relay Relay) error {
@@ -196,7 +225,13 @@ func (a *Admin) place(ctx context.Context, e *Event, row *outboxRow, p progress,
 	if err != nil {
 		return err
 	}
+	purged, err := a.purged(ctx, e.ID, row)
+	if err != nil {
+		return err
+	}
 	switch {
+	case purged > 0:
+		e.State, e.Why = EventDeadLetter, fmt.Sprintf("dead letter %d: %s", purged, Purged)
 	case delivered:
 		e.State, e.Why = EventDelivered, "the broker has confirmed it (it is in cdc_relay.sent)"
 	case row.tx == nil:

@@ -128,6 +128,9 @@ type Job struct {
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
 
+	// of a resend: why it failed, or what became of it when it was cancelled
+	Result string `json:"result,omitempty"`
+
 	// only where one job is read, not in a list of jobs
 	Failures []Failure `json:"failures,omitempty"`
 }
@@ -143,6 +146,7 @@ const (
 	JobRuns      = "running"
 	JobDone      = "done"
 	JobCancelled = "cancelled"
+	JobFailed    = "failed" // of a resend: nothing was copied, Result says why
 )
 
 // Start stores a Bulk as a job. When no row is chosen nothing is stored, and the job's ID is 0.
@@ -173,10 +177,15 @@ func (a *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
 	return a.Job(ctx, j.ID)
 }
 
+// jobColumns are those of a Job. What became of the rows of a resend is where they are now.
 const jobColumns = `b.job, b.kind, b.who, b.reason, b.created_at, coalesce(b.rate, 0), b.state, b.closed_at, b.matched, b.asked, b.skipped,
-	(SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'done'),
-	(SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'failed'),
-	(SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'cancelled')`
+	CASE WHEN b.kind = 'resend'
+		THEN b.asked - b.removed - (SELECT count(*) FROM cdc_relay.retry t WHERE t.slot = b.slot AND t.resend = b.job) - (SELECT count(*) FROM cdc_relay.dead_letter d WHERE d.resend = b.job AND d.state <> 'replayed')
+		ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'done') END,
+	CASE WHEN b.kind = 'resend' THEN (SELECT count(*) FROM cdc_relay.dead_letter d WHERE d.resend = b.job AND d.state <> 'replayed')
+		ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'failed') END,
+	CASE WHEN b.kind = 'resend' THEN b.removed ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'cancelled') END,
+	b.result`
 
 // Job returns the progress of a job.
 func (a *Admin) Job(ctx context.Context, id int64) (Job, error) {
@@ -215,7 +224,7 @@ func (a *Admin) Jobs(ctx context.Context, limit int) ([]Job, error) {
 func scanJob(row pgx.Row) (Job, error) {
 	var j Job
 	var ended *time.Time
-	err := row.Scan(&j.ID, &j.Kind, &j.Who, &j.Why, &j.At, &j.Rate, &j.State, &ended, &j.Matched, &j.Asked, &j.Skipped, &j.Done, &j.Failed, &j.Cancelled)
+	err := row.Scan(&j.ID, &j.Kind, &j.Who, &j.Why, &j.At, &j.Rate, &j.State, &ended, &j.Matched, &j.Asked, &j.Skipped, &j.Done, &j.Failed, &j.Cancelled, &j.Result)
 	j.At, j.EndedAt = j.At.UTC(), utc(ended)
 	if ended == nil {
 		j.State = JobRuns

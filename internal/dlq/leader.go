@@ -24,6 +24,7 @@ type LeaderConfig struct {
 	// Expire is the store's: it purges by age. It is called once a minute, and again while it
 	// changes something. nil: never.
 	Expire func(ctx context.Context) (changed int, err error)
+	Resend func()        // called while there is a job of ResendRows; nil: nobody carries it out
 	Keep   time.Duration // jobs that ended longer ago are forgotten; 0: never
 	Log    *zap.Logger
 }
@@ -196,13 +197,18 @@ type place struct {
 }
 
 func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
+	resends := false
 	err = l.db.read(ctx, "read cdc_relay.bulk", ` SELECT `+ours+`, b.job, b.kind, b.filter, coalesce(b.rate, 0), b.state, b.in_dead_letters,
 			b.incarnation, b.commit_lsn::text, b.idx, b.created_at, (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'waiting')
-		FROM cdc_relay.bulk b WHERE b.slot = $1 AND b.system_id = $3 AND b.closed_at IS NULL ORDER BY b.job LIMIT 100`,
+		FROM cdc_relay.bulk b WHERE b.slot = $1 AND b.system_id IN ($3, '') AND b.closed_at IS NULL ORDER BY b.job LIMIT 100`,
 		[]any{l.cfg.SystemID}, func(scan func(...any) error) error {
 			var j job
 			var filter []byte
 			err := scan(&j.id, &j.bulk.Kind, &filter, &j.rate, &j.state, &j.deadLetters, &j.place.incarnation, &j.place.commit, &j.place.index, &j.created, &j.waiting)
+			if err == nil && j.bulk.Kind == ResendRows {
+				resends = true
+				return nil
+			}
 			// whoever may ask in SQL may write a filter that is none: the other jobs go on
 			j.broken = err == nil && json.Unmarshal(filter, &j.bulk.Filter) != nil
 			list = append(list, j)
@@ -210,6 +216,9 @@ func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 		})
 	if err != nil {
 		return nil, err
+	}
+	if resends && l.cfg.Resend != nil {
+		l.cfg.Resend()
 	}
 	return list, nil
 }

@@ -55,15 +55,16 @@ type Event struct {
 	// Events share it and nobody changes it: it outlives the bytes above.
 	Shape *Shape
 
-	// Origin is the row that the event was read from; zero: a message, or not known.
+	// Origin is the row that the event was read from; zero: a message, or an event that was
+	// deferred by an earlier version.
 	Origin Origin
 
 	// Route is the destination of an event that was routed before; nil: the sink's templates
 	// decide. Rows of the retry table have one: a deferred event keeps the destination that it had
 	// when it was deferred, even if the configuration has changed.
 	Route *Route
-	// Replay is set on a dead letter that is published again: its message then carries the header
-	// cdc_replay.
+	// Replay is set on a dead letter that is published again, and on a row that an operator has
+	// sent again: its message then carries the header cdc_replay.
 	Replay bool
 	// Copy is set on the mirror's copy of a dead letter: a report about an event, which is part of
 	// no trace.

@@ -19,6 +19,11 @@ func (s Scope) String() string {
 	return [...]string{PerKey: "key", PerExchangeOrTopic: "exchange or topic", Free: "none"}[s]
 }
 
+// Resent is the ordering group of the copies that a resend makes of a group's events: they are in
+// order among themselves, and newer events of their key do not wait for them. Never 0; the tables
+// store it, so it must never change.
+func Resent(group uint64, job int64) uint64 { return max(group^uint64(job)*0x9e3779b97f4a7c15, 1) }
+
 // Group is the ordering group of an event that goes to an exchange or topic, never 0, and whether
 // later events of the group wait for it. Lanes, sinks and the tables all have it from here; SQL
 // only compares stored values. The tables store it, so it must never change.

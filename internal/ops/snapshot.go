@@ -52,6 +52,7 @@ type Snapshot struct {
 	RetentionMode string
 	Sink          Sink
 	Slot          Slot
+	HeldBy        []OpenTransaction
 	// standbys of synchronized_standby_slots that hold delivery back
 	WaitingForStandby []string
 

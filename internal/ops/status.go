@@ -27,6 +27,9 @@ type Status struct {
 	Slot SlotStatus `json:"slot"`
 	// the physical slots of standbys that hold delivery back
 	WaitingForStandby []string `json:"waiting_for_standby"`
+	// the oldest open transactions, when the slot keeps WAL for them that is settled, or when its
+	// creation waits for them
+	WALHeldBy []OpenTransaction `json:"wal_held_by"`
 
 	Broker   BrokerStatus   `json:"broker"`
 	InFlight InFlightStatus `json:"in_flight"`
@@ -152,6 +155,17 @@ type RetentionStatus struct {
 	Error         string  `json:"error"` // why rows are not deleted; "": they are
 }
 
+// OpenTransaction is a transaction with writes that has not ended: of a process, or prepared.
+type OpenTransaction struct {
+	PID         int32      `json:"pid,omitempty"`
+	GID         string     `json:"gid,omitempty"`
+	Database    string     `json:"database"`
+	Role        string     `json:"role"`
+	Application string     `json:"application,omitempty"`
+	Since       *time.Time `json:"since"`              // null: the relay's role may not know
+	Later       int64      `json:"later_transactions"` // that have begun since
+}
+
 // UnheldSlot is a slot that a relay has used and that nobody holds, with what waits there until a
 // relay does.
 type UnheldSlot struct {
@@ -203,6 +217,7 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		UnsentRows:  s.Unsent,
 		Rates:       rates, Totals: totals,
 		WaitingForStandby:   orEmpty(s.WaitingForStandby),
+		WALHeldBy:           orEmpty(s.HeldBy),
 		UnreportedConfirmed: s.UnreportedConfirmed,
 	}
 	if s.Settled != 0 {

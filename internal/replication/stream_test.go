@@ -226,6 +226,8 @@ func (b *bench) acceptFix(fix string) {
 			opt.NewSlot = true
 		case "same-data":
 			opt.SameData = true
+		case "delivered":
+			opt.Delivered = value
 		case "copy":
 			opt.Copy = true
 		case "skip-rows":

@@ -36,7 +36,6 @@ type pass struct {
 	*Retention
 	began  time.Time
 	tables []sent.Description
-	conn   *pgx.Conn // of this pass alone: the pool has few; nil: none yet
 	said   map[string]bool
 
 	failed  map[uint32]bool // relations of which nothing more is tried in this pass
@@ -58,7 +57,6 @@ type parts struct {
 // one of the whole pass.
 func (r *Retention) pass(ctx context.Context) error {
 	p := &pass{Retention: r, began: time.Now(), failed: map[uint32]bool{}, said: map[string]bool{}}
-	defer p.closeConn()
 	err := p.describeTables(ctx)
 	if err == nil {
 		err = r.look(ctx)
@@ -328,28 +326,29 @@ func (p *pass) within(ctx context.Context, patience time.Duration, do func(conte
 	return err
 }
 
-// connect takes a connection out of the pool for the rest of the pass. It is closed then, and not
-// given back: see tableread.Alone.
-func (p *pass) connect(ctx context.Context) (*pgx.Conn, error) {
-	if p.conn != nil {
-		return p.conn, nil
+// connect takes a connection out of the pool for all passes: so the checks of each transaction are
+// planned once. After an error, and in the end, it is closed, and not given back: see
+// tableread.Alone.
+func (r *Retention) connect(ctx context.Context) (*pgx.Conn, error) {
+	if r.conn != nil {
+		return r.conn, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	conn, err := p.cfg.Pool.Acquire(ctx)
+	conn, err := r.cfg.Pool.Acquire(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	p.conn = conn.Hijack()
-	return p.conn, nil
+	r.conn = conn.Hijack()
+	return r.conn, nil
 }
 
-func (p *pass) closeConn() {
-	if p.conn == nil {
+func (r *Retention) closeConn() {
+	if r.conn == nil {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
-	_ = p.conn.Close(ctx) // what is open on it is rolled back
-	p.conn = nil
+	_ = r.conn.Close(ctx) // what is open on it is rolled back
+	r.conn = nil
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
@@ -42,10 +43,13 @@ type Config struct {
 type Retention struct {
 	cfg    Config
 	logged map[string]bool // what has been logged and still holds
+	conn   *pgx.Conn       // of the passes alone: the pool has few; nil: none yet
 	looked chunkParts      // the last chunk that tidy has looked at
-	unsent map[string]*unsent
-	seen   moment // at the last look
-	past   moment // the slot is past all that had ended then; zero: not known yet
+	// likewise of purged dead letters
+	lookedPurged chunkParts
+	unsent       map[string]*unsent
+	seen         moment // at the last look
+	past         moment // the slot is past all that had ended then; zero: not known yet
 
 	mu       sync.Mutex
 	snapshot Snapshot
@@ -110,6 +114,7 @@ func (r *Retention) Run(ctx context.Context) error {
 		look.every = min(look.every, every/5)
 		works = append(works, &work{name: "delete delivered rows", do: r.pass, every: every})
 	}
+	defer r.closeConn()
 	next := time.Now()
 	for _, w := range works[1:] {
 		w.next = next.Add(firstPass)

@@ -7,9 +7,10 @@
 //     its id: an id that a transaction wrote twice, or that was changed since, may name the row of
 //     another event of it, and a dead letter of a large row has its values in the table alone.
 //  3. it is in the sent set of every other slot that sends its table, or was there before that
-//     slot was (publication.Table.First). A slot that is not ready, or is of another system, counts
-//     like any other, and one of which it is not known yet what it sends counts for every table:
-//     what it has not recorded may have to be read from the table.
+//     slot was (publication.Table.First). A slot that is not ready counts like any other, and one
+//     of which it is not known yet what it sends counts for every table: what it has not recorded
+//     may have to be read from the table. What was there before a slot of another system is not
+//     known here, since its numbers are those of other transactions.
 //  4. its delivery was recorded long enough ago.
 //
 // A row that waits in the retry table, or is a dead letter, was not confirmed, so it is in no sent
@@ -74,7 +75,7 @@ dead AS MATERIALIZED (
 	SELECT DISTINCT tx FROM cdc_relay.dead_letter
 	WHERE state = 'open' AND tx BETWEEN (SELECT min(first_tx) FROM parts) AND (SELECT max(last_tx) FROM parts)),
 others AS MATERIALIZED (
-	SELECT s.slot::text AS slot, CASE WHEN s.state <> 'ready' AND coalesce(s.sends->'tables', '{}') = '{}' THEN '{` + noRows + `}' ELSE of.firsts END AS firsts
+	SELECT s.slot::text AS slot, CASE WHEN of.firsts IS NULL OR s.system_id <> (SELECT system_id FROM cdc_relay.slots WHERE slot = $1::text) THEN '{` + noRows + `}' ELSE of.firsts END AS firsts
 	FROM cdc_relay.slots s CROSS JOIN LATERAL (
 		SELECT array_agg(coalesce(nullif(e.value->>'first', ''), '` + noRows + `')) AS firsts
 		FROM jsonb_each(coalesce(s.sends->'tables', '{}')) e
@@ -129,9 +130,10 @@ gone AS (
 SELECT EXISTS (SELECT FROM fence)`
 
 // plan are the settings of a transaction with these statements. Its tables are read by their
-// indexes: nothing is read whole, whatever their statistics say. It waits for no lock. A deletion
+// indexes: nothing is read whole, whatever their statistics say. What that makes of the costs must
+// not have the server compile the statements. It waits for no lock. A deletion
 // that is lost in a crash of the server is only made again.
-const plan = `SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '10s'; SET LOCAL synchronous_commit = off;
+const plan = `SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '10s'; SET LOCAL synchronous_commit = off; SET LOCAL jit = off;
 	SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_material = off`
 
 // findPlan is plan for findSQL, which may read some million rows of one transaction.

@@ -101,6 +101,8 @@ func TestEverySlotCounts(t *testing.T) {
 	r.exec(`UPDATE cdc_relay.slots SET sends = jsonb_set(sends, '{tables,"\"public\".\"outbox\"",first}', to_jsonb(pg_current_snapshot()::text)) WHERE slot = 'second'`)
 	r.put("d")
 	r.deliver(r.slot, "c", "d")
+	r.want(r.left(), "c", "d") // its snapshot was one of another system
+	r.exec(`UPDATE cdc_relay.slots SET system_id = (SELECT system_id FROM cdc_relay.slots WHERE slot = $1) WHERE slot = 'second'`, r.slot)
 	r.want(r.left(), "d") // the second slot does not send what was there before it
 	r.exec(`UPDATE cdc_relay.slots SET sends = '{"tables": {"\"public\".\"other\"": {"oid": 1}}}' WHERE slot = 'second'`)
 	r.want(r.left())

@@ -45,20 +45,43 @@ merged AS (
 	FROM old HAVING count(*) > 0)
 SELECT EXISTS (SELECT FROM fence)`
 
-// oldSQL lists chunks of slot $1 from ($3, $4) on that were recorded an hour ago and whose
-// transactions the slot is past, as of the snapshot $2, with the relation's name ("": it is gone).
+// oldSQL lists chunks of slot $1 from ($3, $4) on that were recorded an hour ago, or by an
+// operator's word, and whose transactions the slot is past, as of the snapshot $2, with the
+// relation's name ("": it is gone).
 const oldSQL = `
 SELECT relation, chunk, array_agg(n), coalesce((SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = relation), '')
 FROM cdc_relay.sent
 WHERE slot = $1::text
 	AND (relation, chunk) > ($3::oid, $4::bigint)
-	AND at < now() - interval '1 hour'
+	AND (at < now() - interval '1 hour' OR at = 'infinity')
 	AND ` + ended + `
 GROUP BY relation, chunk
 ORDER BY relation, chunk
 LIMIT $5::int`
 
-// tidy merges parts, and drops those of which no row is in the tables, a page at a time.
+// purgedSQL lists, as oldSQL does, purged dead letters that still have the digest of their row.
+var purgedSQL = `
+SELECT relation::oid, tx >> ` + chunkBits + `, array_agg(dl.n), coalesce((SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = relation::oid), '')
+FROM cdc_relay.dead_letter dl
+WHERE slot = $1::text AND state = 'purged' AND digest IS NOT NULL
+	AND (relation::oid, tx >> ` + chunkBits + `) > ($3::oid, $4::bigint)
+	AND tx < pg_snapshot_xmax($2::pg_snapshot)::text::bigint
+GROUP BY 1, 2, relation
+ORDER BY 1, 2
+LIMIT $5::int`
+
+var chunkBits = strconv.Itoa(sent.ChunkBits)
+
+// forgetSQL has purged dead letters go whose rows are no longer there: see
+// retry/postgres.expireSQL.
+var forgetSQL = dlq.WriteFence + `,
+forgotten AS (
+	UPDATE cdc_relay.dead_letter SET digest = NULL FROM fence
+	WHERE slot = $1::text AND relation::oid = $3::oid AND tx >> ` + chunkBits + ` = $4::bigint AND n = ANY ($5::bigint[]))
+SELECT EXISTS (SELECT FROM fence)`
+
+// tidy merges parts, and drops those of which no row is in the tables, a page at a time; and so the
+// digests of purged dead letters.
 func (r *Retention) tidy(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -70,7 +93,10 @@ func (r *Retention) tidy(ctx context.Context) error {
 	if r.past.end == 0 {
 		return nil
 	}
-	return r.dropOrphans(ctx)
+	if err := r.dropOrphans(ctx, oldSQL, dropSQL, &r.looked); err != nil {
+		return err
+	}
+	return r.dropOrphans(ctx, purgedSQL, forgetSQL, &r.lookedPurged)
 }
 
 func (r *Retention) merge(ctx context.Context) error {
@@ -115,15 +141,16 @@ func (r *Retention) change(ctx context.Context, sql string, of chunkParts) error
 	return err
 }
 
-// dropOrphans looks at the next page of old chunks, and at the first again after the last.
-func (r *Retention) dropOrphans(ctx context.Context) error {
-	list, err := r.chunks(ctx, oldSQL, r.cfg.Slot, r.past.snapshot, r.looked.Relation, r.looked.Chunk, tidyChunks)
+// dropOrphans looks at the next page of what a statement lists, and at the first again after the
+// last.
+func (r *Retention) dropOrphans(ctx context.Context, listSQL, dropSQL string, looked *chunkParts) error {
+	list, err := r.chunks(ctx, listSQL, r.cfg.Slot, r.past.snapshot, looked.Relation, looked.Chunk, tidyChunks)
 	if err != nil {
 		return err
 	}
-	r.looked = chunkParts{}
+	*looked = chunkParts{}
 	if len(list) == tidyChunks {
-		r.looked = list[len(list)-1]
+		*looked = list[len(list)-1]
 	}
 	for len(list) > 0 {
 		n := slices.IndexFunc(list, func(of chunkParts) bool { return of.Relation != list[0].Relation })

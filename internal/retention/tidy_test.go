@@ -45,3 +45,25 @@ func TestOrphansGo(t *testing.T) {
 	r.exec(`DELETE FROM public.outbox`)
 	await(0, "the rows were deleted")
 }
+
+// TestPurgedDeadLettersGo: once nothing of their transactions is in the table, they need no digest.
+func TestPurgedDeadLettersGo(t *testing.T) {
+	r := newRig(t, time.Hour, partitioned)
+	r.put("a")
+	r.hold("dead_letter", "a", "purged")
+	r.exec(`UPDATE cdc_relay.dead_letter SET digest = 1, relation = 'public.outbox'::regclass, tx = (SELECT tx::text::bigint FROM public.outbox)`)
+	want := func(want int) {
+		t.Helper()
+		r.must(r.look(r.ctx))
+		r.must(r.look(r.ctx))
+		r.must(r.tidy(r.ctx))
+		var left int
+		r.must(r.cfg.Pool.QueryRow(r.ctx, `SELECT count(digest) FROM cdc_relay.dead_letter WHERE slot = $1`, r.slot).Scan(&left))
+		if left != want {
+			t.Errorf("%d digests are left, want %d", left, want)
+		}
+	}
+	want(1)
+	r.exec(`DELETE FROM public.outbox`)
+	want(0)
+}

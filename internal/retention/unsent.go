@@ -129,20 +129,23 @@ func (u *unsent) count(ctx context.Context, tx pgx.Tx, name string, d *sent.Desc
 	}
 	next := `SELECT (` + sent.TxSQL(column, d.Bigint) + ` >> ` + strconv.Itoa(sent.ChunkBits) + `) FROM ` + name + ` t WHERE ` + column + ` >= $1::text::` + kind + ` ORDER BY ` + column + ` LIMIT 1`
 	id := d.IDSQL()
-	// for each row by the index on the id, and not by a join with the whole table
-	other := func(table string) string {
-		return `(SELECT count(*) FROM (SELECT FROM cdc_relay.` + table + ` f WHERE f.slot = $1::text AND substring(f.id, 1, 200) = substring(m.id, 1, 200) AND f.id = m.id LIMIT 1) f) = 0`
+	// for each row by an index, and not by a join with the whole table
+	other := func(table, condition string) string {
+		return `(SELECT count(*) FROM (SELECT FROM cdc_relay.` + table + ` f WHERE f.slot = $1::text AND ` + condition + ` LIMIT 1) f) = 0`
 	}
+	const same = "(f.relation IS NULL OR f.relation::oid = ANY ($2::oid[]))"
+	const byID = "substring(f.id, 1, 200) = substring(m.id, 1, 200) AND f.id = m.id AND (f.tx IS NULL OR f.tx = m.tx) AND " + same
 	countSQL := `
 WITH digests AS MATERIALIZED (
 	SELECT DISTINCT unnest(digests) AS digest FROM cdc_relay.sent
 	WHERE slot = $1::text AND relation = ANY ($2::oid[]) AND chunk = $3::bigint)
 SELECT count(*) FROM (
 	SELECT FROM (
-		SELECT ` + id + ` AS id, ` + sent.DigestSQL(sent.TxSQL(column, d.Bigint), id) + ` AS digest FROM ` + name + ` t
+		SELECT ` + id + ` AS id, ` + sent.TxSQL(column, d.Bigint) + ` AS tx, ` + sent.DigestSQL(sent.TxSQL(column, d.Bigint), id) + ` AS digest FROM ` + name + ` t
 		WHERE ` + column + ` >= $4::text::` + kind + ` AND ` + column + ` < $5::text::` + kind + `
 			AND pg_visible_in_snapshot(` + column + `::text::xid8, $6::pg_snapshot) OFFSET 0) m
-	WHERE m.digest NOT IN (SELECT digest FROM digests) AND ` + other("retry") + ` AND ` + other("dead_letter") + `
+	WHERE m.digest NOT IN (SELECT digest FROM digests) AND ` + other("retry", byID) + `
+		AND ` + other("dead_letter", byID) + ` AND ` + other("dead_letter", "f.digest = m.digest AND "+same) + `
 	LIMIT ` + strconv.Itoa(unsentCap) + `) m`
 	began := time.Now()
 	for range unsentChunks {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pglogrepl"
+
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // TestUnsent: what waits or was sent is not counted, nor what the slot may still send.
@@ -34,6 +36,12 @@ func TestUnsent(t *testing.T) {
 	settled = 1
 	r.must(r.look(r.ctx))
 	r.exec(`INSERT INTO public.outbox VALUES ('without', now(), NULL)`)
+	want(4)
+	r.exec(`UPDATE cdc_relay.dead_letter SET tx = 3, relation = 'public.outbox'::regclass`)
+	want(5) // it is another row's of the id
+	r.exec(`UPDATE cdc_relay.dead_letter d SET tx = o.tx::text::bigint, relation = 1 FROM public.outbox o WHERE o.id = 'c dead'`)
+	want(5) // another table's
+	r.exec(`UPDATE cdc_relay.dead_letter d SET id = NULL, state = 'purged', relation = 'public.outbox'::regclass, digest = ` + sent.DigestSQL("tx", "id"))
 	want(4)
 	r.exec(`DELETE FROM public.outbox WHERE id LIKE '%unsent'`)
 	want(2)

@@ -64,6 +64,7 @@ type feeder struct {
 type asked struct {
 	wants   []want
 	walks   []uint64 // through these exchanges and topics
+	resent  bool     // a resend has copied rows
 	results []order.Result
 	whole   *wholeRow // of reading
 }
@@ -165,6 +166,9 @@ func (f *feeder) collect() {
 	}
 	for _, exchangeOrTopic := range a.walks {
 		f.startWalk(pauses.Target{ExchangeOrTopic: exchangeOrTopic}, false)
+	}
+	if a.resent {
+		f.startResent()
 	}
 	for _, r := range a.results {
 		f.takeResult(r)

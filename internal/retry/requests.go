@@ -84,7 +84,8 @@ func (f *feeder) takeRequest(ctx context.Context, q store.Request) {
 		if !f.isReplayed(q.Row.N) {
 			f.replay(ctx, q)
 		}
-	case q.Row.N > f.t.writer.acked.Load(): // the writer has not seen its commit yet
+	// the writer has not seen its commit yet
+	case q.Row.N > f.t.writer.acked.Load() && q.Row.Resend == 0:
 	default:
 		place, known := f.cfg.Sink.Place(&q.Row.Event)
 		if !known {

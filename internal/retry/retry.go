@@ -86,6 +86,9 @@ func (t *Table) Read(lane int, wants []order.Want, walks []uint64) {
 	})
 }
 
+// Resent tells that a resend has copied rows, which no lane knows: they are looked for.
+func (t *Table) Resent() { t.feeder.ask(func(a *asked) { a.resent = true }) }
+
 // Finish takes the results of rows that were with a lane.
 func (t *Table) Finish(results []order.Result) {
 	t.feeder.ask(func(a *asked) { a.results = append(a.results, results...) })

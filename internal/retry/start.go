@@ -109,6 +109,7 @@ func (t *Table) Load(ctx context.Context, line Line) error {
 		line.Found(order.AllLanes, []order.Found{{ExchangeOrTopic: exchangeOrTopic, Unsure: true, Repeated: t.repeated.highest}})
 		t.feeder.startWalk(pauses.Target{ExchangeOrTopic: exchangeOrTopic}, false)
 	}
+	t.feeder.startResent()
 	return t.loading(err)
 }
 

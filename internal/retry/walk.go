@@ -17,7 +17,11 @@ import (
 type walk struct {
 	of pauses.Target // Dest 0: the whole exchange or topic
 	// old: it looks for rows that are too old, where nothing else goes
-	old    bool
+	old bool
+	// resent: it looks for rows of resends, which no lane has been told of, and does so again while
+	// there are any
+	resent bool
+	behind store.ResentRow
 	at     store.Cursor
 	begun  bool
 	groups []uint64 // of the last page, not read yet
@@ -44,13 +48,27 @@ const (
 // request: the group that was forgotten was still known while the walk passed it.
 func (f *feeder) startWalk(of pauses.Target, old bool) {
 	for _, w := range f.walks {
-		if w.of == of && w.old == old {
+		if w.of == of && w.old == old && !w.resent {
 			w.again = w.begun
 			return
 		}
 	}
 	f.walkAt = time.Time{}
 	f.walks = append(f.walks, &walk{of: of, old: old})
+}
+
+// startResent starts the walk for rows of resends. It needs no word of its begin and end to the
+// lanes: no new event is ever of the ordering group of such a row.
+func (f *feeder) startResent() {
+	for _, w := range f.walks {
+		if w.resent {
+			w.again, w.due = true, time.Time{}
+			f.walkAt = time.Time{}
+			return
+		}
+	}
+	f.walkAt = time.Time{}
+	f.walks = append(f.walks, &walk{resent: true})
 }
 
 // walkOn reads the next page of a walk when there is room for what it finds. The walks take turns.
@@ -101,6 +119,16 @@ func (f *feeder) walkOn(ctx context.Context) (bool, error) {
 func (f *feeder) page(ctx context.Context, w *walk) (ended bool, err error) {
 	switch {
 	case len(w.groups) > 0:
+		return f.handOver(ctx, w)
+	case w.resent:
+		groups, behind, some, err := f.cfg.Store.Resent(ctx, w.behind, pageRows)
+		if err != nil {
+			return false, err
+		}
+		w.found = w.found || some
+		if w.groups, w.behind = groups, behind; len(groups) == 0 {
+			return true, nil
+		}
 		return f.handOver(ctx, w)
 	case !w.begun && w.of.Dest != 0:
 		w.at, w.begun = store.Cursor{ExchangeOrTopic: w.of.ExchangeOrTopic, Dest: w.of.Dest}, true
@@ -174,13 +202,17 @@ func (f *feeder) handOver(ctx context.Context, w *walk) (ended bool, err error) 
 	for i, r := range runs {
 		found := f.foundOf(&r, w.of.ExchangeOrTopic)
 		found.Walk, found.ReadAt = true, began
+		if w.resent && len(r.Rows) > 0 {
+			found.ExchangeOrTopic = r.Rows[0].ExchangeOrTopic
+		}
 		switch {
 		case len(found.Rows) > 0 && f.budget.full(found.Rows[0].Place.Lane), found.Failed:
 			w.incomplete = true
 		case len(found.Rows) > 0:
 			head := found.Rows[0]
 			isOld := f.t.line.Pauses().TooOld(head.Place, head.Row.DeferredAt)
-			young, old = young || !isOld, old || isOld
+			// a copy is no older than its job, whatever its position
+			young, old = young || !isOld && head.Row.Resend == 0, old || isOld
 			if target, paused := f.t.line.Pauses().Target(head.Place); !paused {
 				w.useful = true
 			} else {
@@ -202,6 +234,16 @@ func (f *feeder) handOver(ctx context.Context, w *walk) (ended bool, err error) 
 
 // ended is called at the end of a walk.
 func (f *feeder) ended(w *walk) {
+	if w.resent {
+		if w.found || w.again { // some wait for their time, or a lane has given them back
+			next := &walk{resent: true}
+			if now := time.Now(); !w.again {
+				next.due = now.Add(max(walkAgain, 9*now.Sub(w.started)))
+			}
+			f.walks = append(f.walks, next)
+		}
+		return
+	}
 	if !w.found && !w.old { // there is nothing to probe it with
 		f.t.line.Pauses().Forget(w.of, time.Now())
 	}

@@ -21,7 +21,9 @@ const flushAt = 16 << 10
 type Recorder struct {
 	mu      sync.Mutex
 	pending []Entry
-	left    int // entries that were left out since Take
+	left    int    // entries that were left out since Take
+	added   uint64 // in all
+	done    uint64 // of those: recorded, or left out after they were taken
 	full    chan struct{}
 }
 
@@ -37,6 +39,7 @@ func (r *Recorder) Add(entries []Entry) {
 	room := min(len(entries), maxPending-len(r.pending))
 	r.left += len(entries) - room
 	r.pending = append(r.pending, entries[:room]...)
+	r.added += uint64(room)
 	if len(r.pending) >= flushAt {
 		select {
 		case r.full <- struct{}{}:
@@ -66,6 +69,27 @@ func (r *Recorder) Take() (entries []Entry, left int) {
 	return entries, left
 }
 
+// Done tells that entries that were taken are durable.
+func (r *Recorder) Done(entries []Entry) {
+	if r == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.done += uint64(len(entries))
+}
+
+// Counts are how many entries were added, and how many of them wait no more. Once done has reached
+// what added was at a moment, all entries of then are durable, but for those left out.
+func (r *Recorder) Counts() (added, done uint64) {
+	if r == nil {
+		return 0, 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.added, r.done
+}
+
 // Return gives back entries that could not be written. To write an entry twice does no harm.
 func (r *Recorder) Return(entries []Entry) {
 	if r == nil {
@@ -74,7 +98,9 @@ func (r *Recorder) Return(entries []Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	room := max(0, maxPending-len(entries))
-	r.left += max(0, len(r.pending)-room)
+	dropped := max(0, len(r.pending)-room)
+	r.left += dropped
+	r.done += uint64(dropped)
 	r.pending = append(entries, r.pending[:min(len(r.pending), room)]...)
 }
 
@@ -121,5 +147,11 @@ func InsertRowsSQL(rows, slot string) string {
 		FROM ` + rows + ` WHERE relation IS NOT NULL AND tx IS NOT NULL AND id IS NOT NULL GROUP BY relation, tx >> ` + strconv.Itoa(ChunkBits)
 }
 
-// HasSQL asks whether slot $1 has recorded a digest, $4, of chunk $3 under one of the relations $2.
-const HasSQL = `SELECT EXISTS (SELECT FROM cdc_relay.sent WHERE slot = $1 AND relation = ANY ($2::oid[]) AND chunk = $3 AND $4::bigint = ANY (digests))`
+// InsertByWordSQL writes a part of slot $1 by an operator's word, and not by a confirm: recover
+// leaves its rows out and they do not count as unsent. But they are never old enough to be deleted,
+// and nobody is told that they were delivered: the word may be wrong.
+const InsertByWordSQL = `INSERT INTO cdc_relay.sent (slot, relation, chunk, first_tx, last_tx, digests, at) VALUES ($1, $2, $3, $4, $5, $6, 'infinity')`
+
+// HasSQL asks whether slot $1 has recorded a digest, $4, of chunk $3 under one of the relations $2,
+// by a confirm.
+const HasSQL = `SELECT EXISTS (SELECT FROM cdc_relay.sent WHERE slot = $1 AND relation = ANY ($2::oid[]) AND chunk = $3 AND $4::bigint = ANY (digests) AND at < 'infinity')`

@@ -35,7 +35,11 @@
 //
 // Numbers of transactions may be given again after a dump was restored or by pg_resetwal. Then a
 // row with an old number has another id than the rows that had it before, so it is not taken for
-// sent. Nothing here depends on clocks, on xmin, or on what the catalogue said at some time.
+// sent, and rows keep their numbers. Nothing here depends on clocks, on xmin, or on what the
+// catalogue said at some time.
+//
+// Some entries are an operator's word, that what came from another server was delivered there
+// (InsertByWordSQL). They only keep recover from sending these rows again.
 //
 // What is not recorded is only not known: a crash between the confirm and the record cannot lose
 // it, because no position is reported to the slot before the entries of all events below it are

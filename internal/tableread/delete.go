@@ -3,6 +3,7 @@
 package tableread
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -58,13 +59,14 @@ func Delete(ctx context.Context, conn *pgx.Conn, table, settings string, do func
 	if err != nil {
 		return err
 	}
-	defer tx.Rollback(ctx)                            //nolint:errcheck // after a commit there is nothing to roll back
-	if err := checkBoth(ctx, tx, table); err != nil { // before LOCK, which says less
-		return err
-	}
+	defer tx.Rollback(ctx) //nolint:errcheck // after a commit there is nothing to roll back
 	sql := "SET LOCAL row_security = off; SET LOCAL constraint_exclusion = off; " + settings + "; LOCK TABLE ONLY " + table + " IN ROW EXCLUSIVE MODE"
 	if _, err := conn.PgConn().Exec(ctx, sql).ReadAll(); err != nil {
-		return fmt.Errorf("lock %s: %w", table, err)
+		err = fmt.Errorf("lock %s: %w", table, err)
+		if tx.Rollback(ctx) != nil {
+			return err
+		}
+		return cmp.Or(checkBoth(ctx, conn, table), err) // of a view, say, LOCK says less
 	}
 	if err := checkBoth(ctx, tx, table); err != nil {
 		return err

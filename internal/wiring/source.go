@@ -99,6 +99,15 @@ func SlotSnapshot(name string, s survey.Slot) ops.Slot {
 	}
 }
 
+// OpenTransactions are what a slot keeps WAL for, as status shows them.
+func OpenTransactions(list []source.OpenTransaction) []ops.OpenTransaction {
+	out := make([]ops.OpenTransaction, len(list))
+	for i, t := range list {
+		out[i] = ops.OpenTransaction(t)
+	}
+	return out
+}
+
 // UnheldSlots are slots that nobody holds, as metrics and status show them; nil stays nil.
 func UnheldSlots(list []survey.Unheld) (out []ops.UnheldSlot) {
 	if list != nil {

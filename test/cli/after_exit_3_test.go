@@ -58,6 +58,7 @@ var findingTests = map[string]string{
 	`slot "…" has rows of another table that was named …`:                                           "TestAfterExit3/had the name for a while",
 	`publication "…" lists table …, which is not in source.tables`:                                  "TestAfterExit3/table listed",
 	`slot "…" has relayed table …, which is no longer in source.tables`:                             "TestAfterExit3/table left out",
+	`slot "…" has relayed table … on another server, and it is not in source.tables`:                "TestAnotherSystem/the file names one of two tables",
 	`publication "…" sent rows of table … (OID …) when they were committed`:                         "TestAfterExit3/table listed for a while",
 	`rows of table … (OID …), a partition of …, wait in slot "…" under the partition's own name`:    "TestAfterExit3/rows of a partition",
 	`slot "…" has relayed messages with the prefix "…", which is no longer source.message_prefix`:   "TestAfterExit3/prefix left out",

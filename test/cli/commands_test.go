@@ -114,6 +114,9 @@ func checked(t *testing.T, out string) []finding {
 	return f
 }
 
+// othersTransactions is a line about what other tests do on the same server.
+const othersTransactions = "open transactions"
+
 // check on a good setup has only ok lines; before init it warns of what the first start will
 // create.
 func TestCheckOfAGoodSetup(t *testing.T) {
@@ -121,6 +124,9 @@ func TestCheckOfAGoodSetup(t *testing.T) {
 	b := withBroker(t)
 	b.sink = "  rabbitmq: {url: '" + b.vhost + "', allow: {routing_key: order.*}}"
 	for _, f := range checked(t, b.ok("check", "--json")) {
+		if f.Name == othersTransactions {
+			continue
+		}
 		created := f.Name == "schema" || f.Name == "publication" || f.Name == "slot"
 		if created != (f.Level == "warn") || created && f.Fix != "cdc-relay init" || f.Level == "fail" {
 			t.Errorf("before init: %+v", f)
@@ -133,7 +139,7 @@ func TestCheckOfAGoodSetup(t *testing.T) {
 	found := map[string]bool{}
 	for _, f := range checked(t, b.ok("check", "--json")) {
 		found[f.Name] = true
-		if !ofSuperuser(f) && (f.Level != "ok" || f.Detail == "" || f.Fix != "") {
+		if !ofSuperuser(f) && f.Name != othersTransactions && (f.Level != "ok" || f.Detail == "" || f.Fix != "") {
 			t.Errorf("after init: %+v", f)
 		}
 		documented(t, f.Name)
@@ -147,7 +153,8 @@ func TestCheckOfAGoodSetup(t *testing.T) {
 		}
 	}
 	for line := range strings.Lines(b.ok("check")) {
-		if !strings.HasPrefix(line, "ok    ") && !strings.HasPrefix(line, "warn  audit ") && !strings.Contains(line, "fix: use a role that owns nothing here") {
+		if !strings.HasPrefix(line, "ok    ") && !strings.HasPrefix(line, "warn  audit ") && !strings.Contains(line, "fix: use a role that owns nothing here") &&
+			!strings.HasPrefix(line, "warn  "+othersTransactions) && !strings.Contains(line, "fix: end them in their applications") {
 			t.Errorf("the line for people is %q", line)
 		}
 	}

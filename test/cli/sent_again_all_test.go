@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
@@ -173,42 +175,187 @@ func TestUnsentRowsAreRecovered(t *testing.T) {
 	}
 }
 
-// TestPreparedTransactionIsNamed: the creation of a slot waits for it, says so, and leaves nothing
-// half-made when it is interrupted.
-func TestPreparedTransactionIsNamed(t *testing.T) {
-	t.Parallel()
+// prepared is a day on a server of its own, with a transaction that somebody has prepared and left.
+func prepared(t *testing.T) *day {
+	t.Helper()
 	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{"max_prepared_transactions": "2"}})
 	must(t, err)
 	t.Cleanup(func() { must(t, pg.Close()) })
 	must(t, pg.CreateDatabase(await.Context(t), "shop"))
-	d := newDay(on(t, pg.URL("shop")))
-	d.rig.exec(`BEGIN; CREATE TABLE held (); PREPARE TRANSACTION 'left behind'`)
+	must(t, pg.CreateDatabase(await.Context(t), "other"))
+	must(t, execOn(await.Context(t), pg.URL("other"), `BEGIN; CREATE TABLE held (); PREPARE TRANSACTION 'left behind'`))
+	return newDay(on(t, pg.URL("shop")))
+}
+
+const leftBehind = "prepared transaction 'left behind' of role postgres in database other, since "
+
+// waiting starts a command that makes the slot, and returns when it has named what it waits for.
+func (d *day) waiting(args ...string) (ends func(syscall.Signal) error) {
+	t := d.rig.t
+	t.Helper()
 	file := filepath.Join(t.TempDir(), "cdc-relay.yaml")
 	must(t, os.WriteFile(file, []byte(d.rig.yaml()), 0o600))
-	init := exec.CommandContext(await.Context(t), d.rig.binary, "init", "-c", file)
-	says, err := init.StderrPipe()
+	command := exec.CommandContext(await.Context(t), d.rig.binary, append(args, "-c", file)...)
+	says, err := command.StderrPipe()
 	must(t, err)
-	must(t, init.Start())
-	lines := bufio.NewScanner(says)
-	named := false
-	for !named && lines.Scan() {
-		named = strings.Contains(lines.Text(), "prepared transaction 'left behind' of role postgres in database shop")
+	must(t, command.Start())
+	lines, log := bufio.NewScanner(says), ""
+	for named := false; !named; named = strings.Contains(lines.Text(), leftBehind) {
+		if !lines.Scan() {
+			t.Fatalf("%v does not name the transaction: %s", args, log)
+		}
+		log += lines.Text() + "\n"
 	}
-	must(t, init.Process.Signal(syscall.SIGINT))
-	_, err = io.Copy(io.Discard, says)
-	must(t, err)
-	if err := init.Wait(); err == nil || !named {
-		t.Errorf("init ends with %v, the transaction is named: %t", err, named)
+	return func(signal syscall.Signal) error {
+		if signal != 0 {
+			must(t, command.Process.Signal(signal))
+		}
+		_, err = io.Copy(io.Discard, says)
+		must(t, err)
+		return command.Wait()
 	}
+}
+
+// TestPreparedTransactionIsNamed: the creation of a slot waits for it, and says so. A command that
+// is ended meanwhile leaves nothing half-made, or the next one finishes it.
+func TestPreparedTransactionIsNamed(t *testing.T) {
+	for name, args := range map[string][]string{"init": {"init"}, "init --backfill": {"init", "--backfill", "--unordered"}, "recover": {"recover", "--unordered"}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d := prepared(t)
+			d.unsent(`INSERT INTO outbox (id) VALUES ({a})`)
+			switch name {
+			case "init":
+				args = append(args, "--no-backfill")
+			case "recover":
+				d.rig.exec(`TRUNCATE outbox`)
+				must(t, execOn(await.Context(t), strings.Replace(d.rig.db, "/shop", "/other", 1), `COMMIT PREPARED 'left behind'`))
+				d.start()
+				d.control()
+				d.stop()
+				d.sql(`INSERT INTO outbox (id) VALUES ({a})`, `SELECT pg_drop_replication_slot('{pub}')`)
+				must(t, execOn(await.Context(t), strings.Replace(d.rig.db, "/shop", "/other", 1), `BEGIN; DROP TABLE held; PREPARE TRANSACTION 'left behind'`))
+			}
+			if err := d.waiting(args...)(syscall.SIGINT); err == nil {
+				t.Error("it succeeds although it was interrupted")
+			}
+			eventually(t, func() string {
+				if ask[bool](d.rig, `SELECT EXISTS (SELECT FROM pg_replication_slots)`) {
+					return "the slot is left half-made"
+				}
+				return ""
+			})
+			if err := d.waiting(args...)(syscall.SIGKILL); err == nil {
+				t.Error("it succeeds although it was killed")
+			}
+			half := ask[int](d.rig, `SELECT active_pid FROM pg_replication_slots`)
+			end := "SELECT pg_terminate_backend(" + strconv.Itoa(half) + ")"
+			check := d.rig.command("check").Stdout
+			if name != "recover" && (!strings.Contains(check, leftBehind) || !strings.Contains(check, end)) {
+				t.Errorf("check does not name it: %s", check)
+			}
+			d.rig.refused(1, "teardown --yes", leftBehind, "ROLLBACK PREPARED 'left behind', in database other", end)
+			next := d.waiting(args...)
+			must(t, execOn(await.Context(t), strings.Replace(d.rig.db, "/shop", "/other", 1), `COMMIT PREPARED 'left behind'`))
+			must(t, next(0))
+			d.start()
+			if name == "init" {
+				d.control()
+			} else {
+				d.delivered()
+			}
+			d.judge()
+		})
+	}
+}
+
+// TestWALIsKeptForATransaction: the transaction that makes the slot keep WAL without lag is named,
+// also if it is another database's.
+func TestWALIsKeptForATransaction(t *testing.T) {
+	t.Parallel()
+	d := prepared(t)
+	other := strings.Replace(d.rig.db, "/shop", "/other", 1)
+	must(t, execOn(await.Context(t), other, `ROLLBACK PREPARED 'left behind'`))
+	d.rig.exec(`CREATE ROLE relay LOGIN REPLICATION`)
+	d.rig.ok("init", "--role", "relay")
+	owner := d.rig.db
+	d.rig.db, d.rig.more = as(owner, "relay", ""), ""
+	if out := d.rig.ok("check"); strings.Contains(out, "open transactions") {
+		t.Errorf("check names transactions although nothing waits for one: %s", out)
+	}
+	d.start()
+	must(t, execOn(await.Context(t), other, `BEGIN; CREATE TABLE held (); PREPARE TRANSACTION 'left behind'`))
+	must(t, execOn(await.Context(t), other, `CREATE TABLE much AS SELECT repeat('x', 1000) FROM generate_series(1, 3000)`))
 	eventually(t, func() string {
-		if ask[bool](d.rig, `SELECT EXISTS (SELECT FROM pg_replication_slots)`) {
-			return "the slot is left half-made"
+		must(t, execOn(await.Context(t), owner, `CHECKPOINT; INSERT INTO outbox (id) VALUES (gen_random_uuid())`))
+		if out := d.rig.ok("status"); !strings.Contains(out, "keeps WAL until these transactions end:") || !strings.Contains(out, leftBehind) || !strings.Contains(out, "COMMIT PREPARED 'left behind'") {
+			return "status does not name the transaction: " + out
 		}
 		return ""
 	})
-	d.rig.exec(`COMMIT PREPARED 'left behind'`)
-	d.start()
-	d.control()
+	if out := d.rig.ok("status", "--json"); !strings.Contains(out, `"gid": "left behind"`) {
+		t.Errorf("the JSON does not name it: %s", out)
+	}
+	if out := d.rig.ok("check"); !strings.Contains(out, "of WAL, all of it settled, until these end: "+leftBehind) {
+		t.Errorf("check does not name it: %s", out)
+	}
+	must(t, execOn(await.Context(t), other, `ROLLBACK PREPARED 'left behind'`))
+	eventually(t, func() string {
+		must(t, execOn(await.Context(t), owner, `CHECKPOINT; INSERT INTO outbox (id) VALUES (gen_random_uuid())`))
+		if out := d.rig.ok("status"); strings.Contains(out, "keeps WAL until") {
+			return "status still names one: " + out
+		}
+		return ""
+	})
+	d.stop()
+}
+
+// TestHeldByTheirRow: a row of a gap is held by the dead letter of that row alone, whatever is left
+// of it, and not by one that has its id.
+func TestHeldByTheirRow(t *testing.T) {
+	t.Parallel()
+	r := bare(t)
+	r.exec(load.OutboxTable)
+	r.exec(`ALTER TABLE outbox ALTER id TYPE bigint USING 0, ALTER aggregatetype SET DEFAULT 'a', ALTER aggregateid SET DEFAULT 'k', ALTER type SET DEFAULT 't'`)
+	r.exec(`CREATE TABLE outbox2 (LIKE outbox INCLUDING ALL)`)
+	r.source = "  tables: [public.outbox, public.outbox2]\n  max_event_bytes: 64KiB"
+	relay := r.start()
+	const large = `(id, payload) VALUES ($1::int, to_jsonb(repeat('x', 100000)))`
+	for id := range 4 {
+		r.exec(`INSERT INTO outbox `+large, id)
+	}
+	state := func(id int64, want string) {
+		t.Helper()
+		eventually(t, func() string {
+			out := r.ok("events", "show", strconv.FormatInt(id, 10))
+			if !strings.Contains(out, want) {
+				return out
+			}
+			return ""
+		})
+	}
+	number := map[int64]string{}
+	for id := range int64(4) {
+		state(id, "dead letter")
+		number[id] = ask[string](r, `SELECT n::text FROM cdc_relay.dead_letter WHERE id = convert_to($1::bigint::text, 'UTF8')`, id)
+	}
+	r.ok("dead-letters", "redact", number[0], "--reason", "a test", "--wait", "60s")
+	r.ok("dead-letters", "discard", number[1], "--reason", "a test", "--wait", "60s")
+	r.ok("dead-letters", "purge", number[2], "--reason", "a test", "--wait", "60s")
+	relay.Stop(t)
+	r.released()
+	for id := range 4 {
+		r.exec(`INSERT INTO outbox2 (id) VALUES ($1)`, id)
+	}
+	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+	if out := r.ok("recover", "--unordered", "--json"); !strings.Contains(out, `"recovered": 4`) || !strings.Contains(out, `"already_held": 4`) {
+		t.Errorf("recovered is %s", out)
+	}
+	relay = r.start()
+	state(0, "in public.outbox2: delivered")
+	state(2, "dead letter "+number[2]+": purged")
+	state(2, "in public.outbox2: delivered")
+	relay.Stop(t)
 }
 
 // TestRestoredRowsAreRecovered: rows of a restored dump have the numbers of transactions of the
@@ -264,5 +411,41 @@ func TestOrderOfChangedRows(t *testing.T) {
 	out := d.relay.Stdout()
 	if a, b, c := strings.Index(out, d.id("a")), strings.Index(out, d.id("b")), strings.Index(out, d.id("c")); a > b || b > c {
 		t.Errorf("they are sent at %d, %d and %d", a, b, c)
+	}
+}
+
+// TestRecoverAfterManyTransactions: what was sent stays sent when ids of transactions begin again
+// from the lowest, by their 32 bits.
+func TestRecoverAfterManyTransactions(t *testing.T) {
+	t.Parallel()
+	ctx := await.Context(t)
+	pg, err := pgserver.Start(ctx, pgserver.Options{NoFsync: true, Settings: map[string]string{"track_commit_timestamp": "on", "autovacuum_naptime": "1s"}})
+	must(t, err)
+	t.Cleanup(func() { must(t, pg.Close()) })
+	must(t, pg.CreateDatabase(ctx, "shop"))
+	d := newDay(on(t, pg.URL("shop")))
+	d.rig.more = "" // the rows stay
+	d.start()
+	d.sql(`INSERT INTO outbox (id) VALUES ({a}), ({b}), ({c})`)
+	d.delivered()
+	for i, name := range []string{"d", "e", "f"} {
+		d.stop()
+		d.sql(`SELECT pg_drop_replication_slot('{pub}')`)
+		must(t, pg.SkipTransactions(ctx, uint32(i+1)*1100%4096)) // 1.15e9, 2.3e9, 3.5e9
+		d.sql(`INSERT INTO outbox (id) VALUES ({` + name + `})`)
+		if out := d.rig.ok("recover", "--unordered"); !strings.Contains(out, "recovered: 1 row copied") {
+			t.Errorf("after %d: %s", i, out)
+		}
+		d.start()
+		d.delivered()
+		await.Until(t, "the databases to be frozen", func() bool {
+			return ask[int](d.rig, `SELECT max(age(datfrozenxid))::int FROM pg_database`) < 900_000_000
+		})
+	}
+	d.stop()
+	for name := range d.all {
+		if n := strings.Count(d.output, d.id(name)); n != 1 {
+			t.Errorf("row %s is sent %d times", name, n)
+		}
 	}
 }

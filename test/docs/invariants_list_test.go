@@ -231,7 +231,7 @@ var invariants = []invariant{
 				TestPartsOfWhatRunsStay TestUnsettledTransactionsStay TestRowsBesideADeadLetterStay TestLockedRowsAreLeftOut TestIDs`},
 			{"internal/dlq", "TestEventWithoutARow"},
 			{"internal/replication", "TestRecoverOnlyWhatWasNotSent"},
-			{"test/cli", "TestUnsentRowsStay TestUnsentRowsAreRecovered TestHistories TestTransactionsGivenAgain"},
+			{"test/cli", "TestUnsentRowsStay TestUnsentRowsAreRecovered TestHistories TestTransactionsGivenAgain TestAnotherSystem TestBlueGreen"},
 		},
 	},
 }

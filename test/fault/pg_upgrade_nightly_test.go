@@ -14,7 +14,7 @@ import (
 
 // pg_upgrade gives the server another system identifier. From 17 on it takes logical slots along,
 // and refuses to when something waits in one: docs/running.md says what to do before, and this does
-// that. Before 17 there is no slot afterwards.
+// that. Before 17 there is no slot afterwards. All was delivered, so nothing is copied.
 func TestPgUpgrade(t *testing.T) {
 	stand.Parallel(t)
 	pg := started(t)(pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true}))

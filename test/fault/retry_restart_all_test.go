@@ -104,7 +104,7 @@ func TestRowsOfTheSystemBefore(t *testing.T) {
 				if late {
 					s.Accept(r.Log(), "--copy")
 				} else {
-					s.Accept(r.Log(), "--same-data")
+					s.Accept(r.Log(), "--same-data", "--delivered", "all")
 				}
 				r = s.Start()
 				if late {

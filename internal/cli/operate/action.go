@@ -5,7 +5,6 @@ package operate
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,10 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/printable"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
 // action is a command that requests something for rows, by their numbers or by a filter.
@@ -32,12 +28,11 @@ type action struct {
 type actionFlags struct {
 	action
 	filterFlags
+	routeFlags        // of a replay
 	rows              []int64
 	all, dryRun, json bool
 	rate, reason      string
 	perSecond         int
-	parts             map[string]*string // flags of a replay's route, by key
-	route             event.Route        // what is nil stays as it was
 	wait              time.Duration
 }
 
@@ -65,14 +60,7 @@ func newAction(g *command.Options, a action) *cobra.Command {
 	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait at most this long for the relay; 0: do not wait")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	if a.kind == dlq.Replay {
-		f.parts = map[string]*string{}
-		for _, d := range drivers.All {
-			for _, p := range d.Route {
-				if f.parts[p.Key] == nil { // two sinks may have the same name for a part
-					f.parts[p.Key] = flags.String(p.Flag(), "", d.Broker+": "+p.Replay)
-				}
-			}
-		}
+		f.routeFlags.add(cmd)
 	}
 	return cmd
 }
@@ -87,7 +75,7 @@ func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 	}
 	filter, filtered := f.firstGiven()
 	// An id names one event, and purge --key one person: neither needs --all.
-	named := f.given("id") || f.kind == dlq.Purge && (f.given("key") || f.given("key-of"))
+	named := f.filterFlags.given("id") || f.kind == dlq.Purge && (f.filterFlags.given("key") || f.filterFlags.given("key-of"))
 	switch {
 	case len(f.rows) > 0 && f.all:
 		return command.UsageError("numbers and --all exclude each other")
@@ -102,70 +90,21 @@ func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 	if f.wait < 0 {
 		return command.UsageError(fmt.Sprintf("--wait is %s, want a time such as 30s, or 0", f.wait))
 	}
-	if f.given("rate") {
-		if len(f.rows) > 0 || f.given("id") && !f.all {
+	if f.filterFlags.given("rate") {
+		if len(f.rows) > 0 || f.filterFlags.given("id") && !f.all {
 			return command.UsageError("--rate needs --all")
 		}
 		if f.perSecond, err = parseRate(f.rate); err != nil {
 			return command.UsageError(err.Error())
 		}
 	}
-	return f.validateRoute(c)
-}
-
-// validateRoute checks that the flags name a destination of the configured broker.
-func (f *actionFlags) validateRoute(c *config.Config) error {
-	if f.kind != dlq.Replay {
-		return nil
-	}
-	given := f.givenParts()
-	d := c.Sink.Driver
-	if foreign := drivers.Foreign(d, given); foreign != nil {
-		return command.UsageError(fmt.Sprintf("%s %s for %s, and sink.%s is not configured", flagsOf(foreign), isOrAre(foreign), foreign.Broker, foreign.Name))
-	}
-	f.route = d.RouteOf(given)
-	for _, p := range d.Route {
-		switch value, is := given[p.Key]; {
-		case is && value == "" && !p.MayEmpty:
-			return command.UsageError("--" + p.Flag() + " is empty")
-		case p.Limit > 0 && len(value) > p.Limit:
-			return command.UsageError(fmt.Sprintf("%s %s limited to %d bytes", flagsOf(d), isOrAre(d), p.Limit))
-		}
-	}
-	return nil
-}
-
-// givenParts are the parts of a route that flags name, by their keys.
-func (f *actionFlags) givenParts() map[string]string {
-	given := map[string]string{}
-	for key, value := range f.parts {
-		if f.given(strings.ReplaceAll(key, "_", "-")) {
-			given[key] = *value
-		}
-	}
-	return given
-}
-
-// flagsOf names the flags of a sink's routes.
-func flagsOf(d *sink.Driver) string {
-	var names []string
-	for _, p := range d.Route {
-		names = append(names, "--"+p.Flag())
-	}
-	return strings.Join(names, " and ")
-}
-
-func isOrAre(d *sink.Driver) string {
-	if len(d.Route) > 1 {
-		return "are"
-	}
-	return "is"
+	return f.routeFlags.read(c)
 }
 
 func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClient) (err error) {
 	by := dlq.Requester{Why: f.reason}
 	out := &result{out: printable.Text(cmd.OutOrStdout()), line: output.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun, action: f.action}
-	if f.given("id") && !f.all {
+	if f.filterFlags.given("id") && !f.all {
 		if f.rows, err = f.rowsOfEvent(ctx, d); err != nil {
 			return err
 		}
@@ -204,7 +143,7 @@ func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int
 // runRows requests the action for rows by their numbers.
 func (f *actionFlags) runRows(ctx context.Context, d *adminClient, by dlq.Requester, out *result) error {
 	for _, n := range f.rows {
-		ask := dlq.Action{Kind: f.kind, N: n, Route: f.route, By: by}
+		ask := dlq.Action{Kind: f.kind, N: n, Route: f.routeFlags.route, By: by}
 		if f.dryRun {
 			out.addDryRun(n, d.CheckRequest(ctx, ask))
 			continue
@@ -219,7 +158,7 @@ func (f *actionFlags) runRows(ctx context.Context, d *adminClient, by dlq.Reques
 	if f.dryRun {
 		return out.report(false)
 	}
-	runs, err := d.waitForRequests(ctx, out.requests, f.wait, f.given("wait"))
+	runs, err := d.waitForRequests(ctx, out.requests, f.wait, f.filterFlags.given("wait"))
 	if err != nil {
 		return err
 	}
@@ -232,7 +171,7 @@ func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Reques
 	if err != nil {
 		return err
 	}
-	b := dlq.Bulk{Kind: f.kind, Filter: filter, Route: f.route, Rate: f.perSecond, By: by}
+	b := dlq.Bulk{Kind: f.kind, Filter: filter, Route: f.routeFlags.route, Rate: f.perSecond, By: by}
 	if f.dryRun {
 		n, err := d.Match(ctx, b)
 		if err != nil {
@@ -246,7 +185,7 @@ func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Reques
 	}
 	runs := true
 	if job.ID != 0 {
-		if job, runs, err = d.waitForJob(ctx, job, f.wait, f.given("wait"), out.progress); err != nil {
+		if job, runs, err = d.waitForJob(ctx, job, f.wait, f.filterFlags.given("wait"), out.progress); err != nil {
 			return err
 		}
 	}

@@ -101,6 +101,10 @@ func printEvent(w io.Writer, e *dlq.Event) error {
 		}
 		d.line(output.If(i == 0, "see"), "cdc-relay %s show %d (%s since %s%s)", name, r.N, r.State, timeText(*since), whose)
 	}
+	for i := range e.Others {
+		o := &e.Others[i]
+		d.line(output.If(i == 0, "also"), "in %s%s: %s: %s", o.Table, labelledTime(", committed ", o.CommittedAt), o.State, o.Why)
+	}
 	_, err := fmt.Fprint(w, d.String())
 	return err
 }

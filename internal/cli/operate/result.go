@@ -173,7 +173,7 @@ func (res *result) bulkDryRun(n int64) error {
 }
 
 func (res *result) countText(n int64) string {
-	if res.kind == dlq.Purge {
+	if res.kind == dlq.Purge || res.kind == dlq.ResendRows {
 		return output.Count(uint64(n), "row")
 	}
 	return output.Count(uint64(n), res.noun())
@@ -187,11 +187,15 @@ func (res *result) progress(j dlq.Job) {
 }
 
 func jobLine(j *dlq.Job) string {
+	skipped := "skipped, because another request waits"
+	if j.Kind == dlq.ResendRows {
+		skipped = "left out, because they wait already or are dead letters"
+	}
 	line := fmt.Sprintf("job %d%s: %s of %s done", j.ID, output.If(j.State == dlq.JobCancelled, " was cancelled"), output.Thousands(uint64(j.Done)), output.Thousands(uint64(j.Matched)))
 	for _, part := range []struct {
 		n    int64
 		what string
-	}{{j.Failed, "failed"}, {j.Skipped, "skipped, because another request waits"}} {
+	}{{j.Failed, "failed"}, {j.Skipped, skipped}} {
 		if part.n > 0 {
 			line += fmt.Sprintf(", %s %s", output.Thousands(uint64(part.n)), part.what)
 		}
@@ -226,6 +230,9 @@ func (res *result) reportJob(j dlq.Job, runs bool) error {
 		if j.ID != 0 && j.State == dlq.JobRuns {
 			fmt.Fprintf(res.out, "`cdc-relay dead-letters job %d` shows progress; --cancel stops it\n", j.ID)
 		}
+	}
+	if j.State == dlq.JobFailed {
+		return &event.Stop{Code: event.ExitFailure, Reason: "failed", What: fmt.Sprintf("job %d failed, nothing is sent: %s", j.ID, output.Clean(j.Result))}
 	}
 	if j.Failed > 0 {
 		return &event.Stop{Code: event.ExitFailure, Reason: "partly", What: fmt.Sprintf("job %d: %s failed for %s", j.ID, commandName(j.Kind), res.countText(j.Failed))}

@@ -47,8 +47,11 @@ type databaseStatus struct {
 	RetainedBytes int64  `json:"retained_bytes"`
 	WALStatus     string `json:"wal_status,omitempty"`
 	SafeWALBytes  *int64 `json:"safe_wal_bytes"` // null: unlimited, or there is no slot
-	LastLeader    string `json:"last_leader,omitempty"`
-	RecordState   string `json:"record_state,omitempty"`
+
+	WALHeldBy []ops.OpenTransaction `json:"wal_held_by"` // as of a relay
+
+	LastLeader  string `json:"last_leader,omitempty"`
+	RecordState string `json:"record_state,omitempty"`
 
 	Deferred    *deferredCount   `json:"deferred,omitempty"` // absent: they could not be counted
 	DeadLetters *deadLetterCount `json:"dead_letters,omitempty"`
@@ -159,6 +162,7 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 		return v, err
 	}
 	v.LastLeader, v.RecordState, v.UnheldSlots = known.Leader, known.State, wiring.UnheldSlots(known.Unheld)
+	v.WALHeldBy = wiring.OpenTransactions(known.HeldBy)
 	if s := known.Slot; s != nil {
 		v.SlotExists, v.SlotActive, v.Holder = true, s.Active(), s.Holder
 		v.Confirmed, v.WALStatus, v.SafeWALBytes = s.ConfirmedFlush.String(), s.WALStatus, s.SafeWALBytes
@@ -234,7 +238,11 @@ func (v *databaseStatus) slotText() string {
 	if v.SafeWALBytes != nil {
 		safe = ", lost after " + output.Bytes(*v.SafeWALBytes) + " more"
 	}
-	return fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, output.Clean(v.Confirmed), output.Bytes(v.LagBytes), output.Bytes(v.RetainedBytes), output.Clean(v.WALStatus), safe)
+	text := fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, output.Clean(v.Confirmed), output.Bytes(v.LagBytes), output.Bytes(v.RetainedBytes), output.Clean(v.WALStatus), safe)
+	for _, line := range heldText(v.WALHeldBy) {
+		text += "  " + output.Clean(line) + "\n"
+	}
+	return text
 }
 
 // rowsText shows how many rows the tables have, if any.

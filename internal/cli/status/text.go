@@ -13,6 +13,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
@@ -132,9 +133,25 @@ func (t *statusText) slot() {
 	}
 	t.line("", "confirmed %s of %s, %s, WAL %s%s, asked %s ago",
 		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, safe, checked)
+	for _, line := range heldText(t.status.WALHeldBy) {
+		t.line("", "%s", t.paint(line, yellow))
+	}
 	if waiting := t.status.WaitingForStandby; len(waiting) > 0 {
 		t.line("", "%s, which does not have what was committed since", t.paint("waiting for standby "+strings.Join(waiting, ", "), yellow))
 	}
+}
+
+// heldText says which transactions make the slot keep WAL, and what to do.
+func heldText(list []ops.OpenTransaction) []string {
+	if len(list) == 0 {
+		return nil
+	}
+	lines, open := []string{"keeps WAL until these transactions end:"}, make([]source.OpenTransaction, len(list))
+	for i, t := range list {
+		open[i] = source.OpenTransaction(t)
+		lines = append(lines, open[i].String())
+	}
+	return append(lines, source.EndOpen(open))
 }
 
 func showLag(seconds *float64) string {

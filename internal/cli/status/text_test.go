@@ -89,12 +89,17 @@ published  0 events, 0.0/s
 			},
 			DeadLetters:         ops.DeadLettersStatus{CountedAt: noon, Open: 1, Oldest: ago(26 * time.Hour)},
 			UnreportedConfirmed: 1,
+			WALHeldBy:           []ops.OpenTransaction{{GID: "x\n'y", Database: "other", Role: "app", Since: ago(time.Hour)}, {PID: 7, Application: "psql", Later: 5}},
 			UnheldSlots:         []ops.UnheldSlot{{Name: "s_v1", Deferred: 10_000, DeadLetters: 1, OrMore: true, RetainedBytes: 2048}},
 		}, `
 state      destination paused: 2 of them
 relay      leader, version v1
 slot       s, lag 6m40s and 0 B, retains 0 B
            confirmed  of , read by nobody, WAL lost, asked 0s ago
+           keeps WAL until these transactions end:
+           prepared transaction 'x?''y' of role app in database other, since 2026-11-20T11:00:00Z
+           process 7 (psql), 5 transactions ago
+           end them in their applications, or: COMMIT PREPARED 'x?''y', or ROLLBACK PREPARED 'x?''y', in database other; SELECT pg_terminate_backend(7)
 broker     up, kafka, 1 connection, 0 messages unanswered
 paused     2 destinations; their events are deferred until the broker takes them
            exchange "x": no_exchange: 404 NOT_FOUND?; since 1m5s

@@ -44,7 +44,7 @@ func TestStatusNames(t *testing.T) {
 		"slot", "slot.active", "slot.checked_at", "slot.confirmed_flush_lsn", "slot.current_wal_lsn", "slot.lag_bytes", "slot.lag_seconds", "slot.name",
 		"slot.restart_lsn", "slot.retained_bytes", "slot.safe_wal_bytes", "slot.spilled_bytes", "slot.wal_status",
 		"started_at", "state", "totals", "totals.dead", "totals.failed", "totals.last_confirm", "totals.deferred", "totals.published", "totals.retries",
-		"unheld_slots", "unreported_confirmed", "unsent_rows", "version", "waiting_for_standby", "why",
+		"unheld_slots", "unreported_confirmed", "unsent_rows", "version", "waiting_for_standby", "wal_held_by", "why",
 	}
 	slices.Sort(want)
 	if !slices.Equal(names, want) {

@@ -25,6 +25,12 @@ type acceptance struct {
 // moved reports whether the record is of another server, or of another timeline of it.
 func (a *acceptance) moved() bool { return a.found.Record.OfOther(a.found.Server) }
 
+// onOtherSystem reports whether the server has another system identifier than the one that the slot
+// was read from. A promoted standby and a restored backup have the same.
+func (a *acceptance) onOtherSystem() bool {
+	return a.moved() && a.found.Record.SystemID != a.found.Server.SystemID
+}
+
 // audit records who accepted what; who is the session's user.
 func (a *acceptance) audit(ctx context.Context, tx pgx.Tx, what string) error {
 	how := ""
@@ -32,6 +38,12 @@ func (a *acceptance) audit(ctx context.Context, tx pgx.Tx, what string) error {
 		if set {
 			how += " (" + flag + ")"
 		}
+	}
+	switch a.opt.Delivered {
+	case DeliveredAll:
+		how += fmt.Sprintf(" (all was delivered: recover leaves out %d rows)", a.result.Recorded)
+	case DeliveredUnknown:
+		how += " (what was delivered is unknown)"
 	}
 	return slot.Audit(ctx, tx, a.c.Slot, a.found.Server.SystemID, "accept", a.opt.Reason, auditResult(a.opt.ID, what+how))
 }

@@ -20,9 +20,18 @@ type Options struct {
 	// of a server that is not the one the slot was read from; one of them, then
 	SameData bool // it goes on in that one's place: what was deferred there is sent here
 	Copy     bool // it is a copy: what was deferred there is sent there alone
+	// with SameData on another system: whether what was committed on the one before was delivered,
+	// DeliveredAll or DeliveredUnknown
+	Delivered string
 
 	Rows Rows // what rows or messages are that the relay stops at
 }
+
+// The answers of Options.Delivered.
+const (
+	DeliveredAll     = "all"     // but for what is deferred or a dead letter
+	DeliveredUnknown = "unknown" // what is not known to be sent is recover's
+)
 
 // Rows say what rows or messages are. A table is NAME@OID, as the message has it.
 type Rows struct {
@@ -37,6 +46,10 @@ func (o Options) Validate() error {
 	switch {
 	case o.SameData && o.Copy:
 		return usage("--same-data and --copy exclude each other", "")
+	case o.Delivered != "" && !o.SameData:
+		return usage("--delivered needs --same-data", "")
+	case o.Delivered != "" && o.Delivered != DeliveredAll && o.Delivered != DeliveredUnknown:
+		return usage("--delivered is all or unknown", "")
 	case o.Rows.given() > 1:
 		return usage("--skip-rows, --skip-messages and --events exclude each other", "")
 	case o.Rows.given() == 1 && (o.NewSlot || o.SameData || o.Copy):
@@ -80,6 +93,8 @@ type Result struct {
 	Finding string `json:"finding"`
 	Done    string `json:"done"` // one sentence
 	Moved   int64  `json:"moved_rows"`
+	// rows of the outbox tables that recover leaves out from now on, by the operator's word
+	Recorded int64 `json:"left_out_rows"`
 }
 
 func usage(what, fix string) *event.Stop {

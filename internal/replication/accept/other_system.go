@@ -36,7 +36,10 @@ func (a *acceptance) otherSystem(ctx context.Context) (string, error) {
 // fenced. Their incarnations are below the slot's, which became higher than all of them when it was
 // adopted, so they come first.
 func (a *acceptance) system(ctx context.Context, other string) error {
-	if !a.opt.SameData {
+	switch {
+	case a.opt.Delivered != "":
+		return usage("--delivered is about the slot, and these are rows that wait", "leave it out")
+	case !a.opt.SameData:
 		return usage("these rows are of another system, and left to it already", "add --same-data to have them sent here, if this server has taken its place")
 	}
 	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {

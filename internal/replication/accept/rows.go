@@ -24,7 +24,7 @@ func (a *acceptance) rows(ctx context.Context) error {
 		return err
 	}
 	rec := a.found.Record
-	if rec == nil || rec.State != slot.StateReady {
+	if rec == nil || rec.State != slot.StateReady && rec.State != slot.StateAdopt {
 		return usage(fmt.Sprintf("slot %q is not in use, so there are no rows to decide about", a.c.Slot), "run `cdc-relay check`")
 	}
 	if a.opt.ID != a.found.RowsID(of) {
@@ -44,8 +44,8 @@ func (a *acceptance) rows(ctx context.Context) error {
 	}
 	a.result.Done = done
 	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends::text = $3 AND state = 'ready' AND incarnation = $4`,
-			a.c.Slot, next, rec.SendsText, rec.Incarnation)
+		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends::text = $3 AND state = $5 AND incarnation = $4`,
+			a.c.Slot, next, rec.SendsText, rec.Incarnation, rec.State)
 		if err != nil {
 			return fmt.Errorf("write cdc_relay.slots: %w", err)
 		}

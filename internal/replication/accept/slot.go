@@ -65,6 +65,12 @@ func (a *acceptance) checkSlot(ctx context.Context) error {
 			"add --same-data if it goes on with the same data, or --copy if it is a copy and the other one goes on")
 	case !a.moved() && (a.opt.SameData || a.opt.Copy):
 		return usage("--same-data and --copy are for another server than the one that the slot was read from, and this is that one", "leave them out")
+	case a.opt.SameData && a.onOtherSystem() && rec.Used && a.opt.Delivered == "":
+		return usage("this is another system than the one that the slot was read from, and only you know whether all that was committed there was delivered",
+			"add --delivered all if it was, but for deferred events and dead letters: no gap is kept, and recover leaves out the rows that came from there; "+
+				"or --delivered unknown: a gap is kept, and recover sends every row that is not known to be sent, also those that were")
+	case a.opt.Delivered != "" && !a.onOtherSystem():
+		return usage("--delivered is for another system than the one that the slot was read from: on this one it is known what was sent", "leave it out")
 	case a.opt.NewSlot && view == nil:
 		return usage(fmt.Sprintf("slot %q does not exist, so the next start makes a new one anyway", a.c.Slot), "leave --new-slot out")
 	case a.opt.NewSlot && rec == nil:

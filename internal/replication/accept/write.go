@@ -17,7 +17,14 @@ import (
 // write is the transaction. The slot is dropped or moved last: what is before it can be undone, and
 // a commit that fails after it leaves a slot that is lost or ahead, which is another finding.
 func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) error {
-	if a.moved() {
+	left := false
+	switch {
+	case a.opt.Delivered == DeliveredAll:
+		var err error
+		if left, err = a.recordSent(ctx, tx); err != nil {
+			return err
+		}
+	case a.moved():
 		if err := a.moveRows(ctx, tx); err != nil {
 			return err
 		}
@@ -25,7 +32,7 @@ func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) 
 	if err := a.adopt(ctx, tx); err != nil {
 		return err
 	}
-	if err := a.keepGap(ctx, tx, reason); err != nil {
+	if err := a.keepGap(ctx, tx, reason, left); err != nil {
 		return err
 	}
 	if err := a.forgetProgress(ctx, tx); err != nil {
@@ -76,9 +83,13 @@ func (a *acceptance) adopt(ctx context.Context, tx pgx.Tx) error {
 // keepGap stores the interval that may be missing, for recover. A slot that was never used has
 // none, and neither has a copy: what was committed before it is the original's to send. A gap that
 // has no end yet goes on: the slot was accepted before and has not been in use since.
-func (a *acceptance) keepGap(ctx context.Context, tx pgx.Tx, reason string) error {
+//
+// If all was delivered before the move there is one only if rows are left that may have been
+// written since. Where the next start makes the slot, it looks for such rows itself, in the slot's
+// snapshot (slot.CreateSlot).
+func (a *acceptance) keepGap(ctx context.Context, tx pgx.Tx, reason string, left bool) error {
 	rec := a.found.Record
-	if rec == nil || !rec.Used || a.opt.Copy {
+	if rec == nil || !rec.Used || a.opt.Copy || a.opt.Delivered == DeliveredAll && !left {
 		return nil
 	}
 	from, _ := a.found.Interval(reason, 0)

@@ -97,6 +97,7 @@ func (c *checker) objects(ctx context.Context) {
 	}
 	if err == nil && version > 0 {
 		c.unheld(ctx)
+		c.gaps(ctx)
 	}
 	if rec != nil {
 		c.retryTable(ctx, cmp.Or(c.id.SystemID, rec.SystemID))

@@ -36,6 +36,11 @@ func (c *checker) slot(ctx context.Context, rec *slot.Record, known bool) {
 			c.otherTables(ctx, sent.After(rec.Remembered()))
 		}
 	}
+	if rec != nil && rec.State == slot.StateAdopt {
+		if err := slot.CheckLeftOut(ctx, c.pool, c.c, rec.Sends); err != nil {
+			c.add("not configured", "", err)
+		}
+	}
 	readable := c.readable(ctx, view != nil)
 	switch {
 	case !known:
@@ -49,12 +54,17 @@ func (c *checker) slot(ctx context.Context, rec *slot.Record, known bool) {
 		}
 	case rec != nil && rec.State == slot.StateCreating && rec.Used:
 		c.add("slot", "", slot.Unfinished(c.c, view))
+	case view == nil && rec.State == slot.StateCreating:
+		c.missing("slot", c.c.Slot+" does not exist yet, and its creation was interrupted", nil)
 	case view == nil && rec.State == slot.StateAdopt && !rec.OfOther(c.server(rec)) && !c.c.Create:
 		c.fail("slot", c.c.Slot+" does not exist, its loss was accepted, and source.create is false", source.MakeSlotSQL(c.c))
 	case view == nil && rec.State == slot.StateAdopt && !rec.OfOther(c.server(rec)):
 		c.missing("slot", c.c.Slot+" does not exist, and its loss was accepted", nil)
 	case view == nil:
 		c.add("slot", "", slot.Missing(c.c, rec, c.id))
+	case view.HalfMade():
+		stop := slot.BeingMade(ctx, c.pool, view)
+		c.warn("slot", stop.What, stop.Fix)
 	default:
 		// the next start uses it as it is
 		accepted := rec != nil && rec.State == slot.StateAdopt && !rec.OfOther(c.server(rec))
@@ -67,6 +77,25 @@ func (c *checker) slot(ctx context.Context, rec *slot.Record, known bool) {
 		if !accepted {
 			c.tookOver(ctx, rec)
 		}
+	}
+	c.openTransactions(ctx, view)
+}
+
+// openTransactions names the transactions that the slot's creation would wait for, or for which it
+// keeps WAL that is settled.
+func (c *checker) openTransactions(ctx context.Context, view *slot.View) {
+	const name = "open transactions"
+	list, err := view.HeldBy(ctx, c.pool)
+	if view == nil {
+		list, err = source.LongTransactions(ctx, c.pool, 0)
+	}
+	switch {
+	// a half-made slot is named above
+	case c.warnUnchecked(name, err) || len(list) == 0 || view != nil && view.HalfMade():
+	case view == nil:
+		c.warn(name, "creating the slot waits until these end: "+source.OpenText(list), source.EndOpen(list))
+	default:
+		c.warn(name, fmt.Sprintf("the slot keeps %s of WAL, all of it settled, until these end: %s", source.BytesText(view.HeldBytes()), source.OpenText(list)), source.EndOpen(list))
 	}
 }
 

@@ -166,6 +166,14 @@ func PrefixLeftOut(c *source.Config, prefix string) *event.Stop {
 			prefix, source.AcceptCommand, source.ShellText(prefix)))
 }
 
+// LeftOutHere is the Stop for a table that the slot has relayed on another server, and that has
+// rows on this one; it names both ways to go on.
+func LeftOutHere(c *source.Config, name string, oid uint32) *event.Stop {
+	return rowsStop(event.Rows{Name: name, OID: oid},
+		fmt.Sprintf("slot %q has relayed table %s on another server, and it is not in source.tables: the rows that it has here would be left out", c.Slot, name),
+		fmt.Sprintf("if its rows are events: add %s to source.tables, and start the relay again; if they are not: %s", name, SkipCommand(name, oid)))
+}
+
 // rowsStop has its own reason: nothing is missing, and what was read is delivered before the slot
 // is released.
 func rowsStop(of event.Rows, what, fix string) *event.Stop {

@@ -25,6 +25,13 @@ type table struct {
 	tx     string
 	family []uint32
 	first  string // what was there before the slot was: see publication.Table.First; "": nothing
+	named  named  // of a resend
+}
+
+// named is how a resend names rows of a table.
+type named struct {
+	id, key, aggregate tablerows.Part
+	time               string // SQL
 }
 
 // describe reads what the tables are.
@@ -49,6 +56,11 @@ func (r *run) describe(ctx context.Context) ([]table, error) {
 		if known.Transaction != "" {
 			t.tx = "(" + sent.TxSQL("t."+source.QuoteName(known.Transaction), known.Bigint) + ")"
 		}
+		if r.resend != nil {
+			if err := r.nameColumns(ctx, t); err != nil {
+				return nil, err
+			}
+		}
 		if was, there := r.was.Tables[source.QuoteTable(of)]; there && was.OID == of.OID && was.First != publication.NoRows {
 			t.first = was.First
 		}
@@ -61,7 +73,7 @@ func (r *run) conditionSQL() string {
 	if r.opt.Where == "" {
 		return "true"
 	}
-	return "(" + r.opt.Where + "\n)"
+	return "(" + r.opt.Where + "\n)::boolean" // it may be NULL, which is a text
 }
 
 // unsentSQL is the condition that a row of alias t may have to be sent, beside the operator's. For
@@ -76,7 +88,10 @@ func (r *run) conditionSQL() string {
 //     gap is closed. A row may have its number from another server, of which the data was restored:
 //     then the transaction counts that put it here, too.
 func (r *run) unsentSQL(t *table) string {
-	if r.report.backfill || t.tx == "" {
+	switch {
+	case r.resend != nil && (!r.resend.knowsSent() || t.tx == ""):
+		return r.chosenSQL(t)
+	case r.report.backfill || t.tx == "":
 		return "true"
 	}
 	// a condition of its own, which is a join: within an OR it would be asked row by row
@@ -88,6 +103,9 @@ func (r *run) unsentSQL(t *table) string {
 		sql += fmt.Sprintf(` AND (%s IS NULL OR %[1]s < %d OR %[1]s >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint OR age(t.xmin) > age('%d'::xid))`,
 			t.tx, r.task.until, uint32(r.task.until))
 	}
+	if r.resend != nil {
+		sql += " AND " + r.chosenSQL(t)
+	}
 	return sql
 }
 
@@ -95,32 +113,6 @@ func (r *run) unsentSQL(t *table) string {
 func (r *run) withSQL(t *table) string {
 	return `WITH sent_rows AS MATERIALIZED (SELECT DISTINCT unnest(digests) AS digest FROM cdc_relay.sent WHERE slot = ` + source.QuoteText(r.c.Slot) +
 		` AND relation = ANY (` + sent.OIDArray(t.family) + `)) `
-}
-
-// checkWhere has the server parse the expression, in each table and in two places: what is one
-// condition stands in both, and "true) OR (true" or a second statement does not. Nothing of it
-// runs.
-func (r *run) checkWhere(ctx context.Context, tables []table) error {
-	if r.opt.Where == "" {
-		return nil
-	}
-	conn, err := r.pool.Acquire(ctx)
-	if err != nil {
-		return err
-	}
-	defer conn.Release()
-	for _, t := range tables {
-		for _, sql := range []string{"SELECT FROM %[1]s t WHERE (%[2]s\n)", "SELECT CASE WHEN %[2]s\n THEN 1 END FROM %[1]s t"} {
-			_, err := conn.Conn().PgConn().Prepare(ctx, "", fmt.Sprintf(sql, source.QuoteTable(t.Table.Table), r.opt.Where), nil)
-			if source.SQLState(err) != "" {
-				return usage(fmt.Sprintf("the WHERE is not a condition on table %s: %s", t, source.OneLine(err)), "write an SQL expression of its columns, such as created_at > '2026-01-31'")
-			}
-			if err != nil {
-				return fmt.Errorf("check the WHERE: %w", err)
-			}
-		}
-	}
-	return nil
 }
 
 // checkTables looks, as a start does, for tables that the slot has relayed and whose rows would be

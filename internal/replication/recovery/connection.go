@@ -21,6 +21,11 @@ func (r *run) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
+	// of a leader: whoever follows it ends the session, with what it holds
+	if err := cfg.AfterConnect(ctx, conn); err != nil {
+		closeConn(conn)
+		return nil, err
+	}
 	return conn, nil
 }
 

@@ -5,6 +5,7 @@ package recovery
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
@@ -13,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // copyRows copies the rows that a snapshot shows ("": one that is taken now), and then has finish
@@ -51,7 +53,11 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 		return err
 	}
 	if copied < r.report.counted {
-		return fmt.Errorf("of %d rows that were counted %d could be read: nothing is copied; run it again", r.report.counted, copied)
+		err := fmt.Errorf("of %d rows that were counted %d could be read: nothing is copied; run it again", r.report.counted, copied)
+		if r.resend != nil { // rows were deleted meanwhile, or the WHERE is never the same
+			return usage(err.Error(), "")
+		}
+		return err
 	}
 	held, err := r.removeHeld(ctx, tx, n, at)
 	if err != nil {
@@ -61,8 +67,10 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	if err := finish(ctx, tx); err != nil {
 		return err
 	}
-	if err := slot.Audit(ctx, tx, r.c.Slot, r.id.SystemID, r.report.action(), r.opt.Reason, r.report.audit()); err != nil {
-		return err
+	if r.resend == nil { // else finish has noted who asked for it
+		if err := slot.Audit(ctx, tx, r.c.Slot, r.id.SystemID, r.report.action(), r.opt.Reason, r.report.audit()); err != nil {
+			return err
+		}
 	}
 	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("commit the copied rows: %w", err)
@@ -94,14 +102,20 @@ func (r *run) copySnapshot(ctx context.Context, conn *pgx.Conn, snapshot string,
 
 // removeHeld takes out the copies of events that the retry table or the dead letters have already:
 // they wait where they are, or somebody has decided about them. The same row is the same event: its
-// table, transaction and id. Where that is not known of what is held, its contents are compared as
-// both are stored, since ids alone need not be unique, and two tables may count alike. What differs
-// is kept, since a repeat is allowed and a loss is not. A dead letter that was redacted, or purged,
-// without saying which row it was is not compared.
+// table, transaction and id, of which a purged dead letter keeps the digest. Where the transaction
+// is not known of one of the two, table, id and contents are compared as both are stored: ids alone
+// need not be unique, and two tables may count alike. What differs is kept, since a repeat is
+// allowed and a loss is not; so is a copy of what was redacted, or purged, without a transaction.
+// What an operator sends elsewhere holds no row. Who names rows to be sent again wants those too of
+// which a dead letter is closed.
 func (r *run) removeHeld(ctx context.Context, tx pgx.Tx, incarnation int64, at positions) (int64, error) {
 	// A table that was just filled has no statistics: nested loops would read it once per row.
 	if _, err := tx.Exec(ctx, "SET LOCAL enable_nestloop = off"); err != nil {
 		return 0, fmt.Errorf("leave out events that are held: %w", err)
+	}
+	dead := ""
+	if r.resend != nil && !r.resend.knowsSent() {
+		dead = " AND state = 'open'"
 	}
 	var tables, members []uint32
 	for i := range r.tables {
@@ -109,20 +123,36 @@ func (r *run) removeHeld(ctx context.Context, tx pgx.Tx, incarnation int64, at p
 			tables, members = append(tables, r.tables[i].OID), append(members, oid)
 		}
 	}
-	tag, err := tx.Exec(ctx, `DELETE FROM cdc_relay.retry x USING (
-		SELECT r.id, r.aggregate, r.key, r.type, r.payload, r.tx, r.relation, false AS redacted FROM cdc_relay.retry r WHERE r.slot = $1 AND r.system_id = $2
-			AND NOT (r.incarnation = $3 AND r.commit_lsn BETWEEN $4::text::pg_lsn AND $5::text::pg_lsn)
-		UNION ALL SELECT d.id, d.aggregate, d.key, d.type, d.payload, d.tx, d.relation, d.redacted_at IS NOT NULL FROM cdc_relay.dead_letter d
-			WHERE d.slot = $1 AND d.system_id = $2 AND d.state <> 'purged') h
-		WHERE x.slot = $1 AND x.system_id = $2 AND x.incarnation = $3 AND x.commit_lsn BETWEEN $4::text::pg_lsn AND $5::text::pg_lsn AND x.id = h.id
-			AND CASE WHEN h.tx IS NOT NULL AND x.tx IS NOT NULL
-				THEN h.tx = x.tx AND EXISTS (SELECT FROM unnest($6::oid[], $7::oid[]) f(root, member) WHERE root::bigint = x.relation AND member::bigint = h.relation)
-				ELSE NOT h.redacted AND (x.aggregate, x.key, x.type, x.payload) IS NOT DISTINCT FROM (h.aggregate, h.key, h.type, h.payload) END`,
+	const contents = "aggregate, key, type, payload_kind, payload, headers, columns"
+	sameWay := "h.resend IS NULL" // a copy may be taken back
+	if r.resend != nil && !r.resend.knowsSent() {
+		sameWay = "(h.resend IS NULL OR (h.route_name, h.routing_key) IS NOT DISTINCT FROM (c.route_name, c.routing_key))"
+	}
+	digest := func(of string) string { return sent.DigestSQL(of+".tx", of+".id") }
+	tag, err := tx.Exec(ctx, `WITH
+		family AS MATERIALIZED (SELECT root::bigint, member::bigint FROM unnest($6::oid[], $7::oid[]) f(root, member)),
+		held AS NOT MATERIALIZED (
+			SELECT id, tx, relation, `+digest("r")+` AS digest, false AS emptied, resend, route_name, routing_key, `+contents+` FROM cdc_relay.retry r WHERE slot = $1 AND system_id = $2
+				AND NOT (incarnation = $3 AND commit_lsn BETWEEN $4::text::pg_lsn AND $5::text::pg_lsn)
+			UNION ALL SELECT id, tx, relation, coalesce(digest, `+digest("d")+`), redacted_at IS NOT NULL OR state = 'purged', resend, route_name, routing_key, `+contents+` FROM cdc_relay.dead_letter d
+				WHERE slot = $1 AND system_id = $2`+dead+`),
+		copies AS NOT MATERIALIZED (SELECT n, id, tx, relation, `+digest("r")+` AS digest, route_name, routing_key, `+contents+` FROM cdc_relay.retry r
+			WHERE slot = $1 AND system_id = $2 AND incarnation = $3 AND commit_lsn BETWEEN $4::text::pg_lsn AND $5::text::pg_lsn)
+		DELETE FROM cdc_relay.retry x WHERE n IN (
+			SELECT c.n FROM copies c JOIN held h ON h.digest = c.digest AND h.tx = c.tx WHERE (c.relation, h.relation) IN (SELECT root, member FROM family) AND `+sameWay+`
+			UNION ALL SELECT c.n FROM copies c JOIN held h ON h.id = c.id WHERE (h.tx IS NULL OR c.tx IS NULL) AND NOT h.emptied AND `+sameWay+`
+				AND (h.relation IS NULL OR c.relation IS NULL OR (c.relation, h.relation) IN (SELECT root, member FROM family))
+				AND (`+fields("c", contents)+`) IS NOT DISTINCT FROM (`+fields("h", contents)+`))`,
 		r.c.Slot, r.id.SystemID, incarnation, at.first().String(), at.last().String(), tables, members)
 	if err != nil {
 		return 0, fmt.Errorf("leave out events that are held: %w", err)
 	}
 	return tag.RowsAffected(), nil
+}
+
+// fields are columns of an alias.
+func fields(alias, columns string) string {
+	return alias + "." + strings.ReplaceAll(columns, ", ", ", "+alias+".")
 }
 
 // nextIncarnation is an incarnation for rows before a new slot: MakeReady gives the slot a higher

@@ -32,7 +32,11 @@ func (r *run) prepare(ctx context.Context, first bool) (err error) {
 	if err := r.checkKnown(facts); err != nil {
 		return err
 	}
-	if r.order, err = chooseOrder(r.opt, facts, r.tables); err != nil {
+	fix, err := r.orderFix(ctx)
+	if err != nil {
+		return err
+	}
+	if r.order, err = chooseOrder(r.opt, facts, r.tables, fix); err != nil {
 		return err
 	}
 	r.fill(facts)
@@ -94,21 +98,30 @@ func (r *run) count(ctx context.Context) (f facts, err error) {
 
 // readSettings are those of a transaction that reads whole tables. Nested loops would go through
 // the sent set once per row, if its size is misjudged.
-var readSettings = []string{"SET LOCAL statement_timeout = 0", "SET LOCAL enable_nestloop = off"}
+var readSettings = []string{"SET LOCAL statement_timeout = 0", "SET LOCAL enable_nestloop = off", "SET LOCAL jit = off"}
 
 // checkKnown refuses to send rows of which nobody can say whether they were sent, without a word
 // about them.
 func (r *run) checkKnown(f facts) error {
-	if r.report.backfill || r.opt.Where != "" {
+	if r.report.backfill || r.resend == nil && r.opt.Where != "" || r.resend != nil && !r.resend.knowsSent() {
 		return nil
 	}
 	for i := range r.tables {
-		if t := &r.tables[i]; t.tx == "" {
+		t := &r.tables[i]
+		switch {
+		case t.tx == "" && r.resend != nil:
+			return usage(fmt.Sprintf("table %s has no column for the transaction that wrote a row (outbox.transaction): which rows were sent is not known", t),
+				"choose the rows by --id, --key, --from and --to or --where; and run `cdc-relay init --add-transaction-column`, so that it is known from then on")
+		case t.tx == "":
 			return usage(fmt.Sprintf("table %s has no column for the transaction that wrote a row (outbox.transaction): which rows were sent is not known", t),
 				"choose the rows: --where EXPR, or --where true for all; and run `cdc-relay init --add-transaction-column`, so that it is known from then on")
 		}
 	}
-	if f.unknown > 0 && !r.opt.DryRun {
+	if f.unknown > 0 && !r.opt.DryRun && r.resend != nil && r.resend.Gap != 0 {
+		return usage(fmt.Sprintf("%d of %d rows do not say which transaction wrote them: whether they were sent is not known", f.unknown, f.rows),
+			"send what you choose with --where, and close the gap: `cdc-relay resend --gap N --none --reason TEXT`")
+	}
+	if f.unknown > 0 && !r.opt.DryRun && r.resend == nil { // --unsent leaves them out
 		return usage(fmt.Sprintf("%d of %d rows do not say which transaction wrote them: whether they were sent is not known", f.unknown, f.rows),
 			"choose the rows: --where true sends them too, and --where 'tx IS NOT NULL' leaves them out, with the name of your column")
 	}

@@ -3,6 +3,7 @@
 package recovery
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -132,8 +133,21 @@ func (e *events) decode(row *row) error {
 // destination by what is stored here, so it reads those without one in any case. Rows whose topic
 // has got more partitions since they were deferred are in the same position.
 func (e *events) place(ev *event.Event) {
-	place, known := e.opt.Sink.Place(ev)
 	route := e.opt.Sink.Route(ev)
+	own := route
+	if s := e.resend; s != nil && (s.route.Name != nil || s.route.RoutingKey != nil) {
+		if s.route.Name != nil {
+			route.Name = s.route.Name
+		}
+		if s.route.RoutingKey != nil {
+			route.RoutingKey = s.route.RoutingKey
+		}
+		ev.Route = &route // it is placed by that
+		if !bytes.Equal(own.Name, route.Name) || !bytes.Equal(own.RoutingKey, route.RoutingKey) {
+			ev.Origin = event.Origin{} // elsewhere: that does not make the row one that was sent
+		}
+	}
+	place, known := e.opt.Sink.Place(ev)
 	if !known {
 		place = sink.Place{}
 		if route.Name != nil {
@@ -145,6 +159,10 @@ func (e *events) place(ev *event.Event) {
 	e.row = store.Row{
 		Incarnation: e.incarnation, Event: *ev, Group: group, Ordered: ordered,
 		ExchangeOrTopic: place.ExchangeOrTopic, Dest: place.Dest,
+	}
+	if s := e.resend; s != nil {
+		e.row.Resend, e.row.Group = s.job, event.Resent(group, s.job)
+		e.row.NextAttempt = s.due(e.began, e.rank)
 	}
 }
 

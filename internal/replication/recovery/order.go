@@ -29,7 +29,7 @@ type order string
 
 // chooseOrder returns the order of what was counted. Without commit timestamps for all of it, it is
 // unknown: ids of transactions say when they began, and places in the table say nothing.
-func chooseOrder(opt Options, f facts, tables []table) (order, error) {
+func chooseOrder(opt Options, f facts, tables []table, fix string) (order, error) {
 	switch {
 	case opt.OrderBy != "":
 		for i, nulls := range f.nulls {
@@ -43,15 +43,15 @@ func chooseOrder(opt Options, f facts, tables []table) (order, error) {
 		return unneeded, nil
 	case f.tracked && f.untimed == 0:
 		return byCommit, nil
-	case opt.Unordered || f.rows == 0 || opt.DryRun:
+	case opt.Unordered || f.rows <= 1 || opt.DryRun:
 		return unordered, nil
 	case f.tracked:
-		return "", usage(fmt.Sprintf("order unknown: %d of %d rows have no commit timestamp, or were changed since; track_commit_timestamp may have been off when they were committed", f.untimed, f.rows), orderFix)
+		return "", usage(fmt.Sprintf("order unknown: %d of %d rows have no commit timestamp, or were changed since; track_commit_timestamp may have been off when they were committed", f.untimed, f.rows), fix)
 	}
-	return "", usage(fmt.Sprintf("order unknown: track_commit_timestamp is off, and %d rows would be sent in any order", f.rows), orderFix)
+	return "", usage(fmt.Sprintf("order unknown: track_commit_timestamp is off, and %d rows would be sent in any order", f.rows), fix)
 }
 
-const orderFix = "name a column that rises with each commit of a key: --order-by COLUMN; or, if nobody counts on the order: --unordered"
+const orderFix = "name a column that rises with each commit of a key: --order-by %s; or, if nobody counts on the order: --unordered"
 
 // sql returns what rows of several tables are merged by, and the ORDER BY of one.
 func (o order) sql(t *table, merged bool) (key, sort string) {
@@ -124,6 +124,37 @@ func (b *byColumn) keySQL() string {
 	default:
 		return "(extract(epoch FROM " + b.quoted() + ") * 1000000)::bigint"
 	}
+}
+
+// ownTime is the column of a table that says when a row was inserted, by its default, or else by
+// being its only timestamp; "": there is none.
+func (r *run) ownTime(ctx context.Context, t *table) (name string, err error) {
+	err = r.pool.QueryRow(ctx, `SELECT coalesce((
+			SELECT attname::text FROM (
+				SELECT attname, attnum, count(*) OVER () AS n, coalesce(pg_get_expr(adbin, adrelid) ~* 'now\(\)|current_timestamp|(statement|clock|transaction)_timestamp\(\)', false) AS timed
+				FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+				WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND atttypid IN ('timestamptz'::regtype, 'timestamp'::regtype)) c
+			WHERE timed OR n = 1 ORDER BY timed DESC, attnum LIMIT 1), '')`, t.OID).Scan(&name)
+	if err != nil {
+		return "", fmt.Errorf("read the columns of %s: %w", t, err)
+	}
+	return name, nil
+}
+
+// orderFix is what to do where the order is not known.
+func (r *run) orderFix(ctx context.Context) (string, error) {
+	such := ""
+	for i := range r.tables {
+		name, err := r.ownTime(ctx, &r.tables[i])
+		switch {
+		case err != nil:
+			return "", err
+		case name == "" || such != "" && such != name:
+			return fmt.Sprintf(orderFix, "COLUMN"), nil
+		}
+		such = name
+	}
+	return fmt.Sprintf(orderFix, such), nil
 }
 
 // comparable are the types whose values can be compared outside of one table.

@@ -69,6 +69,7 @@ type run struct {
 	id     slot.Identity
 	began  time.Time
 
+	resend *resend // nil: it is another command
 	task   task
 	was    publication.State // what is remembered of the slot
 	sent   publication.State // what the publication sends now

@@ -54,7 +54,7 @@ func TestChooseOrder(t *testing.T) {
 		"by column":           {Options{OrderBy: "at"}, facts{tracked: true, rows: 2, nulls: []int64{0}}, byNamed, ""},
 		"by column of NULLs":  {Options{OrderBy: "at"}, facts{tracked: true, rows: 2, nulls: []int64{1}}, "", `column "at" of table public.outbox is NULL in 1 rows`},
 	} {
-		got, err := chooseOrder(c.opt, c.f, tables)
+		got, err := chooseOrder(c.opt, c.f, tables, "")
 		if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%s: %q, %v; want %q, %q", name, got, err, c.want, c.says)
 		}

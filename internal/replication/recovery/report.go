@@ -56,7 +56,7 @@ func (r *run) fill(f facts) {
 	}
 	rep.Held, rep.LeftOut = min(f.held, f.rows), f.leftOut
 	rep.Lost = []string{}
-	if rep.backfill {
+	if rep.backfill || r.resend != nil {
 		return
 	}
 	rep.Lost = append(rep.Lost, "rows that were deleted from "+r.c.TableNames()+" before now: nothing shows how many")

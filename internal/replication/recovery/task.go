@@ -42,7 +42,7 @@ func (r *run) findTask(ctx context.Context, rec *slot.Record, view *slot.View) e
 		return usage(fmt.Sprintf("there is nothing to recover: slot %q was never in use", c.Slot), "for rows from before it run `cdc-relay init --backfill`")
 	case view != nil && view.NotOurs(r.id.Database) != "":
 		return usage(fmt.Sprintf("slot %q %s: recover does not touch it", c.Slot, view.NotOurs(r.id.Database)), "correct source.slot, or choose another one")
-	case view != nil && view.Active():
+	case view != nil && view.Active() && !(rec.State == slot.StateCreating && view.HalfMade()):
 		return usage(fmt.Sprintf("slot %q is in use by %s: recover runs while no relay does", c.Slot, view.HolderName()), "stop every relay of this slot, and run it again")
 	}
 	lost, err := r.isLost(ctx, rec, view)
@@ -158,9 +158,9 @@ func (r *run) checkEnded(ctx context.Context) error {
 	if !open {
 		return nil
 	}
-	names, err := source.OpenTransactions(ctx, r.pool, true)
+	list, err := source.OpenTransactions(ctx, r.pool, true)
 	if err != nil {
 		return err
 	}
-	return usage("transactions that began before the gap ended are still open, and may have rows of it: "+names, "end them, and run it again")
+	return usage("transactions that began before the gap ended are still open, and may have rows of it: "+source.OpenText(list), source.EndOpen(list)+"; then run it again")
 }

@@ -41,10 +41,16 @@ var failoverSQL string
 //go:embed migrations/008_sent.sql
 var sentSQL string
 
+//go:embed migrations/009_resend.sql
+var resendSQL string
+
+//go:embed migrations/010_dead_letter_digest.sql
+var deadLetterDigestSQL string
+
 // Migrations are the steps of the schema cdc_relay: the first makes version 1. Steps only add what
 // the version before them can ignore, so that two neighbouring versions of the relay run side by
 // side: tables, columns, sequences, indexes and functions. Verify of that version refuses the rest.
-var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL, gapSQL, failoverSQL, sentSQL}
+var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL, gapSQL, failoverSQL, sentSQL, resendSQL, deadLetterDigestSQL}
 
 const (
 	auditVersion = 5 // that of auditSQL

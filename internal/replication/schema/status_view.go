@@ -96,7 +96,7 @@ func (t statusTable) sql(slot string) string {
 FROM %[5]s t
 CROSS JOIN LATERAL (SELECT CASE WHEN current_setting('track_commit_timestamp')::bool AND w.tx BETWEEN greatest(3, w.next - 2147483648) AND w.next - 1
             THEN pg_xact_commit_timestamp((w.tx & 4294967295)::text::xid) END AS committed_at,
-        EXISTS (SELECT FROM cdc_relay.sent s WHERE s.slot = %[1]s AND s.chunk = w.tx >> 13
+        EXISTS (SELECT FROM cdc_relay.sent s WHERE s.slot = %[1]s AND s.at < 'infinity' AND s.chunk = w.tx >> 13
             AND s.relation IN (SELECT t.tableoid UNION ALL SELECT a::oid FROM pg_partition_ancestors(t.tableoid) a)
             AND %[7]s = ANY (s.digests)) AS sent
     FROM (SELECT %[8]s AS tx, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) w OFFSET 0) x

@@ -63,6 +63,7 @@ func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		c.Log.Warn("delivered rows were not recorded as sent, because the database did not answer for too long: retention leaves them",
 			zap.Int("rows", left), zap.String("slot", c.Slot))
 	}
+	t.Sent.Done(entries)
 	t.recorded.Store(max(t.recorded.Load(), uint64(mark.Own)))
 	t.FlushLimit.Store(max(t.FlushLimit.Load(), uint64(flushLimit)))
 	t.Proven.Store(settled)

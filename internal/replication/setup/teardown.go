@@ -90,6 +90,8 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have
 	case why != "":
 		c.Log.Warn("slot kept: it is not ours", zap.String("slot", c.Slot), zap.String("reason", why))
 		return undelivered()
+	case view.HalfMade():
+		return slot.BeingMade(ctx, pool, view)
 	case view.Active():
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "slot_active",

@@ -24,6 +24,9 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 	if view.Active() {
 		return InUse(c, view)
 	}
+	if err := CheckLeftOut(ctx, pool, c, was); err != nil {
+		return err
+	}
 	if err := publication.Ensure(ctx, pool, c); err != nil {
 		return err
 	}
@@ -31,7 +34,7 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 	if err != nil {
 		return err
 	}
-	if err := makeReady(ctx, pool, c, id, sent, view.ConfirmedFlush); err != nil {
+	if err := makeReady(ctx, pool, c, id, sent, view.ConfirmedFlush, false); err != nil {
 		return err
 	}
 	sent.LogForeign(ctx, pool, c)

@@ -12,8 +12,10 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
@@ -21,15 +23,19 @@ import (
 type before struct {
 	rows  int64  // visible in the slot's snapshot: it does not send them
 	first string // the slot's snapshot: see publication.Table.First
+	// some of them are not known to be sent; looked for on a server that took another one's place
+	unsent bool
 }
 
-// countInSnapshot counts the rows that were visible in the slot's snapshot.
-func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string) (found before, err error) {
+// countInSnapshot counts the rows that were visible in the slot's snapshot, and looks for unsent
+// ones among them.
+func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string, lookUnsent bool) (found before, err error) {
 	err = tableread.Alone(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+source.QuoteText(snapshot)); err != nil {
 			return err
 		}
-		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0"); err != nil {
+		// nested loops would go through the sent set once per row, if its size is misjudged
+		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = 0; SET LOCAL enable_nestloop = off"); err != nil {
 			return err
 		}
 		if err := tx.QueryRow(ctx, `SELECT pg_current_snapshot()::text`).Scan(&found.first); err != nil {
@@ -43,6 +49,11 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 			var rows int64
 			if err := tx.QueryRow(ctx, "SELECT count(*) FROM "+source.QuoteTable(t)).Scan(&rows); err != nil {
 				return err
+			}
+			if lookUnsent && rows > 0 && !found.unsent {
+				if found.unsent, err = hasUnsent(ctx, pool, tx, c, t); err != nil {
+					return err
+				}
 			}
 			if err := tableread.Check(ctx, pool, source.QuoteTable(t)); err != nil {
 				return err
@@ -58,6 +69,22 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		return before{}, fmt.Errorf("count rows in the outbox: %w", err)
 	}
 	return found, nil
+}
+
+// hasUnsent reports whether a table that tx may read has rows that are not known to be sent. Those
+// from before it had the column for the transaction are left out: nothing is known of them anyway.
+func hasUnsent(ctx context.Context, pool *pgxpool.Pool, tx pgx.Tx, c *source.Config, t decode.Table) (yes bool, err error) {
+	d, err := sent.Describe(ctx, pool, SentTable(t))
+	if err != nil {
+		return false, err
+	}
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM (`+d.UnsentSQL(source.QuoteTable(t))+`) u WHERE tx IS NOT NULL OR NOT $3)`, c.Slot, d.Family, d.Tells()).Scan(&yes)
+	return yes, err
+}
+
+// SentTable is a table as package sent names it.
+func SentTable(t decode.Table) sent.Table {
+	return sent.Table{Schema: t.Schema, Name: t.Name, ID: t.Mapping.ID.Any, Transaction: t.Mapping.Transaction.Any}
 }
 
 // CheckReadable checks in advance the rights that countInSnapshot needs, while there is no slot yet

@@ -36,6 +36,9 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		}
 		return stop
 	}
+	if err := CheckLeftOut(ctx, pool, c, was); err != nil {
+		return err
+	}
 	if err := publication.Ensure(ctx, pool, c); err != nil {
 		return err
 	}
@@ -62,7 +65,7 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		return err
 	}
 	stopNotice := NoticeLongWait(c, "counting the rows already in the outbox, which the new slot does not send: this is done once and takes long for a large table")
-	found, err := countInSnapshot(ctx, pool, c, made.Snapshot)
+	found, err := countInSnapshot(ctx, pool, c, made.Snapshot, moved(was))
 	stopNotice()
 	if err != nil {
 		UndoFailed(ctx, pool, stream, c)
@@ -81,7 +84,7 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		c.Log.Warn("rows that were in the outbox before the slot was created are not sent", zap.Int64("rows", found.rows), zap.String("slot", c.Slot))
 	}
 	sent.BeginAt(found.first)
-	if err := makeReady(ctx, pool, c, id, sent, made.At); err != nil {
+	if err := makeReady(ctx, pool, c, id, sent, made.At, found.unsent); err != nil {
 		return err
 	}
 	sent.LogForeign(ctx, pool, c)
@@ -169,10 +172,17 @@ func dropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config, i
 }
 
 // Drop drops the slot that view shows, which is in the way of a new one; nil: there is none. kind
-// says in one word why. While the server is still creating it for a relay that died, the slot is in
-// use.
+// says in one word why. The caller holds the lock on the creation: a slot that the server is still
+// creating is that of a relay that died, and its creation is ended.
 func Drop(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View, kind string) error {
 	if view == nil {
+		return nil
+	}
+	if view.Database == id.Database && view.HalfMade() {
+		if err := endCreation(ctx, pool, view); err != nil {
+			return err
+		}
+		c.Log.Info("ended the creation of a slot by a relay that is gone", zap.String("slot", c.Slot), zap.Int32("pid", view.ActivePID))
 		return nil
 	}
 	if view.Database == id.Database && view.Active() {
@@ -236,8 +246,8 @@ const undoPatience = 5 * time.Second
 // part, too, which would wait on and keep WAL: PostgreSQL does not notice that its client has gone.
 func WatchCreation(ctx context.Context, q source.Querier, stream *pgconn.PgConn, c *source.Config) (done func(error)) {
 	timer := time.AfterFunc(time.Second, func() {
-		names, err := source.OpenTransactions(ctx, q, false)
-		c.Log.Info("creating the slot waits for the transactions that are open now to end", zap.String("slot", c.Slot), zap.String("open", names), zap.Error(err))
+		open, err := source.OpenTransactions(ctx, q, false)
+		c.Log.Info("creating the slot waits for the transactions that are open now to end", zap.String("slot", c.Slot), zap.String("open", source.OpenText(open)), zap.Error(err))
 	})
 	pid := stream.PID()
 	return func(err error) {

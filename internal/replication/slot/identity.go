@@ -94,10 +94,10 @@ func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error
 	case rec == nil:
 		return nil
 	case rec.SystemID != id.SystemID:
-		return source.ServerMoved(fmt.Sprintf("slot %q belongs to system %s, this server is system %s", c.Slot, rec.SystemID, id.SystemID))
+		return source.ServerMoved(fmt.Sprintf("slot %q belongs to system %s, this server is system %s", c.Slot, rec.SystemID, id.SystemID), true)
 	case rec.Timeline != id.Timeline:
 		return source.ServerMoved(fmt.Sprintf("slot %q was left on timeline %d, this server is on timeline %d: it was restored or promoted, rows may be missing from its WAL",
-			c.Slot, rec.Timeline, id.Timeline))
+			c.Slot, rec.Timeline, id.Timeline), false)
 	case rec.Publication != c.Publication:
 		return source.SlotMoved(fmt.Sprintf("slot %q was read with publication %q, source.publication now names %q: positions of events would change",
 			c.Slot, rec.Publication, c.Publication))

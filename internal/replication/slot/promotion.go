@@ -106,7 +106,7 @@ func (p promoted) check(c *source.Config, rec *Record, view *View, id Identity) 
 		return nil
 	}
 	return source.ServerMoved(fmt.Sprintf("slot %q was left on timeline %d, this server is on timeline %d: it was restored or promoted, and it is not proven that nothing is missing: %s",
-		c.Slot, rec.Timeline, id.Timeline, why))
+		c.Slot, rec.Timeline, id.Timeline, why), false)
 }
 
 // notSynced says where a slot comes from that PostgreSQL itself has not synced.

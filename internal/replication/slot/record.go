@@ -111,11 +111,35 @@ func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id
 const NextIncarnation = `1 + greatest((SELECT incarnation FROM cdc_relay.slots WHERE slot = $1),
 	(SELECT max(incarnation) FROM cdc_relay.retry WHERE slot = $1), (SELECT max(incarnation) FROM cdc_relay.dead_letter WHERE slot = $1), 0)`
 
-// makeReady is MakeReady in a transaction of its own.
-func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN) error {
+// makeReady is MakeReady in a transaction of its own. unsent: rows are there, on a server that took
+// another one's place, that the slot does not send and nobody is known to have sent.
+func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN, unsent bool) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error { return MakeReady(ctx, tx, c, id, now, at) })
+	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if unsent {
+			if err := keepUnsent(ctx, tx, c, id); err != nil {
+				return err
+			}
+		}
+		return MakeReady(ctx, tx, c, id, now, at)
+	})
+}
+
+// keepUnsent makes a gap of rows that were committed on this server before its slot was made, if an
+// operator said that all from before the move was delivered. After another word there is a gap
+// already, and a copy, which has no progress, has none.
+func keepUnsent(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity) error {
+	tag, err := tx.Exec(ctx, `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason)
+		SELECT s.slot, $2, s.incarnation, '', 'slot_moved' FROM cdc_relay.slots s JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1
+			AND NOT EXISTS (SELECT FROM cdc_relay.gap g WHERE g.slot = $1 AND g.system_id = $2 AND g.until_xid IS NULL AND g.recovered_at IS NULL)`, c.Slot, id.SystemID)
+	if err != nil {
+		return fmt.Errorf("write cdc_relay.gap: %w", err)
+	}
+	if tag.RowsAffected() > 0 {
+		c.Log.Warn("rows that are not known to be sent were there before the slot was made: `cdc-relay recover` sends them", zap.String("slot", c.Slot))
+	}
+	return nil
 }
 
 // MakeReady records that a slot may be used from now on. It was created, or adopted at its current
@@ -183,6 +207,18 @@ func ForgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
 	}
 }
 
+// SameTables reports whether the tables that a slot has relayed have the OIDs that its record has.
+func SameTables(ctx context.Context, q source.Querier, slot string) (same bool, err error) {
+	err = q.QueryRow(ctx, `SELECT coalesce(bool_and(EXISTS (
+			SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+			WHERE c.oid = (e.value->>'oid')::oid AND '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = e.key)), false)
+		FROM cdc_relay.slots s, jsonb_each(coalesce(s.sends->'tables', '{}')) e WHERE s.slot = $1`, slot).Scan(&same)
+	if err != nil {
+		return false, fmt.Errorf("read cdc_relay.slots: %w", err)
+	}
+	return same, nil
+}
+
 // MoveRows gives the deferred rows, dead letters, requests and jobs of a slot on one system to
 // another one. moved is the number of rows and dead letters. The slot's record is still that of the
 // other system.
@@ -191,13 +227,9 @@ func ForgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
 // another OID, as in a restored dump, nothing is: of what waits the row is forgotten, and so is
 // what was sent.
 func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int64, err error) {
-	var same bool
-	err = tx.QueryRow(ctx, `SELECT coalesce(bool_and(EXISTS (
-			SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-			WHERE c.oid = (e.value->>'oid')::oid AND '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = e.key)), false)
-		FROM cdc_relay.slots s, jsonb_each(coalesce(s.sends->'tables', '{}')) e WHERE s.slot = $1`, slot).Scan(&same)
+	same, err := SameTables(ctx, tx, slot)
 	if err != nil {
-		return 0, fmt.Errorf("read cdc_relay.slots: %w", err)
+		return 0, err
 	}
 	if !same {
 		if _, err := tx.Exec(ctx, `DELETE FROM cdc_relay.sent WHERE slot = $1`, slot); err != nil {

@@ -20,7 +20,7 @@ func Missing(c *source.Config, rec *Record, id Identity) *event.Stop {
 	if id.SystemID != "" && rec.OfOther(id) {
 		stop := source.SlotLost(c, fmt.Sprintf("slot %q does not exist here: it was read from system %s on timeline %d, and this is system %s on timeline %d; what was committed after %s and not delivered before is only in the outbox table",
 			c.Slot, rec.SystemID, rec.Timeline, id.SystemID, id.Timeline, rec.Reported), "")
-		stop.Fix = source.MovedFix("cdc-relay recover --same-data, which makes a new slot, and sends what is still in the outbox table and what is deferred; or without what may be missing: ")
+		stop.Fix = source.MovedFix("cdc-relay recover --same-data, which makes a new slot, and sends what is still in the outbox table and what is deferred; or without what may be missing: ", rec.SystemID != id.SystemID)
 		return stop
 	}
 	return source.SlotLost(c, fmt.Sprintf("slot %q no longer exists; what was committed after %s and not delivered before is only in the outbox table",
@@ -80,16 +80,20 @@ func Refusal(ctx context.Context, q source.Querier, c *source.Config, f *Found) 
 		return Unfinished(c, view)
 	case rec.State == StateAdopt && rec.OfOther(f.Server):
 		return acceptedElsewhere(c, rec, view, f.Server)
-	case rec.State == StateCreating || rec.State == StateAdopt && view == nil:
+	case rec.State == StateCreating:
 		return nil
 	case rec.State == StateAdopt:
+		was, err := rec.SentBefore(ctx, q, f.Server)
+		if err == nil {
+			err = CheckLeftOut(ctx, q, c, was)
+		}
+		if err != nil || view == nil {
+			return err
+		}
 		if err := CheckIdentity(c, nil, view, f.Server); err != nil {
 			return err
 		}
-		was, err := rec.SentBefore(ctx, q, f.Server)
-		if err == nil {
-			_, err = checkAdoptable(ctx, q, c, was)
-		}
+		_, err = checkAdoptable(ctx, q, c, was)
 		return err
 	case rec.State == StateTakeover:
 		return TakeoverUnfinished(c, rec)

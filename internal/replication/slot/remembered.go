@@ -107,7 +107,8 @@ var ErrRememberedChanged = errors.New("the remembered state of the publication w
 
 // SentBefore is what is remembered of a slot that is adopted or made again. On another system the
 // names of what the slot has relayed say the same as before, and OIDs other tables: what is left
-// out of the configuration there is not passed over either.
+// out of the configuration there is not passed over either, but for a table whose rows an operator
+// has skipped.
 func (r *Record) SentBefore(ctx context.Context, q source.Querier, id Identity) (was publication.State, err error) {
 	if r.SystemID == id.SystemID {
 		was = r.Sends
@@ -116,7 +117,10 @@ func (r *Record) SentBefore(ctx context.Context, q source.Querier, id Identity) 
 		return was, nil
 	}
 	was = publication.State{Prefixes: r.Sends.Prefixes, Tables: map[string]publication.Table{}}
-	for name := range r.Sends.Tables {
+	for name, t := range r.Sends.Tables {
+		if slices.Contains(r.Sends.Foreign, t.OID) {
+			continue
+		}
 		var oid uint32
 		err := q.QueryRow(ctx, `SELECT coalesce((SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
 			WHERE '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = $1::text), 0)`, name).Scan(&oid)

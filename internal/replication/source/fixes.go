@@ -75,16 +75,20 @@ func SlotMoved(what string) *event.Stop {
 }
 
 // ServerMoved is the finding (exit 3) for a server that is not the one that the slot was read from.
-// Only an operator knows which of the two it is.
-func ServerMoved(what string) *event.Stop {
+// Only an operator knows which of the two it is. otherSystem: it has another system identifier.
+func ServerMoved(what string, otherSystem bool) *event.Stop {
 	return &event.Stop{
-		Code: event.ExitOperator, Reason: "slot_moved", What: what, Fix: MovedFix(""),
+		Code: event.ExitOperator, Reason: "slot_moved", What: what, Fix: MovedFix("", otherSystem),
 	}
 }
 
 // MovedFix is the fix on another server; first is what may be run before accept.
-func MovedFix(first string) string {
-	return "if this server goes on with the same data: " + first + AcceptCommand + " --same-data, which has its deferred events sent; if it is a copy, and the other server goes on: " +
+func MovedFix(first string, otherSystem bool) string {
+	same := " --same-data, which has its deferred events sent"
+	if otherSystem {
+		same = " --same-data --delivered unknown, which has its deferred events sent (or --delivered all, if all else was delivered before the move: then there is nothing to recover)"
+	}
+	return "if this server goes on with the same data: " + first + AcceptCommand + same + "; if it is a copy, and the other server goes on: " +
 		AcceptCommand + " --copy, which leaves them, and what waits in the slot, to that one"
 }
 

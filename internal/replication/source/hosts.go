@@ -155,10 +155,10 @@ func (c *Config) CheckSameSystem(at Server, now ServerPosition) error {
 	case at.SystemID == "" || now.SystemID == "":
 		return nil
 	case at.SystemID != now.SystemID:
-		return ServerMoved(fmt.Sprintf("slot %q is read from system %s, and source.url now leads to system %s", c.Slot, at.SystemID, now.SystemID))
+		return ServerMoved(fmt.Sprintf("slot %q is read from system %s, and source.url now leads to system %s", c.Slot, at.SystemID, now.SystemID), true)
 	case at.Timeline != now.Timeline:
 		return ServerMoved(fmt.Sprintf("slot %q is read on timeline %d, and source.url now leads to a server on timeline %d: it is an older primary, or was restored, rows may be missing from its WAL",
-			c.Slot, at.Timeline, now.Timeline))
+			c.Slot, at.Timeline, now.Timeline), false)
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -30,6 +31,8 @@ type Snapshot struct {
 	Why   string // also while Streaming, when the server's walsender sends nothing
 	Since time.Time
 	Slot  Slot
+
+	HeldBy []source.OpenTransaction // see slot.View.HeldBy
 
 	// standbys of synchronized_standby_slots that hold delivery back; only while Streaming
 	WaitingForStandby []string
@@ -127,7 +130,8 @@ func (s *Status) update(change func(*Snapshot)) {
 // Relay is what the database knows about a relay; status shows it if the relay itself does not
 // answer.
 type Relay struct {
-	Slot     *Slot  // nil: no such slot
+	Slot     *Slot // nil: no such slot
+	HeldBy   []source.OpenTransaction
 	Leader   string // as the last leader named itself; "" when no relay ever led
 	State    string // of the slot's row in cdc_relay.slots; "" when there is none
 	SystemID string // likewise
@@ -145,6 +149,9 @@ func ReadRelay(ctx context.Context, pool *pgxpool.Pool, name string) (Relay, err
 	var v Relay
 	if view != nil {
 		v.Slot = &Slot{View: *view, Checked: time.Now()}
+		if v.HeldBy, err = view.HeldBy(ctx, pool); err != nil {
+			return Relay{}, err
+		}
 	}
 	if err := schema.Verify(ctx, pool, schema.Trust{Replication: true}); err != nil {
 		return v, err

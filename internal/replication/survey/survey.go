@@ -65,6 +65,11 @@ func (v *surveyor) round(ctx context.Context) error {
 		return err
 	}
 	v.seen.Slot(view)
+	held, err := view.HeldBy(ctx, v.pool)
+	if err != nil {
+		return err
+	}
+	v.seen.update(func(snap *Snapshot) { snap.HeldBy = held })
 	slots, total, err := readOtherSlots(ctx, v.pool, v.c.Slot, &v.times)
 	if err != nil {
 		return err

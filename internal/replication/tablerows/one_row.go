@@ -135,32 +135,12 @@ func (w *wanted) findTable(ctx context.Context) error {
 }
 
 // conditionSQL is the condition that a row has the id, under any of the names that an id may have.
-// The value is compared as one of the column's type, so that an index is used. Of a type that is
-// not PostgreSQL's own that would run its owner's functions.
 func (w *wanted) conditionSQL(ctx context.Context) (string, error) {
-	rows, err := w.pool.Query(ctx, `SELECT attname::text, 'pg_catalog.' || quote_ident(y.typname), y.typnamespace = 'pg_catalog'::regnamespace,
-			EXISTS (SELECT FROM pg_operator o WHERE o.oprname = '=' AND o.oprleft = y.oid AND o.oprright = y.oid) OR y.typname = 'varchar' AS equals
-		FROM pg_attribute JOIN pg_type y ON y.oid = atttypid
-		WHERE attrelid = $1 AND attnum > 0 AND attname = ANY ($2::text[]) AND NOT attisdropped`, w.table.OID, w.table.Mapping.ID.Any)
-	if err != nil {
-		return "", fmt.Errorf("read the columns of %s: %w", w.table, err)
+	part, err := FindPart(ctx, w.pool, w.table.Table, w.table.Mapping.ID.Any)
+	if own := (*NotOwn)(nil); errors.As(err, &own) {
+		return "", cannot("its row is not searched: " + own.Error())
 	}
-	var parts []string
-	var column, kind string
-	var own, equals bool
-	_, err = pgx.ForEachRow(rows, []any{&column, &kind, &own, &equals}, func() error {
-		name, id := "t."+source.QuoteName(column), source.QuoteText(string(w.of.ID))
-		switch {
-		case !own:
-			return cannot(fmt.Sprintf("its row is not searched: the type of column %s of %s is not one of PostgreSQL's own", column, w.table))
-		case equals:
-			parts = append(parts, name+" = "+id+"::text::"+kind)
-		default:
-			parts = append(parts, name+"::text = "+id)
-		}
-		return nil
-	})
-	return "(" + strings.Join(parts, " OR ") + ")", err
+	return part.IsSQL(string(w.of.ID)), err
 }
 
 // fetch reads the row as its text is stored, as in the stream, and makes a frame of it.

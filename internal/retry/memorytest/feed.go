@@ -102,6 +102,38 @@ func (m *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (groups [
 	return groups, next, nil
 }
 
+// Resent implements Store.
+func (m *Store) Resent(ctx context.Context, after store.ResentRow, limit int) (groups []uint64, last store.ResentRow, some bool, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return nil, after, false, err
+	}
+	defer end()
+	var list []store.ResentRow
+	of := map[store.ResentRow]uint64{}
+	for _, e := range m.swept() {
+		if e.row.Resend == 0 {
+			continue
+		}
+		some = true
+		if at := (store.ResentRow{Job: e.row.Resend, N: e.row.N}); compareResent(at, after) > 0 && !e.row.NextAttempt.After(time.Now()) {
+			list, of[at] = append(list, at), e.row.Group
+		}
+	}
+	slices.SortFunc(list, compareResent)
+	last = after
+	for _, at := range list[:min(len(list), limit)] {
+		if last = at; !slices.Contains(groups, of[at]) {
+			groups = append(groups, of[at])
+		}
+	}
+	return groups, last, some, nil
+}
+
+func compareResent(a, b store.ResentRow) int {
+	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.N, b.N))
+}
+
 // Skip implements Store.
 func (m *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
 	end, err := m.begin(ctx)

@@ -38,7 +38,7 @@ const lsnOID = 3220
 
 // copyNames are the columns of a copied row. The others have their defaults.
 func copyNames() []string {
-	return append([]string{"slot", "system_id"}, strings.Split(fieldNames(), ", ")...)
+	return append([]string{"slot", "system_id", "next_attempt"}, strings.Split(fieldNames(), ", ")...)
 }
 
 // copySource gives pgx one row at a time.
@@ -62,8 +62,8 @@ func (s *copySource) Next() bool {
 // Values implements pgx.CopyFromSource.
 func (s *copySource) Values() ([]any, error) {
 	r := s.store.encode(s.row, s.as)
-	values := make([]any, 0, 2+len(fields))
-	values = append(values, s.store.c.Slot, s.store.c.SystemID)
+	values := make([]any, 0, 3+len(fields))
+	values = append(values, s.store.c.Slot, s.store.c.SystemID, nilIfZero(s.row.NextAttempt))
 	for _, f := range fields {
 		if f.name == "commit_lsn" {
 			values = append(values, uint64(s.row.Event.Position.Commit))

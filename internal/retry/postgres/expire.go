@@ -28,13 +28,14 @@ type slotSeen struct {
 }
 
 // expireSQL empties old dead letters, and removes emptied rows and old requests. Positions of
-// former incarnations do not come again, whatever the slot has saved.
+// former incarnations do not come again, whatever the slot has saved. A row with a digest stays:
+// retention takes the digest away once the outbox does not have its row any more.
 var expireSQL = writeFence + `, slot AS MATERIALIZED (SELECT coalesce(s.active_pid, 0) AS pid, coalesce(s.restart_lsn, '0/0') AS restart, coalesce(s.confirmed_flush_lsn, '0/0') AS flush
 			FROM fence, pg_replication_slots s WHERE s.slot_name = $1::text),
-		removed AS (DELETE FROM cdc_relay.dead_letter t USING (SELECT t.n FROM fence LEFT JOIN slot s ON true, cdc_relay.dead_letter t WHERE ` + inSlot("t") + ` AND t.state = 'purged'
+		removed AS (DELETE FROM cdc_relay.dead_letter t USING (SELECT t.n FROM fence LEFT JOIN slot s ON true, cdc_relay.dead_letter t WHERE ` + inSlot("t") + ` AND t.state = 'purged' AND t.digest IS NULL
 			AND (t.incarnation < $6 OR t.incarnation = $6 AND s.pid = $7 AND s.pid <> 0 AND s.flush > $9::text::pg_lsn AND t.commit_lsn < $8::text::pg_lsn)
 			LIMIT $5) o WHERE t.n = o.n RETURNING t.n),
-		emptied AS (UPDATE cdc_relay.dead_letter t SET ` + assign(bare) + `state = 'purged' FROM (SELECT t.n FROM fence, cdc_relay.dead_letter t
+		emptied AS (UPDATE cdc_relay.dead_letter t SET ` + assign(bare) + `digest = CASE t.state WHEN 'discarded' THEN ` + rowDigest + ` END, state = 'purged' FROM (SELECT t.n FROM fence, cdc_relay.dead_letter t
 			WHERE ` + inSlot("t") + ` AND t.state IN ('replayed', 'discarded') AND t.closed_at < now() - make_interval(secs => $4::float8)
 			ORDER BY t.closed_at LIMIT $5) o WHERE t.n = o.n RETURNING t.n),
 		forgotten AS (DELETE FROM cdc_relay.request q USING (SELECT q.id FROM fence, cdc_relay.request q WHERE q.slot = $1 AND q.system_id = $3

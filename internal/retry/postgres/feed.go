@@ -41,6 +41,29 @@ func (p *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (groups [
 	return groups, next, err
 }
 
+// Resent implements Store.
+func (p *Store) Resent(ctx context.Context, after store.ResentRow, limit int) (groups []uint64, last store.ResentRow, some bool, err error) {
+	sql := readFence + ` SELECT t.ordering_group, t.resend, t.n, EXISTS (SELECT FROM cdc_relay.retry r WHERE ` + inSlot("r") + ` AND r.resend IS NOT NULL) FROM fence LEFT JOIN LATERAL (
+			SELECT t.ordering_group, t.resend, t.n FROM cdc_relay.retry t
+			WHERE ` + inSlot("t") + ` AND t.resend IS NOT NULL AND (t.resend, t.n) > ($4::bigint, $5::bigint) AND (t.next_attempt IS NULL OR t.next_attempt <= now())
+			ORDER BY t.resend, t.n LIMIT $6) t ON true`
+	last = after
+	seen := map[uint64]bool{}
+	err = p.read(ctx, "read rows of resends", sql, []any{p.c.SystemID, after.Job, after.N, limit}, func(rows pgx.Rows) error {
+		var group, job, n *int64
+		err := rows.Scan(&group, &job, &n, &some)
+		if err != nil || group == nil {
+			return err
+		}
+		if last = (store.ResentRow{Job: *job, N: *n}); !seen[uint64(*group)] {
+			seen[uint64(*group)] = true
+			groups = append(groups, uint64(*group))
+		}
+		return nil
+	})
+	return groups, last, some, err
+}
+
 // Skip implements Store.
 func (p *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
 	sql := readFence + ` SELECT t.exchange_or_topic, t.dest FROM fence LEFT JOIN LATERAL (SELECT t.exchange_or_topic, t.dest FROM cdc_relay.retry t

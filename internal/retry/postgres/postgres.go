@@ -64,8 +64,12 @@ func inSlot(alias string) string {
 	return alias + ".slot = $1 AND " + alias + ".system_id IS NOT DISTINCT FROM $3"
 }
 
+// byNumber is for a row that is found by its number. No index has a condition of this form, and
+// without statistics the planner takes it for one that half of the rows meet. With an equality it
+// would think that one row of a table is left that was just filled, and compare each row of the
+// table with each of the statement.
 func byNumber(alias string) string {
-	return alias + ".slot IS NOT DISTINCT FROM $1 AND " + alias + ".system_id IS NOT DISTINCT FROM $3"
+	return "coalesce(" + alias + ".slot = $1, false) AND coalesce(" + alias + ".system_id = $3, false)"
 }
 
 // storable makes a string what a text column of the database can hold.

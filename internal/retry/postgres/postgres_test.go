@@ -193,7 +193,7 @@ func TestPostgres(t *testing.T) {
 		"fence while the epoch is raised": testFenceWhileRaised, "reads": testReads, "refused": testRefused, "not refused": testNotRefused,
 		"no dead letter twice": testNoDeadLetterTwice, "durable": testDurable, "damaged": testDamaged, "cancelled meanwhile": testCancelledMeanwhile,
 		"fence of what is held up": testFenceHeldUp, "purged rows": testPurgedRows, "purged requests": testPurgedRequests,
-		"read's plan": testReadPlan, "copied": testCopied, "sent": testSent,
+		"read's plan": testReadPlan, "copied": testCopied, "sent": testSent, "another sink": testAnotherSink, "other templates": testOtherTemplates,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
 	}

@@ -6,6 +6,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -20,10 +21,18 @@ func says(row *store.Row, text string) *store.Row {
 func testPurgedRows(b *bench, w *database) {
 	direct, moved, deferred := says(b.row("person", 1, 1), "no person"), says(b.row("person", 1, 1), "no person"), says(b.row("person", 1, 1), "no person")
 	direct.Dead = true
+	for _, row := range []*store.Row{direct, moved, deferred} {
+		row.Event.Origin = event.Origin{Relation: 7, Tx: 5}
+	}
 	b.deferRow(direct, moved, deferred)
 	b.answer(b.Ask(b.c, store.DeadLetter, moved.N, event.Route{}), true, sink.Outcome{})
 	for _, row := range []*store.Row{direct, moved, deferred} {
 		b.answer(b.Ask(b.c, store.Purge, row.N, event.Route{}), true, sink.Outcome{})
+		digest, _ := sent.Digest(5, row.Event.ID, nil)
+		var n int64
+		if !w.scan(`UPDATE cdc_relay.dead_letter SET relation = NULL, tx = NULL, digest = NULL WHERE n = $1 AND relation = 7 AND tx = 5 AND digest = $2 RETURNING n`, []any{row.N, digest}, &n) {
+			b.Error("a purged row does not tell which row of the outbox it was")
+		}
 		var left string
 		w.scan(`SELECT (to_jsonb(d) - '{slot,system_id,incarnation,commit_lsn,idx,n,deferred_at,died_at,closed_at,commit_time,event_time,state,class,reason,
 			attempts,payload_kind,first_failed_at,failed_at}'::text[])::text FROM cdc_relay.dead_letter d WHERE n = $1`, []any{row.N}, &left)

@@ -28,8 +28,8 @@ import (
 func (p *Store) readSQL() string {
 	return readFence + `, c AS MATERIALIZED (SELECT c.o, c.ordering_group, c.incarnation, c.commit_lsn::pg_lsn AS commit_lsn, c.idx, ` + p.blocked("c") + ` AS blocked
 			FROM fence, unnest($4::bigint[], $5::bigint[], $6::text[], $7::bigint[]) WITH ORDINALITY AS c(ordering_group, incarnation, commit_lsn, idx, o)),
-		first AS MATERIALIZED (SELECT c.o, c.blocked, t.*, row_number() OVER w AS i, count(t.n) OVER (PARTITION BY c.o) AS seen, bool_or(t.n > $10) OVER w AS fresh, bool_or(t.bytes > $11) OVER w AS large
-			FROM c LEFT JOIN LATERAL (SELECT t.n, t.bytes, t.incarnation, t.commit_lsn, t.idx FROM cdc_relay.retry t
+		first AS MATERIALIZED (SELECT c.o, c.blocked, t.*, row_number() OVER w AS i, count(t.n) OVER (PARTITION BY c.o) AS seen, bool_or(t.n > $10 AND t.resend IS NULL) OVER w AS fresh, bool_or(t.bytes > $11) OVER w AS large
+			FROM c LEFT JOIN LATERAL (SELECT t.n, t.resend, t.bytes, t.incarnation, t.commit_lsn, t.idx FROM cdc_relay.retry t
 				WHERE ` + inSlot("t") + ` AND t.ordering_group = c.ordering_group AND NOT c.blocked AND (t.incarnation, t.commit_lsn, t.idx) > (c.incarnation, c.commit_lsn, c.idx)
 				ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $12) t ON true
 			WINDOW w AS (PARTITION BY c.o ORDER BY t.incarnation, t.commit_lsn, t.idx)),

@@ -11,6 +11,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
@@ -18,6 +19,9 @@ import (
 // loadRows is how many rows a page has at most. They are in memory until all of them were looked
 // at, and a statement that writes must end soon, because it keeps the next leader waiting.
 const loadRows = 20_000
+
+// loadBytes is about how much a page has of what decides places.
+const loadBytes = 8 << 20
 
 // loaded is a table to load: all rows of retry, or the dead letters that may block ordering groups.
 type loaded struct{ table, which string }
@@ -33,25 +37,26 @@ func (l loaded) behind(limit string) string {
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT ` + limit
 }
 
-// groupedSQL reads whether all rows are grouped as this leader would: the leader just before it
-// said so when its term began, and whatever it wrote later was under the same ordering. Any other
-// leader in between (a version of the relay that does not write the record, one that ended before
-// it did) has raised the epoch, as has an operator who moved rows of another system here.
-const groupedSQL = readFence + ` SELECT s.grouped_by = $4::text AND s.grouped_epoch >= $2 - 1 AND $3::text <> '' FROM fence, cdc_relay.slots s WHERE s.slot = $1::text`
+// groupedSQL reads by what all rows are grouped and placed, and whether that is certain: the leader
+// just before this one said so when its term began, and whatever it wrote later was by the same.
+// Any other leader in between (a version of the relay that does not write the record, one that
+// ended before it did) has raised the epoch, as has an operator who moved rows of another system
+// here.
+const groupedSQL = readFence + ` SELECT s.grouped_by, s.grouped_epoch >= $2 - 1 AND $3::text <> '' FROM fence, cdc_relay.slots s WHERE s.slot = $1::text`
 
-// noteGroupedSQL records that all rows are grouped by the ordering of this leader.
+// noteGroupedSQL records that all rows are grouped and placed as by this leader.
 const noteGroupedSQL = `UPDATE cdc_relay.slots SET grouped_by = $4::text, grouped_epoch = $2 WHERE slot = $1::text AND epoch = $2 AND $3::text <> '' RETURNING true`
 
 // Regroup implements Store.
 func (p *Store) Regroup(ctx context.Context) (highest event.Position, err error) {
-	args := []any{p.c.SystemID, p.c.Scope.String()}
-	grouped := false
-	err = p.read(ctx, "read ordering of rows", groupedSQL, args, func(rows pgx.Rows) error { return rows.Scan(&grouped) })
-	if err == nil && !grouped {
-		err = errors.Join(p.regroup(ctx, deferredRows), p.regroup(ctx, openDeadLetters))
+	var was string
+	certain, by := false, p.c.Places.By(p.c.Scope)
+	err = p.read(ctx, "read ordering of rows", groupedSQL, []any{p.c.SystemID}, func(rows pgx.Rows) error { return rows.Scan(&was, &certain) })
+	if err == nil && (was != by || !certain) {
+		err = p.regroupAll(ctx, p.c.Places.Since(was))
 	}
 	if err == nil {
-		err = p.change(ctx, "note ordering of rows", noteGroupedSQL, func(storable) []any { return args }, nil)
+		err = p.change(ctx, "note ordering of rows", noteGroupedSQL, func(storable) []any { return []any{p.c.SystemID, by} }, nil)
 	}
 	if err != nil {
 		return highest, err
@@ -63,45 +68,83 @@ func (p *Store) Regroup(ctx context.Context) (highest event.Position, err error)
 	return highest, err
 }
 
+// regroupAll looks through both tables. Whatever ends it, the next leader does it again: a row that
+// has its place already keeps it.
+func (p *Store) regroupAll(ctx context.Context, s store.Switch) error {
+	for _, table := range []loaded{deferredRows, openDeadLetters} {
+		if err := p.regroup(ctx, table, &s); err != nil {
+			return err
+		}
+	}
+	if s.Sink {
+		if err := p.refuseElsewhere(ctx, s.From); err != nil {
+			return err
+		}
+	}
+	if s.Placed+s.Kept > 0 && p.c.Places.Switched != nil {
+		p.c.Places.Switched(s)
+	}
+	return nil
+}
+
 // regroup looks through a table, page by page, and writes the rows that have the ordering group of
-// another ordering. Nobody else changes rows between the two statements of a page: the former
-// leader is fenced, and the rest of this one is not running yet.
-func (p *Store) regroup(ctx context.Context, table loaded) error {
-	sql := readFence + ` SELECT t.n, t.incarnation, t.exchange_or_topic, t.hash, t.keyed, t.fault, t.ordering_group, t.ordered, t.commit_lsn, t.idx FROM fence LEFT JOIN LATERAL (
-			SELECT t.n, t.incarnation, t.exchange_or_topic, t.hash, t.keyed, t.fault IS NOT NULL AND t.left_out IS NULL AS fault, t.ordering_group, t.ordered, t.commit_lsn::text AS commit_lsn, t.idx
-			FROM ` + table.behind("$7") + `) t ON true`
-	write := writeFence + `, regrouped AS (UPDATE cdc_relay.` + table.table + ` t SET ordering_group = x_group, ordered = x_ordered
-			FROM fence, unnest($4::bigint[], $5::bigint[], $6::boolean[]) AS x(x_n, x_group, x_ordered) WHERE t.n = x_n AND ` + byNumber("t") + `) SELECT true FROM fence`
+// another ordering, or a place that means nothing now. Nobody else changes rows between the two
+// statements of a page: the former leader is fenced, and the rest of this one is not running yet.
+func (p *Store) regroup(ctx context.Context, table loaded, s *store.Switch) error {
+	sql, places := regroupSQL(table), p.c.Places
+	write := writeFence + `, regrouped AS (UPDATE cdc_relay.` + table.table + ` t SET ordering_group = x_group, ordered = x_ordered,
+				exchange_or_topic = x_exchange_or_topic, dest = x_dest, route_name = x_name, routing_key = x_key
+			FROM fence, ` + new(regrouped).arrays().table(4, regroupedNames) + ` WHERE t.n = x_n AND ` + byNumber("t") + `) SELECT true FROM fence`
 	var at store.After // the last row of a page
-	for page := loadRows; page == loadRows; {
-		page = 0
+	for page := 1; page > 0; {
 		var (
-			n, groups []int64
-			ordereds  []bool
+			changed regrouped
+			large   []*store.Row
 		)
-		args := []any{p.c.SystemID, at.Incarnation, at.Position.Commit.String(), int64(at.Position.Index), loadRows}
+		page = 0
+		look := func(row *store.Row, place bool) {
+			placed := place && places.Place(row, s)
+			group, ordered := p.c.Scope.Group(&row.Event, row.ExchangeOrTopic)
+			if row.Resend != 0 {
+				group = event.Resent(group, row.Resend)
+			}
+			if placed || group != row.Group || ordered != row.Ordered {
+				row.Group, row.Ordered, row.Event = group, ordered, event.Event{Route: row.Event.Route}
+				changed = append(changed, row)
+			}
+		}
+		args := []any{
+			p.c.SystemID, at.Incarnation, at.Position.Commit.String(), int64(at.Position.Index), loadRows, loadBytes, p.limits.large,
+			places != nil, s.Sink || s.Templates, places != nil && places.Keyed,
+		}
 		err := p.read(ctx, "read ordering groups", sql, args, func(rows pgx.Rows) error {
-			var (
-				number, exchangeOrTopic, hash, was int64
-				ev                                 event.Event
-				fault, wasOrdered                  bool
-			)
-			pos, err := scanPosition(rows, &number, &at.Incarnation, &exchangeOrTopic, &hash, &ev.Ordered, &fault, &was, &wasOrdered)
+			row, place, size, err := p.scanRegrouped(rows)
 			if err != nil {
 				return err
 			}
 			page++
-			at.Position = pos
-			if ev.Position, ev.Hash = pos, uint64(hash); fault {
-				ev.Fault = errStored
-			}
-			if group, ordered := p.c.Scope.Group(&ev, uint64(exchangeOrTopic)); int64(group) != was || ordered != wasOrdered {
-				n, groups, ordereds = append(n, number), append(groups, int64(group)), append(ordereds, ordered)
+			at = store.After{Incarnation: row.Incarnation, Position: row.Event.Position}
+			if row.Dead = table == openDeadLetters; place && p.limits.isLarge(size) {
+				large = append(large, row)
+			} else {
+				look(row, place)
 			}
 			return nil
 		})
-		if err == nil && len(n) > 0 {
-			err = p.change(ctx, "regroup rows", write, func(storable) []any { return []any{p.c.SystemID, n, groups, ordereds} }, nil)
+		for _, row := range large {
+			var whole *store.Row
+			if err == nil {
+				whole, err = p.readLarge(ctx, row)
+			}
+			if errors.Is(err, errColumns) { // as scanRegrouped
+				whole, err = row, nil
+			}
+			if whole != nil {
+				look(whole, true)
+			}
+		}
+		if err == nil && len(changed) > 0 {
+			err = p.change(ctx, "regroup rows", write, func(storable) []any { return append([]any{p.c.SystemID}, changed.arrays().values...) }, nil)
 		}
 		if err != nil {
 			return err
@@ -110,8 +153,103 @@ func (p *Store) regroup(ctx context.Context, table loaded) error {
 	return nil
 }
 
-// errStored stands for the fault of a row.
-var errStored = errors.New("the row has a fault")
+// What is read of a row: what its group depends on, and its place. placing are the columns that may
+// decide a place. They are read of the rows that are placed alone, and of a row that has much in
+// them when it is its turn.
+var (
+	placing  = []string{"id", "aggregate", "key", "type", "columns"}
+	grouping = strings.Fields("incarnation commit_lsn idx n ordering_group exchange_or_topic dest hash keyed ordered bytes route_name routing_key fault left_out resend")
+
+	regroupFields = slices.DeleteFunc(slices.Clone(fields), func(f field) bool {
+		return !slices.Contains(placing, f.name) && !slices.Contains(grouping, f.name)
+	})
+)
+
+// regroupSQL reads a page: $7 rows, or $8 bytes of what decides their places; of a row with more
+// than $9 of it none. $10 says whether rows are placed at all, $11 whether all of them are looked
+// at, $12 whether a route of this sink has a routing key.
+func regroupSQL(table loaded) string {
+	size, list := "0", "t.n, t.place, t.size"
+	for _, f := range regroupFields {
+		switch {
+		case slices.Contains(placing, f.name):
+			size += " + coalesce(octet_length(t." + f.name + "), 0)"
+			list += ", CASE WHEN t.place AND t.size <= $9::bigint THEN t." + f.name + " END"
+		case f.name == "commit_lsn":
+			list += ", t.commit_lsn::text"
+		default:
+			list += ", t." + f.name
+		}
+	}
+	return readFence + ` SELECT ` + list + ` FROM fence LEFT JOIN LATERAL (
+			SELECT s.*, sum(s.size) OVER (ORDER BY s.incarnation, s.commit_lsn, s.idx) - s.size AS before FROM (
+				SELECT t.*, CASE WHEN t.place THEN (` + size + `)::bigint ELSE 0 END AS size FROM (
+					SELECT t.*, $10 AND ($11 OR t.route_name IS NULL OR (t.routing_key IS NOT NULL) <> $12) AS place FROM ` + table.behind("$7") + `) t) s) t
+			ON t.before <= $8::bigint ORDER BY t.incarnation, t.commit_lsn, t.idx`
+}
+
+// scanRegrouped reads a row of regroupSQL. One whose columns are damaged is placed without them: it
+// cannot be sent, and must not keep the others from it.
+func (p *Store) scanRegrouped(rows pgx.Rows) (row *store.Row, place bool, size int64, err error) {
+	var r tableRow
+	targets := []any{nil, &place, &size}
+	for _, f := range regroupFields {
+		targets = append(targets, f.target(&r))
+	}
+	if err = rows.Scan(targets...); err != nil {
+		return nil, false, 0, err
+	}
+	if row, err = p.decode(&r, 0, nil); errors.Is(err, errColumns) {
+		r.columns = nil
+		row, err = p.decode(&r, 0, nil)
+	}
+	return row, place, size, err
+}
+
+// regrouped are rows whose group or place has changed.
+type regrouped []*store.Row
+
+var regroupedNames = []string{"x_n", "x_group", "x_ordered", "x_exchange_or_topic", "x_dest", "x_name", "x_key"}
+
+// arrays are the parameters of the statement that writes them.
+func (list *regrouped) arrays() *arrays {
+	var a arrays
+	add := func(name string, of func(*store.Row) uint64) {
+		values := make([]int64, len(*list))
+		for i, row := range *list {
+			values[i] = int64(of(row))
+		}
+		a.add(name, "bigint", values)
+	}
+	ordered, names, keys := make([]bool, len(*list)), make([][]byte, len(*list)), make([][]byte, len(*list))
+	for i, row := range *list {
+		ordered[i], names[i], keys[i] = row.Ordered, row.Event.Route.Name, row.Event.Route.RoutingKey
+	}
+	add("x_n", func(r *store.Row) uint64 { return uint64(r.N) })
+	add("x_group", func(r *store.Row) uint64 { return r.Group })
+	a.add("x_ordered", "boolean", ordered)
+	add("x_exchange_or_topic", func(r *store.Row) uint64 { return r.ExchangeOrTopic })
+	add("x_dest", func(r *store.Row) uint64 { return r.Dest })
+	a.add("x_name", "bytea", names)
+	a.add("x_key", "bytea", keys)
+	return &a
+}
+
+// refuseElsewhere ends the operators' requests that name a place of another kind of sink: the names
+// would be taken for some of this one.
+func (p *Store) refuseElsewhere(ctx context.Context, from string) error {
+	const elsewhere = `slot = $1 AND t.system_id IN ($3, '') AND (t.route_name IS NOT NULL OR t.routing_key IS NOT NULL)`
+	sql := writeFence + `, failed AS (UPDATE cdc_relay.request t SET state = 'failed', result = $4::text, done_at = now() FROM fence
+			WHERE t.` + elsewhere + ` AND t.state = 'waiting' RETURNING t.*),
+		cancelled AS (UPDATE cdc_relay.bulk t SET state = 'cancelled', closed_at = now(), filter = NULL FROM fence
+			WHERE t.` + elsewhere + ` AND t.closed_at IS NULL RETURNING t.*),
+		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result, request)
+			SELECT t.slot, t.system_id, t.who, t.kind, t.n, t.reason, t.result, t.id FROM failed t
+			UNION ALL SELECT t.slot, t.system_id, '` + dlq.Itself + `', 'cancel', 0, $4::text, 'job ' || t.job, NULL FROM cancelled t)
+		SELECT true FROM fence`
+	why := "it names a place of " + from + ", and the relay sends to " + p.c.Places.Sink + " now: request it again"
+	return p.change(ctx, "end requests for another broker", sql, func(storable) []any { return []any{p.c.SystemID, why} }, nil)
+}
 
 // exchangesSQL goes from each exchange or topic to the next one in the index, at most $6 of them
 // from behind one ($4) on. The first look is by the primary key: in a copy of the database all rows

@@ -113,6 +113,10 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 	return a
 }
 
+// rowDigest is that of a row t in the sent set: a purged row keeps it in place of the id. It is
+// NULL if the row's transaction is not known.
+var rowDigest = sent.DigestSQL("t.tx", "t.id")
+
 // bare are the columns of a purged row. The position stays, and so do columns that tell nothing
 // about the event.
 var bare = map[string]string{
@@ -146,7 +150,7 @@ var answerSQL = func() string {
 		` + deadLetter("refused", strings.TrimSuffix(assign(afterRefusal), ", "), `t.state = 'open' AND q.x_verdict = 'refused'`, "q.x_said") + `,
 		` + deadLetter("redacted", `payload = NULL, headers = NULL, columns = NULL, raw = NULL, traceparent = NULL, redacted_at = now()`,
 		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'redact'`, "'redacted'") + `,
-		` + deadLetter("purged", assign(bare)+`state = 'purged', closed_at = coalesce(t.closed_at, now())`,
+		` + deadLetter("purged", assign(bare)+`digest = `+rowDigest+`, state = 'purged', closed_at = coalesce(t.closed_at, now())`,
 		`t.state <> 'purged' AND `+purges, "'purged'") + `,
 		purging AS MATERIALIZED (SELECT t.n FROM q JOIN cdc_relay.dead_letter t ON ` + named + ` WHERE t.state <> 'purged' AND ` + purges + `
 			UNION ALL SELECT t.n FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE ` + purges + `),
@@ -156,8 +160,8 @@ var answerSQL = func() string {
 		` + taken("going", "purge") + `,
 		died AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at)
 			SELECT t.slot, t.system_id, ` + fieldList("t", nil) + `, t.deferred_at FROM dying t),
-		gone AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at, state, closed_at)
-			SELECT t.slot, t.system_id, ` + fieldList("t", bare) + `, t.deferred_at, 'purged', now() FROM going t),
+		gone AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at, state, closed_at, digest)
+			SELECT t.slot, t.system_id, ` + fieldList("t", bare) + `, t.deferred_at, 'purged', now(), ` + rowDigest + ` FROM going t),
 		retried AS (UPDATE cdc_relay.retry t SET next_attempt = now() FROM (
 				SELECT DISTINCT h.n FROM q JOIN cdc_relay.retry t ON ` + named + ` CROSS JOIN LATERAL (SELECT h.n FROM cdc_relay.retry h
 				WHERE ` + inSlot("h") + ` AND h.ordering_group = t.ordering_group ORDER BY h.incarnation, h.commit_lsn, h.idx LIMIT 1) h

@@ -39,6 +39,7 @@ type tableRow struct {
 	columns, fault, raw                []byte
 	leftOut                            *string
 	relation, tx                       *int64 // event.Origin; nil: not known
+	resend                             *int64
 }
 
 // field is one of those columns: its name, the element type of the array in which its values are
@@ -102,6 +103,7 @@ var fields = []field{
 	column("left_out", "text", func(r *tableRow) **string { return &r.leftOut }),
 	column("relation", "bigint", func(r *tableRow) **int64 { return &r.relation }),
 	column("tx", "bigint", func(r *tableRow) **int64 { return &r.tx }),
+	column("resend", "bigint", func(r *tableRow) **int64 { return &r.resend }),
 }
 
 // heavy are the columns that are needed only to send the event. Lists of requests leave them out.
@@ -147,9 +149,15 @@ func (p *Store) encode(row *store.Row, as storable) tableRow {
 	if ev.Route != nil {
 		r.routeName, r.routingKey = ev.Route.Name, ev.Route.RoutingKey
 	}
-	if ev.Origin.Tx != 0 {
-		relation, tx := int64(ev.Origin.Relation), int64(ev.Origin.Tx)
-		r.relation, r.tx = &relation, &tx
+	if o := ev.Origin; o.Relation != 0 {
+		relation := int64(o.Relation)
+		r.relation = &relation
+		if tx := int64(o.Tx); tx != 0 {
+			r.tx = &tx
+		}
+	}
+	if row.Resend != 0 {
+		r.resend = &row.Resend
 	}
 	if ev.Fault != nil {
 		r.fault = []byte(ev.Fault.Error())
@@ -186,8 +194,14 @@ func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.R
 		Class: classOf(r.class), Reason: sink.Reason(r.reason), Text: r.errorText, Destination: r.destination, Attempts: int(r.attempts),
 		First: timeOrZero(r.first), Last: timeOrZero(r.last), DeferredAt: now.Add(seconds(deferredAt)),
 	}
-	if r.relation != nil && r.tx != nil {
-		row.Event.Origin = event.Origin{Relation: uint32(*r.relation), Tx: uint64(*r.tx)}
+	if r.relation != nil {
+		row.Event.Origin.Relation = uint32(*r.relation)
+		if r.tx != nil {
+			row.Event.Origin.Tx = uint64(*r.tx)
+		}
+	}
+	if r.resend != nil {
+		row.Resend, row.Event.Replay = *r.resend, true
 	}
 	if next != nil {
 		row.NextAttempt = now.Add(seconds(*next))

@@ -37,9 +37,11 @@ type Row struct {
 	First, Last time.Time
 	DeferredAt  time.Time // filled in by the store when it is read
 	Bytes       int64     // likewise: of the event, also where fields to be sent are left out
-	// set after a rejection, or when an operator requested a retry; zero: the row does not wait for
-	// a time
+	// set after a rejection, when an operator requested a retry, or by the rate of a resend; zero:
+	// the row does not wait for a time
 	NextAttempt time.Time
+	// the job of the resend that copied the row; 0: none. Its Position is none of the WAL
+	Resend int64
 }
 
 // Cursor is a place in the order (exchange or topic, dest, incarnation, position).
@@ -48,6 +50,9 @@ type Cursor struct {
 	Incarnation           int64
 	Position              event.Position
 }
+
+// ResentRow is a place among the rows of resends.
+type ResentRow struct{ Job, N int64 }
 
 // Result is the result of a row that was sent, or that was too old to be sent.
 type Result struct {

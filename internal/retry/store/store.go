@@ -34,9 +34,10 @@ type Store interface {
 	Lease(ctx context.Context) (first int64, err error)
 
 	// Regroup gives the rows and open dead letters that were deferred under another ordering the
-	// ordering group of the present one. It returns the highest position of all rows and of all
-	// dead letters (zero: there are none). It is called once in a term, before any row is read or
-	// deferred. When the former leader recorded the same ordering it reads no rows.
+	// ordering group of the present one, and those that were deferred for another kind of sink a
+	// place of this one (Places). It returns the highest position of all rows and all dead letters
+	// (zero: there are none). It is called once in a term, before any row is read or deferred. When
+	// the former leader recorded the same it reads no rows.
 	Regroup(ctx context.Context) (highest event.Position, err error)
 
 	// Exchanges lists the exchanges and topics of rows, and of dead letters that block their
@@ -55,7 +56,8 @@ type Store interface {
 	Defer(ctx context.Context, rows []*Row) error
 
 	// Read answers each Want with a Run, in order of the wants: the rows of the ordering group
-	// behind After, in order of position, at most run, none from the first with N above acked on.
+	// behind After, in order of position, at most run, none from the first with N above acked on
+	// (but for those of a resend, which the caller's writer has not written).
 	// In all it reads at most about size bytes (every want's first row before any second; at least
 	// one). A row behind After is never passed by a later one of its ordering group, whatever
 	// limits a Run. After is the last row that was delivered and deleted: entries of deleted rows,
@@ -67,6 +69,11 @@ type Store interface {
 	// of position, each once, and where to go on. No ordering groups: the destination has no more
 	// rows.
 	Sweep(ctx context.Context, at Cursor, limit int) (groups []uint64, next Cursor, err error)
+
+	// Resent lists the ordering groups of the next limit rows of resends that may go now, each
+	// once, and the place of the last: in order of job and number, from behind a place on. some:
+	// there are rows of resends.
+	Resent(ctx context.Context, after ResentRow, limit int) (groups []uint64, last ResentRow, some bool, err error)
 
 	// Skip is the first destination after that of the cursor; ok is false when there is none.
 	// Digests are ordered as signed numbers.
@@ -118,7 +125,8 @@ type Config struct {
 	Epoch       int64    // of this leader
 	Columns     []string // names of Event.Columns
 	Scope       event.Scope
-	Block       bool // dead_letters.on_dead_letter: block
+	Block       bool    // dead_letters.on_dead_letter: block
+	Places      *Places // nil: rows keep the place they have
 }
 
 // LeaseSize is how many row numbers a Lease takes: the increment of cdc_relay.row_number.

@@ -88,14 +88,19 @@ func (p *Postgres) startCopy(ctx context.Context, promoted bool) (*Postgres, err
 
 // RestoreDump restores a dump of a database of another server, and that one's roles.
 func (p *Postgres) RestoreDump(ctx context.Context, from *Postgres, name string) error {
+	if err := p.CreateDatabase(ctx, name); err != nil {
+		return err
+	}
+	return p.RestoreInto(ctx, from, name)
+}
+
+// RestoreInto is RestoreDump into a database that exists; options are more of pg_dump's.
+func (p *Postgres) RestoreInto(ctx context.Context, from *Postgres, name string, options ...string) error {
 	var roles, dump bytes.Buffer
 	if err := p.runProgram(ctx, &roles, "pg_dumpall", "-d", from.URL("postgres"), "--roles-only"); err != nil {
 		return err
 	}
-	if err := p.runProgram(ctx, &dump, "pg_dump", "-d", from.URL(name)); err != nil {
-		return err
-	}
-	if err := p.CreateDatabase(ctx, name); err != nil {
+	if err := p.runProgram(ctx, &dump, "pg_dump", append([]string{"-d", from.URL(name)}, options...)...); err != nil {
 		return err
 	}
 	// some roles are there already, which is an error of that script alone

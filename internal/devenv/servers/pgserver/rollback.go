@@ -77,3 +77,26 @@ func copyDir(ctx context.Context, from, to string) error {
 	}
 	return nil
 }
+
+// SkipTransactions has the next transaction get an id of a later segment of pg_xact, as after as
+// many transactions. Replication slots do not survive it.
+func (p *Postgres) SkipTransactions(ctx context.Context, segment uint32) error {
+	if _, err := p.Stop("fast"); err != nil {
+		return err
+	}
+	there, err := filepath.Glob(filepath.Join(p.data(), "pg_xact", "*"))
+	if err != nil || len(there) == 0 {
+		return fmt.Errorf("find a segment of pg_xact: %d files, %w", len(there), err)
+	}
+	name := filepath.Join(p.data(), "pg_xact", fmt.Sprintf("%04X", segment))
+	if err := copyDir(ctx, there[0], name); err != nil {
+		return err
+	}
+	if err := errors.Join(os.Truncate(name, 0), os.Truncate(name, 256<<10)); err != nil {
+		return fmt.Errorf("empty %s: %w", name, err)
+	}
+	if err := p.runProgram(ctx, nil, "pg_resetwal", "-x", fmt.Sprint(segment<<20), "-D", p.data()); err != nil {
+		return err
+	}
+	return p.Start(ctx)
+}

@@ -1,0 +1,295 @@
+//go:build testall
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+)
+
+// jobOf starts a resend that is not waited for, and waits until its rows are copied.
+func (r *resent) jobOf(copies int, args ...string) int {
+	r.t.Helper()
+	var job int
+	_, err := fmt.Sscanf(r.ok(append([]string{"resend", "--wait", "0"}, args...)...), "job %d: ", &job)
+	must(r.t, err)
+	r.copied(job, copies)
+	return job
+}
+
+// looked waits until the leader has looked at operators' jobs a few times.
+func (r *resent) looked() {
+	r.t.Helper()
+	looks := func() int {
+		return ask[int](r.rig, `SELECT seq_scan + idx_scan FROM pg_stat_user_tables WHERE relid = 'cdc_relay.bulk'::regclass`)
+	}
+	before := looks()
+	eventually(r.t, func() string {
+		if n := looks() - before; n < 4 {
+			return fmt.Sprintf("it has looked %d times", n)
+		}
+		return ""
+	})
+}
+
+func (r *resent) copied(job, copies int) {
+	r.t.Helper()
+	eventually(r.t, func() string {
+		got := ask[string](r.rig, `SELECT state || ' ' || asked || ' ' || result FROM cdc_relay.bulk WHERE job = $1`, job)
+		if got != fmt.Sprintf("sending %d ", copies) && got != fmt.Sprintf("done %d ", copies) {
+			return fmt.Sprintf("job %d is %q, want %d copies: %s", job, got, copies, r.relay.Log())
+		}
+		return ""
+	})
+}
+
+// withGap is a relay at work, and two rows of key a in an accepted gap.
+func withGap(t *testing.T) *resent {
+	t.Helper()
+	b := withBroker(t)
+	r := &resent{brokered: b, relay: b.start()}
+	r.late = b.channel(t)
+	r.write("a", 1)
+	must(t, r.consumer.WaitCount(await.Context(t), 1))
+	r.relay.Stop(t)
+	r.write("a", 2)
+	r.write("a", 3)
+	r.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.slot)
+	r.accept()
+	return r
+}
+
+func (r *resent) queue(name string) {
+	r.t.Helper()
+	must(r.t, r.late.ExchangeDeclare(name, "fanout", true, false, false, false, nil))
+	_, err := r.late.QueueDeclare(name, true, false, false, false, nil)
+	must(r.t, err)
+	must(r.t, r.late.QueueBind(name, "", name, false, nil))
+}
+
+// A gap whose copies were taken back is open again.
+func TestResendGapCancelled(t *testing.T) {
+	t.Parallel()
+	r := withGap(t)
+	job := r.jobOf(2, "--gap", "1", "--order-by", "created_at", "--exchange", "missing")
+	r.ok("dead-letters", "job", fmt.Sprint(job), "--cancel")
+	eventually(t, func() string {
+		if n := ask[int](r.rig, `SELECT count(*) FROM cdc_relay.retry`); n > 0 {
+			return fmt.Sprintf("%d copies", n)
+		}
+		return ""
+	})
+	if said := r.command("check"); !strings.Contains(said.Stdout, "gap 1, accepted at") {
+		t.Errorf("check does not name the gap whose rows were taken back: %s", said.Stdout)
+	}
+	if got := r.ok("resend", "--gap", "1", "--order-by", "created_at", "--wait", "60s"); !strings.HasSuffix(got, ": 2 of 2 done\n") {
+		t.Errorf("resend says %q", got)
+	}
+	must(t, r.consumer.WaitCount(await.Context(t), 3))
+}
+
+// A gap is closed only when all of it was copied.
+func TestResendGapAsAWhole(t *testing.T) {
+	t.Parallel()
+	r := withGap(t)
+	r.refused(2, "resend --gap 1 --table public.outbox --order-by created_at", "a gap is sent again as a whole")
+	// whoever may ask in SQL
+	r.exec(`INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, in_dead_letters, matched, reason)
+		SELECT slot, system_id, 'resend', convert_to('{"gap": 1, "key": "bm9uZQ==", "unordered": true}', 'UTF8'), false, 1, '' FROM cdc_relay.slots`)
+	eventually(t, func() string {
+		return ask[string](r.rig, `SELECT coalesce(nullif(state, 'failed'), '') FROM cdc_relay.bulk`)
+	})
+	if n := ask[int](r.rig, `SELECT count(*) FROM cdc_relay.gap WHERE recovered_at IS NULL`); n != 1 {
+		t.Errorf("%d gaps are open", n)
+	}
+}
+
+// Copies that wait for another destination are no reason to leave rows out of a gap.
+func TestResendGapBesideOtherCopies(t *testing.T) {
+	t.Parallel()
+	r := withGap(t)
+	r.jobOf(3, "--key", "a", "--order-by", "created_at", "--exchange", "missing")
+	t.Log(r.ok("resend", "--gap", "1", "--order-by", "created_at", "--wait", "30s"))
+	r.queue("missing")
+	eventually(t, func() string {
+		if n := ask[int](r.rig, `SELECT count(*) FROM cdc_relay.retry`); n > 0 {
+			return fmt.Sprintf("%d copies", n)
+		}
+		return ""
+	})
+	if n := len(r.consumer.Deliveries()); n != 3 {
+		t.Errorf("%d deliveries where the rows of the gap belong, want 3; check says %s", n, r.command("check").Stdout)
+	}
+}
+
+// A copy that went elsewhere does not make its row one that was sent.
+func TestResendElsewhereIsNotSent(t *testing.T) {
+	t.Parallel()
+	r := withGap(t)
+	r.queue("late")
+	if got := r.ok("resend", "--key", "a", "--order-by", "created_at", "--exchange", "late", "--wait", "60s"); !strings.HasSuffix(got, ": 3 of 3 done\n") {
+		t.Errorf("resend says %q", got)
+	}
+	if got := r.ok("resend", "--unsent", "--order-by", "created_at", "--wait", "60s"); !strings.HasSuffix(got, ": 2 of 2 done\n") {
+		t.Errorf("resend --unsent says %q", got)
+	}
+}
+
+// However many resends wait for their destination, the next one copies its rows.
+func TestResendBehindMany(t *testing.T) {
+	t.Parallel()
+	r := withLateQueue(t, 2)
+	r.jobOf(1, "--key", "a", "--where", "payload->>'seq' = '1'", "--exchange", "missing")
+	r.exec(`WITH jobs AS (
+			INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, in_dead_letters, matched, asked, reason, state)
+			SELECT slot, system_id, 'resend', '{}', false, 1, 1, '', 'sending' FROM cdc_relay.slots, generate_series(1, 100) RETURNING job)
+		INSERT INTO cdc_relay.retry
+		SELECT (jsonb_populate_record(r, jsonb_build_object('n', nextval('cdc_relay.row_number'), 'idx', job, 'resend', job))).* FROM cdc_relay.retry r, jobs`)
+	if got := r.ok("resend", "--key", "b", "--exchange", "late", "--order-by", "created_at", "--wait", "60s"); !strings.HasSuffix(got, ": 2 of 2 done\n") {
+		t.Errorf("the next resend says %q", got)
+	}
+}
+
+// What the slot is still to send is not sent before: a copy would pass older events of its key.
+func TestResendBehindTheSlot(t *testing.T) {
+	t.Parallel()
+	r := withLateQueue(t, 1)
+	r.relay.Stop(t)
+	r.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) SELECT gen_random_uuid(), 'order', 'z', 'created', jsonb_build_object('key', 'z', 'seq', i) FROM generate_series(1, 12000) i`)
+	for i := 2; i <= 6; i++ {
+		r.write("a", i)
+	}
+	r.ok("resend", "--where", "aggregateid = 'a' AND (payload->>'seq')::int IN (3, 5)", "--order-by", "created_at", "--wait", "0")
+	r.relay = r.start()
+	must(t, r.consumer.WaitCount(await.Context(t), 2+12000+5))
+	seen, last := "", int64(0)
+	for _, d := range r.consumer.Deliveries() {
+		if d.Key == "a" {
+			seen += fmt.Sprint(d.Seq, " ")
+			if d.Seq > last+1 {
+				t.Errorf("%d came before %d: %s", d.Seq, last+1, seen)
+			}
+			last = max(last, d.Seq)
+		}
+	}
+}
+
+// A leader that is frozen in the middle of a copy holds nothing up: neither the next leader, which
+// copies the rows, nor the vacuum of the database.
+func TestResendFrozen(t *testing.T) {
+	t.Parallel()
+	r := withLateQueue(t, 3)
+	r.exec(`CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN IF NEW.resend IS NOT NULL AND NOT pg_try_advisory_xact_lock_shared(7) THEN PERFORM pg_advisory_xact_lock_shared(7); END IF; RETURN NEW; END';
+		CREATE TRIGGER slow BEFORE INSERT ON cdc_relay.retry FOR EACH ROW EXECUTE FUNCTION slow()`)
+	conn, err := pgx.Connect(await.Context(t), r.db)
+	must(t, err)
+	defer conn.Close(context.WithoutCancel(await.Context(t)))
+	_, err = conn.Exec(await.Context(t), `SELECT pg_advisory_lock(7)`)
+	must(t, err)
+	var job int
+	_, err = fmt.Sscanf(r.ok("resend", "--from", "1h", "--order-by", "created_at", "--exchange", "late", "--wait", "0"), "job %d: ", &job)
+	must(t, err)
+	eventually(t, func() string {
+		if !ask[bool](r.rig, `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)`) {
+			return "the copy has not begun"
+		}
+		return ""
+	})
+	must(t, r.relay.Freeze())
+	_, err = conn.Exec(await.Context(t), `SELECT pg_advisory_unlock(7)`)
+	must(t, err)
+	r.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1 AND active`, r.slot)
+	frozen := r.relay
+	r.relay = r.start()
+	r.copied(job, 6)
+	must(t, frozen.Thaw())
+	r.wantInOrder(3, r.ofKey(6), "a", "b")
+}
+
+// A resend that is asked for while a relay of the version before leads is carried out by the next
+// one that can.
+func TestResendUnderOldLeader(t *testing.T) {
+	t.Parallel()
+	r := withLateQueue(t, 3)
+	r.relay.Stop(t)
+	old := *r.rig
+	old.binary = runner.BuildAt(t, "516ae2ba")
+	r.relay = old.start()
+	var job int
+	_, err := fmt.Sscanf(r.ok("resend", "--key", "b", "--order-by", "created_at", "--exchange", "late", "--wait", "0"), "job %d: ", &job)
+	must(t, err)
+	r.write("a", 4)
+	must(t, r.consumer.WaitCount(await.Context(t), 7))
+	r.looked()
+	r.relay.Stop(t)
+	r.relay = r.start()
+	r.copied(job, 3)
+	r.wantInOrder(3, r.ofKey(3), "b")
+}
+
+// Copies that wait while a relay of the version before leads are sent, and in order.
+func TestResendRolledBack(t *testing.T) {
+	t.Parallel()
+	r := withLateQueue(t, 3)
+	job := r.jobOf(6, "--from", "1h", "--order-by", "created_at", "--exchange", "missing")
+	r.relay.Stop(t)
+	old := *r.rig
+	old.binary = runner.BuildAt(t, "516ae2ba")
+	old.more = "delivery: {ordering: commit}\n"
+	r.relay = old.start()
+	r.write("a", 4)
+	must(t, r.consumer.WaitCount(await.Context(t), 7))
+	r.looked()
+	r.relay.Stop(t)
+	r.relay = r.start()
+	if got := ask[string](r.rig, `SELECT state FROM cdc_relay.bulk WHERE job = $1`, job); got != "sending" {
+		t.Errorf("the job is %s", got)
+	}
+	r.write("a", 5)
+	must(t, r.consumer.WaitCount(await.Context(t), 8))
+	must(t, r.late.ExchangeDeclare("missing", "fanout", true, false, false, false, nil))
+	must(t, r.late.QueueBind("late", "", "missing", false, nil))
+	r.wantInOrder(3, r.ofKey(6), "a", "b")
+}
+
+func (r *resent) empty() {
+	r.t.Helper()
+	eventually(r.t, func() string {
+		if n := ask[int](r.rig, `SELECT count(*) FROM cdc_relay.retry`); n > 0 {
+			return fmt.Sprintf("%d copies", n)
+		}
+		return ""
+	})
+}
+
+// A copy that waits can be taken back, so it holds no row that recover has to send.
+func TestRecoverBesideCopies(t *testing.T) {
+	t.Parallel()
+	r := withGap(t)
+	r.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, created_at) SELECT gen_random_uuid(), 'order', 'z', 'created', jsonb_build_object('key', 'z', 'seq', i), '2001-01-01' FROM generate_series(1, 200) i`)
+	must(t, r.consumer.WaitCount(await.Context(t), 201))
+	job := r.jobOf(203, "--where", "true", "--order-by", "created_at", "--rate", "1/s")
+	r.relay.Stop(t)
+	r.released()
+	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+	r.ok("recover", "--unordered")
+	r.relay = r.start()
+	r.ok("dead-letters", "job", fmt.Sprint(job), "--cancel")
+	r.empty()
+	seen := ""
+	for _, d := range r.consumer.Deliveries() {
+		if d.Key == "a" {
+			seen += fmt.Sprint(d.Seq, " ")
+		}
+	}
+	if !strings.Contains(seen, "2") || !strings.Contains(seen, "3") {
+		t.Errorf("delivered of key a: %s; check says %s", seen, r.command("check").Stdout)
+	}
+}

@@ -1,0 +1,276 @@
+//go:build testall
+
+package cli
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
+)
+
+// restored moves the day to another server, by a dump. Rows keep the numbers of transactions that
+// this server gives later, or has given to others.
+func (d *day) restored(from *pgserver.Postgres) *pgserver.Postgres {
+	d.rig.t.Helper()
+	ctx := await.Context(d.rig.t)
+	to, err := pgserver.Start(ctx, pgserver.Options{NoFsync: true})
+	must(d.rig.t, err)
+	d.rig.t.Cleanup(func() { must(d.rig.t, to.Close()) })
+	must(d.rig.t, to.RestoreDump(ctx, from, "shop"))
+	d.rig.db = to.URL("shop")
+	return to
+}
+
+// finding starts a relay, which ends with exit 3, and returns its line and the ID in it.
+func (d *day) finding(words ...string) (line, id string) {
+	d.rig.t.Helper()
+	d.start()
+	code, err := d.relay.Exit(await.Context(d.rig.t))
+	must(d.rig.t, err)
+	d.output += d.relay.Stdout()
+	line = refusal(d.rig.t, runner.Result{Code: code, Stderr: d.relay.Log()}, 3, words...)
+	found := acceptLine.FindStringSubmatch(line)
+	if found == nil {
+		d.rig.t.Fatalf("no accept is offered: %s", line)
+	}
+	return line, found[1]
+}
+
+// copies is how many rows a recover copies, once the slot is lost.
+func (d *day) copies(want int) {
+	d.rig.t.Helper()
+	d.rig.exec(`SELECT pg_drop_replication_slot($1)`, d.rig.slot)
+	if out := d.rig.ok("recover", "--unordered"); !strings.Contains(out, fmt.Sprintf("recovered: %d row", want)) {
+		d.rig.t.Errorf("recover is to copy %d rows: %s", want, out)
+	}
+}
+
+func (d *day) gaps() int64 {
+	d.rig.t.Helper()
+	return ask[int64](d.rig, `SELECT count(*) FROM cdc_relay.gap WHERE recovered_at IS NULL`)
+}
+
+const burnTransactions = `DO $$ BEGIN FOR i IN 1..2000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$`
+
+// TestAnotherSystem: a dump is restored, and an operator says whether all was delivered before.
+func TestAnotherSystem(t *testing.T) {
+	for name, steps := range map[string]func(*day, *pgserver.Postgres){
+		"all delivered": func(d *day, old *pgserver.Postgres) {
+			d.rig.source = "  max_event_bytes: 64KiB"
+			d.start()
+			d.sql(`INSERT INTO outbox (id) VALUES ({a}), ({b})`, `INSERT INTO outbox (id) VALUES ({c})`)
+			d.delivered()
+			d.sql(`INSERT INTO outbox (id, payload) VALUES ({dead}, to_jsonb(repeat('x', 100000)))`)
+			d.sql(`INSERT INTO outbox (id) VALUES ({d})`)
+			d.delivered("dead")
+			d.stop()
+			d.restored(old)
+			_, id := d.finding("--same-data --delivered unknown", "--delivered all")
+			d.rig.refused(2, "accept "+id+" --same-data", "only you know", "--delivered all", "--delivered unknown")
+			d.rig.refused(2, "accept "+id+" --copy --delivered all", "--delivered needs --same-data")
+			d.rig.refused(2, "accept "+id+" --same-data --delivered some", "all or unknown")
+			if out := d.rig.ok("accept", id, "--same-data", "--delivered", "all"); !strings.Contains(out, "recover leaves out 4 rows of the outbox tables") {
+				d.rig.t.Errorf("accept says: %s", out)
+			}
+			// the table is written again, and the numbers of its rows are given again
+			d.sql(`ALTER TABLE outbox ADD COLUMN seq bigserial`)
+			d.rig.exec(burnTransactions)
+			d.start()
+			d.stop()
+			if n := d.gaps(); n != 0 {
+				d.rig.t.Errorf("%d gaps are kept", n)
+			}
+			d.rig.refused(2, "recover --unordered", "there is nothing to recover")
+			d.sql(`INSERT INTO outbox (id) VALUES ({later})`)
+			d.copies(1)
+			d.start()
+			d.delivered("dead")
+			if n := strings.Count(d.output+d.relay.Stdout(), d.id("a")); n != 1 {
+				d.rig.t.Errorf("a row that was delivered before the move is sent %d times", n)
+			}
+			for _, name := range []string{"dead", "a", "b", "c", "d"} {
+				d.named[name] = true // a word deletes nothing
+			}
+		},
+		"rows that are written before the word": func(d *day, old *pgserver.Postgres) {
+			d.start()
+			d.sql(`INSERT INTO outbox (id) VALUES ({a}), ({b})`)
+			d.delivered()
+			d.stop()
+			d.restored(old)
+			d.unsent(`INSERT INTO outbox (id) VALUES ({early})`)
+			d.unsent(`INSERT INTO outbox (id) VALUES ({changed})`)
+			d.sql(`UPDATE outbox SET type = 'changed' WHERE id = {changed}`, `UPDATE outbox SET type = 'changed' WHERE id = {b}`)
+			_, id := d.finding()
+			d.rig.ok("accept", id, "--same-data", "--delivered", "all")
+			d.unsent(`INSERT INTO outbox (id) VALUES ({late})`)
+			d.start()
+			d.recovered()
+			if n := strings.Count(d.output+d.relay.Stdout(), d.id("a")); n != 1 {
+				d.rig.t.Errorf("a row that was delivered before the move is sent %d times", n)
+			}
+		},
+		"rows that are written between the word and the start": func(d *day, old *pgserver.Postgres) {
+			d.start()
+			d.sql(`INSERT INTO outbox (id) VALUES ({a}), ({b})`)
+			d.delivered()
+			d.stop()
+			d.restored(old)
+			_, id := d.finding()
+			d.rig.ok("accept", id, "--same-data", "--delivered", "all")
+			d.unsent(`INSERT INTO outbox (id) VALUES ({late})`)
+			d.start()
+			if n := d.gaps(); n != 1 {
+				d.rig.t.Errorf("%d gaps are kept", n)
+			}
+			d.recovered()
+			if n := strings.Count(d.output+d.relay.Stdout(), d.id("a")); n != 1 {
+				d.rig.t.Errorf("a row that was delivered before the move is sent %d times", n)
+			}
+		},
+		"not known": func(d *day, old *pgserver.Postgres) {
+			d.start()
+			d.sql(`INSERT INTO outbox (id) VALUES ({a})`)
+			d.delivered()
+			d.stop()
+			d.unsent(`INSERT INTO outbox (id) VALUES ({b})`)
+			d.restored(old)
+			_, id := d.finding()
+			d.rig.ok("accept", id, "--same-data", "--delivered", "unknown")
+			d.start()
+			if n := d.gaps(); n != 1 {
+				d.rig.t.Errorf("%d gaps are kept", n)
+			}
+			d.recovered()
+		},
+		"the file names one of two tables": func(d *day, old *pgserver.Postgres) {
+			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
+			d.rig.source = "  tables: [public.outbox, public.outbox_two]"
+			d.start()
+			d.stop()
+			d.unsent(`INSERT INTO outbox (id) VALUES ({a})`)
+			d.unsent(`INSERT INTO outbox_two (id) VALUES ({b})`)
+			d.restored(old)
+			d.rig.source = ""
+			_, id := d.finding()
+			d.rig.ok("accept", id, "--same-data", "--delivered", "unknown")
+			line, _ := d.finding("has relayed table public.outbox_two on another server", "add public.outbox_two to source.tables")
+			if out := d.rig.command("check"); !strings.Contains(out.Stdout, "has relayed table public.outbox_two on another server") {
+				d.rig.t.Errorf("check does not say it: %s", out.Stdout)
+			}
+			// an operator's word about its rows, or the table
+			if skip := acceptLine.FindStringSubmatch(line); !strings.Contains(skip[2], "--skip-rows public.outbox_two@") {
+				d.rig.t.Errorf("the command is %q", skip[0])
+			}
+			d.rig.source = "  tables: [public.outbox, public.outbox_two]"
+			d.start()
+			d.recovered()
+		},
+		"a table without the column, and partitions": func(d *day, old *pgserver.Postgres) {
+			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
+			d.rig.source = "  tables: [public.outbox, public.outbox_two]"
+			d.partitioned()
+			d.sql(`INSERT INTO outbox (id, part) VALUES ({a}, 1), ({b}, 2)`)
+			d.delivered()
+			d.stop()
+			d.sql(`ALTER TABLE outbox_two DROP COLUMN tx CASCADE`)
+			old2 := d.restored(old)
+			_, id := d.finding()
+			d.rig.ok("accept", id, "--same-data", "--delivered", "all")
+			d.start()
+			d.stop()
+			if n := d.gaps(); n != 0 {
+				d.rig.t.Errorf("%d gaps are kept", n)
+			}
+			// nothing is known of this row, so the word does not cover it
+			d.sql(`INSERT INTO outbox_two (id) VALUES ({c})`)
+			d.restored(old2)
+			_, id = d.finding()
+			d.rig.ok("accept", id, "--same-data", "--delivered", "all")
+			d.start()
+			d.stop()
+			if n := d.gaps(); n != 1 {
+				d.rig.t.Errorf("%d gaps are kept", n)
+			}
+			d.rig.ok("recover", "--unordered", "--where", "true")
+			d.start()
+			d.delivered()
+			d.rig.source, d.named["c"] = "", true // no retention without the column
+			if n := strings.Count(d.output+d.relay.Stdout(), d.id("a")); n != 1 {
+				d.rig.t.Errorf("a row that was delivered before the move is sent %d times", n)
+			}
+		},
+		"a table that is skipped": func(d *day, old *pgserver.Postgres) {
+			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
+			d.rig.source = "  tables: [public.outbox, public.outbox_two]"
+			d.start()
+			d.stop()
+			d.sql(`INSERT INTO outbox (id) VALUES ({a})`)
+			d.unsent(`INSERT INTO outbox_two (id) VALUES ({b})`)
+			young := d.restored(old)
+			d.rig.source = ""
+			_, id := d.finding()
+			d.rig.ok("accept", id, "--same-data", "--delivered", "unknown")
+			d.start()
+			d.accept()
+			d.stop()
+			d.restored(young) // the word is about its rows, wherever they are
+			_, id = d.finding()
+			d.rig.ok("accept", id, "--same-data", "--delivered", "unknown")
+			d.start()
+			d.sql(`INSERT INTO outbox (id) VALUES ({c})`)
+			d.delivered("a", "b")
+			d.named["a"], d.named["b"] = true, true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, old := onOwnDay(t)
+			d.rig.more = ""
+			steps(d, old)
+			d.rig.more = deletesAtOnce
+			d.restart()
+			d.control()
+			d.judge()
+		})
+	}
+}
+
+// TestBlueGreen: the rows come by logical replication, and the schema cdc_relay follows in a dump.
+// What a writer commits on the new server after that was not delivered before.
+func TestBlueGreen(t *testing.T) {
+	t.Parallel()
+	d, blue := onOwnDay(t)
+	d.rig.more = ""
+	d.start()
+	green, server := onOwnDay(t)
+	green.rig.ok("init", "--outbox-table", "--no-slot")
+	green.sql(`DROP SCHEMA cdc_relay CASCADE`)
+	green.sql(fmt.Sprintf(`CREATE SUBSCRIPTION green CONNECTION '%s' PUBLICATION %s`, d.rig.db, d.rig.slot))
+	d.sql(`INSERT INTO outbox (id) VALUES ({a})`, `INSERT INTO outbox (id) VALUES ({b})`)
+	d.delivered()
+	d.stop()
+	eventually(t, func() string {
+		if ask[int64](green.rig, `SELECT count(*) FROM outbox`) < 2 {
+			return "the rows are not replicated"
+		}
+		return ""
+	})
+	green.sql(`DROP SUBSCRIPTION green`)
+	must(t, server.RestoreInto(await.Context(t), blue, "shop", "--schema=cdc_relay"))
+	d.rig.db = green.rig.db
+	d.unsent(`INSERT INTO outbox (id) VALUES ({early})`)
+	_, id := d.finding()
+	if out := d.rig.ok("accept", id, "--same-data", "--delivered", "all"); !strings.Contains(out, "recover leaves out 2 rows") {
+		t.Errorf("accept says: %s", out)
+	}
+	d.start()
+	d.recovered()
+	if n := strings.Count(d.output+d.relay.Stdout(), d.id("a")); n != 1 {
+		t.Errorf("a row that was delivered before the move is sent %d times", n)
+	}
+}
