@@ -24,9 +24,9 @@ import (
 // which transaction wrote them, of which nothing can be known.
 //
 // Rows keep the numbers of their transactions, also those that this server has not given yet. A row
-// that is written here under one of them has another id, so it is not taken for sent; and nothing
-// else asks for a row's number, since publication.Table.First begins again
-// (slot.Record.SentBefore).
+// that is written here under one of them has another id, so it is not taken for sent, and
+// publication.Table.First begins again (slot.Record.SentBefore). What is ordered by commit
+// timestamps may take that of another transaction with the number: docs/failure-modes.md says so.
 func (a *acceptance) recordSent(ctx context.Context, tx pgx.Tx) (left bool, err error) {
 	if err := slot.CheckReadable(ctx, a.pool, a.c); err != nil {
 		return false, err

@@ -158,7 +158,8 @@ func (r *run) chosenSQL(t *table) string {
 		list = append(list, t.named.time+" < "+quoteTime(s.To))
 	}
 	// Else the slot may still send it. A number that is not given here yet is of a restored row.
-	if s.past != "" && t.tx != "" {
+	// Rows of a gap have their own bound (unsentSQL), and none may be left out: it is closed.
+	if s.past != "" && t.tx != "" && s.Gap == 0 {
 		list = append(list, fmt.Sprintf(`coalesce(pg_visible_in_snapshot((%s)::text::xid8, %s::pg_snapshot) OR %[1]s >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint, %[3]t)`,
 			t.tx, source.QuoteText(s.past), !s.Unsent))
 	}

@@ -142,6 +142,7 @@ func (s *Resender) once(ctx context.Context) (busy bool, err error) {
 	if err := s.change(ctx, closeSQL, s.cfg.SystemID); err != nil {
 		return true, fmt.Errorf("close resend jobs: %w", err)
 	}
+	var errs []error // of one job: the others go on
 	for i := range list {
 		j := &list[i]
 		var err error
@@ -152,10 +153,10 @@ func (s *Resender) once(ctx context.Context) (busy bool, err error) {
 			err = s.takeBack(ctx, j.id)
 		}
 		if err != nil && !errors.Is(err, errNotYet) {
-			return true, fmt.Errorf("resend job %d: %w", j.id, err)
+			errs = append(errs, fmt.Errorf("resend job %d: %w", j.id, err))
 		}
 	}
-	return len(list) > 0, nil
+	return len(list) > 0, errors.Join(errs...)
 }
 
 // closeSQL ends the jobs of which no row waits.
