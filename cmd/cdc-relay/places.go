@@ -31,6 +31,10 @@ func placesOf(c *config.Config, out sink.Sink, log *zap.Logger) *store.Places {
 				log.Warn("deferred events and dead letters had no place at this kind of broker: they go where the templates say now",
 					zap.Int("events", s.Placed), zap.String("from", s.From), zap.String("to", c.Sink.Driver.Name))
 			}
+			if s.Cancelled > 0 {
+				log.Warn("jobs that named a place at the other broker are cancelled: request them again",
+					zap.Int("jobs", s.Cancelled), zap.String("from", s.From), zap.String("to", c.Sink.Driver.Name))
+			}
 			if s.Kept > 0 {
 				log.Warn("the templates have changed: deferred events and dead letters keep the place that they had",
 					zap.Int("events", s.Kept), zap.String("fix", "to send one elsewhere: cdc-relay deferred dead-letter NUMBER, cdc-relay dead-letters replay NUMBER "+strings.Join(flags, " ")))

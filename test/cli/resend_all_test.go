@@ -74,6 +74,42 @@ func (r *resent) queue(name string) {
 	must(r.t, r.late.QueueBind(name, "", name, false, nil))
 }
 
+// A row that could not be sent elsewhere, because it is too large now, stays in the table for as long
+// as its dead letter is open.
+func TestResendLeftOutIsKept(t *testing.T) {
+	t.Parallel()
+	b := withBroker(t)
+	r := &resent{brokered: b, relay: b.start(), late: b.channel(t)}
+	for _, key := range []string{"large", "small"} {
+		r.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', $1, 'created',
+			jsonb_build_object('key', $1::text, 'seq', 1, 'x', repeat('x', CASE $1 WHEN 'large' THEN 100000 ELSE 1 END)))`, key)
+	}
+	must(t, r.consumer.WaitCount(await.Context(t), 2))
+	r.queue("late")
+	r.relay.Stop(t)
+	r.source = "  max_event_bytes: 64KiB"
+	r.relay = r.start()
+	r.command("resend", "--key", "large", "--exchange", "late", "--wait", "30s")
+	eventually(t, func() string {
+		if n := ask[int](r.rig, `SELECT count(*) FROM cdc_relay.dead_letter WHERE state = 'open'`); n != 1 {
+			return fmt.Sprintf("%d dead letters", n)
+		}
+		return ""
+	})
+	r.relay.Stop(t)
+	r.more = "retention: {mode: delete, keep: 1s}"
+	r.relay = r.start()
+	eventually(t, func() string {
+		if ask[bool](r.rig, `SELECT EXISTS (SELECT FROM outbox WHERE aggregateid = 'small')`) {
+			return "retention has not deleted the other row"
+		}
+		return ""
+	})
+	if !ask[bool](r.rig, `SELECT EXISTS (SELECT FROM outbox WHERE aggregateid = 'large')`) {
+		t.Error("retention has deleted the row of which an open dead letter has no values")
+	}
+}
+
 // A gap whose copies were taken back is open again.
 func TestResendGapCancelled(t *testing.T) {
 	t.Parallel()

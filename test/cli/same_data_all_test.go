@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
+
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
@@ -17,7 +19,7 @@ import (
 func (d *day) restored(from *pgserver.Postgres) *pgserver.Postgres {
 	d.rig.t.Helper()
 	ctx := await.Context(d.rig.t)
-	to, err := pgserver.Start(ctx, pgserver.Options{NoFsync: true})
+	to, err := pgserver.Start(ctx, pgserver.Options{NoFsync: true, Settings: map[string]string{"track_commit_timestamp": "on"}})
 	must(d.rig.t, err)
 	d.rig.t.Cleanup(func() { must(d.rig.t, to.Close()) })
 	must(d.rig.t, to.RestoreDump(ctx, from, "shop"))
@@ -273,4 +275,47 @@ func TestBlueGreen(t *testing.T) {
 	if n := strings.Count(d.output+d.relay.Stdout(), d.id("a")); n != 1 {
 		t.Errorf("a row that was delivered before the move is sent %d times", n)
 	}
+}
+
+// TestRestoredRowsHaveNoCommitTime: numbers that rows had brought with a dump were given to other
+// transactions since, whose commits have the reverse order.
+func TestRestoredRowsHaveNoCommitTime(t *testing.T) {
+	t.Parallel()
+	d, old := onOwnDay(t)
+	d.rig.more = ""
+	d.rig.exec(burnTransactions)
+	d.start()
+	d.stop()
+	d.sql(`INSERT INTO outbox (id) VALUES ({a})`, `INSERT INTO outbox (id) VALUES ({b})`)
+	to := d.restored(old)
+	_, id := d.finding()
+	d.rig.ok("accept", id, "--same-data", "--delivered", "unknown")
+	// the number of a is that of a transaction which commits after that of b
+	ctx := await.Context(t)
+	must(t, pgserver.OnConn(ctx, to.URL("shop"), func(conn *pgx.Conn) error {
+		for given, number := int64(0), ask[int64](d.rig, `SELECT min(tx::text::bigint) FROM outbox`); given < number; {
+			if _, err := conn.Exec(ctx, "ROLLBACK; BEGIN"); err != nil {
+				return err
+			}
+			if err := conn.QueryRow(ctx, `SELECT pg_current_xact_id()::text::bigint`).Scan(&given); err != nil {
+				return err
+			}
+		}
+		d.rig.exec(burnTransactions)
+		_, err := conn.Exec(ctx, "COMMIT")
+		return err
+	}))
+	d.start()
+	d.sql(`INSERT INTO outbox (id) VALUES ({c})`, `INSERT INTO outbox (id) VALUES ({d})`)
+	d.rig.refused(2, "resend --key k", "order unknown: 2 of 4 rows have no commit timestamp", "came with a dump", "--order-by")
+	d.rig.ok("resend", "--id", d.id("d"), "--id", d.id("c"), "--wait", "60s") // their order is known
+	// also of a table that was written again
+	d.sql(`ALTER TABLE outbox ADD COLUMN seq bigserial`)
+	d.rig.refused(2, "resend --key k", "order unknown", "--order-by")
+	d.stop()
+	d.rig.refused(2, "recover", "order unknown: 2 of 2 rows have no commit timestamp", "--order-by")
+	d.rig.exec(`SELECT pg_drop_replication_slot($1)`, d.rig.slot)
+	d.rig.refused(2, "recover", "order unknown", "--order-by")
+	d.rig.slot += "_2"
+	d.rig.refused(2, "init --backfill", "order unknown: 4 of 4 rows have no commit timestamp", "--order-by")
 }

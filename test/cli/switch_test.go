@@ -141,6 +141,10 @@ func TestSwitchOfTheBroker(t *testing.T) {
 	s.write(4, "a", "b")
 	s.deferred(8)
 	named, dead := s.died("a"), s.died("b")
+	s.ok("resend", "--key", "a", "--order-by", "created_at", "--exchange", "x", "--wait", "0")
+	eventually(t, func() string {
+		return ask[string](s.rig, `SELECT CASE WHEN state <> 'sending' THEN state ELSE '' END FROM cdc_relay.bulk`)
+	})
 	s.stopped(relay)
 	s.write(1, "a", "b")
 	s.ok("dead-letters", "replay", named, "--exchange", "x", "--reason", "a test")
@@ -150,11 +154,12 @@ func TestSwitchOfTheBroker(t *testing.T) {
 	relay = s.start()
 	s.same("the topic", s.arrived(8), map[string][]int{"a": {1, 2, 3, 5}, "b": {1, 2, 3, 5}})
 	s.logged(relay, "deferred events and dead letters had no place at this kind of broker: they go where the templates say now", `"events":8,"from":"rabbitmq","to":"kafka"`)
+	s.logged(relay, "jobs that named a place at the other broker are cancelled: request them again", `"jobs":2,"from":"rabbitmq","to":"kafka"`)
 	said := "it names a place of rabbitmq, and the relay sends to kafka now: request it again"
 	if got := ask[string](s.rig, `SELECT string_agg(state || ': ' || result, '') FROM cdc_relay.request WHERE kind = 'replay'`); got != "failed: "+said {
 		t.Errorf("the replay to an exchange is %s", got)
 	}
-	if got := ask[string](s.rig, `SELECT (SELECT string_agg(state, '') FROM cdc_relay.bulk) || ' ' || count(*) FROM cdc_relay.audit WHERE $1 IN (why, result)`, said); got != "cancelled 2" {
+	if got := ask[string](s.rig, `SELECT (SELECT string_agg(state, '') FROM cdc_relay.bulk) || ' ' || count(*) FROM cdc_relay.audit WHERE $1 IN (why, result)`, said); got != "cancelledcancelled 3" {
 		t.Errorf("the job and the audit of both are %s", got)
 	}
 	s.ok("dead-letters", "replay", named, "--reason", "a test", "--wait", "60s")

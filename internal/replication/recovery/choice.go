@@ -22,10 +22,11 @@ type table struct {
 
 	id string // SQL of the event's id in UTF-8
 	// SQL of the transaction that wrote the row, a bigint; "": the table has no column for it
-	tx     string
-	family []uint32
-	first  string // what was there before the slot was: see publication.Table.First; "": nothing
-	named  named  // of a resend
+	tx       string
+	family   []uint32
+	restored bool   // it may have come with a dump: see slot.Record.IsRestored
+	first    string // what was there before the slot was: see publication.Table.First; "": nothing
+	named    named  // of a resend
 }
 
 // named is how a resend names rows of a table.
@@ -52,7 +53,7 @@ func (r *run) describe(ctx context.Context) ([]table, error) {
 		if err != nil {
 			return nil, err
 		}
-		t.id, t.family = known.IDSQL(), known.Family
+		t.id, t.family, t.restored = known.IDSQL(), known.Family, r.restored
 		if known.Transaction != "" {
 			t.tx = "(" + sent.TxSQL("t."+source.QuoteName(known.Transaction), known.Bigint) + ")"
 		}

@@ -143,8 +143,11 @@ func (e *events) place(ev *event.Event) {
 			route.RoutingKey = s.route.RoutingKey
 		}
 		ev.Route = &route // it is placed by that
-		if !bytes.Equal(own.Name, route.Name) || !bytes.Equal(own.RoutingKey, route.RoutingKey) {
-			ev.Origin = event.Origin{} // elsewhere: that does not make the row one that was sent
+		elsewhere := !bytes.Equal(own.Name, route.Name) || !bytes.Equal(own.RoutingKey, route.RoutingKey)
+		// That does not make the row one that was sent. Without its values it is never sent, and its
+		// dead letter keeps the row from retention.
+		if elsewhere && ev.LeftOut == nil {
+			ev.Origin = event.Origin{}
 		}
 	}
 	place, known := e.opt.Sink.Place(ev)

@@ -161,7 +161,8 @@ func (r *run) backfill(ctx context.Context) error {
 	case rec == nil && view != nil:
 		return slot.UnknownSlot(c, view, r.id)
 	}
-	r.report.backfill = true
+	// nothing says whether the rows came with a dump
+	r.report.backfill, r.restored = true, true
 	if err := r.prepare(ctx, true); err != nil {
 		return err
 	}

@@ -46,7 +46,7 @@ func chooseOrder(opt Options, f facts, tables []table, fix string) (order, error
 	case opt.Unordered || f.rows <= 1 || opt.DryRun:
 		return unordered, nil
 	case f.tracked:
-		return "", usage(fmt.Sprintf("order unknown: %d of %d rows have no commit timestamp, or were changed since; track_commit_timestamp may have been off when they were committed", f.untimed, f.rows), fix)
+		return "", usage(fmt.Sprintf("order unknown: %d of %d rows have no commit timestamp, or were changed since; track_commit_timestamp may have been off when they were committed, or they came with a dump", f.untimed, f.rows), fix)
 	}
 	return "", usage(fmt.Sprintf("order unknown: track_commit_timestamp is off, and %d rows would be sent in any order", f.rows), fix)
 }
@@ -75,12 +75,20 @@ func (t *table) transactionSQL() string { return cmp.Or(t.tx, "NULL::bigint") }
 
 // commitSQL is when a row was committed; NULL: it is not known. The server refuses ids that it has
 // not given yet, and knows the last 2^31 at most.
+//
+// A row that came with a dump has a number that was given to another transaction here, or will be:
+// one that is not committed before the row was there is not its own. Where rows may have come so,
+// the row's version must be of the very commit.
 func (t *table) commitSQL() string {
 	if t.tx == "" {
 		return "NULL::timestamptz"
 	}
+	at, as := "pg_xact_commit_timestamp(("+t.tx+" & 4294967295)::text::xid)", "<="
+	if t.restored {
+		as = "="
+	}
 	return "CASE WHEN " + t.tx + " >= 3 AND (SELECT " + t.tx + " BETWEEN next - 2147483648 AND next - 1 FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n)" +
-		" THEN pg_xact_commit_timestamp((" + t.tx + " & 4294967295)::text::xid) END"
+		" THEN CASE WHEN " + at + " " + as + " pg_xact_commit_timestamp(t.xmin) THEN " + at + " END END"
 }
 
 // untimedSQL is whether the order of a row is not known: its commit, or its place in a transaction

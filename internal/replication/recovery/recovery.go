@@ -72,10 +72,12 @@ type run struct {
 	resend *resend // nil: it is another command
 	task   task
 	was    publication.State // what is remembered of the slot
-	sent   publication.State // what the publication sends now
-	tables []table
-	order  order
-	report Report
+	// its tables may have rows of a dump: see slot.Record.IsRestored
+	restored bool
+	sent     publication.State // what the publication sends now
+	tables   []table
+	order    order
+	report   Report
 }
 
 // Recover copies the rows of the gap of a lost slot, and makes a new slot; or those of the oldest

@@ -49,14 +49,7 @@ func (s *resend) knowsSent() bool { return s.Unsent || s.Gap != 0 }
 func CountResend(ctx context.Context, c source.Config, pool *pgxpool.Pool, r *dlq.Resend, scope event.Scope, dryRun bool) (Report, error) {
 	run := newResend(&c, pool, &resend{Choice: r.Choice}, r.Condition)
 	run.opt.Scope, run.opt.DryRun = scope, dryRun
-	err := pool.QueryRow(ctx, `SELECT system_id FROM cdc_relay.slots WHERE slot = $1`, c.Slot).Scan(&run.id.SystemID)
-	switch {
-	case source.IsNoRows(err):
-		err = usage(fmt.Sprintf("no relay has used slot %q in this database: nothing was sent", c.Slot), "start the relay")
-	case err == nil:
-		err = run.prepareResend(ctx)
-	}
-	return run.report, source.OrFatal(&c, err)
+	return run.report, source.OrFatal(&c, run.prepareResend(ctx))
 }
 
 func newResend(c *source.Config, pool *pgxpool.Pool, r *resend, condition string) *run {
@@ -84,13 +77,14 @@ func (r *run) prepareResend(ctx context.Context) error {
 	if len(r.c.Tables) == 0 {
 		return usage("source.tables names no table: only rows of a table can be sent again, logical messages are nowhere but in the WAL", "")
 	}
-	if r.resend.knowsSent() {
-		rec, err := slot.ReadRecord(ctx, r.pool, r.c.Slot)
-		if err != nil {
-			return err
-		}
-		r.was = rec.Sends
+	rec, err := slot.ReadRecord(ctx, r.pool, r.c.Slot)
+	switch {
+	case err != nil:
+		return err
+	case rec == nil:
+		return usage(fmt.Sprintf("no relay has used slot %q in this database: nothing was sent", r.c.Slot), "start the relay")
 	}
+	r.id.SystemID, r.was, r.restored = rec.SystemID, rec.Sends, rec.Restored
 	if s := r.resend; s.Gap != 0 {
 		if s.Unsent || s.Table != "" || s.IDs != nil || s.Key != nil || s.Aggregate != nil || !s.From.IsZero() || !s.To.IsZero() || r.opt.Where != "" {
 			return usage("a gap is sent again as a whole: nothing else may choose of its rows", "leave out --table and the like")

@@ -40,8 +40,10 @@ type Record struct {
 	// the server had, or may have had, a standby besides them
 	Standbys      []string
 	OtherStandbys bool
-	Used          bool   // the slot has been in use: cdc_relay.progress has a row
-	TookFrom      string // the other program's slot that this one replaces
+	// rows of its tables may have numbers of transactions of another system: see IsRestored
+	Restored bool
+	Used     bool   // the slot has been in use: cdc_relay.progress has a row
+	TookFrom string // the other program's slot that this one replaces
 	// of this incarnation: everything committed below it was sent by that slot's program; 0: no
 	// takeover
 	TookUntil pglogrepl.LSN
@@ -66,10 +68,10 @@ func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, er
 			coalesce(to_jsonb(s)->>'took_from', ''), CASE to_jsonb(s)->>'took_incarnation' WHEN s.incarnation::text
 				THEN (to_jsonb(s)->>'took_until')::pg_lsn ELSE '0/0' END,
 			CASE to_jsonb(p)->>'settled_of' WHEN s.incarnation::text THEN coalesce((to_jsonb(p)->>'settled_lsn')::pg_lsn, '0/0') ELSE '0/0' END, ARRAY(SELECT jsonb_array_elements_text(to_jsonb(s)->'standbys')),
-			coalesce((to_jsonb(s)->>'other_standbys')::bool, true)
+			coalesce((to_jsonb(s)->>'other_standbys')::bool, true), coalesce((to_jsonb(s)->>'restored')::bool, false)
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
 		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.FlushLimit, &r.Reported, &r.Good, &r.Used, &r.TookFrom, &r.TookUntil,
-			&r.Settled, &r.Standbys, &r.OtherStandbys)
+			&r.Settled, &r.Standbys, &r.OtherStandbys, &r.Restored)
 	if source.IsNoRows(err) {
 		return nil, nil
 	}
@@ -97,7 +99,7 @@ func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id
 	_, err := pool.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
 		VALUES ($1, $2, $3, $4, 'creating', 1)
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
-			publication = excluded.publication, state = 'creating', changed_at = now(),
+			publication = excluded.publication, state = 'creating', changed_at = now(), restored = `+restored("excluded.system_id")+`,
 			sends = CASE WHEN slots.system_id = excluded.system_id THEN slots.sends ELSE '{}' END`,
 		c.Slot, id.SystemID, id.Timeline, c.Publication)
 	if err != nil {
@@ -150,7 +152,7 @@ func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, no
 	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
 		VALUES ($1, $2, $3, $4, $5, 'ready', `+NextIncarnation+`)
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
-			publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation,
+			publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation, restored = `+restored("excluded.system_id")+`,
 			epoch = slots.epoch + 1, changed_at = now(), standbys = '{}', other_standbys = true`, c.Slot, id.SystemID, id.Timeline, c.Publication, now)
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.slots: %w", err)
@@ -207,16 +209,36 @@ func ForgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
 	}
 }
 
-// SameTables reports whether the tables that a slot has relayed have the OIDs that its record has.
-func SameTables(ctx context.Context, q source.Querier, slot string) (same bool, err error) {
-	err = q.QueryRow(ctx, `SELECT coalesce(bool_and(EXISTS (
+// sameTables is whether the tables that a slot of cdc_relay.slots has relayed have the OIDs that
+// its record has.
+const sameTables = `(SELECT coalesce(bool_and(EXISTS (
 			SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
 			WHERE c.oid = (e.value->>'oid')::oid AND '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = e.key)), false)
-		FROM cdc_relay.slots s, jsonb_each(coalesce(s.sends->'tables', '{}')) e WHERE s.slot = $1`, slot).Scan(&same)
+		FROM jsonb_each(coalesce(slots.sends->'tables', '{}')) e)`
+
+// SameTables reports whether the tables that a slot has relayed have the OIDs that its record has.
+func SameTables(ctx context.Context, q source.Querier, slot string) (same bool, err error) {
+	err = q.QueryRow(ctx, `SELECT coalesce((SELECT `+sameTables+` FROM cdc_relay.slots WHERE slot = $1), false)`, slot).Scan(&same)
 	if err != nil {
 		return false, fmt.Errorf("read cdc_relay.slots: %w", err)
 	}
 	return same, nil
+}
+
+// restored is the column of that name, where a record is written that may be of another system.
+func restored(systemID string) string {
+	return `(slots.restored OR slots.system_id <> ` + systemID + ` AND NOT ` + sameTables + `)`
+}
+
+// IsRestored reports whether rows may have come to this system with a dump, and so have numbers
+// that were given to other transactions here. pg_upgrade keeps the OIDs of tables, and what is
+// known of transactions.
+func (r *Record) IsRestored(ctx context.Context, q source.Querier, slot string, id Identity) (bool, error) {
+	if r.Restored || r.SystemID == id.SystemID {
+		return r.Restored, nil
+	}
+	same, err := SameTables(ctx, q, slot)
+	return !same, err
 }
 
 // MoveRows gives the deferred rows, dead letters, requests and jobs of a slot on one system to

@@ -46,6 +46,7 @@ func (p *Store) Resent(ctx context.Context, after store.ResentRow, limit int) (g
 	sql := readFence + ` SELECT t.ordering_group, t.resend, t.n, EXISTS (SELECT FROM cdc_relay.retry r WHERE ` + inSlot("r") + ` AND r.resend IS NOT NULL) FROM fence LEFT JOIN LATERAL (
 			SELECT t.ordering_group, t.resend, t.n FROM cdc_relay.retry t
 			WHERE ` + inSlot("t") + ` AND t.resend IS NOT NULL AND (t.resend, t.n) > ($4::bigint, $5::bigint) AND (t.next_attempt IS NULL OR t.next_attempt <= now())
+				AND NOT EXISTS (SELECT FROM cdc_relay.bulk b WHERE b.job = t.resend AND b.state = 'cancelled') -- they are taken back
 			ORDER BY t.resend, t.n LIMIT $6) t ON true`
 	last = after
 	seen := map[uint64]bool{}

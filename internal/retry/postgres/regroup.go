@@ -77,11 +77,11 @@ func (p *Store) regroupAll(ctx context.Context, s store.Switch) error {
 		}
 	}
 	if s.Sink {
-		if err := p.refuseElsewhere(ctx, s.From); err != nil {
+		if err := p.refuseElsewhere(ctx, &s); err != nil {
 			return err
 		}
 	}
-	if s.Placed+s.Kept > 0 && p.c.Places.Switched != nil {
+	if s.Placed+s.Kept+s.Cancelled > 0 && p.c.Places.Switched != nil {
 		p.c.Places.Switched(s)
 	}
 	return nil
@@ -103,7 +103,11 @@ func (p *Store) regroup(ctx context.Context, table loaded, s *store.Switch) erro
 		)
 		page = 0
 		look := func(row *store.Row, place bool) {
-			placed := place && places.Place(row, s)
+			counted := s
+			if row.Resend != 0 {
+				counted = &store.Switch{Sink: s.Sink} // it is no deferred event
+			}
+			placed := place && places.Place(row, counted)
 			group, ordered := p.c.Scope.Group(&row.Event, row.ExchangeOrTopic)
 			if row.Resend != 0 {
 				group = event.Resent(group, row.Resend)
@@ -235,9 +239,9 @@ func (list *regrouped) arrays() *arrays {
 	return &a
 }
 
-// refuseElsewhere ends the operators' requests that name a place of another kind of sink: the names
-// would be taken for some of this one.
-func (p *Store) refuseElsewhere(ctx context.Context, from string) error {
+// refuseElsewhere ends the operators' requests and jobs that name a place of another kind of sink:
+// the names would be taken for some of this one.
+func (p *Store) refuseElsewhere(ctx context.Context, s *store.Switch) error {
 	const elsewhere = `slot = $1 AND t.system_id IN ($3, '') AND (t.route_name IS NOT NULL OR t.routing_key IS NOT NULL)`
 	sql := writeFence + `, failed AS (UPDATE cdc_relay.request t SET state = 'failed', result = $4::text, done_at = now() FROM fence
 			WHERE t.` + elsewhere + ` AND t.state = 'waiting' RETURNING t.*),
@@ -246,9 +250,9 @@ func (p *Store) refuseElsewhere(ctx context.Context, from string) error {
 		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result, request)
 			SELECT t.slot, t.system_id, t.who, t.kind, t.n, t.reason, t.result, t.id FROM failed t
 			UNION ALL SELECT t.slot, t.system_id, '` + dlq.Itself + `', 'cancel', 0, $4::text, 'job ' || t.job, NULL FROM cancelled t)
-		SELECT true FROM fence`
-	why := "it names a place of " + from + ", and the relay sends to " + p.c.Places.Sink + " now: request it again"
-	return p.change(ctx, "end requests for another broker", sql, func(storable) []any { return []any{p.c.SystemID, why} }, nil)
+		SELECT (SELECT count(*) FROM cancelled) FROM fence`
+	why := "it names a place of " + s.From + ", and the relay sends to " + p.c.Places.Sink + " now: request it again"
+	return p.change(ctx, "end requests for another broker", sql, func(storable) []any { return []any{p.c.SystemID, why} }, func(r pgx.Rows) error { return r.Scan(&s.Cancelled) })
 }
 
 // exchangesSQL goes from each exchange or topic to the next one in the index, at most $6 of them

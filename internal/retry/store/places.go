@@ -29,6 +29,7 @@ type Switch struct {
 	// Placed rows and dead letters got a new place. Kept ones have one that the templates would not
 	// give them now.
 	Placed, Kept int
+	Cancelled    int // operators' jobs that named a place of another kind of sink
 }
 
 // By is what cdc_relay.slots stores of how rows are grouped and placed. A version before Places
