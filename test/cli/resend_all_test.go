@@ -5,7 +5,11 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -328,4 +332,62 @@ func TestRecoverBesideCopies(t *testing.T) {
 	if !strings.Contains(seen, "2") || !strings.Contains(seen, "3") {
 		t.Errorf("delivered of key a: %s; check says %s", seen, r.command("check").Stdout)
 	}
+}
+
+// sleeps waits until a query of the database sleeps, or none does.
+func (r *rig) sleeps(yes bool) {
+	r.t.Helper()
+	eventually(r.t, func() string {
+		if ask[bool](r, `SELECT EXISTS (SELECT FROM pg_stat_activity WHERE wait_event = 'PgSleep' AND datname = current_database())`) != yes {
+			return fmt.Sprintf("a query sleeps: %t", !yes)
+		}
+		return ""
+	})
+}
+
+// asked is a job as a program stores it that asks in SQL.
+func (r *rig) asked(where string) {
+	r.t.Helper()
+	r.exec(`INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, in_dead_letters, matched, reason, condition)
+		SELECT slot, '', 'resend', convert_to('{"unordered": true}', 'UTF8'), false, 3, '', $1 FROM cdc_relay.slots`, where)
+}
+
+const endless = "pg_sleep(1000) IS NOT NULL"
+
+// A resend that is cancelled ends what the server does for it, and holds up no other.
+func TestResendCancelledWhileReading(t *testing.T) {
+	t.Parallel()
+	r := withLateQueue(t, 2)
+	r.asked(endless)
+	r.sleeps(true)
+	r.ok("dead-letters", "job", "1", "--cancel")
+	r.sleeps(false)
+	if got := r.ok("resend", "--key", "b", "--exchange", "late", "--order-by", "created_at", "--wait", "60s"); !strings.HasSuffix(got, ": 2 of 2 done\n") {
+		t.Errorf("the next resend says %q", got)
+	}
+}
+
+// A process that ends while it reads leaves no query behind.
+func TestResendEndedWhileReading(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	relay := r.start()
+	r.insert(3)
+	eventually(t, func() string { return wantLines(relay, 3) })
+	file := filepath.Join(t.TempDir(), "cdc-relay.yaml")
+	must(t, os.WriteFile(file, []byte(r.yaml()), 0o600))
+	for _, signal := range []os.Signal{syscall.SIGINT, syscall.SIGKILL} {
+		count := exec.CommandContext(await.Context(t), r.binary, "resend", "--where", endless, "--unordered", "-c", file)
+		must(t, count.Start())
+		r.sleeps(true)
+		must(t, count.Process.Signal(signal))
+		if err := count.Wait(); err == nil {
+			t.Error("it succeeds although it was interrupted")
+		}
+		r.sleeps(false)
+	}
+	r.asked(endless)
+	r.sleeps(true)
+	must(t, relay.Kill())
+	r.sleeps(false)
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -192,13 +193,15 @@ func (s *Resender) copy(ctx context.Context, j *resendJob) error {
 	run := newResend(&s.cfg.Source, s.cfg.Pool, r, j.condition)
 	run.id.SystemID = s.cfg.SystemID
 	run.opt.Sink, run.opt.Scope, run.opt.Reason = s.cfg.Sink, s.cfg.Scope, j.why
+	ctx, stopWatch := s.watch(ctx, j.id)
+	defer stopWatch()
 	err := run.copyResend(ctx)
 	switch stop := (*event.Stop)(nil); {
 	case err == nil:
 		s.cfg.Copied()
 		s.cfg.Log.Info("rows are sent again", zap.Int64("job", j.id), zap.String("who", j.who), zap.Int64("rows", run.report.Recovered), zap.Int64("waited_already", run.report.Held))
 		return nil
-	case errors.Is(err, errCancelled):
+	case errors.Is(err, errCancelled), errors.Is(context.Cause(ctx), errCancelled):
 		return nil
 	case errors.As(err, &stop) && stop.Code == event.ExitUsage || errors.As(err, &stop) && stop.Reason == "rights":
 		return s.fail(ctx, j, stop.What)
@@ -206,6 +209,28 @@ func (s *Resender) copy(ctx context.Context, j *resendJob) error {
 		return s.fail(ctx, j, source.OneLine(err).Error())
 	}
 	return err
+}
+
+// watch returns a context that ends once the job is cancelled: then the server ends what it reads
+// for it. Until stop is called it looks once a second.
+func (s *Resender) watch(ctx context.Context, job int64) (_ context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		for source.Sleep(ctx, resendEvery) {
+			bounded, done := context.WithTimeout(ctx, source.AnswerTimeout)
+			var cancelled bool
+			err := s.cfg.Pool.QueryRow(bounded, `SELECT state = 'cancelled' FROM cdc_relay.bulk WHERE job = $1`, job).Scan(&cancelled)
+			done()
+			if err == nil && cancelled {
+				cancel(errCancelled)
+			}
+		}
+	})
+	return ctx, func() {
+		cancel(nil)
+		watching.Wait()
+	}
 }
 
 // settled returns nil once the slot is past a moment after the job was asked for, and what was

@@ -120,7 +120,15 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 		}
 		return setPassword(c, &cc.Config)
 	}
-	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error { return c.mark(ctx, conn.PgConn()) }
+	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		// A statement ends soon after its client has gone, with its snapshot and its locks. A
+		// server that cannot look refuses the setting, which is no parameter of Settings for that.
+		_, err := conn.Exec(ctx, "SET client_connection_check_interval = '2s'")
+		if err != nil && SQLState(err) == "" {
+			return err
+		}
+		return c.mark(ctx, conn.PgConn())
+	}
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make connection pool: %w", err)
