@@ -391,3 +391,25 @@ func TestResendEndedWhileReading(t *testing.T) {
 	must(t, relay.Kill())
 	r.sleeps(false)
 }
+
+// What a job copies is what it has counted: rows that are deleted meanwhile do not fail it.
+func TestResendBesideDeletes(t *testing.T) {
+	t.Parallel()
+	r := withLateQueue(t, 2)
+	conn, err := pgx.Connect(await.Context(t), r.db)
+	must(t, err)
+	defer conn.Close(context.WithoutCancel(await.Context(t)))
+	_, err = conn.Exec(await.Context(t), `SELECT pg_advisory_lock(7)`)
+	must(t, err)
+	r.asked("pg_advisory_xact_lock_shared(7) IS NOT NULL") // it waits in the middle of the count
+	_, err = conn.Exec(await.Context(t), `DO $$ BEGIN
+			WHILE NOT EXISTS (SELECT FROM pg_locks JOIN pg_database d ON d.oid = database WHERE locktype = 'advisory' AND NOT granted AND datname = current_database()) LOOP
+				PERFORM pg_sleep(0.01);
+			END LOOP;
+			DELETE FROM outbox;
+		END $$`)
+	must(t, err)
+	_, err = conn.Exec(await.Context(t), `SELECT pg_advisory_unlock(7)`)
+	must(t, err)
+	r.copied(1, 4)
+}

@@ -29,6 +29,22 @@ func (r *run) connect(ctx context.Context) (*pgx.Conn, error) {
 	return conn, nil
 }
 
+// beginRead begins the transaction that reads whole tables, in a snapshot; "": one of its own.
+// Nested loops would go through the sent set once per row, if its size is misjudged. While a large
+// table is read the client is silent, and not idle.
+func beginRead(ctx context.Context, conn *pgx.Conn, snapshot string) (pgx.Tx, error) {
+	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	if err != nil {
+		return nil, err
+	}
+	settings := "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = '1min'; SET LOCAL enable_nestloop = off; SET LOCAL jit = off"
+	if snapshot != "" {
+		settings = "SET TRANSACTION SNAPSHOT " + source.QuoteText(snapshot) + "; " + settings
+	}
+	_, err = tx.Exec(ctx, settings)
+	return tx, err
+}
+
 // closeConn ends a connection, with the transaction that is open on it.
 func closeConn(conn *pgx.Conn) {
 	ctx, cancel := context.WithTimeout(context.Background(), source.AnswerTimeout)

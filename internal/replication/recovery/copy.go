@@ -54,7 +54,7 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	}
 	if copied < r.report.counted {
 		err := fmt.Errorf("of %d rows that were counted %d could be read: nothing is copied; run it again", r.report.counted, copied)
-		if r.resend != nil { // rows were deleted meanwhile, or the WHERE is never the same
+		if r.resend != nil { // the WHERE is never the same
 			return usage(err.Error(), "")
 		}
 		return err
@@ -78,18 +78,20 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	return nil
 }
 
-// copySnapshot copies the rows.
+// copySnapshot counts the rows, and copies them in the snapshot in which they were counted.
 func (r *run) copySnapshot(ctx context.Context, conn *pgx.Conn, snapshot string, incarnation int64, at positions) (copied int64, err error) {
-	// It may have been switched off since the rows were counted; an order by it fails then.
-	var tracked bool
-	if err := r.pool.QueryRow(ctx, `SELECT current_setting('track_commit_timestamp')::bool`).Scan(&tracked); err != nil {
-		return 0, fmt.Errorf("read track_commit_timestamp: %w", err)
-	}
-	rows, err := r.readAll(ctx, snapshot, tracked)
+	var rows *merged
+	err = r.count(ctx, snapshot, func(snapshot string, f facts) (err error) {
+		rows, err = r.openAll(ctx, snapshot, f.tracked)
+		return err
+	})
 	if err != nil {
 		return 0, err
 	}
 	defer rows.close()
+	if err := rows.begin(ctx); err != nil {
+		return 0, r.readError("read rows", r.asWhereError(err))
+	}
 	ev, err := r.newEvents(ctx, rows, incarnation, at)
 	if err != nil {
 		return 0, err

@@ -8,13 +8,14 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
-// prepare finds the tables, counts the rows and chooses their order.
+// prepare finds the tables.
 func (r *run) prepare(ctx context.Context, first bool) (err error) {
 	if r.c.Tables, err = publication.FindTables(ctx, r.pool, r.c, first); err != nil {
 		return err
@@ -22,24 +23,26 @@ func (r *run) prepare(ctx context.Context, first bool) (err error) {
 	if err := slot.CheckReadable(ctx, r.pool, r.c); err != nil {
 		return err
 	}
-	if r.tables, err = r.describe(ctx); err != nil {
-		return err
+	r.tables, err = r.describe(ctx)
+	return err
+}
+
+// judge decides by what was counted whether the rows are sent, and in which order.
+func (r *run) judge(ctx context.Context, f facts) error {
+	if r.resend != nil && f.rows > dlq.MaxResent {
+		return usage(fmt.Sprintf("%d rows are chosen, and one resend takes %d at most", f.rows, dlq.MaxResent), "narrow the choice, such as by --from and --to")
 	}
-	facts, err := r.count(ctx)
-	if err != nil {
-		return err
-	}
-	if err := r.checkKnown(facts); err != nil {
+	if err := r.checkKnown(f); err != nil {
 		return err
 	}
 	fix, err := r.orderFix(ctx)
 	if err != nil {
 		return err
 	}
-	if r.order, err = chooseOrder(r.opt, facts, r.tables, fix); err != nil {
+	if r.order, err = chooseOrder(r.opt, f, r.tables, fix); err != nil {
 		return err
 	}
-	r.fill(facts)
+	r.fill(f)
 	return nil
 }
 
@@ -53,52 +56,58 @@ type facts struct {
 	held          int64   // deferred events and dead letters of the slot
 }
 
-// count reads every table once, under one snapshot.
-func (r *run) count(ctx context.Context) (f facts, err error) {
-	f.nulls = make([]int64, len(r.tables))
-	err = tableread.Alone(ctx, r.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		for _, sql := range readSettings {
-			if _, err := tx.Exec(ctx, sql); err != nil {
-				return err
-			}
-		}
+// count reads every table once, under one snapshot ("": one that is taken now), and judges what it
+// finds. then, if any, is called while the snapshot and the locks are held, to read the same rows.
+func (r *run) count(ctx context.Context, snapshot string, then func(snapshot string, f facts) error) error {
+	conn, err := r.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer closeConn(conn)
+	f := facts{nulls: make([]int64, len(r.tables))}
+	tx, err := beginRead(ctx, conn, snapshot)
+	if err == nil && then != nil && snapshot == "" {
+		err = tx.QueryRow(ctx, `SELECT pg_export_snapshot()`).Scan(&snapshot)
+	}
+	if err == nil {
 		// ids of transactions that another server gave have no commit here
 		moved := r.task.movedFrom != "" && r.task.movedFrom != r.id.SystemID
-		err := tx.QueryRow(ctx, `SELECT current_setting('track_commit_timestamp')::bool AND NOT $3::bool, (SELECT count(*) FROM cdc_relay.retry WHERE slot = $1 AND system_id = $2)
+		err = tx.QueryRow(ctx, `SELECT current_setting('track_commit_timestamp')::bool AND NOT $3::bool, (SELECT count(*) FROM cdc_relay.retry WHERE slot = $1 AND system_id = $2)
 			+ (SELECT count(*) FROM cdc_relay.dead_letter WHERE slot = $1 AND system_id = $2 AND state <> 'purged')`, r.c.Slot, r.id.SystemID, moved).Scan(&f.tracked, &f.held)
-		if err != nil {
-			return err
-		}
-		for i := range r.tables {
-			t := &r.tables[i]
-			if err := tableread.Lock(ctx, tx, r.pool, source.QuoteTable(t.Table.Table)); err != nil {
-				return err
-			}
-			null := "false"
-			if t.by != nil {
-				null = t.by.quoted() + " IS NULL"
-			}
-			var rows, untimed, unknown, leftOut int64
-			err := tx.QueryRow(ctx, r.withSQL(t)+"SELECT count(*) FILTER (WHERE ours), count(*) FILTER (WHERE ours AND untimed), count(*) FILTER (WHERE ours AND unknown), count(*) FILTER (WHERE ours AND is_null), count(*) FILTER (WHERE ours IS NOT TRUE) FROM (SELECT "+
-				r.conditionSQL()+" AS ours, "+t.untimedSQL(f.tracked)+" AS untimed, "+t.transactionSQL()+" IS NULL AS unknown, "+null+" AS is_null FROM "+source.QuoteTable(t.Table.Table)+" t WHERE "+r.unsentSQL(t)+t.windowSQL(f.tracked)+") t").
-				Scan(&rows, &untimed, &unknown, &f.nulls[i], &leftOut)
-			if err != nil {
-				return r.asWhereError(err)
-			}
-			f.leftOut += leftOut
-			if err := tableread.Check(ctx, r.pool, source.QuoteTable(t.Table.Table)); err != nil {
-				return err
-			}
-			f.rows, f.untimed, f.unknown = f.rows+rows, f.untimed+untimed, f.unknown+unknown
-		}
-		return nil
-	})
-	return f, r.readError("count rows of the gap", err)
+	}
+	for i := 0; i < len(r.tables) && err == nil; i++ {
+		err = r.countTable(ctx, tx, i, &f)
+	}
+	if err != nil {
+		return r.readError("count rows", err)
+	}
+	if err := r.judge(ctx, f); err != nil || then == nil {
+		return err
+	}
+	return then(snapshot, f)
 }
 
-// readSettings are those of a transaction that reads whole tables. Nested loops would go through
-// the sent set once per row, if its size is misjudged.
-var readSettings = []string{"SET LOCAL statement_timeout = 0", "SET LOCAL enable_nestloop = off", "SET LOCAL jit = off"}
+// countTable adds what is found in a table.
+func (r *run) countTable(ctx context.Context, tx pgx.Tx, i int, f *facts) error {
+	t := &r.tables[i]
+	name := source.QuoteTable(t.Table.Table)
+	if err := tableread.Lock(ctx, tx, r.pool, name); err != nil {
+		return err
+	}
+	null := "false"
+	if t.by != nil {
+		null = t.by.quoted() + " IS NULL"
+	}
+	var rows, untimed, unknown, leftOut int64
+	err := tx.QueryRow(ctx, r.withSQL(t)+"SELECT count(*) FILTER (WHERE ours), count(*) FILTER (WHERE ours AND untimed), count(*) FILTER (WHERE ours AND unknown), count(*) FILTER (WHERE ours AND is_null), count(*) FILTER (WHERE ours IS NOT TRUE) FROM (SELECT "+
+		r.conditionSQL()+" AS ours, "+t.untimedSQL(f.tracked)+" AS untimed, "+t.transactionSQL()+" IS NULL AS unknown, "+null+" AS is_null FROM "+name+" t WHERE "+r.unsentSQL(t)+t.windowSQL(f.tracked)+") t").
+		Scan(&rows, &untimed, &unknown, &f.nulls[i], &leftOut)
+	if err != nil {
+		return r.asWhereError(err)
+	}
+	f.rows, f.untimed, f.unknown, f.leftOut = f.rows+rows, f.untimed+untimed, f.unknown+unknown, f.leftOut+leftOut
+	return tableread.Check(ctx, r.pool, name)
+}
 
 // checkKnown refuses to send rows of which nobody can say whether they were sent, without a word
 // about them.

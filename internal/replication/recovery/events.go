@@ -61,7 +61,7 @@ func (e *events) read() (*store.Row, error) {
 	}
 	row, err := e.rows.next(e.ctx)
 	if err != nil {
-		return nil, e.readError("read rows of the gap", e.asWhereError(err))
+		return nil, e.readError("read rows", e.asWhereError(err))
 	}
 	if row == nil {
 		e.tell(true)
@@ -82,7 +82,7 @@ func (e *events) read() (*store.Row, error) {
 func (e *events) checkTables() error {
 	for _, t := range e.tables {
 		if err := tableread.Check(e.ctx, e.pool, source.QuoteTable(t.Table.Table)); err != nil {
-			return e.readError("read rows of the gap", err)
+			return e.readError("read rows", err)
 		}
 	}
 	return nil

@@ -166,6 +166,9 @@ func (r *run) backfill(ctx context.Context) error {
 	if err := r.prepare(ctx, true); err != nil {
 		return err
 	}
+	if err := r.count(ctx, "", nil); err != nil {
+		return err
+	}
 	if err := publication.Ensure(ctx, r.pool, c); err != nil {
 		return err
 	}

@@ -34,7 +34,7 @@ func chooseOrder(opt Options, f facts, tables []table, fix string) (order, error
 	case opt.OrderBy != "":
 		for i, nulls := range f.nulls {
 			if nulls > 0 {
-				return "", usage(fmt.Sprintf("column %q of table %s is NULL in %d rows of the gap: it gives no order", opt.OrderBy, tables[i], nulls),
+				return "", usage(fmt.Sprintf("column %q of table %s is NULL in %d rows: it gives no order", opt.OrderBy, tables[i], nulls),
 					"order by another column, narrow the rows, or use --unordered")
 			}
 		}

@@ -158,6 +158,11 @@ func (r *run) recover(ctx context.Context) error {
 	if err := r.prepare(ctx, false); err != nil {
 		return err
 	}
+	if r.opt.DryRun || r.task.lost { // else the copy counts, before anything is changed
+		if err := r.count(ctx, "", nil); err != nil {
+			return err
+		}
+	}
 	if err := r.checkTables(ctx); err != nil || r.opt.DryRun {
 		return err
 	}

@@ -49,7 +49,11 @@ func (s *resend) knowsSent() bool { return s.Unsent || s.Gap != 0 }
 func CountResend(ctx context.Context, c source.Config, pool *pgxpool.Pool, r *dlq.Resend, scope event.Scope, dryRun bool) (Report, error) {
 	run := newResend(&c, pool, &resend{Choice: r.Choice}, r.Condition)
 	run.opt.Scope, run.opt.DryRun = scope, dryRun
-	return run.report, source.OrFatal(&c, run.prepareResend(ctx))
+	err := run.prepareResend(ctx)
+	if err == nil {
+		err = run.count(ctx, "", nil)
+	}
+	return run.report, source.OrFatal(&c, err)
 }
 
 func newResend(c *source.Config, pool *pgxpool.Pool, r *resend, condition string) *run {
@@ -60,7 +64,7 @@ func newResend(c *source.Config, pool *pgxpool.Pool, r *resend, condition string
 	}
 }
 
-// prepareResend finds the tables, checks the choice and counts its rows.
+// prepareResend finds the tables and checks the choice.
 func (r *run) prepareResend(ctx context.Context) error {
 	if name := r.resend.Table; name != "" {
 		var one []decode.Table
@@ -100,9 +104,6 @@ func (r *run) prepareResend(ctx context.Context) error {
 		if err := r.checkTables(ctx); err != nil {
 			return err
 		}
-	}
-	if r.report.counted > dlq.MaxResent {
-		return usage(fmt.Sprintf("%d rows are chosen, and one resend takes %d at most", r.report.counted, dlq.MaxResent), "narrow the choice, such as by --from and --to")
 	}
 	return nil
 }

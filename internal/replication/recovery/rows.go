@@ -5,7 +5,6 @@ package recovery
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -72,8 +71,8 @@ type reader struct {
 // aliveEvery is how often the server is told.
 const aliveEvery = 10 * time.Second
 
-// read opens a reader of a table in a snapshot; "": in one of its own. The transaction is read-only
-// and its connection is used for nothing else (tableread.Alone), and it ends with close.
+// read opens a reader of a table in a snapshot. The transaction is read-only and its connection is
+// used for nothing else (tableread.Alone), and it ends with close.
 func (r *run) read(ctx context.Context, i int, snapshot string, tracked bool) (*reader, error) {
 	conn, err := r.connect(ctx)
 	if err != nil {
@@ -90,7 +89,7 @@ func (r *run) read(ctx context.Context, i int, snapshot string, tracked bool) (*
 	}
 	if err := r.open(ctx, rd, t, snapshot, tracked); err != nil {
 		rd.close()
-		return nil, r.readError("read rows of the gap", r.asWhereError(err))
+		return nil, r.readError("read rows", r.asWhereError(err))
 	}
 	if !rd.only {
 		told.Go(func() { rd.stayAlive(alive) })
@@ -126,14 +125,9 @@ const fixed = 4
 // open begins the transaction and has the rows sent. They come with their text as the database
 // stores it, as in the stream: the server fails at a row that it cannot convert.
 func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, tracked bool) error {
-	tx, err := rd.conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
+	tx, err := beginRead(ctx, rd.conn, snapshot)
 	if err != nil {
 		return err
-	}
-	if snapshot != "" {
-		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+source.QuoteText(snapshot)); err != nil {
-			return err
-		}
 	}
 	if err := tableread.Lock(ctx, tx, r.pool, source.QuoteTable(t.Table.Table)); err != nil {
 		return err
@@ -141,11 +135,10 @@ func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, t
 	if err := r.checkFiles(ctx, tx, t); err != nil {
 		return err
 	}
-	for _, sql := range append(slices.Clone(readSettings),
-		"SET LOCAL idle_in_transaction_session_timeout = '1min'",
+	for _, sql := range []string{
 		"SET LOCAL cursor_tuple_fraction = 1", // all of it is read
-		"DECLARE gap NO SCROLL CURSOR FOR "+r.selectSQL(t, tracked),
-	) {
+		"DECLARE gap NO SCROLL CURSOR FOR " + r.selectSQL(t, tracked),
+	} {
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			return err
 		}
@@ -237,7 +230,7 @@ func (rd *reader) next(ctx context.Context) (bool, error) {
 func number(text []byte) (int64, error) {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
-		return 0, fmt.Errorf("read a row of the gap: %w", err)
+		return 0, fmt.Errorf("read a row: %w", err)
 	}
 	return n, nil
 }
@@ -249,8 +242,8 @@ type merged struct {
 	last    *reader // whose row was returned last
 }
 
-// readAll opens a reader for each table, all of one snapshot.
-func (r *run) readAll(ctx context.Context, snapshot string, tracked bool) (*merged, error) {
+// openAll opens a reader for each table, all of one snapshot.
+func (r *run) openAll(ctx context.Context, snapshot string, tracked bool) (*merged, error) {
 	m := &merged{}
 	for i := range r.tables {
 		rd, err := r.read(ctx, i, snapshot, tracked)
@@ -260,18 +253,21 @@ func (r *run) readAll(ctx context.Context, snapshot string, tracked bool) (*merg
 		}
 		m.all = append(m.all, rd)
 	}
-	// All tables are locked before the first one is read: none is written again meanwhile.
+	return m, nil
+}
+
+// begin reads the first row of each table. All are locked by now: none is written again meanwhile.
+func (m *merged) begin(ctx context.Context) error {
 	for _, rd := range m.all {
 		there, err := rd.next(ctx)
 		if err != nil {
-			m.close()
-			return nil, r.readError("read rows of the gap", r.asWhereError(err))
+			return err
 		}
 		if there {
 			m.readers = append(m.readers, rd)
 		}
 	}
-	return m, nil
+	return nil
 }
 
 // next returns the next row; nil: there is none. It is valid until the next call.
