@@ -334,6 +334,76 @@ func TestRecoverBesideCopies(t *testing.T) {
 	}
 }
 
+// Commit times that are kept since a while ago are not those of older rows: no row is left out for
+// that without a word.
+func TestResendTrackedLater(t *testing.T) {
+	t.Parallel()
+	d, pg := onOwnDay(t)
+	d.rig.more = "" // rows stay
+	d.start()
+	d.sql(`INSERT INTO outbox (id) VALUES ({a}), ({b})`)
+	d.delivered()
+	d.stop()
+	d.rig.exec(`ALTER SYSTEM SET track_commit_timestamp = on`)
+	_, err := pg.Stop("fast")
+	must(t, err)
+	must(t, pg.Start(await.Context(t)))
+	d.start()
+	d.sql(`INSERT INTO outbox (id) VALUES ({c})`)
+	d.delivered()
+	resend := []string{"resend", "--from", "1h", "--unordered", "--dry-run"}
+	if got := d.rig.ok(resend...); !strings.HasPrefix(got, "3 rows") || !strings.Contains(got, `go by column "created_at", where no other time is known`) {
+		t.Errorf("a dry run says %q", got)
+	}
+	d.rig.exec(`ALTER TABLE outbox DROP created_at`)
+	for _, args := range [][]string{resend, resend[:4], append(resend, "--to", "30m")} {
+		refusal(t, d.rig.command(args...), 2, "the time of 2 rows is not known", "--where")
+	}
+	if got := d.rig.ok(append(resend, "--where", d.fill(`id = {c}`))...); !strings.HasPrefix(got, "1 row would") {
+		t.Errorf("of the row whose time is known a dry run says %q", got)
+	}
+}
+
+// A timestamp without time zone is the time that the event has: UTC. One that is NULL or infinite
+// is none.
+func TestResendByPlainTimestamp(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET timezone = ''America/New_York''', current_database()); END $$`)
+	r.exec(`ALTER TABLE outbox ALTER created_at TYPE timestamp, ALTER created_at DROP NOT NULL`)
+	for _, more := range []string{"", "outbox: {timestamp: created_at}"} {
+		r.more = more
+		relay := r.start()
+		r.exec(`TRUNCATE outbox`)
+		r.insert(3)
+		dry := func(args ...string) string {
+			return r.ok(append([]string{"resend", "--from", "2001-01-01T12:00:00Z", "--dry-run"}, args...)...)
+		}
+		r.exec(`UPDATE outbox SET created_at = '2001-01-01 12:00:01'`)
+		got := dry("--to", "2001-01-01T12:00:02Z")
+		if !strings.HasPrefix(got, "3 rows") || strings.Contains(got, "is taken for UTC") != (more == "") {
+			t.Errorf("%q: a dry run says %q", more, got)
+		}
+		if got := dry("--to", "2001-01-01T12:00:01Z"); !strings.HasPrefix(got, "0 rows") {
+			t.Errorf("%q: of earlier rows a dry run says %q", more, got)
+		}
+		for _, none := range []string{"NULL", "'infinity'"} {
+			r.exec(`UPDATE outbox SET created_at = ` + none + ` WHERE id = (SELECT min(id::text)::uuid FROM outbox)`)
+			r.refused(2, "resend --from 1h", "the time of 1 row")
+		}
+		relay.Stop(t)
+		r.released()
+	}
+	r.exec(`CREATE DOMAIN moment AS timestamptz; ALTER TABLE outbox ALTER created_at DROP DEFAULT`)
+	for _, kind := range []string{"date", "bigint", "moment"} { // an event has no time of them
+		r.exec(`ALTER TABLE outbox ALTER created_at TYPE ` + kind + ` USING NULL`)
+		r.more = ""
+		r.refused(2, "resend --from 1h", "the time of 3 rows is not known")
+		r.more = "outbox: {timestamp: created_at}"
+		r.refused(4, "resend --from 1h", "timestamp: column \"created_at\" has type")
+	}
+}
+
 // sleeps waits until a query of the database sleeps, or none does.
 func (r *rig) sleeps(yes bool) {
 	r.t.Helper()

@@ -105,7 +105,7 @@ func (r *resent) accept() {
 func TestResend(t *testing.T) {
 	t.Parallel()
 	r := withLateQueue(t, 10)
-	if got := r.ok("resend", "--from", "1h", "--order-by", "created_at", "--dry-run"); got != "20 rows would be sent again; nothing was changed\norder: column \"created_at\"\n" {
+	if got := r.ok("resend", "--from", "1h", "--order-by", "created_at", "--dry-run"); got != "20 rows would be sent again; nothing was changed\norder: column \"created_at\"\nnote: table public.outbox: --from and --to go by column \"created_at\"\n" {
 		t.Errorf("a dry run says %q", got)
 	}
 	got := r.ok("resend", "--from", "1h", "--exchange", "late", "--order-by", "created_at", "--reason", "bound late", "--wait", "60s")

@@ -172,6 +172,9 @@ func (f *resendFlags) run(cmd *cobra.Command, g *command.Options) error {
 		if f.dryRun {
 			return f.reportDryRun(out, counted)
 		}
+		for _, named := range counted.Named {
+			fmt.Fprintln(cmd.ErrOrStderr(), "note: "+output.Clean(named))
+		}
 		var job dlq.Job
 		if f.Matched > 0 || f.Gap != 0 {
 			if job, err = d.StartResend(ctx, f.Resend); err != nil {

@@ -51,6 +51,7 @@ type facts struct {
 	tracked       bool // track_commit_timestamp is on
 	rows, untimed int64
 	unknown       int64   // of the rows: those that do not say which transaction wrote them
+	timeless      int64   // of the rows: those of which --from and --to do not know the time
 	leftOut       int64   // rows that the WHERE leaves out
 	nulls         []int64 // of the column to order by, by table
 	held          int64   // deferred events and dead letters of the slot
@@ -94,24 +95,31 @@ func (r *run) countTable(ctx context.Context, tx pgx.Tx, i int, f *facts) error 
 	if err := tableread.Lock(ctx, tx, r.pool, name); err != nil {
 		return err
 	}
-	null := "false"
+	null, timeless := "false", "false"
 	if t.by != nil {
 		null = t.by.quoted() + " IS NULL"
 	}
-	var rows, untimed, unknown, leftOut int64
-	err := tx.QueryRow(ctx, r.withSQL(t)+"SELECT count(*) FILTER (WHERE ours), count(*) FILTER (WHERE ours AND untimed), count(*) FILTER (WHERE ours AND unknown), count(*) FILTER (WHERE ours AND is_null), count(*) FILTER (WHERE ours IS NOT TRUE) FROM (SELECT "+
-		r.conditionSQL()+" AS ours, "+t.untimedSQL(f.tracked)+" AS untimed, "+t.transactionSQL()+" IS NULL AS unknown, "+null+" AS is_null FROM "+name+" t WHERE "+r.unsentSQL(t)+t.windowSQL(f.tracked)+") t").
-		Scan(&rows, &untimed, &unknown, &f.nulls[i], &leftOut)
+	if t.named.time != "" {
+		timeless = t.named.time + " IS NULL"
+	}
+	var rows, untimed, unknown, none, leftOut int64
+	err := tx.QueryRow(ctx, r.withSQL(t)+"SELECT count(*) FILTER (WHERE ours), count(*) FILTER (WHERE ours AND untimed), count(*) FILTER (WHERE ours AND unknown), count(*) FILTER (WHERE ours AND is_null), count(*) FILTER (WHERE ours AND timeless), count(*) FILTER (WHERE ours IS NOT TRUE) FROM (SELECT "+
+		r.conditionSQL()+" AS ours, "+t.untimedSQL(f.tracked)+" AS untimed, "+t.transactionSQL()+" IS NULL AS unknown, "+null+" AS is_null, "+timeless+" AS timeless FROM "+name+" t WHERE "+r.unsentSQL(t)+t.windowSQL(f.tracked)+") t").
+		Scan(&rows, &untimed, &unknown, &f.nulls[i], &none, &leftOut)
 	if err != nil {
 		return r.asWhereError(err)
 	}
-	f.rows, f.untimed, f.unknown, f.leftOut = f.rows+rows, f.untimed+untimed, f.unknown+unknown, f.leftOut+leftOut
+	f.rows, f.untimed, f.unknown, f.timeless, f.leftOut = f.rows+rows, f.untimed+untimed, f.unknown+unknown, f.timeless+none, f.leftOut+leftOut
 	return tableread.Check(ctx, r.pool, name)
 }
 
-// checkKnown refuses to send rows of which nobody can say whether they were sent, without a word
-// about them.
+// checkKnown refuses to send rows, or to leave them out, of which nobody can say whether they were
+// sent, or whether they are of the time that is named.
 func (r *run) checkKnown(f facts) error {
+	if f.timeless > 0 {
+		return usage(fmt.Sprintf("--from and --to: the time of %d rows is not known: no timestamp column has it, and the server does not know when they were committed", f.timeless),
+			"choose the rows by --where; with track_commit_timestamp = on the time of later commits is known")
+	}
 	if r.report.backfill || r.resend == nil && r.opt.Where != "" || r.resend != nil && !r.resend.knowsSent() {
 		return nil
 	}

@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -146,11 +147,12 @@ func (r *run) chosenSQL(t *table) string {
 	if s.Aggregate != nil {
 		list = append(list, t.named.aggregate.IsSQL(string(s.Aggregate)))
 	}
+	// A row whose time is not known is chosen, so that it is counted: see checkKnown.
 	if !s.From.IsZero() {
-		list = append(list, t.named.time+" >= "+quoteTime(s.From))
+		list = append(list, "("+t.named.time+" >= "+quoteTime(s.From)+") IS NOT FALSE")
 	}
 	if !s.To.IsZero() {
-		list = append(list, t.named.time+" < "+quoteTime(s.To))
+		list = append(list, "("+t.named.time+" < "+quoteTime(s.To)+") IS NOT FALSE")
 	}
 	// Else the slot may still send it. A number that is not given here yet is of a restored row.
 	// Rows of a gap have their own bound (unsentSQL), and none may be left out: it is closed.
@@ -206,43 +208,72 @@ func (r *run) nameColumns(ctx context.Context, t *table) (err error) {
 	if s.From.IsZero() && s.To.IsZero() {
 		return nil
 	}
-	if t.named.time, err = r.timeSQL(ctx, t); err != nil {
-		return err
-	}
-	return nil
+	t.named.time, err = r.timeSQL(ctx, t)
+	return err
 }
 
-// timeSQL is the SQL of the event's time: the timestamp column, else that of the commit, else the
-// column that looks like it.
+// timeSQL is the SQL of the event's time, as the stream has it: that of the timestamp columns, else
+// that of the commit. Where neither is known it is that of the column that looks like it, and the
+// report says so; NULL: there is none.
 func (r *run) timeSQL(ctx context.Context, t *table) (string, error) {
+	names := t.Mapping.Timestamp.Any
+	if t.Mapping.Untimed {
+		names = nil
+	}
+	list, _, err := r.columnTimes(ctx, t, names)
+	if err != nil {
+		return "", err
+	}
 	var tracked bool
 	if err := r.pool.QueryRow(ctx, `SELECT current_setting('track_commit_timestamp')::bool`).Scan(&tracked); err != nil {
 		return "", fmt.Errorf("read track_commit_timestamp: %w", err)
 	}
-	names := t.Mapping.Timestamp.Any
-	if len(names) == 0 || t.Mapping.Untimed {
-		if tracked && t.tx != "" {
-			return t.commitSQL(), nil
-		}
-		own, err := r.ownTime(ctx, t)
-		if err != nil {
-			return "", err
-		}
-		names = []string{own}
+	if tracked && t.tx != "" {
+		list = append(list, t.commitSQL())
 	}
-	part, err := tablerows.FindPart(ctx, r.pool, t.Table.Table, names)
+	own, err := r.ownTime(ctx, t)
 	if err != nil {
 		return "", err
 	}
-	for _, c := range part {
-		switch c.Kind {
-		case "pg_catalog.timestamptz":
-			return "t." + source.QuoteName(c.Name), nil
-		case "pg_catalog.timestamp":
-			return "(t." + source.QuoteName(c.Name) + " AT TIME ZONE 'UTC')", nil
+	if own != "" && !slices.Contains(names, own) {
+		like, zone, err := r.columnTimes(ctx, t, []string{own})
+		if err != nil {
+			return "", err
 		}
+		list = append(list, like...)
+		note := fmt.Sprintf("table %s: --from and --to go by column %q", t, own)
+		if !zone {
+			note += ", which has no time zone and is taken for UTC"
+		}
+		if len(list) > len(like) {
+			note += ", where no other time is known"
+		}
+		r.report.Named = append(r.report.Named, note)
 	}
-	return "", usage(fmt.Sprintf("--from and --to: table %s has no timestamp column (outbox.timestamp), and track_commit_timestamp is off, so the time of its events is not known", t), "choose the rows by --where")
+	if len(list) == 0 {
+		return "NULL::timestamptz", nil
+	}
+	return "coalesce(" + strings.Join(list, ", ") + ")", nil
+}
+
+// columnTimes are the times that columns of a table give; nothing: it has none of them. As to the
+// decoder a time without zone is UTC, and infinity is no time. zone: all of them have one.
+func (r *run) columnTimes(ctx context.Context, t *table, names []string) (list []string, zone bool, err error) {
+	part, err := tablerows.FindPart(ctx, r.pool, t.Table.Table, names)
+	if err != nil || len(part) == 0 {
+		return nil, true, err
+	}
+	zone = true
+	for _, c := range part {
+		column := "t." + source.QuoteName(c.Name)
+		if c.Kind != "pg_catalog.timestamptz" {
+			zone = false
+			column = "(" + column + " AT TIME ZONE 'UTC')"
+		}
+		list = append(list, column)
+	}
+	first := "coalesce(" + strings.Join(list, ", ") + ")"
+	return []string{"CASE WHEN isfinite(" + first + ") THEN " + first + " END"}, zone, nil
 }
 
 // copyResend copies the rows, and notes in the job that it has. It returns what was found wrong
