@@ -74,7 +74,7 @@ the relay's rights: it needs the relay's role.
 	flags.StringVar(&f.Table, "table", "", "only rows of this `TABLE`, as schema.name; default: every outbox table")
 	f.routeFlags.add(cmd)
 	flags.BoolVar(&f.dryRun, "dry-run", false, "count the rows, and change nothing")
-	flags.StringVar(&f.rate, "rate", "", "at most this `RATE`, such as 50/s")
+	flags.StringVar(&f.rate, "rate", "", "at most this `RATE`, such as 50/s; what fell due during a pause\nof the relay or the broker then goes at once")
 	flags.StringVar(&f.OrderBy, "order-by", "", "order by this `COLUMN` if the order of the commits is not known")
 	flags.BoolVar(&f.Unordered, "unordered", false, "send in any order if the order of the commits is not known")
 	flags.StringVar(&f.By.Why, "reason", "", "`REASON` for the audit record")
