@@ -60,7 +60,7 @@ func main() {
 	flag.BoolVar(&opt.full, "full", false, "every cell in alternating pairs, with more events (hours)")
 	flag.BoolVar(&opt.quick, "quick", false, "a smoke run: few events, one pair, no verdict, no file")
 	flag.DurationVar(&opt.pause, "pause", 0, "how long a destination is paused in the rows retry-resume (default 30s)")
-	flag.DurationVar(&opt.retained, "retained", 0, "how long rows are written in the row retention, three times (default 10m)")
+	flag.DurationVar(&opt.retained, "retained", 0, "how long each turn of the row retention is measured (default 1m)")
 	flag.IntVar(&opt.deferred, "deferred", 0, "deferred events in retry-snapshot (default 1,000,000) and retry-start (default 10,000,000)")
 	flag.StringVar(&opt.base, "base", "", "a commit, whose relay is compared with the checkout's, instead of the rows; -only selects rows by broker/row")
 	flag.BoolVar(&opt.debezium, "debezium", false, "Debezium Server beside the relay, instead of the rows")

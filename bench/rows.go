@@ -45,7 +45,7 @@ type sizes struct {
 	drained int           // deferred events that are drained beside a snapshot
 	waiting int           // deferred rows that a new leader finds
 
-	retained time.Duration // of rows that are deleted
+	retained time.Duration // a turn with or without retention
 
 	inboxes  int // pairs of an inbox and a consumer without one
 	received int // messages that they find waiting
@@ -65,21 +65,21 @@ func (o options) usualSizes() sizes {
 		return sizes{
 			events: 4000, cell: 2000, drain: 4000, drainCell: 4000, pairs: 1, tails: 1, tries: 1, burst: 1200 * time.Millisecond, live: time.Second, memory: 20_000, deferred: 2000, starts: 1, moves: 2, faults: 1, kills: 1, windows: 1,
 			duels: 1, drainRabbit: 4000, drainKafka: 4000, contest: 2 * time.Second, unbound: 2 * time.Second, quiet: 2 * time.Second,
-			pause: time.Second, drained: 2000, waiting: 20_000, retained: 8 * time.Second,
+			pause: time.Second, drained: 2000, waiting: 20_000, retained: 12 * time.Second,
 			inboxes: 1, received: 1000,
 		}
 	case o.full:
 		return sizes{
 			events: 200_000, cell: 60_000, drain: 600_000, drainCell: 300_000, pairs: 9, tails: 15, tries: 4, burst: 30 * time.Second, live: 20 * time.Second, memory: 1_000_000, deferred: 100_000, starts: 21, moves: 31, faults: 7, kills: 21, windows: 3,
 			duels: 9, drainRabbit: 150_000, drainKafka: 400_000, contest: 20 * time.Second, unbound: 6 * time.Second, quiet: 5 * time.Second,
-			pause: 30 * time.Second, drained: 1_000_000, waiting: 10_000_000, retained: 10 * time.Minute,
+			pause: 30 * time.Second, drained: 1_000_000, waiting: 10_000_000, retained: time.Minute,
 			inboxes: 5, received: 20_000,
 		}
 	default:
 		return sizes{
 			events: 80_000, cell: 20_000, drain: 1_000_000, drainCell: 200_000, pairs: 5, tails: 11, tries: 2, burst: 10 * time.Second, live: 6 * time.Second, memory: 1_000_000, deferred: 100_000, starts: 11, moves: 31, faults: 3, kills: 11, windows: 2,
 			duels: 5, drainRabbit: 150_000, drainKafka: 400_000, contest: 20 * time.Second, unbound: 6 * time.Second, quiet: 5 * time.Second,
-			pause: 30 * time.Second, drained: 1_000_000, waiting: 10_000_000, retained: 10 * time.Minute,
+			pause: 30 * time.Second, drained: 1_000_000, waiting: 10_000_000, retained: time.Minute,
 			inboxes: 5, received: 20_000,
 		}
 	}

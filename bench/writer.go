@@ -36,17 +36,12 @@ type phase struct {
 
 	payload int // bytes of each, as text; 0: payloadSize
 
-	at    []int64   // of each row, Unix nanoseconds
-	timed bool      // took is wanted
-	took  []float64 // of each transaction, in seconds
+	at []int64 // of each row, Unix nanoseconds
 }
 
 // run writes. It returns the number of all rows, of bursts too.
 func (p *phase) run(ctx context.Context) (rows int, err error) {
 	p.at = make([]int64, int(p.length.Seconds()*float64(p.rate)))
-	if p.timed {
-		p.took = make([]float64, len(p.at))
-	}
 	start := time.Now().Add(20 * time.Millisecond)
 	errs := make([]error, liveWriters+1)
 	var all sync.WaitGroup
@@ -96,16 +91,12 @@ func (p *phase) write(ctx context.Context, start time.Time, w int) error {
 		sql = append(sql, "', 'created', '"...)
 		sql = appendPayload(sql, i, cmp.Or(p.payload, payloadSize))
 		sql = append(sql, "')"...)
-		began := time.Now()
 		if _, err := conn.Exec(ctx, string(sql)).ReadAll(); err != nil {
 			return fmt.Errorf("insert: %w", err)
 		}
 		p.at[i] = time.Now().UnixNano()
 		if _, err := conn.Exec(ctx, "COMMIT").ReadAll(); err != nil {
 			return fmt.Errorf("commit: %w", err)
-		}
-		if p.timed {
-			p.took[i] = time.Since(began).Seconds()
 		}
 	}
 	return nil
