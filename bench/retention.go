@@ -25,7 +25,7 @@ type retained struct {
 	p50     []float64
 	rows    int       // that came while it was measured
 	deleted int       // rows, meanwhile
-	sizes   []float64 // of the table with its indexes, once a second in the second half of each turn
+	sizes   []float64 // of the table with its indexes, each second of the second half of a turn
 }
 
 // retention measures live delivery with and without retention, in turns. It deletes all the time,

@@ -24,7 +24,7 @@ const (
 	// findPlan.
 	statementTimeout = 20 * time.Second
 	findTimeout      = 70 * time.Second
-	batchRows        = 1000    // that one transaction deletes
+	batchRows        = 250     // that one transaction deletes: more delay live events
 	pageParts        = 1000    // that are listed at once
 	partBytes        = 1 << 20 // of digests whose rows are found together: 130,000
 	restFactor       = 3       // times as long as a transaction took it rests after it

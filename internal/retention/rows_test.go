@@ -188,7 +188,7 @@ func TestLockedTableIsLeftOut(t *testing.T) {
 	r.want(r.left())
 }
 
-// TestBatches: a transaction deletes a thousand rows at most.
+// TestBatches: a transaction deletes batchRows at most.
 func TestBatches(t *testing.T) {
 	r := newRig(t, 0, outboxTable)
 	most, all := 0, 0
