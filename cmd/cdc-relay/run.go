@@ -158,6 +158,9 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	group.Go(func() error { return manager.Run(ctx, reading) })
 	group.Go(func() error { return out.Run(ctx) })
 	group.Go(func() error { return v.stream.Survey(ctx) })
+	if !processorsSettled() {
+		group.Go(func() error { return newProcessors().Run(ctx) })
+	}
 	if tracer != nil {
 		group.Go(func() error { return tracer.Run(ctx) })
 	}

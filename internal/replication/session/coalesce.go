@@ -6,6 +6,7 @@ import (
 	"context"
 	"io"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -15,20 +16,21 @@ import (
 // Coalescer paces the reads of the replication connection. The walsender writes each row to its
 // socket by itself. A reader that takes each row at once is woken for each row. That costs the
 // walsender more than the row itself: 3 microseconds a row become 10, and 50 on a busy machine,
-// where the reader takes the processor from the walsender every time. So the reader sleeps briefly
-// before a read, where that delays nothing:
+// where the reader takes the processor from the walsender every time. So the reader lets bytes
+// accumulate before a read (see gather), where that delays nothing:
 //
 //   - inside a transaction of which many rows have come already: the server sends nothing else
 //     before the rest of it;
 //   - when what comes is late already: it was committed long before it was sent, and becomes later
 //     by a small part of that.
 //
-// A read that brought much is followed by another one at once, so the pauses bound no throughput.
-// While the stream keeps up with the commits, and in a small transaction, there is no pause.
+// No pause is longer than it takes enough bytes to come, so the pauses bound no throughput. While
+// the stream keeps up with the commits, and in a small transaction, there is no pause.
 //
 // Unless noted otherwise, fields belong to the goroutine that reads.
 type Coalescer struct {
 	from  io.Reader
+	sock  syscall.RawConn // under from, to wait on; nil: there is none
 	total atomic.Uint64 // bytes read, for the check whether the server is silent
 
 	frames int // read of the open transaction; 0 outside one. The reader counts them
@@ -37,29 +39,36 @@ type Coalescer struct {
 	late   time.Duration
 	small  bool   // the last read was
 	before func() // is called before each read; nil: nothing is
+	open   bool   // a transaction is. The reader sets it
+	closed bool   // one with events was closed since the last read. The reader sets it
+
+	lull lull // its end is also the reporter's
 }
 
 const (
 	// Rows that are this late when they are sent come from a backlog, and may become later by this
 	// fraction. The lateness decides, not the rate of the rows: on a busy machine a reader that
 	// reads too often keeps the rate down itself, for ever.
-	coalesceLate     = 20 * time.Millisecond
-	coalesceLatePart = 10
+	coalesceLate         = 20 * time.Millisecond
+	coalesceLatePart     = 10
+	coalesceLateMaxPause = 10 * time.Millisecond
+	coalesceLateEnough   = source.ReadBuffer // bytes that end the pause
 
 	// In a transaction the pause grows with the number of rows that have come, and so with the time
 	// that they took: a transaction of any size is delayed by a fraction of its own duration.
 	coalesceFrames     = 32 // no pause before
 	coalesceFramePause = 10 * time.Microsecond
-
-	coalesceMaxPause = 3 * time.Millisecond
-	coalesceSmall    = 32 << 10 // a read of as many bytes is followed by another at once
+	coalesceMaxPause   = 3 * time.Millisecond
+	coalesceEnough     = 128 << 10
+	coalesceSmall      = 32 << 10 // a read of as many bytes is followed by another at once
 )
 
 // Connect opens a replication connection with coalesced reads.
 func Connect(ctx context.Context, c *source.Config) (*pgconn.PgConn, *Coalescer, error) {
 	var pace *Coalescer // of the last address that was tried, which is the one that is connected
-	conn, err := source.ConnectReplication(ctx, c, func(r io.Reader) io.Reader {
-		pace = &Coalescer{from: r}
+	conn, err := source.ConnectReplication(ctx, c, func(r io.Reader, sock syscall.RawConn) io.Reader {
+		pace = &Coalescer{from: r, sock: sock}
+		pace.lull.at(sock)
 		return pace
 	})
 	return conn, pace, err
@@ -70,22 +79,40 @@ func (c *Coalescer) Read(p []byte) (int, error) {
 	if c.before != nil {
 		c.before()
 	}
-	time.Sleep(c.pause())
+	enough, pause := c.pause()
+	if c.closed && !c.open && pause == 0 {
+		c.lull.begin()
+	} else {
+		c.lull.end()
+	}
+	c.closed = false
+	if pause > 0 {
+		if err := c.gather(enough, pause); err != nil {
+			return 0, err
+		}
+	}
 	n, err := c.from.Read(p)
 	c.total.Add(uint64(n))
 	c.small = n < coalesceSmall
 	return n, err
 }
 
-// pause returns how long bytes may accumulate before the next read.
-func (c *Coalescer) pause() time.Duration {
+// pause returns how long bytes may accumulate before the next read, and how many end the pause.
+func (c *Coalescer) pause() (enough int, _ time.Duration) {
 	switch {
-	case !c.small:
-		return 0
 	case c.late >= coalesceLate:
-		return min(c.late/coalesceLatePart, coalesceMaxPause)
-	case c.frames >= coalesceFrames:
-		return min(time.Duration(c.frames)*coalesceFramePause, coalesceMaxPause)
+		return coalesceLateEnough, min(c.late/coalesceLatePart, coalesceLateMaxPause)
+	case c.small && c.frames >= coalesceFrames:
+		return coalesceEnough, min(time.Duration(c.frames)*coalesceFramePause, coalesceMaxPause)
 	}
-	return 0
+	return 0, 0
+}
+
+// gather waits until enough bytes have come, or for pause.
+func (c *Coalescer) gather(enough int, pause time.Duration) error {
+	if c.sock == nil {
+		time.Sleep(pause)
+		return nil
+	}
+	return gather(c.sock, enough, pause)
 }

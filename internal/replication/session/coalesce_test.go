@@ -33,27 +33,26 @@ func TestCoalescePassesEveryByte(t *testing.T) {
 }
 
 // In a transaction of which many rows have come, the pause grows with it up to a bound, and what
-// comes from a backlog waits for a part of its lateness. Else there is none, nor after a read that
-// brought much.
+// comes from a backlog waits for a part of its lateness. Else there is none.
 func TestCoalescePauses(t *testing.T) {
 	for _, c := range []struct {
 		coalescer *Coalescer
+		enough    int
 		want      time.Duration
 	}{
-		{&Coalescer{small: true}, 0},
-		{&Coalescer{small: true, frames: coalesceFrames - 1}, 0},
-		{&Coalescer{small: true, frames: coalesceFrames}, coalesceFrames * coalesceFramePause},
-		{&Coalescer{small: true, frames: 1_000_000}, coalesceMaxPause},
-		{&Coalescer{frames: 1_000_000}, 0},
-		{&Coalescer{small: true, late: coalesceLate - 1}, 0},
-		{&Coalescer{small: true, late: coalesceLate}, coalesceLate / coalesceLatePart},
-		{&Coalescer{small: true, late: coalesceLate, frames: 100}, coalesceLate / coalesceLatePart},
-		{&Coalescer{small: true, late: time.Hour}, coalesceMaxPause},
-		{&Coalescer{late: time.Hour}, 0},
-		{&Coalescer{small: true, late: -time.Hour}, 0}, // the server's clock was set back
+		{&Coalescer{small: true}, 0, 0},
+		{&Coalescer{small: true, frames: coalesceFrames - 1}, 0, 0},
+		{&Coalescer{small: true, frames: coalesceFrames}, coalesceEnough, coalesceFrames * coalesceFramePause},
+		{&Coalescer{small: true, frames: 1_000_000}, coalesceEnough, coalesceMaxPause},
+		{&Coalescer{frames: 1_000_000}, 0, 0},
+		{&Coalescer{small: true, late: coalesceLate - 1}, 0, 0},
+		{&Coalescer{small: true, late: coalesceLate}, coalesceLateEnough, coalesceLate / coalesceLatePart},
+		{&Coalescer{late: coalesceLate, frames: 100}, coalesceLateEnough, coalesceLate / coalesceLatePart},
+		{&Coalescer{late: time.Hour}, coalesceLateEnough, coalesceLateMaxPause},
+		{&Coalescer{small: true, late: -time.Hour}, 0, 0}, // the server's clock was set back
 	} {
-		if pause := c.coalescer.pause(); pause != c.want {
-			t.Errorf("%+v: %s, want %s", c.coalescer, pause, c.want)
+		if enough, pause := c.coalescer.pause(); enough != c.enough || pause != c.want {
+			t.Errorf("%+v: %d bytes or %s, want %d or %s", c.coalescer, enough, pause, c.enough, c.want)
 		}
 	}
 }

@@ -140,6 +140,7 @@ func (r *reading) frame() error {
 	switch r.msg.Kind {
 	case decode.Begin:
 		r.inTx.Store(true)
+		r.coalescer.open = true
 		r.admitted, r.xid = 0, r.msg.Xid
 		if err := r.again.begin(r.Cfg, r.msg.Commit, r.msg.Xid); err != nil {
 			return err
@@ -154,7 +155,7 @@ func (r *reading) frame() error {
 		}
 		return r.event(r.msg.Event)
 	case decode.Commit:
-		r.coalescer.frames = 0
+		r.coalescer.frames, r.coalescer.open, r.coalescer.closed = 0, false, r.admitted > 0
 		r.t.Line.Commit(r.msg.End)
 		r.advance(r.msg.End)
 		r.inTx.Store(false)

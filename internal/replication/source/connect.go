@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"net"
 	"strconv"
+	"syscall"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,9 +22,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/largerow"
 )
 
-// readBuffer is the size in bytes of the replication connection's read buffer: with pgproto3's own
+// ReadBuffer is the size in bytes of the replication connection's read buffer: with pgproto3's own
 // 8 KiB a backlog of large transactions needs three times as many reads.
-const readBuffer = 512 << 10
+const ReadBuffer = 512 << 10
 
 // pinned are the settings of every session of the relay: those of a role or database could change
 // what the relay sends (bytea_output, DateStyle, …), which tables it means (search_path) or how its
@@ -166,12 +168,12 @@ const closePatience = time.Second
 
 // ConnectStream opens the replication connection.
 func ConnectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
-	return ConnectReplication(ctx, c, func(r io.Reader) io.Reader { return r })
+	return ConnectReplication(ctx, c, func(r io.Reader, _ syscall.RawConn) io.Reader { return r })
 }
 
 // ConnectReplication opens the replication connection and reads it through reader, which wraps the
-// network connection.
-func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader) io.Reader) (*pgconn.PgConn, error) {
+// network connection and may wait on its TCP socket; nil: there is none.
+func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader, syscall.RawConn) io.Reader) (*pgconn.PgConn, error) {
 	cfg, err := parseURL(c)
 	if err != nil {
 		return nil, err
@@ -193,8 +195,18 @@ func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader) i
 	if err := setPassword(c, cfg); err != nil {
 		return nil, err
 	}
+	var sock syscall.RawConn
+	dial := cfg.DialFunc
+	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		sock = nil
+		conn, err := dial(ctx, network, addr)
+		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
+			sock, err = tcp.SyscallConn()
+		}
+		return conn, err
+	}
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		stream := bufio.NewReaderSize(reader(r), readBuffer)
+		stream := bufio.NewReaderSize(reader(r, sock), ReadBuffer)
 		if c.MaxEventBytes > 0 {
 			return pgproto3.NewFrontend(largerow.NewReader(stream, c.MaxEventBytes), &firstWrite{to: w})
 		}

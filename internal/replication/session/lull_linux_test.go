@@ -1,0 +1,191 @@
+package session
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
+
+const (
+	keepaliveBytes = keepaliveSize
+	rowBytes       = 200
+)
+
+// behindACommit is where a lull begins: once.
+func behindACommit() func(*Coalescer) {
+	first := true
+	return func(g *Coalescer) { g.closed, first = first, false }
+}
+
+// lulled is a Coalescer at a reader that tells what each of its reads has brought; at says before each where in the stream it is.
+func lulled(t *testing.T, at func(*Coalescer)) (g *Coalescer, near net.Conn, far *net.TCPConn, reads <-chan int, end <-chan error) {
+	t.Helper()
+	near, far, sock := tcpPair(t)
+	g = &Coalescer{from: far}
+	g.lull.at(sock)
+	brought, ended := make(chan int, 100), make(chan error, 1)
+	go readLulled(g, at, brought, ended)
+	t.Cleanup(func() {
+		far.Close()
+		<-ended
+	})
+	return g, near, far, brought, ended
+}
+
+func readLulled(g *Coalescer, at func(*Coalescer), brought chan<- int, ended chan<- error) {
+	defer close(ended)
+	b := make([]byte, 4096)
+	for {
+		at(g)
+		n, err := g.Read(b)
+		if err != nil {
+			ended <- err
+			return
+		}
+		brought <- n
+	}
+}
+
+// waitAsleep waits until the reader waits for the kernel: what comes before, it reads without being woken.
+func waitAsleep(t *testing.T) {
+	t.Helper()
+	stacks := make([]byte, 1<<20)
+	await.Until(t, "the reader to sleep", func() bool {
+		for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
+			if bytes.Contains(stack, []byte(".readLulled(")) && bytes.Contains(stack, []byte("[IO wait")) {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// waitQueued waits until so many bytes lie at the socket, unread.
+func waitQueued(t *testing.T, sock syscall.RawConn, want int) {
+	t.Helper()
+	there := 0
+	await.Until(t, fmt.Sprintf("%d bytes to lie at the socket", want), func() bool {
+		if err := sock.Control(func(fd uintptr) { there, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) }); err != nil {
+			t.Fatal(err)
+		}
+		return there == want
+	}, func() any { return there })
+}
+
+func mustBring(t *testing.T, reads <-chan int, want int) {
+	t.Helper()
+	select {
+	case n := <-reads:
+		if n != want {
+			t.Fatalf("a read has brought %d bytes, want %d", n, want)
+		}
+	case <-time.After(time.Minute):
+		t.Fatalf("no read has brought %d bytes", want)
+	}
+}
+
+// A keepalive and a Begin wake nobody, what may follow a Begin does, be it the smallest message that there is.
+func TestLullSleepsUntilARowComes(t *testing.T) {
+	g, near, _, reads, _ := lulled(t, behindACommit())
+	waitAsleep(t)
+	send(t, near, keepaliveBytes)
+	waitQueued(t, g.lull.sock, keepaliveBytes)
+	send(t, near, beginSize)
+	waitQueued(t, g.lull.sock, keepaliveBytes+beginSize)
+	send(t, near, rowBytes)
+	mustBring(t, reads, keepaliveBytes+beginSize+rowBytes)
+}
+
+func TestLullIsNoLongerThanABeginAndAnythingMore(t *testing.T) {
+	const smallest = copyHeader + xlogHeader + 1
+	const commit = copyHeader + xlogHeader + 1 + 1 + 8 + 8 + 8
+	if lullBytes > 1+smallest+commit {
+		t.Errorf("a lull of %d bytes may hold up the last byte of a Begin with a row and a Commit, %d bytes", lullBytes, 1+smallest+commit)
+	}
+	if lullBytes > beginSize+smallest {
+		t.Errorf("a lull of %d bytes may hold up a Begin with what follows it, %d bytes", lullBytes, beginSize+smallest)
+	}
+	if lullBytes <= keepaliveBytes+beginSize {
+		t.Errorf("a lull of %d bytes ends with a keepalive and a Begin, %d bytes", lullBytes, keepaliveBytes+beginSize)
+	}
+}
+
+// There may be one for each event.
+func TestLullAllocatesNothing(t *testing.T) {
+	_, _, sock := tcpPair(t)
+	var l lull
+	l.at(sock)
+	if n := testing.AllocsPerRun(100, func() {
+		l.begin()
+		l.end()
+	}); n != 0 {
+		t.Errorf("%.0f allocations", n)
+	}
+}
+
+// A report ends the lull, and that wakes the reader for what is there.
+func TestReportEndsALull(t *testing.T) {
+	g, near, _, reads, _ := lulled(t, behindACommit())
+	waitAsleep(t)
+	send(t, near, keepaliveBytes)
+	waitQueued(t, g.lull.sock, keepaliveBytes)
+	r := newReporter(t)
+	r.Session.coalescer = g
+	if err := r.write(); err != nil {
+		t.Fatal(err)
+	}
+	mustBring(t, reads, keepaliveBytes)
+	send(t, near, 1) // and there is no other before the next commit
+	mustBring(t, reads, 1)
+}
+
+// Inside a transaction there is none: the Commit behind its last row is smaller than what a lull sleeps through.
+func TestNoLullInsideATransaction(t *testing.T) {
+	_, near, _, reads, _ := lulled(t, func(g *Coalescer) { g.closed, g.open = true, true }) // a Commit and the next Begin came together
+	for range 10 {
+		waitAsleep(t)
+		send(t, near, 1)
+		mustBring(t, reads, 1)
+	}
+}
+
+// The ends of the stream and of the session come through a lull.
+func TestLullEndsWithTheStream(t *testing.T) {
+	for name, c := range map[string]struct {
+		end  func(near net.Conn, far *net.TCPConn) error
+		want error
+	}{
+		"end of the stream": {func(near net.Conn, _ *net.TCPConn) error { return near.Close() }, io.EOF},
+		"a deadline":        {func(_ net.Conn, far *net.TCPConn) error { return far.SetReadDeadline(time.Now()) }, os.ErrDeadlineExceeded},
+		"a reset": {func(near net.Conn, _ *net.TCPConn) error {
+			return errors.Join(near.(*net.TCPConn).SetLinger(0), near.Close())
+		}, syscall.ECONNRESET},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, near, far, _, end := lulled(t, behindACommit())
+			waitAsleep(t)
+			if err := c.end(near, far); err != nil {
+				t.Fatal(err)
+			}
+			select {
+			case err := <-end:
+				if !errors.Is(err, c.want) {
+					t.Errorf("%v, want %v", err, c.want)
+				}
+			case <-time.After(time.Minute):
+				t.Error("the reader sleeps on")
+			}
+		})
+	}
+}
