@@ -31,7 +31,7 @@ import (
 type Coalescer struct {
 	from  io.Reader
 	sock  syscall.RawConn // under from, to wait on; nil: there is none
-	total atomic.Uint64 // bytes read, for the check whether the server is silent
+	total atomic.Uint64   // bytes read, for the check whether the server is silent
 
 	frames int // read of the open transaction; 0 outside one. The reader counts them
 	// from the newest transaction's commit to the sending of its Begin, by the server's clock. The

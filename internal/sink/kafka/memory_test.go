@@ -207,6 +207,9 @@ func (m *memory) turn(id int32, down, frozen bool, election time.Duration) {
 	m.change(func() {
 		n := m.nodes[id]
 		n.down, n.frozen = down, frozen
+		for _, w := range m.wires {
+			w.over = w.over || down && w.node == id
+		}
 		close(n.changed)
 		n.changed = make(chan struct{})
 		for _, name := range slices.Sorted(maps.Keys(m.topics)) {
@@ -274,12 +277,24 @@ type memWire struct {
 	life   int // of the cluster
 	once   sync.Once
 	ended  chan struct{}
+	over   bool      // the node has gone down since
 	muted  time.Time // until then the node does not read from it: it is over its quota
 }
 
 func (w *memWire) Close() { w.once.Do(func() { close(w.ended) }) }
 
 func (w *memWire) Usable() bool {
+	w.memory.mu.Lock()
+	n := w.memory.nodes[w.node]
+	gone := w.over || n.hasty
+	w.memory.mu.Unlock()
+	if gone {
+		w.Close()
+	}
+	return w.open()
+}
+
+func (w *memWire) open() bool {
 	select {
 	case <-w.ended:
 		return false
@@ -378,7 +393,7 @@ func (w *memWire) RoundTrip(ctx context.Context, timeout time.Duration, req prot
 	bounded, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	res, err := w.exchange(bounded, req)
-	if err == nil && !w.Usable() {
+	if err == nil && !w.open() {
 		err = net.ErrClosed
 	}
 	if err != nil {
@@ -398,7 +413,7 @@ func (w *memWire) exchange(ctx context.Context, req protocol.Message) (protocol.
 	if ok {
 		sent = w.read(produce)
 	}
-	if !w.Usable() {
+	if !w.open() {
 		return nil, net.ErrClosed
 	}
 	if err := w.reach(ctx, time.Hour); err != nil {

@@ -57,7 +57,6 @@ type worker struct {
 	control *control
 	queue   *queue
 	number  int
-	ended   chan struct{} // cap 1: conn has ended while it was idle
 	conn    Connection
 	seen    int64 // the control session that has answered since conn was made: see current
 	fresh   bool  // no produce request was answered on conn yet
@@ -73,7 +72,7 @@ type worker struct {
 }
 
 func (w *worker) init(cluster *cluster, control *control, q *queue, number int) {
-	w.cluster, w.control, w.queue, w.number, w.ended = cluster, control, q, number, make(chan struct{}, 1)
+	w.cluster, w.control, w.queue, w.number = cluster, control, q, number
 	w.request = rawproduce.Request{Acks: -1, Timeout: int32(cluster.Options.ConfirmTimeout.Milliseconds())}
 }
 
@@ -89,10 +88,12 @@ func (w *worker) run(ctx context.Context) {
 		runtime.Gosched()
 		parts, apart := w.queue.take(w.number, w.parts[:0], w.conn != nil)
 		if len(parts) == 0 {
-			if !w.idle(ctx) {
+			select {
+			case <-w.queue.woken[w.number]:
+				continue
+			case <-ctx.Done():
 				return
 			}
-			continue
 		}
 		w.parts = parts
 		throttle := w.send(ctx)
@@ -111,31 +112,6 @@ func (w *worker) run(ctx context.Context) {
 		}
 		if ctx.Err() != nil {
 			return
-		}
-	}
-}
-
-// idle waits for work; it returns false when ctx is done. It notices when the connection ends: a
-// batch that is sent on an ended connection would be in doubt, and rule R4 of producer would not
-// hold for it.
-func (w *worker) idle(ctx context.Context) bool {
-	for {
-		unwatch := func() {}
-		if w.conn != nil {
-			unwatch = w.conn.Watch(w.ended)
-		}
-		select {
-		case <-w.queue.woken[w.number]:
-			unwatch()
-			return true
-		case <-ctx.Done():
-			unwatch()
-			return false
-		case <-w.ended:
-			unwatch()
-			if w.conn != nil && !w.conn.Usable() {
-				w.hangUp()
-			}
 		}
 	}
 }
@@ -282,7 +258,9 @@ func (w *worker) deliver(a Answer) {
 	}
 }
 
-// connect ensures a connection. After a failure it fails with the same error for a while.
+// connect ensures a connection, one that has not ended while it was idle: a batch that is sent on an
+// ended connection would be in doubt, and rule R4 of producer would not hold for it. After a failure
+// it fails with the same error for a while.
 func (w *worker) connect(ctx context.Context) error {
 	if w.conn != nil && w.conn.Usable() {
 		return nil

@@ -33,6 +33,7 @@ type Conn struct {
 	Addr     string
 	clientID string
 	net      net.Conn
+	idle     idle
 	reader   *bufio.Reader
 	gather   gather
 	body     []byte           // of the last produce answer
@@ -44,11 +45,12 @@ type Conn struct {
 	closed   atomic.Bool
 }
 
-// Usable reports whether a request may be sent: the connection is up as far as is known, has not
-// idled for long, and the login is good for a while.
+// Usable reports whether a request may be sent: the connection is up, the broker has sent nothing
+// that was not asked for, it has not idled for long, and the login is good for a while. It is called
+// by the goroutine that sends, while no request is under way.
 func (c *Conn) Usable() bool {
 	now := time.Now()
-	return !c.closed.Load() && now.Sub(c.used) < maxIdle && (c.Expires.IsZero() || now.Before(c.Expires))
+	return !c.closed.Load() && now.Sub(c.used) < maxIdle && (c.Expires.IsZero() || now.Before(c.Expires)) && c.idle.holds()
 }
 
 // RoundTripper is a *Conn, or what tests put in its place.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 	"github.com/segmentio/kafka-go/compress"
@@ -53,6 +54,7 @@ func TestProduce(t *testing.T) {
 		f.answer(c, 8, id, &produce.Response{Topics: []produce.ResponseTopic{{Topic: "topic-0", Partitions: []produce.ResponsePartition{{
 			ErrorCode: 87, RecordErrors: []produce.ResponseError{{BatchIndex: 2, BatchIndexErrorMessage: "no key"}}, ErrorMessage: "invalid",
 		}}}}})
+		untilClosed(c)
 	})
 	req := &rawproduce.Request{Acks: -1, Timeout: 5000}
 	codecs := []compress.Compression{compress.None, compress.Gzip, compress.Snappy, compress.Lz4, compress.Zstd}
@@ -264,6 +266,32 @@ func TestEpochs(t *testing.T) {
 		if got := res.Topics[0].Partitions[0].LeaderEpoch; got != want {
 			t.Errorf("v%d: epoch %d, want %d", version, got, want)
 		}
+	}
+}
+
+// The end of an idle connection is noticed before the next request, also by one that nobody
+// watches, and so is what was not asked for.
+func TestNotUsableAfterItsEnd(t *testing.T) {
+	for name, end := range map[string]func(net.Conn){
+		"an end": func(c net.Conn) { c.Close() },
+		"bytes":  func(c net.Conn) { _, _ = c.Write([]byte{0}) },
+	} {
+		quit := make(chan struct{})
+		c := newFake(t, func(f *fake, c net.Conn) {
+			f.greet(c)
+			<-quit
+			end(c)
+			untilClosed(c)
+		}).dial()
+		if allocs := testing.AllocsPerRun(100, func() {
+			if !c.Usable() {
+				t.Fatalf("%s: not usable before it", name)
+			}
+		}); allocs > 0 {
+			t.Errorf("%s: %.0f allocations before each request", name, allocs)
+		}
+		close(quit)
+		await.Until(t, name+" to be noticed", func() bool { return !c.Usable() })
 	}
 }
 

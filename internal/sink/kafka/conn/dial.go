@@ -45,7 +45,7 @@ func Dial(ctx context.Context, opts *Options, addr string) (*Conn, error) {
 		Addr: addr, clientID: opts.ClientID, net: raw, used: time.Now(),
 		Versions: map[protocol.ApiKey]int16{protocol.ApiVersions: 0},
 	}
-	if err := c.open(ctx, opts); err != nil {
+	if err := errors.Join(c.idle.at(raw), c.open(ctx, opts)); err != nil {
 		c.Close()
 		return nil, err
 	}

@@ -3,9 +3,44 @@
 package conn
 
 import (
+	"net"
 	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
+
+// idle is the socket of a connection that is idle. To ask the kernel before a request costs one
+// system call; a goroutine that watches meanwhile costs its start and two wakes.
+type idle struct {
+	sock  syscall.RawConn
+	asked [1]unix.PollFd
+	ask   func(fd uintptr) // made once: one for each question would be allocated
+	quiet bool
+}
+
+// at names the connection; it has a socket unless a test made it.
+func (i *idle) at(c net.Conn) (err error) {
+	if s, ok := c.(syscall.Conn); ok {
+		i.sock, err = s.SyscallConn()
+	}
+	i.ask = func(fd uintptr) {
+		i.asked[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
+		n, err := unix.Poll(i.asked[:], 0)
+		i.quiet = n == 0 || err != nil
+	}
+	return err
+}
+
+// holds reports whether the connection has not ended and nothing has come: between an answer and the
+// next request the broker sends nothing.
+func (i *idle) holds() bool {
+	if i.sock == nil {
+		return true
+	}
+	return i.sock.Control(i.ask) == nil && i.quiet
+}
 
 // Watch watches the connection while no request is under way. When the broker ends it, or sends
 // bytes without a request, Watch closes the connection and signals ended, which has room for one
