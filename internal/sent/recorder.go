@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // maxPending bounds the entries that wait to be written: 6 MiB. They are more than that only while
@@ -21,9 +23,10 @@ const flushAt = 16 << 10
 type Recorder struct {
 	mu      sync.Mutex
 	pending []Entry
-	left    int    // entries that were left out since Take
-	added   uint64 // in all
-	done    uint64 // of those: recorded, or left out after they were taken
+	spare   []Entry // the memory of entries that are durable, for the next
+	left    int     // entries that were left out since Take
+	added   uint64  // in all
+	done    uint64  // of those: recorded, or left out after they were taken
 	full    chan struct{}
 }
 
@@ -65,11 +68,12 @@ func (r *Recorder) Take() (entries []Entry, left int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	entries, left = r.pending, r.left
-	r.pending, r.left = nil, 0
+	r.pending, r.spare, r.left = r.spare[:0], nil, 0
 	return entries, left
 }
 
-// Done tells that entries that were taken are durable.
+// Done tells that entries that were taken are durable. It takes back their memory, unless that has
+// room for many more than are usual.
 func (r *Recorder) Done(entries []Entry) {
 	if r == nil {
 		return
@@ -77,6 +81,9 @@ func (r *Recorder) Done(entries []Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.done += uint64(len(entries))
+	if cap(entries) <= 2*flushAt {
+		r.spare = entries
+	}
 }
 
 // Counts are how many entries were added, and how many of them wait no more. Once done has reached
@@ -109,7 +116,28 @@ type Part struct {
 	Relation    uint32
 	Chunk       int64
 	First, Last uint64 // the lowest and the highest transaction
-	Digests     []int64
+	Digests     Digests
+}
+
+// Digests are a parameter of type bigint[]. pgx would allocate each number of a []int64.
+type Digests []digest
+
+type digest int64
+
+// Dimensions implements, with Index and IndexType, pgtype.ArrayGetter.
+func (d Digests) Dimensions() []pgtype.ArrayDimension {
+	return []pgtype.ArrayDimension{{Length: int32(len(d)), LowerBound: 1}}
+}
+
+// Index is an element.
+func (d Digests) Index(i int) any { return &d[i] }
+
+// IndexType is an element to plan with.
+func (d Digests) IndexType() any { return new(digest) }
+
+// Int64Value implements pgtype.Int64Valuer.
+func (d *digest) Int64Value() (pgtype.Int8, error) {
+	return pgtype.Int8{Int64: int64(*d), Valid: true}, nil
 }
 
 // maxPart bounds the digests of a part: 64 KiB.
@@ -120,9 +148,9 @@ func Parts(entries []Entry) (parts []Part) {
 	slices.SortFunc(entries, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(a.Relation, b.Relation), cmp.Compare(a.Tx, b.Tx))
 	})
-	digests := make([]int64, len(entries))
+	digests := make(Digests, len(entries))
 	for i, e := range entries {
-		digests[i] = e.Digest
+		digests[i] = digest(e.Digest)
 		last := len(parts) - 1
 		if last < 0 || parts[last].Relation != e.Relation || parts[last].Chunk != Chunk(e.Tx) || len(parts[last].Digests) == maxPart {
 			parts = append(parts, Part{Relation: e.Relation, Chunk: Chunk(e.Tx), First: e.Tx, Digests: digests[i:i]})

@@ -4,6 +4,8 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
 // TestParts: each entry is in one part of its relation and chunk, within its bounds.
@@ -20,7 +22,7 @@ func TestParts(t *testing.T) {
 				t.Fatalf("a part of %d digests, chunk %d, from %d to %d", len(p.Digests), p.Chunk, p.First, p.Last)
 			}
 			for _, d := range p.Digests {
-				i := slices.IndexFunc(entries, func(e Entry) bool { return e.Digest == d })
+				i := slices.IndexFunc(entries, func(e Entry) bool { return e.Digest == int64(d) })
 				if e := entries[i]; e.Relation != p.Relation || e.Tx < p.First || e.Tx > p.Last {
 					t.Fatalf("%+v is in a part of relation %d from %d to %d", e, p.Relation, p.First, p.Last)
 				}
@@ -66,5 +68,44 @@ func TestRecorder(t *testing.T) {
 	}
 	if entries, left := r.Take(); len(entries)+left != 0 {
 		t.Errorf("%d entries are there twice", len(entries))
+	}
+}
+
+// What is written again and again takes no new memory, and one of the sent set's parts none for each
+// of its digests.
+func TestRecorderAllocations(t *testing.T) {
+	r, m := NewRecorder(), pgtype.NewMap()
+	entries := make([]Entry, maxPart)
+	for i := range entries {
+		entries[i].Digest = int64(i) << 32
+	}
+	buf := make([]byte, 0, 1<<20)
+	round := func() {
+		r.Add(entries)
+		taken, _ := r.Take()
+		for _, p := range Parts(taken) {
+			if _, err := m.Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, p.Digests, buf); err != nil {
+				t.Fatal(err)
+			}
+		}
+		r.Done(taken)
+	}
+	round()
+	round()
+	if n := testing.AllocsPerRun(20, round); n > 12 {
+		t.Errorf("%.0f allocations for %d entries", n, len(entries))
+	}
+}
+
+// PostgreSQL gets the same bytes as for a []int64.
+func TestDigestsAreAnArray(t *testing.T) {
+	m := pgtype.NewMap()
+	got, err := m.Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, Digests{1, -1, 1 << 40}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := m.Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, []int64{1, -1, 1 << 40}, nil)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%x, want %x, %v", got, want, err)
 	}
 }
