@@ -8,12 +8,12 @@ import (
 	"io/fs"
 	"net"
 	"os"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // Admin is the HTTP server for metrics, probes and the API.
@@ -80,7 +80,7 @@ func (t *Token) Read() (string, error) {
 	return value, nil
 }
 
-var tokenName = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+var tokenName = lazy.Regexp(`^[A-Za-z0-9._-]{1,64}$`)
 
 // tokensKey is the list admin.tokens.
 func (l *loader) tokensKey(path string) setting.Key {
@@ -181,7 +181,7 @@ func (l *loader) token(path string, n *document.Node) (t Token, ok bool) {
 		at := join(path, e.Name)
 		switch e.Name {
 		case "name":
-			if t.Name, ok = l.Scalar(at, e.Value); ok && !tokenName.MatchString(t.Name) {
+			if t.Name, ok = l.Scalar(at, e.Value); ok && !tokenName().MatchString(t.Name) {
 				l.Fault(e.Value.Where, at, shown(e.Value, t.Name)+"want 1 to 64 of a-z, A-Z, 0-9, dot, _ and -")
 			}
 		case "role":

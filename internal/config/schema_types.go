@@ -3,10 +3,10 @@
 package config
 
 import (
-	"regexp"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // tableList is names of tables, or mappings of a name and keys of the section outbox for this table
@@ -24,10 +24,10 @@ func (l *loader) tableList() setting.Form {
 }
 
 // link is a link of Markdown. It leads nowhere from an editor, which shows its text.
-var link = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
+var link = lazy.Regexp(`\[([^\]]*)\]\([^)]*\)`)
 
 func described(k *setting.Key, value setting.Form) setting.Form {
-	value["description"] = link.ReplaceAllString(strings.TrimSpace(summary(k)+" "+k.More), "$1")
+	value["description"] = link().ReplaceAllString(strings.TrimSpace(summary(k)+" "+k.More), "$1")
 	return value
 }
 

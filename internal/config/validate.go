@@ -5,7 +5,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -13,6 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/guard"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
@@ -31,11 +31,11 @@ func (l *loader) validate() {
 	}
 }
 
-var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+var slotName = lazy.Regexp(`^[a-z0-9_]{1,63}$`)
 
 func (l *loader) validateSource() {
 	s := &l.cfg.Source
-	if !slotName.MatchString(s.Slot) {
+	if !slotName().MatchString(s.Slot) {
 		l.FaultAt("source.slot", fmt.Errorf("is %q, want 1 to 63 of a-z, 0-9 and _", s.Slot))
 	}
 	if s.Publication == "" || len(s.Publication) > maxIdentifier || strings.ContainsRune(s.Publication, 0) {
@@ -61,7 +61,7 @@ func (l *loader) validateSource() {
 }
 
 // urlScheme is the beginning of a URL, also of one with too few slashes or of JDBC.
-var urlScheme = regexp.MustCompile(`^(?i:jdbc:)?[a-zA-Z][a-zA-Z0-9+.-]*:/+`)
+var urlScheme = lazy.Regexp(`^(?i:jdbc:)?[a-zA-Z][a-zA-Z0-9+.-]*:/+`)
 
 // CheckPostgres says what is wrong with an address of PostgreSQL. It passes on pgconn's reason
 // without the connection string that it quotes, and no reason where the string does not even fall
@@ -71,7 +71,7 @@ func CheckPostgres(value string) error {
 	if err == nil {
 		return nil
 	}
-	if scheme := urlScheme.FindString(value); scheme != "" && !strings.HasPrefix(value, "postgres://") && !strings.HasPrefix(value, "postgresql://") {
+	if scheme := urlScheme().FindString(value); scheme != "" && !strings.HasPrefix(value, "postgres://") && !strings.HasPrefix(value, "postgresql://") {
 		only := "; "
 		if !strings.Contains(strings.ToLower(scheme), "postgres") {
 			only = ", and only PostgreSQL is supported; "

@@ -5,11 +5,11 @@ package dlq
 import (
 	"bytes"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -202,9 +202,9 @@ func (f *Filter) textCondition(w *where, alias string) string {
 
 // WithoutNumbers replaces what differs between equal faults by #: UUIDs, and runs of digits. Error
 // texts are stored, and searched, in this form.
-func WithoutNumbers(words string) string { return numbers.ReplaceAllString(words, "#") }
+func WithoutNumbers(words string) string { return numbers().ReplaceAllString(words, "#") }
 
-var numbers = regexp.MustCompile(`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|[0-9#]+`)
+var numbers = lazy.Regexp(`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|[0-9#]+`)
 
 // where collects the conditions of a statement, with their arguments.
 type where struct {

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
@@ -27,9 +28,9 @@ func checkOrdering(c *config.Config) []check.Finding {
 		f.Detail = profileOrdering(scope, c.Delivery.Ordering)
 		return []check.Finding{f}
 	}
-	whole, parts := "of a key", placeholdersWithinKey
+	whole, parts := "of a key", placeholdersWithinKey()
 	if c.Delivery.Ordering == config.OrderingCommit {
-		whole, parts = "of all keys", placeholders
+		whole, parts = "of all keys", placeholders()
 	}
 	found := parts.FindAllString(t.String(), -1)
 	switch {
@@ -61,8 +62,8 @@ func profileOrdering(scope, ordering string) string {
 // splitting are the placeholders that may differ between events of one ordering key, which is
 // aggregate and key.
 var (
-	placeholdersWithinKey = regexp.MustCompile(`\{(?:type|id|column:[^{}]*)\}`)
-	placeholders          = regexp.MustCompile(`\{[^{}]*\}`)
+	placeholdersWithinKey = lazy.Regexp(`\{(?:type|id|column:[^{}]*)\}`)
+	placeholders          = lazy.Regexp(`\{[^{}]*\}`)
 )
 
 // removePlaceholders is the template without some of its parts, and without the dots and dashes

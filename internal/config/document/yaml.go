@@ -8,7 +8,6 @@ package document
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 	"unicode/utf8"
 
@@ -17,6 +16,8 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // Kind is what a node is.
@@ -236,13 +237,13 @@ func FromVariable(variable, text string, want Kind) *Node {
 }
 
 // addressBreak is a comma between two addresses: a password may have others.
-var addressBreak = regexp.MustCompile(`\s*,\s*(amqps?://)`)
+var addressBreak = lazy.Regexp(`\s*,\s*(amqps?://)`)
 
 // AddressesFromVariable makes a list of the addresses in a variable.
 func AddressesFromVariable(variable, text string) *Node {
 	at := Place{Variable: variable}
 	out := &Node{Kind: List, Where: at}
-	for item := range strings.SplitSeq(addressBreak.ReplaceAllString(strings.TrimSpace(text), "\n$1"), "\n") {
+	for item := range strings.SplitSeq(addressBreak().ReplaceAllString(strings.TrimSpace(text), "\n$1"), "\n") {
 		if item != "" {
 			out.Items = append(out.Items, &Node{Kind: Scalar, Where: at, Text: item})
 		}

@@ -8,11 +8,11 @@ import (
 	"io/fs"
 	"net/url"
 	"os"
-	"regexp"
 	"strings"
 	"sync/atomic"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 const redacted = "[redacted]"
@@ -59,7 +59,7 @@ func (s Secret) Read() (string, error) {
 // Files are the paths of the files that Read reads; a reference to a key of a .properties file has
 // its key at the end, unless there is a file of that whole name.
 func (s Secret) Files() (paths []string) {
-	for _, reference := range fileReference.FindAllStringSubmatch(s.written().text, -1) {
+	for _, reference := range fileReference().FindAllStringSubmatch(s.written().text, -1) {
 		path := reference[1]
 		if i := strings.LastIndexByte(path, ':'); i > 0 && !strings.ContainsRune(path[i:], '/') {
 			if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
@@ -71,7 +71,7 @@ func (s Secret) Files() (paths []string) {
 	return paths
 }
 
-var fileReference = regexp.MustCompile(`\$\{file:([^}]*)\}`)
+var fileReference = lazy.Regexp(`\$\{file:([^}]*)\}`)
 
 // IsSet is false for a secret that the configuration does not have, or has as "".
 func (s Secret) IsSet() bool { return s.written().text != "" }
@@ -91,7 +91,7 @@ func (s Secret) Renew(from Secret) bool {
 
 // File is the path of a secret that is nothing but a reference to a whole file.
 func (s Secret) File() (path string, ok bool) {
-	m := onlyFile.FindStringSubmatch(s.written().text)
+	m := onlyFile().FindStringSubmatch(s.written().text)
 	files := s.Files()
 	if m == nil || files[0] != m[1] {
 		return "", false
@@ -110,14 +110,14 @@ func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // onlyReferences matches text that is nothing but references without a default: it can be shown as
 // it is.
-var onlyReferences = regexp.MustCompile(`^(\$\{(file:[^}]*|[A-Za-z_][A-Za-z0-9_]*)\})+$`)
+var onlyReferences = lazy.Regexp(`^(\$\{(file:[^}]*|[A-Za-z_][A-Za-z0-9_]*)\})+$`)
 
 // onlyFile matches a single reference to a file.
-var onlyFile = regexp.MustCompile(`^\$\{file:([^}]+)\}$`)
+var onlyFile = lazy.Regexp(`^\$\{file:([^}]+)\}$`)
 
 // ShowPassword is what may be shown of a password or token written as text.
 func ShowPassword(text, _ string) string {
-	if text == "" || onlyReferences.MatchString(text) {
+	if text == "" || onlyReferences().MatchString(text) {
 		return text
 	}
 	return redacted
@@ -128,7 +128,7 @@ func ShowPassword(text, _ string) string {
 func ShowAddress(_, value string) string {
 	scheme, rest, isURL := strings.Cut(value, "://")
 	if !isURL {
-		return keywordPassword.ReplaceAllString(value, "${1}xxxxx")
+		return keywordPassword().ReplaceAllString(value, "${1}xxxxx")
 	}
 	if i := strings.IndexAny(rest, "@/?"); i >= 0 && rest[i] == '@' {
 		user, _, hasPassword := strings.Cut(rest[:i], ":")
@@ -157,7 +157,7 @@ func ShowAddress(_, value string) string {
 }
 
 // keywordPassword matches the password of a libpq key=value string, quoted or not.
-var keywordPassword = regexp.MustCompile(`((?:^|\s)(?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|(?:[^\s\\]|\\.)+)`)
+var keywordPassword = lazy.Regexp(`((?:^|\s)(?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|(?:[^\s\\]|\\.)+)`)
 
 // Credentials reads a user and a password again at every call; section is where they are, with a
 // dot at its end.

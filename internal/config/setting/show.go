@@ -3,12 +3,12 @@
 package setting
 
 import (
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // Quote writes text as a YAML scalar on one line that Load reads back as it is.
@@ -22,14 +22,14 @@ func quoteScalar(s string) string {
 	case "true", "false", "null", "yes", "no", "on", "off":
 		return strconv.Quote(s)
 	}
-	if !bare.MatchString(s) {
+	if !bare().MatchString(s) {
 		return strconv.Quote(s)
 	}
 	return s
 }
 
 // bare matches what every YAML reader takes as a string without quotes, also inside brackets.
-var bare = regexp.MustCompile(`^[A-Za-z_/]([A-Za-z0-9_./:@=-]*[A-Za-z0-9_./@=-])?$`)
+var bare = lazy.Regexp(`^[A-Za-z_/]([A-Za-z0-9_./:@=-]*[A-Za-z0-9_./@=-])?$`)
 
 // InlineList writes a list.
 func InlineList[T any](items []T, show func(T) string) string {

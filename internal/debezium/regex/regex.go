@@ -9,17 +9,19 @@ import (
 	"regexp/syntax"
 	"slices"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // element is an element of Java's syntax, and what RE2 writes for it, as regexp.Expand takes it.
 type element struct {
-	form *regexp.Regexp
+	form func() *regexp.Regexp
 	re2  string // "": it is refused
 }
 
 func elements(formsAndRE2 ...string) (list []element) {
 	for pair := range slices.Chunk(formsAndRE2, 2) {
-		list = append(list, element{regexp.MustCompile(`^(?:` + pair[0] + `)`), pair[1]})
+		list = append(list, element{lazy.Regexp(`^(?:` + pair[0] + `)`), pair[1]})
 	}
 	return list
 }
@@ -80,12 +82,12 @@ func translate(pattern string) (string, error) {
 		if inClass {
 			known = insideClass
 		}
-		i := slices.IndexFunc(known, func(e element) bool { return e.form.MatchString(rest) })
+		i := slices.IndexFunc(known, func(e element) bool { return e.form().MatchString(rest) })
 		if i < 0 || known[i].re2 == "" {
 			return "", fmt.Errorf("has %s, which RE2 lacks or reads differently", rest)
 		}
-		match := known[i].form.FindStringSubmatchIndex(rest)
-		out = known[i].form.ExpandString(out, known[i].re2, rest, match)
+		match := known[i].form().FindStringSubmatchIndex(rest)
+		out = known[i].form().ExpandString(out, known[i].re2, rest, match)
 		inClass = inClass && rest[0] != ']' || !inClass && rest[0] == '['
 		rest = rest[match[1]:]
 	}

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // Template translates a replacement: $n, ${name}, and a backslash before what stands for itself.
@@ -42,19 +44,19 @@ func Template(replacement string, re *regexp.Regexp) (string, error) {
 }
 
 var (
-	referenceName   = regexp.MustCompile(`^\{([A-Za-z][A-Za-z0-9]*)\}`)
-	referenceNumber = regexp.MustCompile(`^[0-9]+`)
+	referenceName   = lazy.Regexp(`^\{([A-Za-z][A-Za-z0-9]*)\}`)
+	referenceNumber = lazy.Regexp(`^[0-9]+`)
 )
 
 // reference reads what follows a dollar sign.
 func reference(rest string, re *regexp.Regexp) (group, size int, err error) {
-	if name := referenceName.FindStringSubmatch(rest); name != nil {
+	if name := referenceName().FindStringSubmatch(rest); name != nil {
 		if group = slices.Index(re.SubexpNames(), name[1]); group < 0 {
 			return 0, 0, fmt.Errorf("refers to the group ${%s}, which the regular expression does not have", name[1])
 		}
 		return group, len(name[0]), nil
 	}
-	digits := referenceNumber.FindString(rest)
+	digits := referenceNumber().FindString(rest)
 	if digits == "" {
 		return 0, 0, errors.New(`has a $ before neither a digit nor {name} (a dollar sign that stands for itself is written \$)`)
 	}

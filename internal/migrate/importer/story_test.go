@@ -37,7 +37,7 @@ func TestVerdicts(t *testing.T) {
 			return changes(before, b, base, after)
 		})
 	})
-	for _, r := range rules.Rules {
+	for _, r := range rules.Rules() {
 		for _, name := range r.Names {
 			if !met[r.Only+" "+name] {
 				t.Errorf("no case in testdata/verdicts has a property %s (%s)", name, r.Only)

@@ -7,19 +7,19 @@ package slot
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-var quorumSyntax = regexp.MustCompile(`(?is)^\s*(?:(?:first|any)\s+)?\d+\s*\((.*)\)\s*$`)
+var quorumSyntax = lazy.Regexp(`(?is)^\s*(?:(?:first|any)\s+)?\d+\s*\((.*)\)\s*$`)
 
 // namesStandby reports whether a value of synchronous_standby_names names the application, by
 // itself or by `*`. Names compare without case, as the server's own comparison does.
 func namesStandby(setting, application string) bool {
-	if m := quorumSyntax.FindStringSubmatch(setting); m != nil {
+	if m := quorumSyntax().FindStringSubmatch(setting); m != nil {
 		setting = m[1]
 	}
 	for name := range strings.SplitSeq(setting, ",") {

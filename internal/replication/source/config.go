@@ -6,7 +6,6 @@ package source
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -16,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/guard"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
@@ -127,12 +127,12 @@ func (c *Config) BrokerState() (up, was bool) {
 	return c.Broker()
 }
 
-var slotName = regexp.MustCompile(`^[a-z0-9_]{1,63}$`)
+var slotName = lazy.Regexp(`^[a-z0-9_]{1,63}$`)
 
 // Validate returns a Stop with exit code event.ExitUsage if the slot's name is not valid, or if
 // there is nothing to relay; it asks no server.
 func (c *Config) Validate() error {
-	if !slotName.MatchString(c.Slot) {
+	if !slotName().MatchString(c.Slot) {
 		return &event.Stop{
 			Code: event.ExitUsage, Reason: "config",
 			What: fmt.Sprintf("slot name %q: want 1 to 63 of a-z, 0-9 and _", c.Slot),

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // Fix returns what to do about a failed connection; "" if the error is clear by itself.
@@ -165,7 +165,7 @@ func (e oneLineError) Unwrap() error { return e.error }
 // StableText removes from an error text what differs between tries with the same cause: the local
 // address in errors of package net, the current time in the error about an expired certificate, and
 // whether a TLS alert arrived during a write or a read.
-func StableText(text string) string { return unsteady.ReplaceAllString(text, "$1$2") }
+func StableText(text string) string { return unsteady().ReplaceAllString(text, "$1$2") }
 
-var unsteady = regexp.MustCompile(`\b(read tcp |write tcp )\S+->|\bcurrent time \S+ is |` +
+var unsteady = lazy.Regexp(`\b(read tcp |write tcp )\S+->|\bcurrent time \S+ is |` +
 	`\bfailed to (?:write startup message: write failed|receive message): (remote error: tls: )`)

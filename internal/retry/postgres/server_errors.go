@@ -6,12 +6,12 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
@@ -42,16 +42,16 @@ var withoutValues = []string{
 
 // userCode matches the server's source files in which users' functions raise errors, with any
 // SQLSTATE and any text.
-var userCode = regexp.MustCompile(`^pl(_|py|perl|tcl|v8)`)
+var userCode = lazy.Regexp(`^pl(_|py|perl|tcl|v8)`)
 
 // function matches, in the context of an error, the function that raised it.
-var function = regexp.MustCompile(`^PL/\w+ function "?([\w.]+)`)
+var function = lazy.Regexp(`^PL/\w+ function "?([\w.]+)`)
 
 // serverText is the text of the server's error without values.
 func serverText(e *pgconn.PgError) string {
 	message := "…"
 	switch begins := func(code string) bool { return strings.HasPrefix(e.Code, code) }; {
-	case userCode.MatchString(e.File):
+	case userCode().MatchString(e.File):
 	case begins("22"):
 		message = cmp.Or(unquoted(e.Message), message)
 	case slices.ContainsFunc(withoutValues, begins):
@@ -62,7 +62,7 @@ func serverText(e *pgconn.PgError) string {
 		return said
 	}
 	about := ""
-	if found := function.FindStringSubmatch(e.Where); found != nil {
+	if found := function().FindStringSubmatch(e.Where); found != nil {
 		about += ", function " + found[1]
 	}
 	for _, name := range [][2]string{{"schema", e.SchemaName}, {"table", e.TableName}, {"column", e.ColumnName}, {"constraint", e.ConstraintName}} {
@@ -75,16 +75,16 @@ func serverText(e *pgconn.PgError) string {
 
 // quoted matches what is between the first quote and the last: the server does not escape quotes in
 // values.
-var quoted = regexp.MustCompile(`(?s)".*"|0x[0-9a-f]{2}( 0x[0-9a-f]{2})*`)
+var quoted = lazy.Regexp(`(?s)".*"|0x[0-9a-f]{2}( 0x[0-9a-f]{2})*`)
 
 // unquoted is the message of a data exception without the quoted values; "" when they cannot be
 // found, because other languages have other quotes.
 func unquoted(message string) string {
-	rest := quoted.ReplaceAllString(message, "")
+	rest := quoted().ReplaceAllString(message, "")
 	if strings.ContainsFunc(rest, func(c rune) bool { return c == '"' || c > '~' }) {
 		return ""
 	}
-	return quoted.ReplaceAllString(message, "…")
+	return quoted().ReplaceAllString(message, "…")
 }
 
 // refusing are the classes of SQLSTATE that blame the statement's data, so that the same statement

@@ -6,12 +6,12 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"regexp"
 	"strconv"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
@@ -41,11 +41,11 @@ func classifyException(ex *amqp.Error) exceptionScope {
 
 // sizeText is RabbitMQ's text for a message over max_message_size: "message size 70000 is larger
 // than configured max size 65536".
-var sizeText = regexp.MustCompile(`message size (\d+) is larger than (?:the )?(?:configured )?max(?:imum)? size:? (\d+)`)
+var sizeText = lazy.Regexp(`message size (\d+) is larger than (?:the )?(?:configured )?max(?:imum)? size:? (\d+)`)
 
 // sizeLimit is the limit that a 406 names; 0 when it is about something else.
 func sizeLimit(ex *amqp.Error) int {
-	found := sizeText.FindStringSubmatch(ex.Reason)
+	found := sizeText().FindStringSubmatch(ex.Reason)
 	if found == nil {
 		return 0
 	}

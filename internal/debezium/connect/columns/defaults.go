@@ -4,17 +4,17 @@ package columns
 
 import (
 	"errors"
-	"regexp"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // The patterns by which PostgresDefaultValueConverter tells a function's call from a literal, and
 // takes out the literal.
 var (
-	functionCall = regexp.MustCompile(`^[(]?[A-Za-z0-9_.]+\((?:.+(?:, ?.+)*)?\)`)
-	quoted       = regexp.MustCompile(`'(.*?)'`)
+	functionCall = lazy.Regexp(`^[(]?[A-Za-z0-9_.]+\((?:.+(?:, ?.+)*)?\)`)
+	quoted       = lazy.Regexp(`'(.*?)'`)
 )
 
 var currentTimes = map[string]bool{
@@ -48,13 +48,13 @@ func defaultValue(kind columnKind, expression string) (*connect.Value, error) {
 // literal is the text of an expression; false for a NULL, and for a quote that has no other.
 func literal(kind columnKind, expression string) (text string, ok bool) {
 	expression = strings.TrimSpace(expression)
-	if functionCall.MatchString(expression) || currentTimes[strings.ToLower(expression)] {
+	if functionCall().MatchString(expression) || currentTimes[strings.ToLower(expression)] {
 		return kind.filler, true
 	}
 	if !strings.Contains(expression, "'") {
 		return expression, !strings.HasPrefix(expression, "NULL::")
 	}
-	if found := quoted.FindStringSubmatch(expression); found != nil {
+	if found := quoted().FindStringSubmatch(expression); found != nil {
 		return found[1], true
 	}
 	return "", false

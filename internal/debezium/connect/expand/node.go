@@ -6,11 +6,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 type nodeKind uint8
@@ -53,7 +53,7 @@ var (
 )
 
 // pairedEscapes are the escapes of JSON, of which those of surrogates stand in pairs.
-var pairedEscapes = regexp.MustCompile(`(?i)\\([^u]|u[0-9a-ce-f]...|ud[0-7]..|ud[89ab]..\\ud[c-f]..)`)
+var pairedEscapes = lazy.Regexp(`(?i)\\([^u]|u[0-9a-ce-f]...|ud[0-7]..|ud[89ab]..\\ud[c-f]..)`)
 
 // parseNode reads the object or array that text begins with. Whatever follows it is not looked at:
 // FAIL_ON_TRAILING_TOKENS is off. A name that comes twice keeps its first place and its last value.
@@ -68,7 +68,7 @@ func parseNode(text []byte) (node, error) {
 		return node{}, errNotJSON
 	}
 	read := text[:p.InputOffset()]
-	if bytes.Contains(read, []byte(`\u`)) && bytes.IndexByte(pairedEscapes.ReplaceAll(read, nil), '\\') >= 0 {
+	if bytes.Contains(read, []byte(`\u`)) && bytes.IndexByte(pairedEscapes().ReplaceAll(read, nil), '\\') >= 0 {
 		return node{}, errSurrogate // encoding/json has read U+FFFD
 	}
 	return n, nil

@@ -4,10 +4,11 @@ package output
 import (
 	"fmt"
 	"io"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // Document is our configuration, as keys with their values and where they came from.
@@ -94,14 +95,14 @@ func (d *Document) sorted() []docLine {
 }
 
 var (
-	bare   = regexp.MustCompile(`^[A-Za-z_/]([A-Za-z0-9_./:@=-]*[A-Za-z0-9_./@=-])?$`)
-	number = regexp.MustCompile(`^(0|[1-9][0-9]*)(ms|s|m|h)?$`)
-	word   = regexp.MustCompile(`(?i)^(null|yes|no|on|off|y|n|~)$`)
+	bare   = lazy.Regexp(`^[A-Za-z_/]([A-Za-z0-9_./:@=-]*[A-Za-z0-9_./@=-])?$`)
+	number = lazy.Regexp(`^(0|[1-9][0-9]*)(ms|s|m|h)?$`)
+	word   = lazy.Regexp(`(?i)^(null|yes|no|on|off|y|n|~)$`)
 )
 
 // Quote writes text as a YAML scalar on one line.
 func Quote(s string) string {
-	if !word.MatchString(s) && (bare.MatchString(s) || number.MatchString(s)) {
+	if !word().MatchString(s) && (bare().MatchString(s) || number().MatchString(s)) {
 		return s
 	}
 	return strconv.Quote(s)

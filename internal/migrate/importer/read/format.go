@@ -5,13 +5,14 @@ import (
 	"bytes"
 	"errors"
 	"path"
-	"regexp"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // yaml begins a line of a resource of Kubernetes, of a compose file or of application.yaml.
-var yaml = regexp.MustCompile(`(?m)^(apiVersion|kind|services|debezium):`)
+var yaml = lazy.Regexp(`(?m)^(apiVersion|kind|services|debezium):`)
 
 // Layer takes the form from the content, and from the name only where an environment and
 // .properties look alike.
@@ -27,7 +28,7 @@ func Layer(f Input) (File, error) {
 		return File{}, errors.New("is empty")
 	case trimmed[0] == '{' || trimmed[0] == '[':
 		return readJSON(f.Name, trimmed)
-	case ext == ".yaml" || ext == ".yml" || ext != ".properties" && yaml.Match(content):
+	case ext == ".yaml" || ext == ".yml" || ext != ".properties" && yaml().Match(content):
 		return File{}, errWrapped
 	case ext != ".properties" && isEnvironment(content):
 		return readEnvironment(f.Name, content), nil

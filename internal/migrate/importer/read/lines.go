@@ -4,21 +4,22 @@ package read
 
 import (
 	"errors"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/magiconair/properties"
+
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
-var assignment = regexp.MustCompile(`^\s*(export\s+)?[A-Za-z_][A-Za-z0-9_]*=`)
+var assignment = lazy.Regexp(`^\s*(export\s+)?[A-Za-z_][A-Za-z0-9_]*=`)
 
 // isEnvironment is true when the first assignment of the file looks like one of a shell and has no
 // dot in its name.
 func isEnvironment(content []byte) bool {
 	for line := range strings.Lines(string(content)) {
 		if text := strings.TrimSpace(line); text != "" && text[0] != '#' {
-			return assignment.MatchString(text)
+			return assignment().MatchString(text)
 		}
 	}
 	return false
@@ -69,7 +70,7 @@ func readEnvironment(name string, content []byte) File {
 	l := File{Form: Environment, File: name}
 	for line := range strings.Lines(string(content)) {
 		text := strings.TrimSpace(line)
-		if text == "" || text[0] == '#' || !assignment.MatchString(text) {
+		if text == "" || text[0] == '#' || !assignment().MatchString(text) {
 			continue // the rest of a value of several lines, which no property of Debezium has
 		}
 		variable, value, _ := strings.Cut(strings.TrimSpace(strings.TrimPrefix(text, "export ")), "=")
@@ -85,7 +86,7 @@ func unquote(s string) string {
 	return s
 }
 
-var notOfName = regexp.MustCompile(`[^A-Z0-9]`)
+var notOfName = lazy.Regexp(`[^A-Z0-9]`)
 
 // variablePrefixes begin the variables that are properties. Others begin with DEBEZIUM_ too: the
 // image has DEBEZIUM_VERSION, its start script reads DEBEZIUM_OPTS, and Kubernetes puts
@@ -101,4 +102,4 @@ func IsPropertyVariable(name string) bool {
 }
 
 // VariableOf is a property's name as a variable's.
-func VariableOf(name string) string { return notOfName.ReplaceAllString(strings.ToUpper(name), "_") }
+func VariableOf(name string) string { return notOfName().ReplaceAllString(strings.ToUpper(name), "_") }

@@ -5,6 +5,7 @@ package rules
 import (
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 )
@@ -16,28 +17,30 @@ type chapter struct {
 }
 
 // chapters is every rule, in the order of the page. The first one that fits counts.
-var chapters = []chapter{
-	{"The connector and its database", databaseRules()},
-	{"Slot, publication, position", slotRules()},
-	{"Tables and columns", tableRules()},
-	{"Snapshots", snapshotRules()},
-	{"Rates, retries, errors", timingRules()},
-	{"What shows in records", recordRules()},
-	{"Other parts of the connector", otherRules()},
-	{"Outbox Event Router", routerRules()},
-	{"Transforms and predicates", transformRules()},
-	{"Converters and formats", converterRules()},
-	{"Kafka producer", producerRules()},
-	{"RabbitMQ", rabbitRules()},
-	{"Debezium Server", serverRules()},
-	{"Kafka Connect", connectRules()},
-}
+var chapters = sync.OnceValue(func() []chapter {
+	return []chapter{
+		{"The connector and its database", databaseRules()},
+		{"Slot, publication, position", slotRules()},
+		{"Tables and columns", tableRules()},
+		{"Snapshots", snapshotRules()},
+		{"Rates, retries, errors", timingRules()},
+		{"What shows in records", recordRules()},
+		{"Other parts of the connector", otherRules()},
+		{"Outbox Event Router", routerRules()},
+		{"Transforms and predicates", transformRules()},
+		{"Converters and formats", converterRules()},
+		{"Kafka producer", producerRules()},
+		{"RabbitMQ", rabbitRules()},
+		{"Debezium Server", serverRules()},
+		{"Kafka Connect", connectRules()},
+	}
+})
 
 // Rules are the rules of all chapters, in their order: the first one that fits a name counts.
-var Rules = allRules()
+var Rules = sync.OnceValue(allRules)
 
 func allRules() (all []rule) {
-	for _, c := range chapters {
+	for _, c := range chapters() {
 		all = append(all, c.rules...)
 	}
 	return all
@@ -45,7 +48,7 @@ func allRules() (all []rule) {
 
 // Names are the names that the rules have for properties.
 func Names() (names []string) {
-	for _, r := range Rules {
+	for _, r := range Rules() {
 		names = append(names, r.Names...)
 	}
 	return names
@@ -53,8 +56,9 @@ func Names() (names []string) {
 
 // Rule is the first one that fits the name.
 func (b *Builder) Rule(name string) *rule {
-	for i := range Rules {
-		if r := &Rules[i]; (r.Only == "" || r.Only == b.Profile) && slices.ContainsFunc(r.Names, func(pattern string) bool { return Fits(pattern, name) }) {
+	known := Rules()
+	for i := range known {
+		if r := &known[i]; (r.Only == "" || r.Only == b.Profile) && slices.ContainsFunc(r.Names, func(pattern string) bool { return Fits(pattern, name) }) {
 			return r
 		}
 	}
@@ -77,7 +81,7 @@ type Entry struct {
 
 // Page is every rule for docs/reference.md.
 func Page() (page []Chapter) {
-	for _, c := range chapters {
+	for _, c := range chapters() {
 		shown := Chapter{Title: c.title}
 		for _, r := range c.rules {
 			e := Entry{Verdict: string(r.verdict), Target: r.target, Why: r.why}

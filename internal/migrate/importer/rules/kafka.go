@@ -3,9 +3,9 @@
 package rules
 
 import (
-	"regexp"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/settings"
 )
@@ -95,9 +95,9 @@ func (b *Builder) sasl(section string) {
 type login struct{ username, password output.Value }
 
 var (
-	jaasModule = regexp.MustCompile(`^\s*[\w.]*\.(PlainLoginModule|ScramLoginModule)\s+required\s`)
-	jaasOption = regexp.MustCompile(`\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))`)
-	jaasEscape = regexp.MustCompile(`\\(.)`)
+	jaasModule = lazy.Regexp(`^\s*[\w.]*\.(PlainLoginModule|ScramLoginModule)\s+required\s`)
+	jaasOption = lazy.Regexp(`\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))`)
+	jaasEscape = lazy.Regexp(`\\(.)`)
 )
 
 // parseJAAS reads the login of a JAAS string. References in it stay references: each is one
@@ -114,12 +114,12 @@ func parseJAAS(v output.Value) (login, bool) {
 		}
 		text.WriteString(p.Text)
 	}
-	if !jaasModule.MatchString(text.String()) {
+	if !jaasModule().MatchString(text.String()) {
 		return login{}, false
 	}
 	found := map[string]output.Value{}
-	for _, m := range jaasOption.FindAllStringSubmatch(text.String(), -1) {
-		found[m[1]] = restore(jaasEscape.ReplaceAllString(m[2]+m[3], "$1")+m[4], refs).Joined()
+	for _, m := range jaasOption().FindAllStringSubmatch(text.String(), -1) {
+		found[m[1]] = restore(jaasEscape().ReplaceAllString(m[2]+m[3], "$1")+m[4], refs).Joined()
 	}
 	l := login{username: found["username"], password: found["password"]}
 	return l, l.username != nil && l.password != nil

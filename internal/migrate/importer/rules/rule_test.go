@@ -18,7 +18,7 @@ func TestTargetsExist(t *testing.T) {
 	if err := json.Unmarshal([]byte(schema.String()), &root); err != nil {
 		t.Fatal(err)
 	}
-	for _, r := range Rules {
+	for _, r := range Rules() {
 		for target := range strings.SplitSeq(r.target, ", ") {
 			if target == "" {
 				continue

@@ -6,10 +6,10 @@ package settings
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
 )
@@ -21,7 +21,7 @@ type lookup struct {
 	following []string // the settings whose references lead here
 }
 
-var variable = regexp.MustCompile(`^[A-Z_][A-Z0-9_]*$`)
+var variable = lazy.Regexp(`^[A-Z_][A-Z0-9_]*$`)
 
 // expandQuarkus reads a value of Debezium Server's. $$ is a dollar sign, and so is \$; one before
 // anything but { stands for itself.
@@ -90,13 +90,13 @@ func (in lookup) resolve(reference string) (output.Value, error) {
 		}
 	}
 	switch {
-	case isKnown && known != "" && variable.MatchString(name):
+	case isKnown && known != "" && variable().MatchString(name):
 		return output.Value{{Ref: name, Text: known, Known: true}}, nil
-	case variable.MatchString(name) && strings.ContainsAny(fallback, "{}$"):
+	case variable().MatchString(name) && strings.ContainsAny(fallback, "{}$"):
 		return nil, fmt.Errorf("${%s} has another reference as its default; write one of the two", name)
-	case variable.MatchString(name) && hasDefault:
+	case variable().MatchString(name) && hasDefault:
 		return output.Value{{Ref: name + ":-" + fallback}}, nil
-	case variable.MatchString(name):
+	case variable().MatchString(name):
 		return output.Value{{Ref: name}}, nil
 	case hasDefault:
 		return expandQuarkus(fallback, in)
@@ -106,7 +106,7 @@ func (in lookup) resolve(reference string) (output.Value, error) {
 
 // providerReference is the form that Connect's ConfigTransformer looks for; what does not fit it
 // stays text.
-var providerReference = regexp.MustCompile(`\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}`)
+var providerReference = lazy.Regexp(`\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}`)
 
 // expandProviders reads the references of v's text to providers.
 func expandProviders(v output.Value) (output.Value, error) {
@@ -117,7 +117,7 @@ func expandProviders(v output.Value) (output.Value, error) {
 			continue
 		}
 		text := p.Text
-		for m := providerReference.FindStringSubmatch(text); m != nil; m = providerReference.FindStringSubmatch(text) {
+		for m := providerReference().FindStringSubmatch(text); m != nil; m = providerReference().FindStringSubmatch(text) {
 			ref, err := providerFile(m[1], m[2], m[3])
 			if err != nil {
 				return nil, err
@@ -143,7 +143,7 @@ func providerFile(provider, path, key string) (string, error) {
 	case "DirectoryConfigProvider":
 		return "file:" + strings.TrimSuffix(path, "/") + "/" + key, nil
 	case "EnvVarConfigProvider":
-		if !variable.MatchString(strings.ToUpper(key)) {
+		if !variable().MatchString(strings.ToUpper(key)) {
 			return "", fmt.Errorf("${%s:%s} names no variable", provider, key)
 		}
 		return key, nil

@@ -15,6 +15,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/describeconfigs"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
@@ -79,11 +80,11 @@ func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic)
 }
 
 // placeholder is one part of a template that differs from event to event.
-var placeholder = regexp.MustCompile(`\{[^{}]*\}`)
+var placeholder = lazy.Regexp(`\{[^{}]*\}`)
 
 // pattern is what the names of a template have in common.
 func pattern(template string) *regexp.Regexp {
-	constant := placeholder.Split(template, -1)
+	constant := placeholder().Split(template, -1)
 	for i, text := range constant {
 		constant[i] = regexp.QuoteMeta(text)
 	}
@@ -92,7 +93,7 @@ func pattern(template string) *regexp.Regexp {
 
 // example is a name of the template, with capitals for what is to be filled in.
 func example(template string) string {
-	return placeholder.ReplaceAllStringFunc(template, func(p string) string {
+	return placeholder().ReplaceAllStringFunc(template, func(p string) string {
 		return strings.ToUpper(strings.TrimPrefix(strings.Trim(p, "{}"), "column:"))
 	})
 }

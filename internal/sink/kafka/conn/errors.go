@@ -6,11 +6,11 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"regexp"
 	"strings"
 
 	kafkago "github.com/segmentio/kafka-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -49,11 +49,11 @@ func Explain(err error) string {
 
 // ephemeral matches the parts of an error's text that differ at every connect: the local end of a
 // socket, and the time in the error of an expired certificate.
-var ephemeral = regexp.MustCompile(`[^ ]+:\d+->|current time \S+ is `)
+var ephemeral = lazy.Regexp(`[^ ]+:\d+->|current time \S+ is `)
 
 // OneLine returns err in one line. The line is the same for the same cause.
 func OneLine(err error) string {
-	return strings.ReplaceAll(ephemeral.ReplaceAllString(err.Error(), ""), "\n", "; ")
+	return strings.ReplaceAll(ephemeral().ReplaceAllString(err.Error(), ""), "\n", "; ")
 }
 
 // ErrorText returns a broker's own text, or the text of its error code.

@@ -7,12 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
@@ -189,19 +189,19 @@ func parseBroker(s string) (string, error) {
 }
 
 var (
-	placeholder = regexp.MustCompile(`\{[^{}]*\}`)
-	topicName   = regexp.MustCompile(`^[a-zA-Z0-9._-]*$`)
+	placeholder = lazy.Regexp(`\{[^{}]*\}`)
+	topicName   = lazy.Regexp(`^[a-zA-Z0-9._-]*$`)
 )
 
 // checkTopic refuses a template that can never give a valid topic name. The values of events are
 // checked when they are published.
 func checkTopic(t sink.Template) error {
 	name, constant := t.Constant()
-	text := placeholder.ReplaceAllString(t.String(), "")
+	text := placeholder().ReplaceAllString(t.String(), "")
 	switch {
 	case constant && (name == "" || name == "." || name == ".."):
 		return fmt.Errorf("is %q, which cannot be the name of a topic", name)
-	case !topicName.MatchString(text):
+	case !topicName().MatchString(text):
 		return fmt.Errorf("is %q; a topic's name has only letters, digits, '.', '_' and '-'", t)
 	case len(text) > record.MaxTopic:
 		return fmt.Errorf("has %d characters, the most a topic's name has is %d", len(text), record.MaxTopic)

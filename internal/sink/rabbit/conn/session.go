@@ -7,12 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 const (
@@ -231,9 +232,9 @@ var ErrFrozen = errors.New("the process was suspended for seconds: answers of th
 
 // ephemeral is what differs at every connect in an error's text: the local end of a socket, and the
 // time in the error of an expired certificate.
-var ephemeral = regexp.MustCompile(`[^ ]+:\d+->|current time \S+ is `)
+var ephemeral = lazy.Regexp(`[^ ]+:\d+->|current time \S+ is `)
 
 // ErrorText is err in one line that is the same whenever the cause is.
 func ErrorText(err error) string {
-	return ephemeral.ReplaceAllString(err.Error(), "")
+	return ephemeral().ReplaceAllString(err.Error(), "")
 }
