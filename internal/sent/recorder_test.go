@@ -71,8 +71,8 @@ func TestRecorder(t *testing.T) {
 	}
 }
 
-// What is written again and again takes no new memory, and one of the sent set's parts none for each
-// of its digests.
+// What is written again and again takes no new memory, and a part of the sent set takes none for
+// each of its digests.
 func TestRecorderAllocations(t *testing.T) {
 	r, m := NewRecorder(), pgtype.NewMap()
 	entries := make([]Entry, maxPart)

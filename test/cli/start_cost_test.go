@@ -18,9 +18,9 @@ type made struct {
 }
 
 // What packages make before main, every command pays at its start. It is counted, which gives the
-// same on every machine. What computes much and allocates little shows in its share of the time, the
-// shortest of some starts: a table of characters once took two thirds of it. If this fails for a
-// reason, such as a new version of a library, write the counts into it.
+// same on every machine. What computes much and allocates little shows in its share of the time,
+// the shortest of some starts: a table of characters once took two thirds of it. If this fails for
+// a reason, such as a new version of a library, write the counts into it.
 func TestStartCost(t *testing.T) {
 	const allocations, bytes = 20_650, 1_620_000
 	const largestShare = 0.2

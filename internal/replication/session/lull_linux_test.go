@@ -28,7 +28,8 @@ func behindACommit() func(*Coalescer) {
 	return func(g *Coalescer) { g.closed, first = first, false }
 }
 
-// lulled is a Coalescer at a reader that tells what each of its reads has brought; at says before each where in the stream it is.
+// lulled is a Coalescer with a reader. reads has the bytes of each of its reads; before each of
+// them at sets where in the stream it is.
 func lulled(t *testing.T, at func(*Coalescer)) (g *Coalescer, near net.Conn, far *net.TCPConn, reads <-chan int, end <-chan error) {
 	t.Helper()
 	near, far, sock := tcpPair(t)
@@ -57,7 +58,8 @@ func readLulled(g *Coalescer, at func(*Coalescer), brought chan<- int, ended cha
 	}
 }
 
-// waitAsleep waits until the reader waits for the kernel: what comes before, it reads without being woken.
+// waitAsleep waits until the reader waits for the kernel: what comes before, it reads without being
+// woken.
 func waitAsleep(t *testing.T) {
 	t.Helper()
 	stacks := make([]byte, 1<<20)
@@ -95,7 +97,8 @@ func mustBring(t *testing.T, reads <-chan int, want int) {
 	}
 }
 
-// A keepalive and a Begin wake nobody, what may follow a Begin does, be it the smallest message that there is.
+// A keepalive and a Begin wake nobody. What may follow a Begin does, even the smallest message that
+// there is.
 func TestLullSleepsUntilARowComes(t *testing.T) {
 	g, near, _, reads, _ := lulled(t, behindACommit())
 	waitAsleep(t)
@@ -150,9 +153,11 @@ func TestReportEndsALull(t *testing.T) {
 	mustBring(t, reads, 1)
 }
 
-// Inside a transaction there is none: the Commit behind its last row is smaller than what a lull sleeps through.
+// Inside a transaction there is none: the Commit behind its last row is smaller than what a lull
+// sleeps through.
 func TestNoLullInsideATransaction(t *testing.T) {
-	_, near, _, reads, _ := lulled(t, func(g *Coalescer) { g.closed, g.open = true, true }) // a Commit and the next Begin came together
+	// a Commit and the next Begin came together
+	_, near, _, reads, _ := lulled(t, func(g *Coalescer) { g.closed, g.open = true, true })
 	for range 10 {
 		waitAsleep(t)
 		send(t, near, 1)

@@ -258,9 +258,9 @@ func (w *worker) deliver(a Answer) {
 	}
 }
 
-// connect ensures a connection, one that has not ended while it was idle: a batch that is sent on an
-// ended connection would be in doubt, and rule R4 of producer would not hold for it. After a failure
-// it fails with the same error for a while.
+// connect ensures a connection, one that has not ended while it was idle: a batch that is sent on
+// an ended connection would be in doubt, and rule R4 of producer would not hold for it. After a
+// failure it fails with the same error for a while.
 func (w *worker) connect(ctx context.Context) error {
 	if w.conn != nil && w.conn.Usable() {
 		return nil

@@ -46,8 +46,8 @@ type Conn struct {
 }
 
 // Usable reports whether a request may be sent: the connection is up, the broker has sent nothing
-// that was not asked for, it has not idled for long, and the login is good for a while. It is called
-// by the goroutine that sends, while no request is under way.
+// that was not asked for, it has not idled for long, and the login is good for a while. The
+// goroutine that sends calls it while no request is under way.
 func (c *Conn) Usable() bool {
 	now := time.Now()
 	return !c.closed.Load() && now.Sub(c.used) < maxIdle && (c.Expires.IsZero() || now.Before(c.Expires)) && c.idle.holds()

@@ -33,8 +33,8 @@ func (i *idle) at(c net.Conn) (err error) {
 	return err
 }
 
-// holds reports whether the connection has not ended and nothing has come: between an answer and the
-// next request the broker sends nothing.
+// holds reports whether the connection has not ended and nothing has come: between an answer and
+// the next request the broker sends nothing.
 func (i *idle) holds() bool {
 	if i.sock == nil {
 		return true
