@@ -24,8 +24,9 @@ import (
 //   - when what comes is late already: it was committed long before it was sent, and becomes later
 //     by a small part of that.
 //
-// No pause is longer than it takes enough bytes to come, so the pauses bound no throughput. While
-// the stream keeps up with the commits, and in a small transaction, there is no pause.
+// No pause is longer than it takes enough bytes to come, so the pauses bound no throughput. And what
+// has come is read before the next: a read under TLS brings one record, which may be a single row.
+// While the stream keeps up with the commits, and in a small transaction, there is no pause.
 //
 // Unless noted otherwise, fields belong to the goroutine that reads.
 type Coalescer struct {
@@ -37,6 +38,7 @@ type Coalescer struct {
 	// from the newest transaction's commit to the sending of its Begin, by the server's clock. The
 	// reader sets it
 	late   time.Duration
+	there  int    // bytes that lay at the socket when the last pause ended, less those read since
 	small  bool   // the last read was
 	before func() // is called before each read; nil: nothing is
 	open   bool   // a transaction is. The reader sets it
@@ -67,6 +69,9 @@ const (
 func Connect(ctx context.Context, c *source.Config) (*pgconn.PgConn, *Coalescer, error) {
 	var pace *Coalescer // of the last address that was tried, which is the one that is connected
 	conn, err := source.ConnectReplication(ctx, c, func(r io.Reader, sock syscall.RawConn) io.Reader {
+		if !hasMark {
+			sock = nil
+		}
 		pace = &Coalescer{from: r, sock: sock}
 		pace.lull.at(sock)
 		return pace
@@ -93,6 +98,7 @@ func (c *Coalescer) Read(p []byte) (int, error) {
 	}
 	n, err := c.from.Read(p)
 	c.total.Add(uint64(n))
+	c.there -= n
 	c.small = n < coalesceSmall
 	return n, err
 }
@@ -100,6 +106,8 @@ func (c *Coalescer) Read(p []byte) (int, error) {
 // pause returns how long bytes may accumulate before the next read, and how many end the pause.
 func (c *Coalescer) pause() (enough int, _ time.Duration) {
 	switch {
+	case c.there > 0:
+		return 0, 0
 	case c.late >= coalesceLate:
 		return coalesceLateEnough, min(c.late/coalesceLatePart, coalesceLateMaxPause)
 	case c.small && c.frames >= coalesceFrames:
@@ -108,11 +116,14 @@ func (c *Coalescer) pause() (enough int, _ time.Duration) {
 	return 0, 0
 }
 
-// gather waits until enough bytes have come, or for pause.
-func (c *Coalescer) gather(enough int, pause time.Duration) error {
-	if c.sock == nil {
-		time.Sleep(pause)
-		return nil
+// gather waits until enough bytes have come, or for pause. Without a socket to wait on nobody knows
+// how many have come: then it is a shorter sleep, and none after a read that brought much.
+func (c *Coalescer) gather(enough int, pause time.Duration) (err error) {
+	if c.sock != nil {
+		c.there, err = gather(c.sock, enough, pause)
+	} else if c.small {
+		time.Sleep(min(pause, coalesceMaxPause))
+		c.there = coalesceSmall
 	}
-	return gather(c.sock, enough, pause)
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
 	"time"
 )
 
@@ -33,7 +34,7 @@ func TestCoalescePassesEveryByte(t *testing.T) {
 }
 
 // In a transaction of which many rows have come, the pause grows with it up to a bound, and what
-// comes from a backlog waits for a part of its lateness. Else there is none.
+// comes from a backlog waits for a part of its lateness. Else there is none, nor before what has come.
 func TestCoalescePauses(t *testing.T) {
 	for _, c := range []struct {
 		coalescer *Coalescer
@@ -49,10 +50,29 @@ func TestCoalescePauses(t *testing.T) {
 		{&Coalescer{small: true, late: coalesceLate}, coalesceLateEnough, coalesceLate / coalesceLatePart},
 		{&Coalescer{late: coalesceLate, frames: 100}, coalesceLateEnough, coalesceLate / coalesceLatePart},
 		{&Coalescer{late: time.Hour}, coalesceLateEnough, coalesceLateMaxPause},
+		{&Coalescer{small: true, late: time.Hour, there: 1}, 0, 0},
 		{&Coalescer{small: true, late: -time.Hour}, 0, 0}, // the server's clock was set back
 	} {
 		if enough, pause := c.coalescer.pause(); enough != c.enough || pause != c.want {
 			t.Errorf("%+v: %d bytes or %s, want %d or %s", c.coalescer, enough, pause, c.enough, c.want)
 		}
+	}
+}
+
+// Without a socket to wait on, as at a Unix one, a read that brought much is followed by another at
+// once, and 32 KiB of small ones are.
+func TestCoalescePausesWithoutASocket(t *testing.T) {
+	for read, pauses := range map[int]time.Duration{8 << 10: 4, 64 << 10: 1} { // of 128 KiB
+		synctest.Test(t, func(t *testing.T) {
+			began, c := time.Now(), &Coalescer{from: bytes.NewReader(make([]byte, 128<<10)), small: true, late: time.Hour}
+			for range 128 << 10 / read {
+				if _, err := io.ReadFull(c, make([]byte, read)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if took := time.Since(began); took != pauses*coalesceMaxPause {
+				t.Errorf("reads of %d bytes: pauses of %s, want %d of %s", read, took, pauses, coalesceMaxPause)
+			}
+		})
 	}
 }

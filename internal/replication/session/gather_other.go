@@ -8,11 +8,9 @@ import (
 	"time"
 )
 
-// lowWater exists on Linux alone.
+// hasMark: see Linux. Elsewhere nothing below is called.
+const hasMark = false
+
 func lowWater(uintptr, int) error { return errors.ErrUnsupported }
 
-// gather waits for pause: only Linux waits for a number of bytes.
-func gather(_ syscall.RawConn, _ int, pause time.Duration) error {
-	time.Sleep(pause)
-	return nil
-}
+func gather(syscall.RawConn, int, time.Duration) (int, error) { return 0, errors.ErrUnsupported }
