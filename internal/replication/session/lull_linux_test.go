@@ -65,7 +65,7 @@ func waitAsleep(t *testing.T) {
 	stacks := make([]byte, 1<<20)
 	await.Until(t, "the reader to sleep", func() bool {
 		for stack := range bytes.SplitSeq(stacks[:runtime.Stack(stacks, true)], []byte("\n\n")) {
-			if bytes.Contains(stack, []byte(".readLulled(")) && bytes.Contains(stack, []byte("[IO wait")) {
+			if bytes.Contains(stack, []byte("(*Coalescer).Read(")) && bytes.Contains(stack, []byte("[IO wait")) {
 				return true
 			}
 		}
