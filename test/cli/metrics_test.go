@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
+	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -150,6 +152,15 @@ func TestMetrics(t *testing.T) {
 			t.Errorf("there is no %s", name)
 		}
 	}
+	// it does little now, for which one processor is enough
+	want, err := strconv.ParseFloat(cmp.Or(os.Getenv("GOMAXPROCS"), "1"), 64)
+	must(t, err)
+	eventually(t, func() string {
+		if got := scrape(t, relay).values["go_sched_gomaxprocs_threads"]; got != want {
+			return fmt.Sprintf("an idle relay uses %g processors, want %g", got, want)
+		}
+		return ""
+	})
 }
 
 // A broker that is away keeps WAL at the primary. How much is told by the metrics and by the
