@@ -2,8 +2,10 @@ package source
 
 import (
 	"context"
+	"io"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -84,5 +86,20 @@ func TestRequireAuthHoldsForEveryConnection(t *testing.T) {
 				t.Errorf("%s, %s: sent %q, want %q: %v", what, settings, got, want, err)
 			}
 		}
+	}
+}
+
+// The reader of the stream has the socket under it: without one it cannot wait for many bytes, and
+// is woken for each.
+func TestReaderHasItsSocket(t *testing.T) {
+	address, passwords := asksInClear(t)
+	c := Config{URL: "postgres://relay:pgsecret@" + address + "/shop?sslmode=disable", Slot: "cdc_relay", Log: zap.NewNop()}
+	var socket syscall.RawConn
+	_, err := ConnectReplication(t.Context(), &c, func(r io.Reader, sock syscall.RawConn) io.Reader {
+		socket = sock
+		return r
+	})
+	if <-passwords; err == nil || socket == nil {
+		t.Errorf("the socket is %v, %v", socket, err)
 	}
 }

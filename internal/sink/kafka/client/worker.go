@@ -20,10 +20,16 @@ import (
 
 // Connection is a connection to a broker: a *conn.Conn, or what tests put in its place.
 type Connection interface {
+	unwatched
+	// Watch notices the end of the connection while it is idle; see Conn.Watch. It costs a
+	// goroutine each time: it is for the control connection.
+	Watch(ended chan<- struct{}) (unwatch func())
+}
+
+// unwatched is what a worker needs of its connection.
+type unwatched interface {
 	conn.RoundTripper
 	Usable() bool
-	// Watch notices the end of the connection while it is idle; see Conn.Watch.
-	Watch(ended chan<- struct{}) (unwatch func())
 	Close()
 }
 
@@ -57,7 +63,7 @@ type worker struct {
 	control *control
 	queue   *queue
 	number  int
-	conn    Connection
+	conn    unwatched
 	seen    int64 // the control session that has answered since conn was made: see current
 	fresh   bool  // no produce request was answered on conn yet
 	had     bool  // a connection was made at least once
