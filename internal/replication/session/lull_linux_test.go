@@ -85,6 +85,15 @@ func waitQueued(t *testing.T, sock syscall.RawConn, want int) {
 	}, func() any { return there })
 }
 
+func mustNotLull(t *testing.T, g *Coalescer) {
+	t.Helper()
+	g.lull.mu.Lock()
+	defer g.lull.mu.Unlock()
+	if g.lull.on {
+		t.Fatal("the lull goes on")
+	}
+}
+
 func mustBring(t *testing.T, reads <-chan int, want int) {
 	t.Helper()
 	select {
@@ -148,6 +157,7 @@ func TestReportEndsALull(t *testing.T) {
 	if err := r.write(); err != nil {
 		t.Fatal(err)
 	}
+	mustNotLull(t, g)
 	mustBring(t, reads, keepaliveBytes)
 	send(t, near, 1) // and there is no other before the next commit
 	mustBring(t, reads, 1)
@@ -157,9 +167,10 @@ func TestReportEndsALull(t *testing.T) {
 // sleeps through.
 func TestNoLullInsideATransaction(t *testing.T) {
 	// a Commit and the next Begin came together
-	_, near, _, reads, _ := lulled(t, func(g *Coalescer) { g.closed, g.open = true, true })
+	g, near, _, reads, _ := lulled(t, func(g *Coalescer) { g.closed, g.open = true, true })
 	for range 10 {
 		waitAsleep(t)
+		mustNotLull(t, g)
 		send(t, near, 1)
 		mustBring(t, reads, 1)
 	}

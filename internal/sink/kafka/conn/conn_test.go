@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 	"github.com/segmentio/kafka-go/compress"
@@ -22,6 +21,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
+	"golang.org/x/sys/unix"
 )
 
 // longTimeout is of requests that are answered.
@@ -291,7 +291,11 @@ func TestNotUsableAfterItsEnd(t *testing.T) {
 			t.Errorf("%s: %.0f allocations before each request", name, allocs)
 		}
 		close(quit)
-		await.Until(t, name+" to be noticed", func() bool { return !c.Usable() })
+		if err := c.idle.sock.Control(func(fd uintptr) { // waits until it has come
+			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000)
+		}); err != nil || c.Usable() {
+			t.Errorf("%s is not noticed, %v", name, err)
+		}
 	}
 }
 

@@ -28,7 +28,7 @@ func (i *idle) at(c net.Conn) (err error) {
 	i.ask = func(fd uintptr) {
 		i.asked[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 		n, err := unix.Poll(i.asked[:], 0)
-		for err == unix.EINTR { //nolint:errorlint // a signal, such as Go's own: nothing was asked yet
+		for err == unix.EINTR { // a signal, such as Go's own
 			n, err = unix.Poll(i.asked[:], 0)
 		}
 		i.quiet = n == 0 && err == nil
