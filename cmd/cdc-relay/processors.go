@@ -14,7 +14,7 @@ import (
 // processors gives the process one processor while it needs little of one, and all that it may have
 // as soon as it needs more.
 //
-// A live event is a chain of short wakes: the reader's, the lane's, the client library's. With two
+// A live event is a series of short wakes: the reader's, the lane's, the client library's. With two
 // processors Go's scheduler starts a thread for the second at each of them, which looks for work,
 // finds none, and is put to sleep again; and its monitor wakes with them. That takes the processor
 // from whatever runs beside the relay, and gains nothing: a backlog at full speed uses less than

@@ -24,7 +24,7 @@ import (
 //   - when what comes is late already: it was committed long before it was sent, and becomes later
 //     by a small part of that.
 //
-// No pause is longer than it takes enough bytes to come, so the pauses bound no throughput. And what
+// No pause is longer than it takes enough bytes to come, so the pauses bound no throughput. What
 // has come is read before the next: a read under TLS brings one record, which may be a single row.
 // While the stream keeps up with the commits, and in a small transaction, there is no pause.
 //
@@ -44,7 +44,7 @@ type Coalescer struct {
 	open   bool   // a transaction is. The reader sets it
 	closed bool   // one with events was closed since the last read. The reader sets it
 
-	lull lull // its end is also the reporter's
+	nap nap // its end is also the reporter's
 }
 
 const (
@@ -73,7 +73,7 @@ func Connect(ctx context.Context, c *source.Config) (*pgconn.PgConn, *Coalescer,
 			sock = nil
 		}
 		pace = &Coalescer{from: r, sock: sock}
-		pace.lull.at(sock)
+		pace.nap.at(sock)
 		return pace
 	})
 	return conn, pace, err
@@ -86,9 +86,9 @@ func (c *Coalescer) Read(p []byte) (int, error) {
 	}
 	enough, pause := c.pause()
 	if c.closed && !c.open && pause == 0 {
-		c.lull.begin()
+		c.nap.begin()
 	} else {
-		c.lull.end()
+		c.nap.end()
 	}
 	c.closed = false
 	if pause > 0 {

@@ -34,7 +34,8 @@ func TestCoalescePassesEveryByte(t *testing.T) {
 }
 
 // In a transaction of which many rows have come, the pause grows with it up to a bound, and what
-// comes from a backlog waits for a part of its lateness. Else there is none, nor before what has come.
+// comes from a backlog waits for a part of its lateness. Else there is none, nor before what has
+// come.
 func TestCoalescePauses(t *testing.T) {
 	for _, c := range []struct {
 		coalescer *Coalescer
@@ -62,7 +63,7 @@ func TestCoalescePauses(t *testing.T) {
 // Without a socket to wait on, as at a Unix one, a read that brought much is followed by another at
 // once, and 32 KiB of small ones are.
 func TestCoalescePausesWithoutASocket(t *testing.T) {
-	for read, pauses := range map[int]time.Duration{8 << 10: 4 * coalesceMaxPause, 64 << 10: coalesceMaxPause} { // of 128 KiB
+	for read, pauses := range map[int]time.Duration{8 << 10: 4 * coalesceMaxPause, 64 << 10: coalesceMaxPause} {
 		synctest.Test(t, func(t *testing.T) {
 			began, c := time.Now(), &Coalescer{from: bytes.NewReader(make([]byte, 128<<10)), small: true, late: time.Hour}
 			for range 128 << 10 / read {

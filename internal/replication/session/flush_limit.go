@@ -166,7 +166,7 @@ func (se *Session) awaitStandbys(ctx context.Context) error {
 	}
 	se.t.onStandbys.Store(&onStandbys{settled: se.t.Proven.Load(), passed: uint64(end)})
 	se.awaited.Store(uint64(end)) // the reader may have passed it already: the reporter looks next
-	se.coalescer.lull.end()       // it may be a keepalive that says so
+	se.coalescer.nap.end()        // it may be a keepalive that says so
 	return nil
 }
 

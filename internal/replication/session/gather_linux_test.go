@@ -60,7 +60,7 @@ func mustRead(t *testing.T, conn net.Conn, n int) {
 	}
 }
 
-// Nobody is woken for less than enough: neither gather, nor Go's poller, which has an epoll as this.
+// Nobody is woken for less than enough: neither gather, nor Go's poller, which has such an epoll.
 func TestGatherEndsWhenEnoughHasCome(t *testing.T) {
 	const enough, piece = 200_000, 250 // small pieces, as a walsender's
 	near, far, sock := tcpPair(t)

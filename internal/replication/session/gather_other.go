@@ -1,3 +1,5 @@
+// Systems without a low-water mark that their poller heeds.
+
 //go:build !linux
 
 package session

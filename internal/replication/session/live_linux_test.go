@@ -36,7 +36,7 @@ func TestReadsOfALiveEvent(t *testing.T) {
 	near, far, sock := tcpPair(t)
 	from, line := &countedReads{Conn: far}, replicationtest.NewRecorder(1)
 	pace := &Coalescer{from: from, sock: sock}
-	pace.lull.at(sock)
+	pace.nap.at(sock)
 	se := &Session{
 		Shared: &Shared{Encoding: "UTF8", Cfg: &source.Config{Messages: decode.Messages{Prefix: "p"}}}, t: &Term{Line: line},
 		conn: far, coalescer: pace, front: pgproto3.NewFrontend(bufio.NewReaderSize(pace, source.ReadBuffer), io.Discard),
@@ -60,9 +60,9 @@ func TestReadsOfALiveEvent(t *testing.T) {
 			if err := sock.Control(func(fd uintptr) { waits, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) }); err != nil {
 				t.Fatal(err)
 			}
-			pace.lull.mu.Lock()
-			defer pace.lull.mu.Unlock()
-			return int(pace.total.Load())+waits == sent && (waits == 0 || pace.lull.on && waits < lullBytes)
+			pace.nap.mu.Lock()
+			defer pace.nap.mu.Unlock()
+			return int(pace.total.Load())+waits == sent && (waits == 0 || pace.nap.on && waits < napBytes)
 		})
 		waitAsleep(t)
 	}

@@ -179,6 +179,6 @@ func (r *reporter) write() error {
 		return fmt.Errorf("report: %w", err)
 	}
 	r.sent, r.written = r.flush, now
-	r.coalescer.lull.end() // every second at least: the reader sleeps no longer
+	r.coalescer.nap.end() // every second at least: the reader sleeps no longer
 	return nil
 }

@@ -1,4 +1,4 @@
-// The lull behind a commit, in which the reader is not woken for nothing.
+// The nap behind a commit, in which the reader is not woken for nothing.
 
 package session
 
@@ -7,23 +7,23 @@ import (
 	"syscall"
 )
 
-// lull keeps the reader asleep behind a commit. The walsender sends each message in a packet of its
+// nap keeps the reader asleep behind a commit. The walsender sends each message in a packet of its
 // own: behind the last commit a keepalive, which says nothing that the commit has not said, and
 // with the next one first its Begin, which says nothing before the row behind it has come. Each
 // would wake the reader, and for a live event that costs more than all else that the reader does
 // with it. So from a commit of events to the next report the kernel wakes it for more than these
 // two. In a stream of hundreds a second that is nearly all the time, since there is a report every
-// 10 ms (reportGap); in a slow one the report of each event ends its lull. Under TLS, which adds to
+// 10 ms (reportGap); in a slow one the report of each event ends its nap. Under TLS, which adds to
 // each message, the reader sleeps through one of the two.
 //
-// No row waits: a Begin and any message that may follow it are more than lullBytes, and so is what
+// No row waits: a Begin and any message that may follow it are more than napBytes, and so is what
 // is left of a Begin that came in two pieces, with a row and a Commit. Inside a transaction there
-// is no lull. What waits, a keepalive that may ask for a report, or one that the standbys' position
+// is no nap. What waits, a keepalive that may ask for a report, or one that the standbys' position
 // waits for, waits for the next report, which the reporter writes every second at least, or for
 // awaitStandbys. The end of the stream, and a deadline, wake the reader as ever. (Before Linux 4.18
-// the end of a lull wakes nobody: what waits then comes with the next packet, an answer to what the
+// the end of a nap wakes nobody: what waits then comes with the next packet, an answer to what the
 // reporter asks every third of wal_sender_timeout at the latest.)
-type lull struct {
+type nap struct {
 	sock syscall.RawConn  // nil: there is none
 	set  func(fd uintptr) // sets mark; made once: one for each turn would be allocated
 
@@ -34,7 +34,7 @@ type lull struct {
 }
 
 // at names the socket; nil: there is none.
-func (l *lull) at(sock syscall.RawConn) {
+func (l *nap) at(sock syscall.RawConn) {
 	l.sock = sock
 	l.set = func(fd uintptr) { l.err = lowWater(fd, l.mark) }
 }
@@ -45,16 +45,16 @@ const (
 	xlogHeader    = 1 + 8 + 8 + 8
 	keepaliveSize = copyHeader + 1 + 8 + 8 + 1
 	beginSize     = copyHeader + xlogHeader + 1 + 8 + 8 + 4
-	lullBytes     = keepaliveSize + beginSize + 1
+	napBytes      = keepaliveSize + beginSize + 1
 )
 
-// begin begins a lull. An error would be the connection's, and the next read has it too.
-func (l *lull) begin() { l.turn(true) }
+// begin begins a nap. An error would be the connection's, and the next read has it too.
+func (l *nap) begin() { l.turn(true) }
 
 // end ends it: what has come meanwhile wakes the reader.
-func (l *lull) end() { l.turn(false) }
+func (l *nap) end() { l.turn(false) }
 
-func (l *lull) turn(on bool) {
+func (l *nap) turn(on bool) {
 	if l.sock == nil {
 		return
 	}
@@ -65,7 +65,7 @@ func (l *lull) turn(on bool) {
 	}
 	l.mark = 1
 	if on {
-		l.mark = lullBytes
+		l.mark = napBytes
 	}
 	if l.sock.Control(l.set) == nil && l.err == nil {
 		l.on = on

@@ -22,21 +22,21 @@ const (
 	rowBytes       = 200
 )
 
-// behindACommit is where a lull begins: once.
+// behindACommit is where a nap begins: once.
 func behindACommit() func(*Coalescer) {
 	first := true
 	return func(g *Coalescer) { g.closed, first = first, false }
 }
 
-// lulled is a Coalescer with a reader. reads has the bytes of each of its reads; before each of
+// napping is a Coalescer with a reader. reads has the bytes of each of its reads; before each of
 // them at sets where in the stream it is.
-func lulled(t *testing.T, at func(*Coalescer)) (g *Coalescer, near net.Conn, far *net.TCPConn, reads <-chan int, end <-chan error) {
+func napping(t *testing.T, at func(*Coalescer)) (g *Coalescer, near net.Conn, far *net.TCPConn, reads <-chan int, end <-chan error) {
 	t.Helper()
 	near, far, sock := tcpPair(t)
 	g = &Coalescer{from: far}
-	g.lull.at(sock)
+	g.nap.at(sock)
 	brought, ended := make(chan int, 100), make(chan error, 1)
-	go readLulled(g, at, brought, ended)
+	go readNapping(g, at, brought, ended)
 	t.Cleanup(func() {
 		far.Close()
 		<-ended
@@ -44,7 +44,7 @@ func lulled(t *testing.T, at func(*Coalescer)) (g *Coalescer, near net.Conn, far
 	return g, near, far, brought, ended
 }
 
-func readLulled(g *Coalescer, at func(*Coalescer), brought chan<- int, ended chan<- error) {
+func readNapping(g *Coalescer, at func(*Coalescer), brought chan<- int, ended chan<- error) {
 	defer close(ended)
 	b := make([]byte, 4096)
 	for {
@@ -85,12 +85,12 @@ func waitQueued(t *testing.T, sock syscall.RawConn, want int) {
 	}, func() any { return there })
 }
 
-func mustNotLull(t *testing.T, g *Coalescer) {
+func mustNotNap(t *testing.T, g *Coalescer) {
 	t.Helper()
-	g.lull.mu.Lock()
-	defer g.lull.mu.Unlock()
-	if g.lull.on {
-		t.Fatal("the lull goes on")
+	g.nap.mu.Lock()
+	defer g.nap.mu.Unlock()
+	if g.nap.on {
+		t.Fatal("the nap goes on")
 	}
 }
 
@@ -108,35 +108,35 @@ func mustBring(t *testing.T, reads <-chan int, want int) {
 
 // A keepalive and a Begin wake nobody. What may follow a Begin does, even the smallest message that
 // there is.
-func TestLullSleepsUntilARowComes(t *testing.T) {
-	g, near, _, reads, _ := lulled(t, behindACommit())
+func TestNapSleepsUntilARowComes(t *testing.T) {
+	g, near, _, reads, _ := napping(t, behindACommit())
 	waitAsleep(t)
 	send(t, near, keepaliveBytes)
-	waitQueued(t, g.lull.sock, keepaliveBytes)
+	waitQueued(t, g.nap.sock, keepaliveBytes)
 	send(t, near, beginSize)
-	waitQueued(t, g.lull.sock, keepaliveBytes+beginSize)
+	waitQueued(t, g.nap.sock, keepaliveBytes+beginSize)
 	send(t, near, rowBytes)
 	mustBring(t, reads, keepaliveBytes+beginSize+rowBytes)
 }
 
-func TestLullIsNoLongerThanABeginAndAnythingMore(t *testing.T) {
+func TestNapIsNoLongerThanABeginAndAnythingMore(t *testing.T) {
 	const smallest = copyHeader + xlogHeader + 1
 	const commit = copyHeader + xlogHeader + 1 + 1 + 8 + 8 + 8
-	if lullBytes > 1+smallest+commit {
-		t.Errorf("a lull of %d bytes may hold up the last byte of a Begin with a row and a Commit, %d bytes", lullBytes, 1+smallest+commit)
+	if napBytes > 1+smallest+commit {
+		t.Errorf("a nap of %d bytes may hold up the last byte of a Begin with a row and a Commit, %d bytes", napBytes, 1+smallest+commit)
 	}
-	if lullBytes > beginSize+smallest {
-		t.Errorf("a lull of %d bytes may hold up a Begin with what follows it, %d bytes", lullBytes, beginSize+smallest)
+	if napBytes > beginSize+smallest {
+		t.Errorf("a nap of %d bytes may hold up a Begin with what follows it, %d bytes", napBytes, beginSize+smallest)
 	}
-	if lullBytes <= keepaliveBytes+beginSize {
-		t.Errorf("a lull of %d bytes ends with a keepalive and a Begin, %d bytes", lullBytes, keepaliveBytes+beginSize)
+	if napBytes <= keepaliveBytes+beginSize {
+		t.Errorf("a nap of %d bytes ends with a keepalive and a Begin, %d bytes", napBytes, keepaliveBytes+beginSize)
 	}
 }
 
 // There may be one for each event.
-func TestLullAllocatesNothing(t *testing.T) {
+func TestNapAllocatesNothing(t *testing.T) {
 	_, _, sock := tcpPair(t)
-	var l lull
+	var l nap
 	l.at(sock)
 	if n := testing.AllocsPerRun(100, func() {
 		l.begin()
@@ -146,38 +146,38 @@ func TestLullAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A report ends the lull, and that wakes the reader for what is there.
-func TestReportEndsALull(t *testing.T) {
-	g, near, _, reads, _ := lulled(t, behindACommit())
+// A report ends the nap, and that wakes the reader for what is there.
+func TestReportEndsANap(t *testing.T) {
+	g, near, _, reads, _ := napping(t, behindACommit())
 	waitAsleep(t)
 	send(t, near, keepaliveBytes)
-	waitQueued(t, g.lull.sock, keepaliveBytes)
+	waitQueued(t, g.nap.sock, keepaliveBytes)
 	r := newReporter(t)
 	r.Session.coalescer = g
 	if err := r.write(); err != nil {
 		t.Fatal(err)
 	}
-	mustNotLull(t, g)
+	mustNotNap(t, g)
 	mustBring(t, reads, keepaliveBytes)
 	send(t, near, 1) // and there is no other before the next commit
 	mustBring(t, reads, 1)
 }
 
-// Inside a transaction there is none: the Commit behind its last row is smaller than what a lull
+// Inside a transaction there is none: the Commit behind its last row is smaller than what a nap
 // sleeps through.
-func TestNoLullInsideATransaction(t *testing.T) {
+func TestNoNapInsideATransaction(t *testing.T) {
 	// a Commit and the next Begin came together
-	g, near, _, reads, _ := lulled(t, func(g *Coalescer) { g.closed, g.open = true, true })
+	g, near, _, reads, _ := napping(t, func(g *Coalescer) { g.closed, g.open = true, true })
 	for range 10 {
 		waitAsleep(t)
-		mustNotLull(t, g)
+		mustNotNap(t, g)
 		send(t, near, 1)
 		mustBring(t, reads, 1)
 	}
 }
 
-// The ends of the stream and of the session come through a lull.
-func TestLullEndsWithTheStream(t *testing.T) {
+// The ends of the stream and of the session come through a nap.
+func TestNapEndsWithTheStream(t *testing.T) {
 	for name, c := range map[string]struct {
 		end  func(near net.Conn, far *net.TCPConn) error
 		want error
@@ -189,7 +189,7 @@ func TestLullEndsWithTheStream(t *testing.T) {
 		}, syscall.ECONNRESET},
 	} {
 		t.Run(name, func(t *testing.T) {
-			_, near, far, _, end := lulled(t, behindACommit())
+			_, near, far, _, end := napping(t, behindACommit())
 			waitAsleep(t)
 			if err := c.end(near, far); err != nil {
 				t.Fatal(err)
