@@ -24,9 +24,9 @@ const (
 	// findPlan.
 	statementTimeout = 20 * time.Second
 	findTimeout      = 70 * time.Second
-	batchRows        = 250     // that one transaction deletes: more delay live events
+	batchRows        = 100     // that one transaction deletes: more delay live events
 	pageParts        = 1000    // that are listed at once
-	partBytes        = 1 << 20 // of digests whose rows are found together: 130,000
+	partBytes        = 8 << 10 // of digests whose rows are found together: 1,000; or one part
 	restFactor       = 3       // times as long as a transaction took it rests after it
 	longestRest      = 10 * time.Second
 )
@@ -219,7 +219,7 @@ func (p *pass) deleteFrom(ctx context.Context, d *sent.Description, l sent.Leaf,
 	}
 	var rows found
 	err = p.within(ctx, findTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		return tableread.Delete(ctx, conn, l.Name, findPlan, func(tx pgx.Tx) (err error) {
+		return tableread.Delete(ctx, conn, l.Name, settings, func(tx pgx.Tx) (err error) {
 			rows, left, err = p.find(ctx, tx, d, l, of)
 			return err
 		})
@@ -242,6 +242,9 @@ func (p *pass) deleteFrom(ctx context.Context, d *sent.Description, l sent.Leaf,
 
 // find reads which rows of a leaf may be deleted. left: others have to stay.
 func (p *pass) find(ctx context.Context, tx pgx.Tx, d *sent.Description, l sent.Leaf, of *parts) (rows found, left bool, err error) {
+	if _, err := tx.Exec(ctx, findPlan); err != nil {
+		return rows, false, err
+	}
 	result, err := tx.Query(ctx, findSQL(l, d), p.cfg.Slot, p.cfg.Epoch, of.relation, of.chunk, of.numbers, d.Family, d.Names)
 	if err != nil {
 		return rows, false, err
@@ -266,7 +269,10 @@ func (p *pass) find(ctx context.Context, tx pgx.Tx, d *sent.Description, l sent.
 // halves, and stay.
 func (p *pass) remove(ctx context.Context, l sent.Leaf, sql string, rows found) (gone int, err error) {
 	err = p.within(ctx, statementTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		return tableread.Delete(ctx, conn, l.Name, plan, func(tx pgx.Tx) error {
+		return tableread.Delete(ctx, conn, l.Name, settings, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, plan); err != nil {
+				return err
+			}
 			var ours bool
 			err := tx.QueryRow(ctx, sql, p.cfg.Slot, p.cfg.Epoch, rows.at, rows.digests).Scan(&ours, &gone)
 			return p.fencedUnless(ours, err)

@@ -129,12 +129,14 @@ gone AS (
 	WHERE slot = $1::text AND relation = $3::oid AND chunk = $4::bigint AND n = ANY ($5::bigint[]))
 SELECT EXISTS (SELECT FROM fence)`
 
-// plan are the settings of a transaction with these statements. Its tables are read by their
-// indexes: nothing is read whole, whatever their statistics say. What that makes of the costs must
-// not have the server compile the statements. It waits for no lock. A deletion
-// that is lost in a crash of the server is only made again.
-const plan = `SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '10s'; SET LOCAL synchronous_commit = off; SET LOCAL jit = off;
-	SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_material = off`
+// settings are those of each transaction. It waits for no lock. A deletion that is lost in a crash
+// of the server is only made again. The checks of the table are planned once.
+const settings = `SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '10s'; SET LOCAL synchronous_commit = off; SET LOCAL jit = off;
+	SET LOCAL plan_cache_mode = force_generic_plan`
+
+// plan goes before the statements of this file, behind the checks. Tables are read by their indexes:
+// nothing is read whole, whatever their statistics say.
+const plan = `SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_material = off`
 
 // findPlan is plan for findSQL, which may read some million rows of one transaction.
 const findPlan = plan + `; SET LOCAL statement_timeout = '1min'`
