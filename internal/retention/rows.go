@@ -134,8 +134,8 @@ SELECT EXISTS (SELECT FROM fence)`
 const settings = `SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '10s'; SET LOCAL synchronous_commit = off; SET LOCAL jit = off;
 	SET LOCAL plan_cache_mode = force_generic_plan`
 
-// plan goes before the statements of this file, behind the checks. Tables are read by their indexes:
-// nothing is read whole, whatever their statistics say.
+// plan goes before the statements of this file, behind the checks. Tables are read by their
+// indexes: nothing is read whole, whatever their statistics say.
 const plan = `SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_material = off`
 
 // findPlan is plan for findSQL, which may read some million rows of one transaction.

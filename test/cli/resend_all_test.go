@@ -78,8 +78,8 @@ func (r *resent) queue(name string) {
 	must(r.t, r.late.QueueBind(name, "", name, false, nil))
 }
 
-// A row that could not be sent elsewhere, because it is too large now, stays in the table for as long
-// as its dead letter is open.
+// A row that could not be sent elsewhere, because it is too large now, stays in the table for as
+// long as its dead letter is open.
 func TestResendLeftOutIsKept(t *testing.T) {
 	t.Parallel()
 	b := withBroker(t)

@@ -308,7 +308,7 @@ func TestRestoredRowsHaveNoCommitTime(t *testing.T) {
 	d.start()
 	d.sql(`INSERT INTO outbox (id) VALUES ({c})`, `INSERT INTO outbox (id) VALUES ({d})`)
 	d.rig.refused(2, "resend --key k", "order unknown: 2 of 4 rows have no commit timestamp", "came with a dump", "--order-by")
-	d.rig.ok("resend", "--id", d.id("d"), "--id", d.id("c"), "--wait", "60s") // their order is known
+	d.rig.ok("resend", "--id", d.id("d"), "--id", d.id("c"), "--wait", "60s") // of known order
 	// also of a table that was written again
 	d.sql(`ALTER TABLE outbox ADD COLUMN seq bigserial`)
 	d.rig.refused(2, "resend --key k", "order unknown", "--order-by")

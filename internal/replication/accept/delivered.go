@@ -25,8 +25,8 @@ import (
 //
 // Rows keep the numbers of their transactions, also those that this server has not given yet. A row
 // that is written here under one of them has another id, so it is not taken for sent, and
-// publication.Table.First begins again (slot.Record.SentBefore). A commit timestamp of such a number
-// is not taken for the row's (slot.Record.IsRestored).
+// publication.Table.First begins again (slot.Record.SentBefore). A commit timestamp of such a
+// number is not taken for the row's (slot.Record.IsRestored).
 func (a *acceptance) recordSent(ctx context.Context, tx pgx.Tx) (left bool, err error) {
 	if err := slot.CheckReadable(ctx, a.pool, a.c); err != nil {
 		return false, err

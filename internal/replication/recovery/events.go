@@ -144,8 +144,8 @@ func (e *events) place(ev *event.Event) {
 		}
 		ev.Route = &route // it is placed by that
 		elsewhere := !bytes.Equal(own.Name, route.Name) || !bytes.Equal(own.RoutingKey, route.RoutingKey)
-		// That does not make the row one that was sent. Without its values it is never sent, and its
-		// dead letter keeps the row from retention.
+		// That does not make the row one that was sent. Without its values it is never sent, and
+		// its dead letter keeps the row from retention.
 		if elsewhere && ev.LeftOut == nil {
 			ev.Origin = event.Origin{}
 		}

@@ -88,7 +88,7 @@ func (t *table) commitSQL() string {
 		as = "="
 	}
 	return "CASE WHEN " + t.tx + " >= 3 AND (SELECT " + t.tx + " BETWEEN next - 2147483648 AND next - 1 FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n)" +
-		" THEN CASE WHEN " + at + " " + as + " pg_xact_commit_timestamp(t.xmin) THEN " + at + " END END"
+		" THEN (SELECT c.at FROM (SELECT " + at + " AS at) c WHERE c.at " + as + " pg_xact_commit_timestamp(t.xmin)) END"
 }
 
 // untimedSQL is whether the order of a row is not known: its commit, or its place in a transaction
