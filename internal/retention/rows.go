@@ -83,7 +83,7 @@ others AS MATERIALIZED (
 	WHERE s.slot <> $1::text AND (of.firsts IS NOT NULL OR s.state <> 'ready' AND coalesce(s.sends->'tables', '{}') = '{}')),
 others_sent AS MATERIALIZED (
 	SELECT slot::text, unnest(digests) AS digest FROM cdc_relay.sent
-	WHERE slot IN (SELECT slot FROM others) AND relation = ANY (` + sent.OIDArray(l.Under) + `) AND chunk = $4::bigint)
+	WHERE slot IN (SELECT slot FROM others) AND at < 'infinity' AND relation = ANY (` + sent.OIDArray(l.Under) + `) AND chunk = $4::bigint)
 SELECT m.at, m.digest,
 	coalesce((
 		SELECT min(o.slot) FROM others o
@@ -96,6 +96,7 @@ FROM (
 	WHERE ` + column + ` >= ` + bound("min(first_tx)") + `
 		AND ` + column + ` <= ` + bound("max(last_tx)") + `
 		AND EXISTS (SELECT FROM fence)
+		AND t.tableoid = ` + oid + `
 		AND ($3::oid = ` + oid + ` OR EXISTS (SELECT FROM pg_partition_tree($3::oid) WHERE relid = ` + oid + `))
 	OFFSET 0) m
 WHERE m.digest IN (SELECT digest FROM digests)`
@@ -111,7 +112,7 @@ func removeSQL(l sent.Leaf, d *sent.Description) string {
 	return dlq.WriteFence + `,
 chosen AS MATERIALIZED (
 	SELECT t.ctid AS at FROM ONLY ` + l.Name + ` t
-	WHERE t.ctid = ANY ($3::tid[])
+	WHERE t.ctid = ANY ($3::tid[]) AND t.tableoid = ` + strconv.FormatUint(uint64(l.OID), 10) + `
 		AND ` + sent.DigestSQL(sent.TxSQL(column, d.Bigint), d.IDSQL()) + ` = ANY ($4::bigint[])
 		AND EXISTS (SELECT FROM fence)
 	FOR UPDATE OF t SKIP LOCKED),

@@ -97,6 +97,13 @@ func TestEverySlotCounts(t *testing.T) {
 	if s := r.Snapshot(); s.HeldBy != "" || !s.Overdue.IsZero() || s.LastPass.IsZero() {
 		t.Errorf("when nothing is left to delete the status is %+v", s)
 	}
+	r.put("word")
+	r.deliver(r.slot, "word")
+	r.deliver("second", "word")
+	r.exec(`UPDATE cdc_relay.sent SET at = 'infinity' WHERE slot = 'second'`)
+	r.want(r.left(), "word") // an operator's word for the second slot deletes nothing
+	r.exec(`UPDATE cdc_relay.sent SET at = now() WHERE slot = 'second'`)
+	r.want(r.left())
 	r.put("c")
 	r.exec(`UPDATE cdc_relay.slots SET sends = jsonb_set(sends, '{tables,"\"public\".\"outbox\"",first}', to_jsonb(pg_current_snapshot()::text)) WHERE slot = 'second'`)
 	r.put("d")

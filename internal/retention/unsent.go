@@ -138,13 +138,17 @@ func (u *unsent) count(ctx context.Context, tx pgx.Tx, name string, d *sent.Desc
 	countSQL := `
 WITH digests AS MATERIALIZED (
 	SELECT DISTINCT unnest(digests) AS digest FROM cdc_relay.sent
-	WHERE slot = $1::text AND relation = ANY ($2::oid[]) AND chunk = $3::bigint)
+	WHERE slot = $1::text AND relation = ANY ($2::oid[]) AND chunk = $3::bigint),
+first AS MATERIALIZED ( -- see publication.Table.First: nobody expects the slot to send what was there before it
+	SELECT coalesce(nullif(e.value->>'first', ''), '` + noRows + `')::pg_snapshot AS first FROM cdc_relay.slots s, jsonb_each(coalesce(s.sends->'tables', '{}')) e
+	WHERE s.slot = $1::text AND e.key = ANY ($7::text[]) AND (e.value->>'oid')::oid = ANY ($2::oid[]) LIMIT 1)
 SELECT count(*) FROM (
 	SELECT FROM (
 		SELECT ` + id + ` AS id, ` + sent.TxSQL(column, d.Bigint) + ` AS tx, ` + sent.DigestSQL(sent.TxSQL(column, d.Bigint), id) + ` AS digest FROM ` + name + ` t
 		WHERE ` + column + ` >= $4::text::` + kind + ` AND ` + column + ` < $5::text::` + kind + `
-			AND pg_visible_in_snapshot(` + column + `::text::xid8, $6::pg_snapshot) OFFSET 0) m
-	WHERE m.digest NOT IN (SELECT digest FROM digests) AND ` + other("retry", byID) + `
+			AND pg_visible_in_snapshot(` + column + `::text::xid8, $6::pg_snapshot)
+			AND NOT coalesce(pg_visible_in_snapshot(` + column + `::text::xid8, (SELECT first FROM first)), false) OFFSET 0) m
+	WHERE (m.digest IS NULL OR m.digest NOT IN (SELECT digest FROM digests)) AND ` + other("retry", byID) + `
 		AND ` + other("dead_letter", byID) + ` AND ` + other("dead_letter", "f.digest = m.digest AND "+same) + `
 	LIMIT ` + strconv.Itoa(unsentCap) + `) m`
 	began := time.Now()
@@ -169,7 +173,7 @@ SELECT count(*) FROM (
 		}
 		u.forget(u.chunk, *chunk)
 		var n int64
-		if err := tx.QueryRow(ctx, countSQL, slot, d.Family, *chunk, strconv.FormatInt(first, 10), strconv.FormatInt(first+1<<sent.ChunkBits, 10), past.snapshot).Scan(&n); err != nil {
+		if err := tx.QueryRow(ctx, countSQL, slot, d.Family, *chunk, strconv.FormatInt(first, 10), strconv.FormatInt(first+1<<sent.ChunkBits, 10), past.snapshot, d.Names).Scan(&n); err != nil {
 			if sqlClass(err, "57014") { // too many rows: the next round goes on behind them
 				u.chunk = *chunk + 1
 			}

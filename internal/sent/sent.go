@@ -35,11 +35,12 @@
 //
 // Numbers of transactions may be given again after a dump was restored or by pg_resetwal. Then a
 // row with an old number has another id than the rows that had it before, so it is not taken for
-// sent, and rows keep their numbers. Nothing here depends on clocks, on xmin, or on what the
-// catalogue said at some time.
+// sent, and rows keep their numbers. No entry depends on clocks, on xmin, or on what the catalogue
+// said at some time.
 //
-// Some entries are an operator's word, that what came from another server was delivered there
-// (InsertByWordSQL). They only keep recover from sending these rows again.
+// But some entries are an operator's word, that what came from another server was delivered there
+// (InsertByWordSQL). Which rows came, xmin and the catalogue say (UnsentSQL). Such entries keep
+// recover from sending these rows again, and nothing is deleted by them.
 //
 // What is not recorded is only not known: a crash between the confirm and the record cannot lose
 // it, because no position is reported to the slot before the entries of all events below it are

@@ -11,21 +11,17 @@ import (
 )
 
 // UnsentSQL reads the rows of a table, quoted, that slot $1 is not known to have sent under one of
-// the relations $2, without those under whose id an event waits or is a dead letter. Its columns:
-// tx and digest, which are NULL if the row does not say which transaction wrote it, and here.
+// the relations $2. Its columns: tx and digest, which are NULL if the row does not say which
+// transaction wrote it, and here. Rows that came from another server are left out if an event waits
+// or is a dead letter under their id, whatever its table.
 //
 // here is false for a row that came from another server, and true for one that may have been
 // written on this one. It serves to know less: of a row that may have been written here nothing is
 // taken from what was true there. It is one whose number this server has given since the schema
-// cdc_relay came to it, and
-//
-//   - whose transaction also wrote it as it stands, which a restored row has from the transaction
-//     that restored it; or
-//   - that was changed later, after the table had its trigger, which a dump makes after the rows.
-//
-// The row of a system column in pg_attribute is as old as its table here: no ALTER changes it.
+// cdc_relay came to it, and not after the row was there. Some rows of a dump have such numbers,
+// too. The row of a system column in pg_attribute is as old as its table here: no ALTER changes it.
 func (d *Description) UnsentSQL(table string) string {
-	tx, made := "NULL::bigint", text(Column{Name: d.Transaction}.Trigger())
+	tx := "NULL::bigint"
 	if d.Transaction != "" {
 		tx = TxSQL("t."+pgx.Identifier{d.Transaction}.Sanitize(), d.Bigint)
 	}
@@ -37,15 +33,13 @@ held AS MATERIALIZED (
 server AS MATERIALIZED (
 	SELECT next, %[1]s AS came
 	FROM (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n, pg_attribute a
-	WHERE attrelid = 'cdc_relay.slots'::regclass AND attnum = -1),
-made AS MATERIALIZED (SELECT tgrelid, max(%[2]s) AS made FROM pg_trigger g, server WHERE tgname = %[3]s GROUP BY tgrelid)
-SELECT r.tx, r.digest, coalesce(r.tx > came AND r.tx < next AND (r.tx = r.last OR r.tx < r.last AND coalesce(r.last > made, true)), false) AS here
+	WHERE attrelid = 'cdc_relay.slots'::regclass AND attnum = -1)
+SELECT r.tx, r.digest, r.here
 FROM (
-	SELECT m.*, %[4]s AS digest
-	FROM (SELECT %[5]s AS tx, %[6]s AS id, t.tableoid AS leaf, server.*, %[7]s AS last FROM %[8]s t, server OFFSET 0) m) r
-	LEFT JOIN made ON tgrelid = r.leaf
-WHERE NOT EXISTS (SELECT FROM recorded c WHERE c.digest = r.digest) AND NOT EXISTS (SELECT FROM held h WHERE h.id = r.id)`,
-		tableread.WholeXID("a.xmin"), tableread.WholeXID("g.xmin"), made, DigestSQL("m.tx", "m.id"), tx, d.IDSQL(), tableread.WholeXID("t.xmin"), table)
+	SELECT m.tx, m.id, %[2]s AS digest, coalesce(m.tx > came AND m.tx < next AND m.tx <= m.last, false) AS here
+	FROM (SELECT %[3]s AS tx, %[4]s AS id, server.*, %[5]s AS last FROM %[6]s t, server OFFSET 0) m) r
+WHERE NOT EXISTS (SELECT FROM recorded c WHERE c.digest = r.digest) AND (r.here OR NOT EXISTS (SELECT FROM held h WHERE h.id = r.id))`,
+		tableread.WholeXID("a.xmin"), DigestSQL("m.tx", "m.id"), tx, d.IDSQL(), tableread.WholeXID("t.xmin"), table)
 }
 
 // UnsentPartsSQL groups the rows of UnsentSQL: their number, and as a part of the set has them

@@ -114,6 +114,48 @@ func TestResendLeftOutIsKept(t *testing.T) {
 	}
 }
 
+// What is not known to be sent, and not sent by --unsent all the same, is named.
+func TestUnsentNamesWhatIsLeftOut(t *testing.T) {
+	t.Parallel()
+	d, _ := onOwnDay(t)
+	d.rig.more = ""
+	d.sql(`INSERT INTO outbox (id) VALUES ({before}), ({unknown})`)
+	d.rig.ok("init", "--no-backfill")
+	d.start()
+	d.sql(`UPDATE outbox SET tx = NULL WHERE id = {unknown}`)
+	out := d.rig.ok("resend", "--unsent", "--dry-run")
+	for _, want := range []string{"table public.outbox: 1 rows whose transactions the table had before the slot", "table public.outbox: 1 rows that do not say which transaction"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the dry run does not say %q: %s", want, out)
+		}
+	}
+}
+
+// A relay of a version whose record does not say what was there before the slot has accepted a gap.
+// Its rows are the slot's for the next version, too.
+func TestResendGapOfOlderRecord(t *testing.T) {
+	t.Parallel()
+	r := withGap(t)
+	later := 0
+	eventually(t, func() string { // the slot goes on, until its catalog_xmin is behind the gap
+		later++
+		r.write("b", later)
+		r.exec(`CHECKPOINT`)
+		if ask[bool](r.rig, `SELECT catalog_xmin::text::bigint <= (SELECT max(tx::text::bigint) FROM outbox WHERE payload->>'key' = 'a') FROM pg_replication_slots WHERE slot_name = $1`, r.slot) {
+			return "catalog_xmin is not behind the gap"
+		}
+		return ""
+	})
+	r.relay.Stop(t)
+	r.released()
+	r.exec(`UPDATE cdc_relay.slots SET sends = (SELECT jsonb_set(sends, ARRAY['tables'], jsonb_object_agg(key, value - 'first')) FROM jsonb_each(sends->'tables'))`)
+	r.relay = r.start()
+	if got := r.ok("resend", "--gap", "1", "--order-by", "created_at", "--wait", "60s"); !strings.HasSuffix(got, ": 2 of 2 done\n") {
+		t.Errorf("resend says %q", got)
+	}
+	must(t, r.consumer.WaitCount(await.Context(t), 3+later))
+}
+
 // A gap whose copies were taken back is open again.
 func TestResendGapCancelled(t *testing.T) {
 	t.Parallel()

@@ -172,6 +172,33 @@ func TestAnotherSystem(t *testing.T) {
 			d.start()
 			d.recovered()
 		},
+		"a row that is written here under the id of another table's dead letter": func(d *day, old *pgserver.Postgres) {
+			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
+			d.rig.source = "  tables: [public.outbox, public.outbox_two]\n  max_event_bytes: 64KiB"
+			d.start()
+			d.rig.ok("init", "--add-transaction-column")
+			d.sql(`INSERT INTO outbox (id, payload) VALUES ({dead}, to_jsonb(repeat('x', 100000)))`, `INSERT INTO outbox (id) VALUES ({a})`)
+			d.delivered("dead")
+			d.stop()
+			d.restored(old)
+			d.sql(`INSERT INTO outbox_two (id) VALUES ({dead})`)
+			_, id := d.finding()
+			d.rig.ok("accept", id, "--same-data", "--delivered", "all")
+			d.start()
+			d.stop()
+			if n := d.gaps(); n != 1 {
+				d.rig.t.Errorf("%d gaps are kept", n)
+			}
+			d.rig.ok("recover", "--unordered")
+			d.start()
+			eventually(d.rig.t, func() string {
+				if !strings.Contains(d.relay.Stdout(), d.id("dead")) {
+					return "the row is not sent: " + d.relay.Log()
+				}
+				return ""
+			})
+			d.named["dead"], d.named["a"] = true, true
+		},
 		"a table without the column, and partitions": func(d *day, old *pgserver.Postgres) {
 			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
 			d.rig.source = "  tables: [public.outbox, public.outbox_two]"

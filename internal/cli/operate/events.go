@@ -81,7 +81,7 @@ func printEvent(w io.Writer, e *dlq.Event) error {
 	d.line("event", "%s", e.ID)
 	d.line("state", "%s: %s", e.State, e.Why)
 	if e.State == dlq.EventUnknown {
-		d.line("to send it", "`cdc-relay recover` after a lost slot or an accepted gap; else insert the row again with a new id")
+		d.line("to send it", "`cdc-relay recover` after a lost slot; else `cdc-relay resend --id %s`", e.ID)
 	}
 	if e.Table != "" {
 		d.line("row", "in %s%s", e.Table, labelledTime(", committed ", e.CommittedAt))

@@ -279,7 +279,7 @@ func (t *statusText) retention() {
 		t.line("", "%s: %s", t.paint("rows stay", red), r.Error)
 	}
 	if r.HeldBy != "" {
-		t.line("", "%s, which reads the same tables and has not settled their old rows", t.paint("held by slot "+r.HeldBy, yellow))
+		t.line("", "%s, which reads the same tables and has not delivered their old rows", t.paint("held by slot "+r.HeldBy, yellow))
 	}
 }
 
@@ -294,7 +294,7 @@ func (t *statusText) unsent() {
 		if rows >= most {
 			more = " or more"
 		}
-		t.line("unsent", "%s", t.paint(fmt.Sprintf("%s of %s%s not known to be sent", output.Count(uint64(rows), "row"), table, more), yellow))
+		t.line("unsent", "%s", t.paint(fmt.Sprintf("%s of %s%s not known to be sent: see cdc-relay resend --unsent --dry-run", output.Count(uint64(rows), "row"), table, more), yellow))
 	}
 }
 

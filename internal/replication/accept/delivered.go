@@ -19,14 +19,14 @@ import (
 // were, and moves what waits. Otherwise a later recover would send them all: of a restored dump
 // nothing is known. left: there are rows that may have been written here.
 //
-// Not recorded are rows with the id of an event that waits or is a dead letter, whatever its table;
-// rows that may have been written here (sent.Description.UnsentSQL); and those that do not say
+// Not recorded are rows that may have been written here (sent.Description.UnsentSQL); others with
+// the id of an event that waits or is a dead letter, whatever its table; and those that do not say
 // which transaction wrote them, of which nothing can be known.
 //
 // Rows keep the numbers of their transactions, also those that this server has not given yet. A row
 // that is written here under one of them has another id, so it is not taken for sent, and
 // publication.Table.First begins again (slot.Record.SentBefore). A commit timestamp of such a
-// number is not taken for the row's (slot.Record.IsRestored).
+// number is not taken for the row's (slot.Record.Restored).
 func (a *acceptance) recordSent(ctx context.Context, tx pgx.Tx) (left bool, err error) {
 	if err := slot.CheckReadable(ctx, a.pool, a.c); err != nil {
 		return false, err

@@ -65,14 +65,10 @@ func (a *acceptance) adopt(ctx context.Context, tx pgx.Tx) error {
 		if err != nil {
 			return err
 		}
-		restored, err := rec.IsRestored(ctx, tx, a.c.Slot, id)
-		if err != nil {
-			return err
-		}
 		sql, args = `UPDATE cdc_relay.slots SET state = 'adopt', epoch = epoch + 1, changed_at = now(), system_id = $6, timeline = $7,
-				sends = $8, restored = $9
+				sends = $8, restored = restored OR system_id <> $6
 			WHERE slot = $1 AND state = $2 AND incarnation = $3 AND epoch = $4 AND sends::text = $5`,
-			[]any{a.c.Slot, rec.State, rec.Incarnation, rec.Epoch, rec.SendsText, id.SystemID, id.Timeline, was, restored}
+			[]any{a.c.Slot, rec.State, rec.Incarnation, rec.Epoch, rec.SendsText, id.SystemID, id.Timeline, was}
 	}
 	tag, err := tx.Exec(ctx, sql, args...)
 	if err != nil {

@@ -81,8 +81,8 @@ type Table struct {
 	Through []uint32 `json:"through,omitempty"`
 	// First is a snapshot, as PostgreSQL's text of it: rows of it were there before the table was
 	// sent, and nobody expects this slot to send them. NoRows: there were none. "": not known, as a
-	// version before it has written the record; then every row counts as the slot's. It says what
-	// retention of another slot of the table waits for, and nothing of what was sent.
+	// version before it has written the record; then every row counts as the slot's. It says for
+	// which rows retention of another slot of the table waits, and which ones recover leaves out.
 	First string `json:"first,omitempty"`
 	// Former are the tables that had the name before, and partitions whose rows come under their
 	// own names. An operator accepted each. Their rows may still wait in the slot, under any name,

@@ -5,6 +5,7 @@ package recovery
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -24,7 +25,7 @@ type table struct {
 	// SQL of the transaction that wrote the row, a bigint; "": the table has no column for it
 	tx       string
 	family   []uint32
-	restored bool   // it may have come with a dump: see slot.Record.IsRestored
+	restored bool   // it may have come with a dump: see slot.Record.Restored
 	first    string // what was there before the slot was: see publication.Table.First; "": nothing
 	named    named  // of a resend
 }
@@ -95,11 +96,7 @@ func (r *run) unsentSQL(t *table) string {
 	case r.report.backfill || t.tx == "":
 		return "true"
 	}
-	// a condition of its own, which is a join: within an OR it would be asked row by row
-	sql := `NOT EXISTS (SELECT FROM sent_rows s WHERE s.digest = ` + sent.DigestSQL(t.tx, t.id) + `)`
-	if t.first != "" {
-		sql += ` AND NOT coalesce(pg_visible_in_snapshot((` + t.tx + `)::text::xid8, ` + source.QuoteText(t.first) + `::pg_snapshot), false)`
-	}
+	sql := t.notSentSQL() + " AND NOT " + t.beforeSQL()
 	if r.task.until > 0 {
 		sql += fmt.Sprintf(` AND (%s IS NULL OR %[1]s < %d OR %[1]s >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint OR age(t.xmin) > age('%d'::xid))`,
 			t.tx, r.task.until, uint32(r.task.until))
@@ -108,6 +105,19 @@ func (r *run) unsentSQL(t *table) string {
 		sql += " AND " + r.chosenSQL(t)
 	}
 	return sql
+}
+
+// notSentSQL is a condition of its own, which is a join: within an OR it would be asked row by row.
+func (t *table) notSentSQL() string {
+	return `NOT EXISTS (SELECT FROM sent_rows s WHERE s.digest = ` + sent.DigestSQL(t.tx, t.id) + `)`
+}
+
+// beforeSQL is the condition that a row was there before the slot was.
+func (t *table) beforeSQL() string {
+	if t.first == "" {
+		return "false"
+	}
+	return `coalesce(pg_visible_in_snapshot((` + t.tx + `)::text::xid8, ` + source.QuoteText(t.first) + `::pg_snapshot), false)`
 }
 
 // withSQL begins a statement with unsentSQL: what the slot is known to have sent of a table.
@@ -120,7 +130,8 @@ func (r *run) withSQL(t *table) string {
 // left out: one that is not configured now ends the run, and others are named in the report.
 func (r *run) checkTables(ctx context.Context) error {
 	configured := r.c.QuotedTables()
-	for name, was := range r.was.Tables {
+	for _, name := range slices.Sorted(maps.Keys(r.was.Tables)) {
+		was := r.was.Tables[name]
 		var now uint32
 		var former []string
 		err := r.pool.QueryRow(ctx, `SELECT coalesce((SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE format('"%s"."%s"', replace(nspname, '"', '""'), replace(relname, '"', '""')) = $1), 0),

@@ -125,7 +125,7 @@ func (r *run) removeHeld(ctx context.Context, tx pgx.Tx, incarnation int64, at p
 			tables, members = append(tables, r.tables[i].OID), append(members, oid)
 		}
 	}
-	const contents = "aggregate, key, type, payload_kind, payload, headers, columns"
+	const contents = "aggregate, key, type, payload_kind, payload, headers, columns, left_out"
 	sameWay := "h.resend IS NULL" // a copy may be taken back
 	if r.resend != nil && !r.resend.knowsSent() {
 		sameWay = "(h.resend IS NULL OR (h.route_name, h.routing_key) IS NOT DISTINCT FROM (c.route_name, c.routing_key))"

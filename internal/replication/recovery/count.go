@@ -5,6 +5,7 @@ package recovery
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -109,8 +110,39 @@ func (r *run) countTable(ctx context.Context, tx pgx.Tx, i int, f *facts) error 
 	if err != nil {
 		return r.asWhereError(err)
 	}
+	if err := r.nameLeftOut(ctx, tx, t); err != nil {
+		return r.asWhereError(err)
+	}
 	f.rows, f.untimed, f.unknown, f.timeless, f.leftOut = f.rows+rows, f.untimed+untimed, f.unknown+unknown, f.timeless+none, f.leftOut+leftOut
 	return tableread.Check(ctx, r.pool, name)
+}
+
+// nameLeftOut puts into the report how many rows of a table are not known to be sent, and are left
+// out all the same: nobody expects this slot to send those that were there before it, and of those
+// that name no transaction nothing is known.
+func (r *run) nameLeftOut(ctx context.Context, tx pgx.Tx, t *table) error {
+	if t.tx == "" || r.report.backfill || r.resend != nil && !r.resend.knowsSent() {
+		return nil
+	}
+	var before, unknown int64
+	err := tx.QueryRow(ctx, r.withSQL(t)+"SELECT count(*) FILTER (WHERE "+t.beforeSQL()+"), count(*) FILTER (WHERE "+t.tx+" IS NULL) FROM "+
+		source.QuoteTable(t.Table.Table)+" t WHERE "+t.notSentSQL()+" AND "+r.conditionSQL()).Scan(&before, &unknown)
+	if err != nil {
+		return err
+	}
+	for _, left := range []struct {
+		rows int64
+		what string
+	}{
+		{before, "whose transactions the table had before the slot was made are left out"},
+		{unknown, "that do not say which transaction wrote them are left out: choose them by --where or --id"},
+	} {
+		note := fmt.Sprintf("table %s: %d rows %s", t, left.rows, left.what)
+		if left.rows > 0 && (left.rows != unknown || r.resend != nil && r.resend.Unsent) && !slices.Contains(r.report.Named, note) {
+			r.report.Named = append(r.report.Named, note)
+		}
+	}
+	return nil
 }
 
 // checkKnown refuses to send rows, or to leave them out, of which nobody can say whether they were

@@ -72,7 +72,7 @@ type run struct {
 	resend *resend // nil: it is another command
 	task   task
 	was    publication.State // what is remembered of the slot
-	// its tables may have rows of a dump: see slot.Record.IsRestored
+	// its tables may have rows of a dump: see slot.Record.Restored
 	restored bool
 	sent     publication.State // what the publication sends now
 	tables   []table

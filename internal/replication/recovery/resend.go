@@ -154,6 +154,9 @@ func (r *run) chosenSQL(t *table) string {
 	if !s.To.IsZero() {
 		list = append(list, "("+t.named.time+" < "+quoteTime(s.To)+") IS NOT FALSE")
 	}
+	if s.Unsent && t.tx != "" { // of others nothing is known: see nameLeftOut
+		list = append(list, t.tx+" IS NOT NULL")
+	}
 	// Else the slot may still send it. A number that is not given here yet is of a restored row.
 	// Rows of a gap have their own bound (unsentSQL), and none may be left out: it is closed.
 	if s.past != "" && t.tx != "" && s.Gap == 0 {

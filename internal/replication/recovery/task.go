@@ -55,9 +55,7 @@ func (r *run) findTask(ctx context.Context, rec *slot.Record, view *slot.View) e
 	if r.was, err = rec.SentBefore(ctx, r.pool, r.id); err != nil {
 		return err
 	}
-	if r.restored, err = rec.IsRestored(ctx, r.pool, r.c.Slot, r.id); err != nil {
-		return err
-	}
+	r.restored = rec.Restored || rec.SystemID != r.id.SystemID
 	if lost {
 		r.task = task{lost: true, movedFrom: rec.SystemID, fromLSN: rec.Reported}
 		return r.checkAccepted(ctx, rec)

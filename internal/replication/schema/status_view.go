@@ -87,7 +87,8 @@ func (t statusTable) sql(slot string) string {
 	id := "CASE WHEN " + column + " IS NOT NULL THEN format('%s', " + column + ") END"
 	same := func(row string) string {
 		return fmt.Sprintf("%[1]s.slot = %[2]s AND %[1]s.system_id = (SELECT system_identifier::text FROM pg_catalog.pg_control_system())\n"+
-			"        AND substring(%[1]s.id, 1, 200) = substring(convert_to(%[3]s, 'UTF8'), 1, 200) AND %[1]s.id = convert_to(%[3]s, 'UTF8')",
+			"        AND substring(%[1]s.id, 1, 200) = substring(convert_to(%[3]s, 'UTF8'), 1, 200) AND %[1]s.id = convert_to(%[3]s, 'UTF8')\n"+
+			"        AND (%[1]s.tx IS NULL OR x.tx IS NULL OR %[1]s.tx = x.tx)",
 			row, source.QuoteText(slot), id)
 	}
 	return fmt.Sprintf(`SELECT %[1]s::text AS slot, %[2]s::text AS table_name, %[3]s::text AS id,
@@ -95,7 +96,7 @@ func (t statusTable) sql(slot string) string {
     %[4]s AS event_time, x.committed_at, coalesce(r.since, d.since) AS since, r.next_attempt, nullif(coalesce(r.reason, d.reason), '') AS reason
 FROM %[5]s t
 CROSS JOIN LATERAL (SELECT CASE WHEN current_setting('track_commit_timestamp')::bool AND w.tx BETWEEN greatest(3, w.next - 2147483648) AND w.next - 1
-            THEN pg_xact_commit_timestamp((w.tx & 4294967295)::text::xid) END AS committed_at,
+            THEN pg_xact_commit_timestamp((w.tx & 4294967295)::text::xid) END AS committed_at, w.tx,
         EXISTS (SELECT FROM cdc_relay.sent s WHERE s.slot = %[1]s AND s.at < 'infinity' AND s.chunk = w.tx >> 13
             AND s.relation IN (SELECT t.tableoid UNION ALL SELECT a::oid FROM pg_partition_ancestors(t.tableoid) a)
             AND %[7]s = ANY (s.digests)) AS sent

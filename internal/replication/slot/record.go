@@ -40,7 +40,8 @@ type Record struct {
 	// the server had, or may have had, a standby besides them
 	Standbys      []string
 	OtherStandbys bool
-	// rows of its tables may have numbers of transactions of another system: see IsRestored
+	// the slot was used on another system: rows of its tables may have numbers of that one's
+	// transactions, which were given to others here
 	Restored bool
 	Used     bool   // the slot has been in use: cdc_relay.progress has a row
 	TookFrom string // the other program's slot that this one replaces
@@ -99,7 +100,7 @@ func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id
 	_, err := pool.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
 		VALUES ($1, $2, $3, $4, 'creating', 1)
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
-			publication = excluded.publication, state = 'creating', changed_at = now(), restored = `+restored("excluded.system_id")+`,
+			publication = excluded.publication, state = 'creating', changed_at = now(), restored = slots.restored OR slots.system_id <> excluded.system_id,
 			sends = CASE WHEN slots.system_id = excluded.system_id THEN slots.sends ELSE '{}' END`,
 		c.Slot, id.SystemID, id.Timeline, c.Publication)
 	if err != nil {
@@ -152,7 +153,7 @@ func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, no
 	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
 		VALUES ($1, $2, $3, $4, $5, 'ready', `+NextIncarnation+`)
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
-			publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation, restored = `+restored("excluded.system_id")+`,
+			publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation, restored = slots.restored OR slots.system_id <> excluded.system_id,
 			epoch = slots.epoch + 1, changed_at = now(), standbys = '{}', other_standbys = true`, c.Slot, id.SystemID, id.Timeline, c.Publication, now)
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.slots: %w", err)
@@ -209,36 +210,16 @@ func ForgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
 	}
 }
 
-// sameTables is whether the tables that a slot of cdc_relay.slots has relayed have the OIDs that
-// its record has.
-const sameTables = `(SELECT coalesce(bool_and(EXISTS (
-			SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
-			WHERE c.oid = (e.value->>'oid')::oid AND '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = e.key)), false)
-		FROM jsonb_each(coalesce(slots.sends->'tables', '{}')) e)`
-
 // SameTables reports whether the tables that a slot has relayed have the OIDs that its record has.
 func SameTables(ctx context.Context, q source.Querier, slot string) (same bool, err error) {
-	err = q.QueryRow(ctx, `SELECT coalesce((SELECT `+sameTables+` FROM cdc_relay.slots WHERE slot = $1), false)`, slot).Scan(&same)
+	err = q.QueryRow(ctx, `SELECT coalesce(bool_and(EXISTS (
+			SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+			WHERE c.oid = (e.value->>'oid')::oid AND '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = e.key)), false)
+		FROM cdc_relay.slots s, jsonb_each(coalesce(s.sends->'tables', '{}')) e WHERE s.slot = $1`, slot).Scan(&same)
 	if err != nil {
 		return false, fmt.Errorf("read cdc_relay.slots: %w", err)
 	}
 	return same, nil
-}
-
-// restored is the column of that name, where a record is written that may be of another system.
-func restored(systemID string) string {
-	return `(slots.restored OR slots.system_id <> ` + systemID + ` AND NOT ` + sameTables + `)`
-}
-
-// IsRestored reports whether rows may have come to this system with a dump, and so have numbers
-// that were given to other transactions here. pg_upgrade keeps the OIDs of tables, and what is
-// known of transactions.
-func (r *Record) IsRestored(ctx context.Context, q source.Querier, slot string, id Identity) (bool, error) {
-	if r.Restored || r.SystemID == id.SystemID {
-		return r.Restored, nil
-	}
-	same, err := SameTables(ctx, q, slot)
-	return !same, err
 }
 
 // MoveRows gives the deferred rows, dead letters, requests and jobs of a slot on one system to

@@ -91,7 +91,8 @@ func beginNow(ctx context.Context, q source.Querier, c *source.Config, next publ
 func Past(ctx context.Context, q source.Querier, slot string) (first string, err error) {
 	var xmin *int64
 	err = q.QueryRow(ctx, `SELECT `+tableread.WholeXID("catalog_xmin")+`
-		FROM pg_replication_slots, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n WHERE slot_name = $1`, slot).Scan(&xmin)
+		FROM pg_replication_slots, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n WHERE slot_name = $1
+			AND NOT EXISTS (SELECT FROM cdc_relay.gap WHERE slot = $1::text AND recovered_at IS NULL)`, slot).Scan(&xmin)
 	if err != nil && !source.IsNoRows(err) {
 		return "", fmt.Errorf("read catalog_xmin of slot %q: %w", slot, err)
 	}

@@ -6,6 +6,7 @@ package source
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"maps"
@@ -195,18 +196,8 @@ func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader, s
 	if err := setPassword(c, cfg); err != nil {
 		return nil, err
 	}
-	var sock syscall.RawConn
-	dial := cfg.DialFunc
-	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		sock = nil
-		conn, err := dial(ctx, network, addr)
-		if tcp, ok := conn.(*net.TCPConn); ok && err == nil {
-			sock, err = tcp.SyscallConn()
-		}
-		return conn, err
-	}
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
-		stream := bufio.NewReaderSize(reader(r, sock), ReadBuffer)
+		stream := bufio.NewReaderSize(reader(r, socketOf(w)), ReadBuffer)
 		if c.MaxEventBytes > 0 {
 			return pgproto3.NewFrontend(largerow.NewReader(stream, c.MaxEventBytes), &firstWrite{to: w})
 		}
@@ -219,6 +210,23 @@ func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader, s
 	// of the last address that was tried: the one that is connected
 	conn.CustomData()[serverKey] = at
 	return conn, nil
+}
+
+// socketOf returns the TCP socket of a connection of pgconn, also under TLS; nil: it has none. (Not
+// by DialFunc, which pgconn also calls to cancel, beside the next address: TestSeveralHosts.)
+func socketOf(conn any) syscall.RawConn {
+	if secure, ok := conn.(*tls.Conn); ok {
+		conn = secure.NetConn()
+	}
+	tcp, ok := conn.(*net.TCPConn)
+	if !ok {
+		return nil
+	}
+	sock, err := tcp.SyscallConn()
+	if err != nil { // it is closed
+		return nil
+	}
+	return sock
 }
 
 // setPassword asks for the password again, so that a rotated secret is used from the next connect

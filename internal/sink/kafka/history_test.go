@@ -446,10 +446,13 @@ func (h *history) destinationsFail() {
 	}
 }
 
-// tooFewEverywhere has no partition take anything for a while. They recover one after the other.
+// tooFewEverywhere has no partition take anything for a while. They recover one after the other,
+// and have time to: the beginning of an outage shows only when what was known of the others is old.
+// So two outages that follow each other closely are one trouble of the partition that recovers
+// last.
 func (h *history) tooFewEverywhere() {
 	rng := h.chaosRNG(9)
-	for h.wait(rng, 5*time.Second) {
+	for client.Sleep(h.ctx, 10*time.Second) && h.wait(rng, 5*time.Second) {
 		var all []*memPartition
 		h.m.change(func() {
 			for _, name := range slices.Sorted(maps.Keys(h.m.topics)) {

@@ -22,5 +22,5 @@ COMMENT ON COLUMN cdc_relay.bulk.kind      IS 'resend: rows of the outbox tables
 COMMENT ON COLUMN cdc_relay.bulk.condition IS 'of resend: an SQL condition on rows of the outbox tables; removed with filter';
 COMMENT ON COLUMN cdc_relay.bulk.removed   IS 'of a resend that was cancelled: copies that were taken back';
 ALTER TABLE cdc_relay.slots ADD COLUMN restored boolean NOT NULL DEFAULT false;
-COMMENT ON COLUMN cdc_relay.slots.restored IS 'the slot was used on another system, and its tables are others here, as those of a restored dump are: rows may have numbers of transactions of that system';
+COMMENT ON COLUMN cdc_relay.slots.restored IS 'the slot was used on another system: rows may have numbers of transactions of that one, as those of a restored dump have';
 COMMENT ON COLUMN cdc_relay.bulk.result    IS 'of resend: why it failed, or what became of it when it was cancelled';
