@@ -121,7 +121,9 @@ func (r *run) countTable(ctx context.Context, tx pgx.Tx, i int, f *facts) error 
 // out all the same: nobody expects this slot to send those that were there before it, and of those
 // that name no transaction nothing is known.
 func (r *run) nameLeftOut(ctx context.Context, tx pgx.Tx, t *table) error {
-	if t.tx == "" || r.report.backfill || r.resend != nil && !r.resend.knowsSent() {
+	// else rows of no transaction are refused: see checkKnown
+	unsent := r.resend != nil && r.resend.Unsent
+	if t.tx == "" || r.report.backfill || r.resend != nil && !r.resend.knowsSent() || t.first == "" && !unsent {
 		return nil
 	}
 	var before, unknown int64
@@ -130,17 +132,15 @@ func (r *run) nameLeftOut(ctx context.Context, tx pgx.Tx, t *table) error {
 	if err != nil {
 		return err
 	}
-	for _, left := range []struct {
-		rows int64
-		what string
-	}{
-		{before, "whose transactions the table had before the slot was made are left out"},
-		{unknown, "that do not say which transaction wrote them are left out: choose them by --where or --id"},
-	} {
-		note := fmt.Sprintf("table %s: %d rows %s", t, left.rows, left.what)
-		if left.rows > 0 && (left.rows != unknown || r.resend != nil && r.resend.Unsent) && !slices.Contains(r.report.Named, note) {
+	name := func(rows int64, what string) {
+		note := fmt.Sprintf("table %s: %d rows %s", t, rows, what)
+		if rows > 0 && !slices.Contains(r.report.Named, note) { // a lost slot's are counted twice
 			r.report.Named = append(r.report.Named, note)
 		}
+	}
+	name(before, "whose transactions the table had before the slot was made are left out")
+	if unsent {
+		name(unknown, "that do not say which transaction wrote them are left out: choose them by --where or --id")
 	}
 	return nil
 }
