@@ -400,6 +400,12 @@ func TestOrderOfChangedRows(t *testing.T) {
 		}
 	}
 	dry("commit timestamps")
+	// who came first is not known of rows that their own transaction changed, and is said of all
+	for flags, says := range map[string]string{"": "3 rows have their key and transaction with others", "--order-by created_at": "3 rows have the same created_at as others of their key"} {
+		if out := d.rig.ok(append([]string{"recover", "--dry-run"}, strings.Fields(flags)...)...); !strings.Contains(out, says) {
+			t.Errorf("recover %s does not say %q: %s", flags, says, out)
+		}
+	}
 	d.sql(`ALTER TABLE outbox ADD COLUMN seq bigserial`)
 	dry("commit timestamps")
 	d.sql(`UPDATE outbox SET type = 'changed' WHERE id = {b}`)

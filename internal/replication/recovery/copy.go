@@ -28,13 +28,13 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	if err != nil {
 		return err
 	}
-	defer closeConn(conn)
+	to := &attended{conn: conn}
+	defer to.close()
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("copy rows into the retry table: %w", err)
 	}
-	// It is idle for as long as all tables are sorted. It locks nothing but our own tables.
-	for _, sql := range []string{"SET LOCAL statement_timeout = 0", "SET LOCAL idle_in_transaction_session_timeout = 0"} {
+	for _, sql := range []string{"SET LOCAL statement_timeout = 0", "SET LOCAL idle_in_transaction_session_timeout = '1min'"} {
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("copy rows into the retry table: %w", err)
 		}
@@ -48,7 +48,10 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	if err != nil {
 		return err
 	}
-	copied, err := r.copySnapshot(ctx, conn, snapshot, n, at)
+	to.tell(ctx) // it is idle for as long as all tables are sorted
+	copied, err := r.copySnapshot(ctx, to, snapshot, n, at)
+	to.mu.Lock()
+	defer to.mu.Unlock()
 	if err != nil {
 		return err
 	}
@@ -79,7 +82,7 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 }
 
 // copySnapshot counts the rows, and copies them in the snapshot in which they were counted.
-func (r *run) copySnapshot(ctx context.Context, conn *pgx.Conn, snapshot string, incarnation int64, at positions) (copied int64, err error) {
+func (r *run) copySnapshot(ctx context.Context, conn *attended, snapshot string, incarnation int64, at positions) (copied int64, err error) {
 	var rows *merged
 	err = r.count(ctx, snapshot, func(snapshot string, f facts) (err error) {
 		rows, err = r.openAll(ctx, snapshot, f.tracked)
@@ -96,10 +99,10 @@ func (r *run) copySnapshot(ctx context.Context, conn *pgx.Conn, snapshot string,
 	if err != nil {
 		return 0, err
 	}
-	to := postgres.New(r.pool, source.BackendPID, store.Config{
+	table := postgres.New(r.pool, source.BackendPID, store.Config{
 		Slot: r.c.Slot, SystemID: r.id.SystemID, Incarnation: incarnation, Columns: r.c.Columns, Scope: r.opt.Scope,
 	})
-	return to.Copy(ctx, conn, ev.read)
+	return table.Copy(ctx, conn.conn, &conn.mu, ev.read)
 }
 
 // removeHeld takes out the copies of events that the retry table or the dead letters have already:

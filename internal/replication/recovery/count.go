@@ -31,7 +31,11 @@ func (r *run) prepare(ctx context.Context, first bool) (err error) {
 // judge decides by what was counted whether the rows are sent, and in which order.
 func (r *run) judge(ctx context.Context, f facts) error {
 	if r.resend != nil && f.rows > dlq.MaxResent {
-		return usage(fmt.Sprintf("%d rows are chosen, and one resend takes %d at most", f.rows, dlq.MaxResent), "narrow the choice, such as by --from and --to")
+		fix := "narrow the choice, such as by --from and --to"
+		if r.resend.Gap != 0 { // it is sent as a whole
+			fix = "stop the relay and run `cdc-relay recover`, which takes any number"
+		}
+		return usage(fmt.Sprintf("%d rows are chosen, and one resend takes %d at most", f.rows, dlq.MaxResent), fix)
 	}
 	if err := r.checkKnown(f); err != nil {
 		return err
@@ -42,6 +46,9 @@ func (r *run) judge(ctx context.Context, f facts) error {
 	}
 	if r.order, err = chooseOrder(r.opt, f, r.tables, fix); err != nil {
 		return err
+	}
+	for i := range r.tables {
+		r.nameTied(&r.tables[i], f.tied[i])
 	}
 	r.fill(f)
 	return nil
@@ -54,7 +61,7 @@ type facts struct {
 	unknown       int64   // of the rows: those that do not say which transaction wrote them
 	timeless      int64   // of the rows: those of which --from and --to do not know the time
 	leftOut       int64   // rows that the WHERE leaves out
-	nulls         []int64 // of the column to order by, by table
+	nulls, tied   []int64 // by table: NULL in the column to order by; rows that have one place with others: see tiedSQL
 	held          int64   // deferred events and dead letters of the slot
 }
 
@@ -66,10 +73,10 @@ func (r *run) count(ctx context.Context, snapshot string, then func(snapshot str
 		return err
 	}
 	defer closeConn(conn)
-	f := facts{nulls: make([]int64, len(r.tables))}
+	f := facts{nulls: make([]int64, len(r.tables)), tied: make([]int64, len(r.tables))}
 	tx, err := beginRead(ctx, conn, snapshot)
-	if err == nil && then != nil && snapshot == "" {
-		err = tx.QueryRow(ctx, `SELECT pg_export_snapshot()`).Scan(&snapshot)
+	if err == nil && then != nil {
+		snapshot, err = r.keepSnapshot(ctx, tx)
 	}
 	if err == nil {
 		// ids of transactions that another server gave have no commit here
@@ -89,6 +96,17 @@ func (r *run) count(ctx context.Context, snapshot string, then func(snapshot str
 	return then(snapshot, f)
 }
 
+// keepSnapshot exports the snapshot of a transaction, which the server ends if this process is
+// frozen, in place of the one that the creation of the slot has exported. That one would be held
+// for as long as the replication connection is idle.
+func (r *run) keepSnapshot(ctx context.Context, tx pgx.Tx) (snapshot string, err error) {
+	err = tx.QueryRow(ctx, `SELECT pg_export_snapshot()`).Scan(&snapshot)
+	if err == nil && r.stream != nil {
+		_, err = slot.Identify(ctx, r.stream) // any command drops it
+	}
+	return snapshot, err
+}
+
 // countTable adds what is found in a table.
 func (r *run) countTable(ctx context.Context, tx pgx.Tx, i int, f *facts) error {
 	t := &r.tables[i]
@@ -103,16 +121,19 @@ func (r *run) countTable(ctx context.Context, tx pgx.Tx, i int, f *facts) error 
 	if t.named.time != "" {
 		timeless = t.named.time + " IS NULL"
 	}
-	var rows, untimed, unknown, none, leftOut int64
-	err := tx.QueryRow(ctx, r.withSQL(t)+"SELECT count(*) FILTER (WHERE ours), count(*) FILTER (WHERE ours AND untimed), count(*) FILTER (WHERE ours AND unknown), count(*) FILTER (WHERE ours AND is_null), count(*) FILTER (WHERE ours AND timeless), count(*) FILTER (WHERE ours IS NOT TRUE) FROM (SELECT "+
-		r.conditionSQL()+" AS ours, "+t.untimedSQL(f.tracked)+" AS untimed, "+t.transactionSQL()+" IS NULL AS unknown, "+null+" AS is_null, "+timeless+" AS timeless FROM "+name+" t WHERE "+r.unsentSQL(t)+t.windowSQL(f.tracked)+") t").
-		Scan(&rows, &untimed, &unknown, &f.nulls[i], &none, &leftOut)
+	var rows, untimed, unknown, none, tied, leftOut int64
+	err := tx.QueryRow(ctx, r.withSQL(t)+`SELECT count(*) FILTER (WHERE ours), count(*) FILTER (WHERE ours AND untimed), count(*) FILTER (WHERE ours AND unknown),
+			count(*) FILTER (WHERE ours AND is_null), count(*) FILTER (WHERE ours AND timeless), count(*) FILTER (WHERE ours AND tied), count(*) FILTER (WHERE ours IS NOT TRUE)
+		FROM (SELECT `+r.conditionSQL()+" AS ours, "+r.untimedSQL(t, f.tracked)+" AS untimed, "+t.transactionSQL()+" IS NULL AS unknown, "+null+" AS is_null, "+timeless+" AS timeless, "+r.tiedSQL(t)+" AS tied FROM "+
+		name+" t WHERE "+r.unsentSQL(t)+r.windowSQL(t)+") t").
+		Scan(&rows, &untimed, &unknown, &f.nulls[i], &none, &tied, &leftOut)
 	if err != nil {
 		return r.asWhereError(err)
 	}
 	if err := r.nameLeftOut(ctx, tx, t); err != nil {
 		return r.asWhereError(err)
 	}
+	f.tied[i] = tied
 	f.rows, f.untimed, f.unknown, f.timeless, f.leftOut = f.rows+rows, f.untimed+untimed, f.unknown+unknown, f.timeless+none, f.leftOut+leftOut
 	return tableread.Check(ctx, r.pool, name)
 }
@@ -132,17 +153,30 @@ func (r *run) nameLeftOut(ctx context.Context, tx pgx.Tx, t *table) error {
 	if err != nil {
 		return err
 	}
-	name := func(rows int64, what string) {
-		note := fmt.Sprintf("table %s: %d rows %s", t, rows, what)
-		if rows > 0 && !slices.Contains(r.report.Named, note) { // a lost slot's are counted twice
-			r.report.Named = append(r.report.Named, note)
-		}
-	}
-	name(before, "whose transactions the table had before the slot was made are left out")
+	r.name(t, before, "whose transactions the table had before the slot was made are left out")
 	if unsent {
-		name(unknown, "that do not say which transaction wrote them are left out: choose them by --where or --id")
+		r.name(t, unknown, "that do not say which transaction wrote them are left out: choose them by --where or --id")
 	}
 	return nil
+}
+
+// nameTied puts into the report how many rows of a table have an order that is partly a guess.
+func (r *run) nameTied(t *table, rows int64) {
+	switch r.order {
+	case byNamed:
+		r.name(t, rows, fmt.Sprintf("have the same %s as others of their key: these go as they are stored", r.opt.OrderBy))
+	case byCommit:
+		r.name(t, rows, "have their key and transaction with others: these go in the order of their commands and as they are stored, which is mostly that of the inserts; --order-by takes a column that rises with each row")
+	case unordered, unneeded:
+	}
+}
+
+// name puts something about rows of a table into the report.
+func (r *run) name(t *table, rows int64, what string) {
+	note := fmt.Sprintf("table %s: %d rows %s", t, rows, what)
+	if rows > 0 && !slices.Contains(r.report.Named, note) { // a lost slot's are counted twice
+		r.report.Named = append(r.report.Named, note)
+	}
 }
 
 // checkKnown refuses to send rows, or to leave them out, of which nobody can say whether they were

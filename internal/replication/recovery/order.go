@@ -6,6 +6,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -91,22 +92,57 @@ func (t *table) commitSQL() string {
 		" THEN (SELECT c.at FROM (SELECT " + at + " AS at) c WHERE c.at " + as + " pg_xact_commit_timestamp(t.xmin)) END"
 }
 
-// untimedSQL is whether the order of a row is not known: its commit, or its place in a transaction
-// of which another row was changed since. The number of the command is that of who wrote the row
-// last. A table that was written again has all rows of a transaction in the order of before.
-func (t *table) untimedSQL(tracked bool) string {
-	if !tracked || t.tx == "" {
-		return t.commitTimeSQL(tracked) + " IS NULL"
+// untimedSQL is whether the order of a row is not known: its commit, or its place among the rows of
+// its key and transaction, of which another one was changed since. The number of the command is
+// that of who wrote the row last. A table that was written again has all rows of a transaction in
+// the order of before.
+func (r *run) untimedSQL(t *table, tracked bool) string {
+	sql := t.commitTimeSQL(tracked) + " IS NULL"
+	if tracked && t.tx != "" && t.by == nil && r.opt.Scope != event.Free {
+		sql += " OR min(t.xmin::text) OVER same <> max(t.xmin::text) OVER same AND bool_or(pg_xact_commit_timestamp(t.xmin) IS DISTINCT FROM " + t.commitSQL() + ") OVER same"
 	}
-	return t.commitSQL() + " IS NULL OR min(t.xmin::text) OVER same <> max(t.xmin::text) OVER same AND bool_or(pg_xact_commit_timestamp(t.xmin) IS DISTINCT FROM " + t.commitSQL() + ") OVER same"
+	return sql
 }
 
-// windowSQL is the window of untimedSQL.
-func (t *table) windowSQL(tracked bool) string {
-	if !tracked || t.tx == "" {
-		return ""
+// tiedSQL is whether another row of the operator's condition has the place of a row: of those of a
+// key that one transaction wrote, or that have the same value to order by, the server does not say
+// which came first. The number of a command and the place in the table mostly do; not those of one
+// INSERT into free space, nor of rows that their own transaction changed, or tried to.
+func (r *run) tiedSQL(t *table) string {
+	if r.opt.Scope == event.Free {
+		return "false"
 	}
-	return " WINDOW same AS (PARTITION BY " + t.tx + ")"
+	ordered := "true"
+	if key := t.partSQL(t.Mapping.Key); r.opt.Scope == event.PerKey {
+		ordered = "coalesce(" + key + ", '') <> ''"
+	}
+	return ordered + " AND count(*) FILTER (WHERE " + r.conditionSQL() + ") OVER same > 1"
+}
+
+// windowSQL are the rows of a row's ordering group that have its place in the order.
+func (r *run) windowSQL(t *table) string {
+	place := t.transactionSQL()
+	if t.by != nil {
+		place = t.by.quoted()
+	}
+	if r.opt.Scope == event.PerKey {
+		place += ", " + t.partSQL(t.Mapping.Aggregate) + ", " + t.partSQL(t.Mapping.Key)
+	}
+	return " WINDOW same AS (PARTITION BY " + place + ")"
+}
+
+// partSQL is the text of a part of a row's event, by the output function of its type. NULL: the
+// table has no column for it.
+func (t *table) partSQL(names decode.Names) string {
+	texts := []string{"NULL"}
+	for _, name := range names.Any {
+		for _, c := range t.Columns {
+			if c.Name == name {
+				texts = append(texts, "CASE num_nonnulls(t."+source.QuoteName(name)+") WHEN 1 THEN format('%s', t."+source.QuoteName(name)+") END")
+			}
+		}
+	}
+	return "coalesce(" + strings.Join(texts, ", ") + ")::text"
 }
 
 // commitTimeSQL is commitSQL in microseconds.

@@ -7,8 +7,6 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -57,19 +55,14 @@ func (a *row) before(b *row) bool {
 // for one by one, so that nothing is under way meanwhile, and the server is told that the process
 // lives.
 type reader struct {
-	mu   sync.Mutex // whoever uses conn has it
-	conn *pgx.Conn
+	attended
 	only bool // table
 	// of the only table
 	result *pgconn.MultiResultReader
 	rows   *pgconn.ResultReader
 	row    row
-	text   bool   // the key is a text
-	close  func() // ends the transaction with its connection: it holds the snapshot
+	text   bool // the key is a text
 }
-
-// aliveEvery is how often the server is told.
-const aliveEvery = 10 * time.Second
 
 // read opens a reader of a table in a snapshot. The transaction is read-only and its connection is
 // used for nothing else (tableread.Alone), and it ends with close.
@@ -79,32 +72,15 @@ func (r *run) read(ctx context.Context, i int, snapshot string, tracked bool) (*
 		return nil, err
 	}
 	t := &r.tables[i]
-	rd := &reader{conn: conn, only: len(r.tables) == 1, row: row{table: i}, text: t.by != nil && t.by.kind == "uuid" && len(r.tables) > 1}
-	alive, cancel := context.WithCancel(ctx)
-	var told sync.WaitGroup
-	rd.close = func() {
-		cancel()
-		told.Wait()
-		closeConn(conn)
-	}
+	rd := &reader{attended: attended{conn: conn}, only: len(r.tables) == 1, row: row{table: i}, text: t.by != nil && t.by.kind == "uuid" && len(r.tables) > 1}
 	if err := r.open(ctx, rd, t, snapshot, tracked); err != nil {
 		rd.close()
 		return nil, r.readError("read rows", r.asWhereError(err))
 	}
 	if !rd.only {
-		told.Go(func() { rd.stayAlive(alive) })
+		rd.tell(ctx)
 	}
 	return rd, nil
-}
-
-// stayAlive tells the server that this process lives, while nothing else is asked.
-func (rd *reader) stayAlive(ctx context.Context) {
-	for source.Sleep(ctx, aliveEvery) {
-		if rd.mu.TryLock() {
-			_, _ = rd.conn.PgConn().Exec(ctx, "SELECT 1").ReadAll() //nolint:errcheck // the next row finds out
-			rd.mu.Unlock()
-		}
-	}
 }
 
 // selectSQL reads a table's rows in order: what they are merged by (a number, or a text), the

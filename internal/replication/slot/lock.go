@@ -21,7 +21,7 @@ func Locked(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(c
 		return err
 	}
 	defer conn.Release()
-	for waited := false; ; waited = true {
+	for tries, named := 0, 0; ; tries++ {
 		got, err := tryCreationLock(ctx, conn, c)
 		if err != nil {
 			return fmt.Errorf("lock the creation of slot %q: %w", c.Slot, err)
@@ -29,8 +29,10 @@ func Locked(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(c
 		if got {
 			break
 		}
-		if !waited {
-			c.Log.Info("waiting for another relay, or a command (accept, recover, takeover), that works on the slot", zap.String("slot", c.Slot))
+		if tries%100 == 0 {
+			if named, err = nameLocker(ctx, conn, c, named); err != nil {
+				return err
+			}
 		}
 		if !source.Sleep(ctx, 100*time.Millisecond) {
 			return ctx.Err()
@@ -38,6 +40,28 @@ func Locked(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(c
 	}
 	defer unlockCreation(conn, c)
 	return do(ctx)
+}
+
+// nameLocker logs who holds the lock, once for each session, and returns its pid.
+func nameLocker(ctx context.Context, conn *pgxpool.Conn, c *source.Config, named int) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	var pid int
+	var application, role, since string
+	err := conn.QueryRow(ctx, `SELECT l.pid, coalesce(a.application_name, ''), coalesce(a.usename, ''), coalesce(to_char(now() - a.query_start, 'HH24:MI:SS'), '')
+		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+		WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid::bigint = $1 AND objid::bigint = hashtext($2)::bigint & 4294967295 AND objsubid = 2 AND granted`,
+		CreationLock, c.Slot).Scan(&pid, &application, &role, &since)
+	switch {
+	case source.IsNoRows(err) || pid == named: // it has just ended
+		return named, nil
+	case err != nil:
+		return 0, fmt.Errorf("read who locks the creation of slot %q: %w", c.Slot, err)
+	}
+	c.Log.Info("waiting for another relay, or a command (accept, recover, takeover), that works on the slot", zap.String("slot", c.Slot),
+		zap.Int("pid", pid), zap.String("application", application), zap.String("role", role), zap.String("silent_for", since),
+		zap.String("fix", fmt.Sprintf("let it end; if its process is frozen or nobody's: SELECT pg_terminate_backend(%d)", pid)))
+	return pid, nil
 }
 
 // acquireConn waits for a connection for source.AnswerTimeout at most.

@@ -3,76 +3,101 @@
 package postgres
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"sync"
+	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
-// Copy copies rows into the retry table, in the transaction that is open on conn, until next
-// returns io.EOF. It has one row in memory, and what pgx sends at a time. A row is stored as Defer
-// stores one that was never refused. There is no fence and no look at what is there: the caller's
-// transaction has both.
-//
-// conn must be the caller's own, and never a pool's: it is taught that a pg_lsn is a number, also
-// in what it reads from then on.
-func (p *Store) Copy(ctx context.Context, conn *pgx.Conn, next func() (*store.Row, error)) (int64, error) {
-	conn.TypeMap().RegisterType(&pgtype.Type{Name: "pg_lsn", OID: lsnOID, Codec: pgtype.Uint64Codec{}})
-	source := copySource{store: p, as: storableBy(conn.PgConn()), next: next}
-	n, err := conn.CopyFrom(ctx, pgx.Identifier{"cdc_relay", "retry"}, copyNames(), &source)
-	if source.err != nil { // the server only knows that we gave up
-		return n, source.err
-	}
-	if err != nil {
-		return n, fmt.Errorf("copy rows into the retry table: %w", redacted{err})
-	}
-	return n, nil
-}
+const (
+	copyRows  = 1000    // of one statement, at most
+	copyBytes = 1 << 20 // of the rows of one statement, but for one that is larger
+)
 
-const lsnOID = 3220
+// copySQL inserts rows; $1 is the slot, $2 the system.
+var copySQL = func() string {
+	rows := copyArrays(nil, nil)
+	return `INSERT INTO cdc_relay.retry (slot, system_id, next_attempt, ` + fieldNames() + `)
+		SELECT $1, $2, x.next_attempt, ` + fieldList("x", map[string]string{"commit_lsn": "x.commit_lsn::pg_lsn"}) + ` FROM ` + rows.table(3, rows.names)
+}()
 
-// copyNames are the columns of a copied row. The others have their defaults.
-func copyNames() []string {
-	return append([]string{"slot", "system_id", "next_attempt"}, strings.Split(fieldNames(), ", ")...)
-}
-
-// copySource gives pgx one row at a time.
-type copySource struct {
-	store *Store
-	as    storable
-	next  func() (*store.Row, error)
-	row   *store.Row
-	err   error
-}
-
-// Next implements pgx.CopyFromSource.
-func (s *copySource) Next() bool {
-	if s.row, s.err = s.next(); s.err == io.EOF { //nolint:errorlint // it is the end, and wrapped by nobody
-		s.err = nil
-		return false
-	}
-	return s.err == nil
-}
-
-// Values implements pgx.CopyFromSource.
-func (s *copySource) Values() ([]any, error) {
-	r := s.store.encode(s.row, s.as)
-	values := make([]any, 0, 3+len(fields))
-	values = append(values, s.store.c.Slot, s.store.c.SystemID, nilIfZero(s.row.NextAttempt))
+func copyArrays(rows []tableRow, next []*time.Time) (a arrays) {
 	for _, f := range fields {
-		if f.name == "commit_lsn" {
-			values = append(values, uint64(s.row.Event.Position.Commit))
-			continue
-		}
-		values = append(values, f.target(&r))
+		a.add(f.name, f.typ, f.array(rows))
 	}
-	return values, nil
+	a.add("next_attempt", "timestamptz", next)
+	return a
 }
 
-// Err implements pgx.CopyFromSource.
-func (s *copySource) Err() error { return s.err }
+// Copy copies rows into the retry table, in the transaction that is open on conn, until next
+// returns io.EOF, and returns their number. It uses conn under the lock alone, and not while it
+// waits for a row. In memory are the rows of one statement. A row is stored as Defer stores one
+// that was never refused. There is no fence and no look at what is there: the caller's transaction
+// has both.
+//
+// It is no COPY: the server waits in one for its client for as long as it takes, and nothing ends
+// that wait if the process is frozen (TestFrozenRecover).
+func (p *Store) Copy(ctx context.Context, conn *pgx.Conn, lock sync.Locker, next func() (*store.Row, error)) (copied int64, err error) {
+	as := storableBy(conn.PgConn())
+	var rows []tableRow
+	var due []*time.Time
+	size := int64(0)
+	write := func() error {
+		if len(rows) == 0 {
+			return nil
+		}
+		lock.Lock()
+		defer lock.Unlock()
+		_, err := conn.Exec(ctx, copySQL, append([]any{p.c.Slot, p.c.SystemID}, copyArrays(rows, due).values...)...)
+		if err != nil {
+			return fmt.Errorf("copy rows into the retry table: %w", redacted{err})
+		}
+		copied += int64(len(rows))
+		rows, due, size = rows[:0], due[:0], 0
+		return nil
+	}
+	for {
+		row, err := next()
+		if errors.Is(err, io.EOF) {
+			return copied, write()
+		}
+		if err != nil {
+			return copied, err
+		}
+		r := p.encode(row, as)
+		if len(rows) == copyRows || size+r.bytes > copyBytes {
+			if err := write(); err != nil {
+				return copied, err
+			}
+		}
+		if r.bytes <= copyBytes { // else it is written before next is asked again
+			r.own()
+		}
+		rows, due, size = append(rows, r), append(due, nilIfZero(row.NextAttempt)), size+r.bytes
+		if size > copyBytes {
+			if err := write(); err != nil {
+				return copied, err
+			}
+		}
+	}
+}
+
+// own makes copies of the values that belong to somebody else.
+func (r *tableRow) own() {
+	for _, value := range []*[]byte{&r.routeName, &r.routingKey, &r.id, &r.aggregate, &r.key, &r.typ, &r.payload, &r.traceparent, &r.headers, &r.raw} {
+		*value = bytes.Clone(*value)
+	}
+	if r.leftOut != nil {
+		r.leftOut = new(*r.leftOut)
+	}
+	if r.resend != nil {
+		r.resend = new(*r.resend)
+	}
+}

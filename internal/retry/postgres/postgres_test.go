@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -209,7 +210,7 @@ func testCopied(b *bench, w *database) {
 		tx, err := conn.Begin(await.Context(b.T))
 		b.must(err)
 		i := -1
-		n, err := b.Store.(*Store).Copy(await.Context(b.T), conn, func() (*retrystore.Row, error) {
+		n, err := b.Store.(*Store).Copy(await.Context(b.T), conn, &sync.Mutex{}, func() (*retrystore.Row, error) {
 			if i++; i == len(rows) {
 				return nil, end
 			}
