@@ -55,7 +55,7 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 	}
 }
 
-// Connections that the pool made before the stream had met its server are no longer used.
+// Connections that the pool made before the stream had met its server are used if they lead there.
 func TestPoolIsMadeAgainWhereTheStreamGoes(t *testing.T) {
 	b := shared(t)
 	at := new(source.Primary)
@@ -70,8 +70,16 @@ func TestPoolIsMadeAgainWhereTheStreamGoes(t *testing.T) {
 	stream, _, err := slot.Connect(await.Context(t), pool, &b.cfg)
 	await.Must(t, err)
 	source.CloseStream(stream)
-	if backend() == before {
-		t.Error("a connection from before is used")
+	if backend() != before {
+		t.Error("the connection to the same server is not used any more")
+	}
+	// those of another lifetime of the server are not
+	server, resets := *at.Server.Load(), 0
+	server.Started += " and again"
+	at = &source.Primary{Changed: func() { resets++ }}
+	await.Must(t, b.poolOf(at).Ping(await.Context(t)))
+	if at.Set(server); resets != 1 {
+		t.Errorf("%d resets of the pool, want 1", resets)
 	}
 
 	moved := 0

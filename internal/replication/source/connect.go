@@ -130,8 +130,10 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 		if err != nil && SQLState(err) == "" {
 			return err
 		}
-		return c.mark(ctx, conn.PgConn())
+		_, err = c.mark(ctx, conn.PgConn()) // also one that is used beside the pool
+		return err
 	}
+	cfg.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return c.mark(ctx, conn.PgConn()) }
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make connection pool: %w", err)

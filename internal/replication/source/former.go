@@ -4,8 +4,9 @@
 // Which sessions these are must be certain: relays that stand by, operators' commands and the new
 // leader itself have the same application_name, role and database. So each session that a leader's
 // pool makes takes a shared advisory lock that names its slot and its epoch. The lock writes
-// nothing, needs no right, keeps nobody waiting, and ends with its session. Sessions from before
-// the term are replaced when it begins, and those of the term when it ends. What another session
+// nothing, needs no right, keeps nobody waiting, and ends with its session. A session from before
+// the term takes it when it is used next, and those of the term are replaced when it ends. What
+// another session
 // has is not touched, whatever it does and whenever it began. A version that does not know the lock
 // is fenced as ever, and its transactions end by their own timeout.
 
@@ -24,31 +25,34 @@ import (
 // leaderLock is the first key of the lock, in SQL; the second is the epoch.
 const leaderLock = `hashtext('cdc-relay leader ' || %s)`
 
-// Lead has the pool make new sessions, which are marked as those of a leader with this epoch; 0: of
-// none.
+// Lead has the pool mark its sessions as those of a leader with this epoch; 0: of none.
 func (p *Primary) Lead(epoch int64) {
 	if p == nil {
 		return
 	}
-	if p.epoch.Swap(epoch) != epoch && p.Changed != nil {
+	if was := p.epoch.Swap(epoch); was != 0 && was != epoch && p.Changed != nil {
 		p.Changed()
 	}
 }
 
-// mark marks a new session of the pool as that of a leader, if this process leads.
-func (c *Config) mark(ctx context.Context, conn *pgconn.PgConn) error {
+const epochKey = "cdc-relay epoch" // an int64 of CustomData: what a session is marked with
+
+// mark makes a session of the pool that of a leader, if this process leads. usable: it is not one
+// of another term.
+func (c *Config) mark(ctx context.Context, conn *pgconn.PgConn) (usable bool, err error) {
 	if c.Primary == nil {
-		return nil
+		return true, nil
 	}
 	epoch := c.Primary.epoch.Load()
-	if epoch == 0 {
-		return nil
+	marked, _ := conn.CustomData()[epochKey].(int64)
+	if marked != 0 || epoch == 0 {
+		return marked == epoch, nil
 	}
-	_, err := QueryText(ctx, conn, fmt.Sprintf("SELECT pg_try_advisory_lock_shared("+leaderLock+", %d)", QuoteText(c.Slot), int32(epoch)))
-	if err != nil {
-		return fmt.Errorf("mark the session of a leader: %w", err)
+	if _, err := QueryText(ctx, conn, fmt.Sprintf("SELECT pg_try_advisory_lock_shared("+leaderLock+", %d)", QuoteText(c.Slot), int32(epoch))); err != nil {
+		return false, fmt.Errorf("mark the session of a leader: %w", err)
 	}
-	return nil
+	conn.CustomData()[epochKey] = epoch
+	return true, nil
 }
 
 // EndFormer ends the sessions of leaders of the slot with another epoch than this one, and waits

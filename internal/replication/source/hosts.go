@@ -129,7 +129,7 @@ func (c *Config) sameServer(now ServerPosition) error {
 	if c.Primary == nil {
 		return nil
 	}
-	at := c.Primary.Server.Load()
+	at := c.Primary.poolConnected(now.Server)
 	if at == nil {
 		return nil
 	}

@@ -4,7 +4,9 @@
 package source
 
 import (
+	"cmp"
 	"errors"
+	"sync"
 	"sync/atomic"
 
 	"github.com/jackc/pglogrepl"
@@ -34,17 +36,40 @@ type Primary struct {
 	Wal atomic.Uint64
 	// epoch is that of this process's term; 0: it does not lead.
 	epoch atomic.Int64
+	mu    sync.Mutex
+	pool  *Server // that connections of the pool led to while Server was nil; the zero Server: several
 }
 
 // Set sets the server that the pool's new connections are compared with. Existing ones may lead to
-// another server: the stream's first choice may have been down when they were made.
+// another server: the stream's first choice may have been down when they were made. Those of a
+// start lead to the same one mostly, and are kept.
 func (p *Primary) Set(now Server) {
 	if p == nil {
 		return
 	}
-	if old := p.Server.Swap(&now); p.Changed != nil && (old == nil || *old != now) {
+	p.mu.Lock()
+	old := cmp.Or(p.Server.Swap(&now), p.pool)
+	p.pool = nil
+	p.mu.Unlock()
+	if p.Changed != nil && (old == nil || *old != now) {
 		p.Changed()
 	}
+}
+
+// poolConnected notes where a new connection of the pool leads, and returns the server that it is
+// to be compared with; nil: there is none yet.
+func (p *Primary) poolConnected(now Server) *Server {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := p.Server.Load()
+	switch {
+	case at != nil:
+	case p.pool == nil:
+		p.pool = &now
+	case *p.pool != now:
+		p.pool = &Server{}
+	}
+	return at
 }
 
 // Still returns an error if a connection leads to another server than the one that was set, or to
