@@ -25,6 +25,7 @@ other slot uses it, and the schema cdc_relay, if no other relay uses it. The out
 publication of your own stay.
 
 It refuses while a relay holds the slot, and while there are deferred events or open dead letters.
+Accepted gaps that are open are named, and forgotten.
 Events that were committed and not delivered are then only in the outbox table. A slot that is
 created later does not send them.`,
 		Example: `  cdc-relay teardown --yes

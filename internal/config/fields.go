@@ -174,7 +174,7 @@ func (r *Retention) fields() []setting.Key {
 	return []setting.Key{
 		setting.Choice("retention.mode", &r.Mode, RetentionNone, RetentionDelete).
 			Doc("`delete`: the leader deletes delivered rows of the outbox tables.",
-				"Each table needs the column `outbox.transaction` with its index. Without it `check` fails, and the relay exits with 2; both print the SQL."),
+				"Each table needs the column `outbox.transaction` with its index. Without it `check` fails, and the relay exits with 2; `init --add-transaction-column --print` shows the SQL."),
 		setting.Duration("retention.keep", 0, 3650*day, &r.Keep).
 			Doc("How long a row stays after its delivery.", "`0`: it is deleted soon after that."),
 	}

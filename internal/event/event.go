@@ -95,7 +95,9 @@ type Event struct {
 
 // Origin names the row of an event for the sent set (package sent), together with its id.
 type Origin struct {
-	Relation uint32 // OID of the table as the stream names it
+	// OID of the table as the stream names it; 0: not known, or a copy that an operator sends
+	// elsewhere, which does not make the row one that was sent
+	Relation uint32
 	Tx       uint64 // the transaction that wrote the row, from its own column; 0: not known
 }
 

@@ -175,7 +175,7 @@ func (ln *lane) recordSent(events []*inflight.Event) {
 	}
 	ln.sent = ln.sent[:0]
 	for _, e := range events {
-		if e.Origin.Tx == 0 || e.ID == nil {
+		if e.Origin.Relation == 0 || e.Origin.Tx == 0 || e.ID == nil {
 			continue
 		}
 		entry := sent.Entry{Relation: e.Origin.Relation, Tx: e.Origin.Tx}

@@ -55,9 +55,10 @@ const ended = `last_tx < pg_snapshot_xmax($2::pg_snapshot)::text::bigint
 	AND NOT EXISTS (SELECT FROM pg_snapshot_xip($2::pg_snapshot) x WHERE x::text::bigint BETWEEN first_tx AND last_tx)`
 
 // findSQL finds the rows of a leaf that a group of parts names, with their digests, and what keeps
-// them: a slot that still needs the row, or "" and true for a dead letter of its transaction. $1 is
-// our slot, $2 the epoch, $3 the relation, $4 the chunk, $5 the numbers of the parts, $6 and $7 the
-// OIDs and quoted names of the table and all its relatives.
+// them: a slot that still needs the row, or "" and true for a dead letter of its transaction, or a
+// copy that waits and has its values in the table alone. $1 is our slot, $2 the epoch, $3 the
+// relation, $4 the chunk, $5 the numbers of the parts, $6 and $7 the OIDs and quoted names of the
+// table and all its relatives.
 func findSQL(l sent.Leaf, d *sent.Description) string {
 	column, oid := "t."+pgx.Identifier{d.Transaction}.Sanitize(), strconv.FormatUint(uint64(l.OID), 10)
 	bound := func(of string) string {
@@ -72,8 +73,10 @@ parts AS MATERIALIZED (
 	WHERE slot = $1::text AND relation = $3::oid AND chunk = $4::bigint AND n = ANY ($5::bigint[])),
 digests AS MATERIALIZED (SELECT DISTINCT unnest(digests) AS digest FROM parts),
 dead AS MATERIALIZED (
-	SELECT DISTINCT tx FROM cdc_relay.dead_letter
-	WHERE state = 'open' AND tx BETWEEN (SELECT min(first_tx) FROM parts) AND (SELECT max(last_tx) FROM parts)),
+	SELECT tx FROM cdc_relay.dead_letter
+	WHERE state = 'open' AND tx BETWEEN (SELECT min(first_tx) FROM parts) AND (SELECT max(last_tx) FROM parts)
+	UNION SELECT tx FROM cdc_relay.retry
+	WHERE left_out IS NOT NULL AND tx BETWEEN (SELECT min(first_tx) FROM parts) AND (SELECT max(last_tx) FROM parts)),
 others AS MATERIALIZED (
 	SELECT s.slot::text AS slot, CASE WHEN of.firsts IS NULL OR s.system_id <> (SELECT system_id FROM cdc_relay.slots WHERE slot = $1::text) THEN '{` + noRows + `}' ELSE of.firsts END AS firsts
 	FROM cdc_relay.slots s CROSS JOIN LATERAL (

@@ -134,7 +134,8 @@ func (u *unsent) count(ctx context.Context, tx pgx.Tx, name string, d *sent.Desc
 		return `(SELECT count(*) FROM (SELECT FROM cdc_relay.` + table + ` f WHERE f.slot = $1::text AND ` + condition + ` LIMIT 1) f) = 0`
 	}
 	const same = "(f.relation IS NULL OR f.relation::oid = ANY ($2::oid[]))"
-	const byID = "substring(f.id, 1, 200) = substring(m.id, 1, 200) AND f.id = m.id AND (f.tx IS NULL OR f.tx = m.tx) AND " + same
+	// a copy that goes elsewhere has no relation
+	const byID = "substring(f.id, 1, 200) = substring(m.id, 1, 200) AND f.id = m.id AND (f.tx IS NULL OR f.tx = m.tx) AND (f.resend IS NULL OR f.relation IS NOT NULL) AND " + same
 	countSQL := `
 WITH digests AS MATERIALIZED (
 	SELECT DISTINCT unnest(digests) AS digest FROM cdc_relay.sent

@@ -150,6 +150,9 @@ func (f *feeder) replayWhole(context.Context) (bool, error) {
 	}
 	ev := *w.event
 	ev.Route = q.Row.Event.Route
+	if was := q.Row.Event.Origin; was.Relation == 0 && was.Tx != 0 { // a copy that goes elsewhere
+		ev.Origin = was
+	}
 	place, known := f.placeReplay(&ev, q) // what was left out may decide it
 	if !known {
 		f.unplaced++

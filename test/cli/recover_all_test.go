@@ -4,13 +4,7 @@ package cli
 
 import (
 	"context"
-	"io"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -117,81 +111,4 @@ func TestRecoverByTheRelaysRole(t *testing.T) {
 	wantSent(t, relay, "a", 1)
 	relay.Stop(t)
 	r.released()
-}
-
-// A recover that is frozen in the middle of its copy, as by Ctrl-Z, holds no transaction for long:
-// VACUUM and the creation of slots wait for those. Whoever waits for it is told which session it
-// is. What it was to copy, the next one copies.
-func TestFrozenRecover(t *testing.T) {
-	t.Parallel()
-	r := onOwn(t, nil)
-	relay := r.start()
-	r.place("a", 1)
-	wantSent(t, relay, "a", 1)
-	relay.Stop(t)
-	r.released()
-	r.place("a", 2)
-	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
-	conn, err := pgx.Connect(await.Context(t), r.db)
-	must(t, err)
-	tx, err := conn.Begin(await.Context(t))
-	must(t, err)
-	_, err = tx.Exec(await.Context(t), `LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
-	must(t, err)
-	file := filepath.Join(t.TempDir(), "relay.yaml")
-	must(t, os.WriteFile(file, []byte(r.yaml()), 0o600))
-	recovering := func(out io.Writer) *exec.Cmd {
-		cmd := exec.Command(r.binary, "recover", "--unordered", "-c", file)
-		cmd.Stderr = out
-		must(t, cmd.Start())
-		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-		return cmd
-	}
-	frozen := recovering(io.Discard)
-	eventually(t, func() string {
-		if !ask[bool](r, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass)`) {
-			return "it does not copy yet"
-		}
-		return ""
-	})
-	must(t, frozen.Process.Signal(syscall.SIGSTOP))
-	must(t, tx.Rollback(await.Context(t)))
-	must(t, conn.Close(await.Context(t)))
-	log := &lines{}
-	next := recovering(log)
-	pid := ask[string](r, `SELECT pid::text FROM pg_locks WHERE locktype = 'advisory' AND granted`)
-	eventually(t, func() string {
-		if text := log.String(); !strings.Contains(text, "SELECT pg_terminate_backend("+pid+")") {
-			return "it does not say who it waits for, " + pid + ": " + text
-		}
-		return ""
-	})
-	eventually(t, func() string {
-		return ask[string](r, `SELECT coalesce(string_agg(concat_ws(' ', pid, backend_type, state, backend_xid, backend_xmin, query), E'\n'), '') FROM pg_stat_activity
-			WHERE datname = current_database() AND pid <> pg_backend_pid() AND (backend_xid IS NOT NULL OR backend_xmin IS NOT NULL)`)
-	})
-	r.exec(`SELECT pg_terminate_backend($1::int)`, pid)
-	must(t, next.Wait())
-	relay = r.start()
-	wantSent(t, relay, "a", 2)
-	relay.Stop(t)
-}
-
-// lines is what a process has written so far.
-type lines struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-// Write implements io.Writer.
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.text.String()
 }

@@ -45,7 +45,8 @@ func (a *acceptance) audit(ctx context.Context, tx pgx.Tx, what string) error {
 	case DeliveredUnknown:
 		how += " (what was delivered is unknown)"
 	}
-	return slot.Audit(ctx, tx, a.c.Slot, a.found.Server.SystemID, "accept", a.opt.Reason, auditResult(a.opt.ID, what+how))
+	_, err := slot.Audit(ctx, tx, a.c.Slot, a.found.Server.SystemID, "accept", a.opt.Reason, auditResult(a.opt.ID, what+how))
+	return err
 }
 
 // before is when and by whom the ID was accepted, with this result; "": it was not.

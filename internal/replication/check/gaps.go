@@ -31,7 +31,7 @@ func (c *checker) gaps(ctx context.Context) {
 			more = fmt.Sprintf("; %d gaps are open", all)
 		}
 		c.warn(name, fmt.Sprintf("gap %d, accepted at %s (%s): rows of it may never have been sent%s", id, at.UTC().Format(time.RFC3339), reason, more),
-			fmt.Sprintf("`cdc-relay resend --gap %d` sends what is not known to be sent, also while the relay runs; `cdc-relay resend --gap %[1]d --none --reason TEXT` closes it by your word", id))
+			fmt.Sprintf("once the relay was started after that, `cdc-relay resend --gap %d` sends what is not known to be sent, also while the relay runs; `cdc-relay resend --gap %[1]d --none --reason TEXT` closes it by your word", id))
 	}
 	if err := rows.Err(); err != nil {
 		c.add(name, "", fmt.Errorf("read cdc_relay.gap: %w", err))

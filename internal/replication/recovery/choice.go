@@ -39,6 +39,7 @@ type named struct {
 // describe reads what the tables are.
 func (r *run) describe(ctx context.Context) ([]table, error) {
 	tables := make([]table, len(r.c.Tables))
+	r.tables = tables
 	for i, of := range r.c.Tables {
 		t := &tables[i]
 		var err error
@@ -67,7 +68,29 @@ func (r *run) describe(ctx context.Context) ([]table, error) {
 			t.first = was.First
 		}
 	}
+	if err := r.refuseHalfDetached(ctx, tables); err != nil {
+		return nil, err
+	}
 	return tables, r.checkWhere(ctx, tables)
+}
+
+// refuseHalfDetached ends a run if DETACH PARTITION CONCURRENTLY was begun and not finished: a
+// query leaves the partition out, and the catalogue has it as a partition still.
+func (r *run) refuseHalfDetached(ctx context.Context, tables []table) error {
+	for i := range tables {
+		var parent, partition string
+		err := r.pool.QueryRow(ctx, `WITH RECURSIVE tree AS (SELECT $1::oid AS oid UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = tree.oid)
+			SELECT inhparent::regclass::text, inhrelid::regclass::text FROM pg_inherits JOIN tree ON inhparent = tree.oid WHERE inhdetachpending LIMIT 1`, tables[i].OID).Scan(&parent, &partition)
+		switch {
+		case source.IsNoRows(err):
+		case err != nil:
+			return fmt.Errorf("read pg_inherits: %w", err)
+		default:
+			return usage(fmt.Sprintf("DETACH PARTITION CONCURRENTLY of partition %s was interrupted: its rows are not read, and are a table's of its own only once it is finished", partition),
+				fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE; then attach it again if its rows are to be sent", parent, partition))
+		}
+	}
+	return nil
 }
 
 // conditionSQL is the operator's condition.
@@ -98,13 +121,17 @@ func (r *run) unsentSQL(t *table) string {
 	}
 	sql := t.notSentSQL() + " AND NOT " + t.beforeSQL()
 	if r.task.until > 0 {
-		sql += fmt.Sprintf(` AND (%s IS NULL OR %[1]s < %d OR %[1]s >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint OR age(t.xmin) > age('%d'::xid))`,
-			t.tx, r.task.until, uint32(r.task.until))
+		sql += " AND (" + r.ofGapSQL(t) + ")"
 	}
 	if r.resend != nil {
 		sql += " AND " + r.chosenSQL(t)
 	}
 	return sql
+}
+
+// ofGapSQL is the condition that a row may be of an accepted gap.
+func (r *run) ofGapSQL(t *table) string {
+	return fmt.Sprintf(`%s IS NULL OR %[1]s < %d OR %[1]s >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint OR age(t.xmin) > age('%d'::xid)`, t.tx, r.task.until, uint32(r.task.until))
 }
 
 // notSentSQL is a condition of its own, which is a join: within an OR it would be asked row by row.
@@ -135,7 +162,8 @@ func (r *run) checkTables(ctx context.Context) error {
 		var now uint32
 		var former []string
 		err := r.pool.QueryRow(ctx, `SELECT coalesce((SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE format('"%s"."%s"', replace(nspname, '"', '""'), replace(relname, '"', '""')) = $1), 0),
-			array(SELECT c.oid::regclass::text FROM pg_class c WHERE c.oid = ANY ($2::oid[]) AND relkind IN ('r', 'p'))`, name, append(was.Former, was.OID)).Scan(&now, &former)
+			array(SELECT c.oid::regclass::text FROM pg_class c WHERE c.oid = ANY ($2::oid[]) AND c.oid <> ALL ($3::oid[]) AND relkind IN ('r', 'p'))`,
+			name, append(was.Former, was.OID), r.oids()).Scan(&now, &former)
 		if err != nil {
 			return fmt.Errorf("read pg_class: %w", err)
 		}
@@ -154,6 +182,14 @@ func (r *run) checkTables(ctx context.Context) error {
 		}
 	}
 	return r.nameDetached(ctx)
+}
+
+// oids are those of the configured tables.
+func (r *run) oids() (list []uint32) {
+	for i := range r.tables {
+		list = append(list, r.tables[i].OID)
+	}
+	return list
 }
 
 // nameDetached names tables of which the slot has sent rows, and those with a column for the
@@ -177,7 +213,11 @@ func (r *run) nameDetached(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read which tables may have rows: %w", err)
 	}
-	for _, name := range names[:min(len(names), 10)] {
+	const most = 10
+	if more := len(names) - most; more > 0 {
+		names = append(names[:most], fmt.Sprintf("of %d more names", more))
+	}
+	for _, name := range names {
 		r.report.Named = append(r.report.Named, fmt.Sprintf("table %s may have rows of an outbox table, as a partition that was detached has; it is no part of a configured table now, and is not read", name))
 	}
 	return nil

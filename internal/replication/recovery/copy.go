@@ -71,7 +71,7 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 		return err
 	}
 	if r.resend == nil { // else finish has noted who asked for it
-		if err := slot.Audit(ctx, tx, r.c.Slot, r.id.SystemID, r.report.action(), r.opt.Reason, r.report.audit()); err != nil {
+		if r.audited, err = slot.Audit(ctx, tx, r.c.Slot, r.id.SystemID, r.report.action(), r.opt.Reason, r.report.audit()); err != nil {
 			return err
 		}
 	}

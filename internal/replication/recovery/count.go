@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
@@ -47,9 +48,7 @@ func (r *run) judge(ctx context.Context, f facts) error {
 	if r.order, err = chooseOrder(r.opt, f, r.tables, fix); err != nil {
 		return err
 	}
-	for i := range r.tables {
-		r.nameTied(&r.tables[i], f.tied[i])
-	}
+	r.nameTied(f)
 	r.fill(f)
 	return nil
 }
@@ -58,11 +57,13 @@ func (r *run) judge(ctx context.Context, f facts) error {
 type facts struct {
 	tracked       bool // track_commit_timestamp is on
 	rows, untimed int64
-	unknown       int64   // of the rows: those that do not say which transaction wrote them
-	timeless      int64   // of the rows: those of which --from and --to do not know the time
-	leftOut       int64   // rows that the WHERE leaves out
-	nulls, tied   []int64 // by table: NULL in the column to order by; rows that have one place with others: see tiedSQL
-	held          int64   // deferred events and dead letters of the slot
+	unknown       int64 // of the rows: those that do not say which transaction wrote them
+	timeless      int64 // of the rows: those of which --from and --to do not know the time
+	leftOut       int64 // rows that the WHERE leaves out
+	older         int64 // of the rows: those of transactions before one of which rows were sent
+	// by table: all rows, NULL in the column to order by, and rows that have one place: see tiedSQL
+	of, nulls, tied []int64
+	held            int64 // deferred events and dead letters of the slot
 }
 
 // count reads every table once, under one snapshot ("": one that is taken now), and judges what it
@@ -73,7 +74,7 @@ func (r *run) count(ctx context.Context, snapshot string, then func(snapshot str
 		return err
 	}
 	defer closeConn(conn)
-	f := facts{nulls: make([]int64, len(r.tables)), tied: make([]int64, len(r.tables))}
+	f := facts{of: make([]int64, len(r.tables)), nulls: make([]int64, len(r.tables)), tied: make([]int64, len(r.tables))}
 	tx, err := beginRead(ctx, conn, snapshot)
 	if err == nil && then != nil {
 		snapshot, err = r.keepSnapshot(ctx, tx)
@@ -121,19 +122,23 @@ func (r *run) countTable(ctx context.Context, tx pgx.Tx, i int, f *facts) error 
 	if t.named.time != "" {
 		timeless = t.named.time + " IS NULL"
 	}
-	var rows, untimed, unknown, none, tied, leftOut int64
+	before := "false" // a row that was sent
+	if t.tx != "" && r.task.lost {
+		before = t.tx + " < (SELECT max(last_tx) FROM cdc_relay.sent WHERE slot = " + source.QuoteText(r.c.Slot) + " AND at < 'infinity' AND relation = ANY (" + sent.OIDArray(t.family) + "))"
+	}
+	var rows, untimed, unknown, none, tied, older, leftOut int64
 	err := tx.QueryRow(ctx, r.withSQL(t)+`SELECT count(*) FILTER (WHERE ours), count(*) FILTER (WHERE ours AND untimed), count(*) FILTER (WHERE ours AND unknown),
-			count(*) FILTER (WHERE ours AND is_null), count(*) FILTER (WHERE ours AND timeless), count(*) FILTER (WHERE ours AND tied), count(*) FILTER (WHERE ours IS NOT TRUE)
-		FROM (SELECT `+r.conditionSQL()+" AS ours, "+r.untimedSQL(t, f.tracked)+" AS untimed, "+t.transactionSQL()+" IS NULL AS unknown, "+null+" AS is_null, "+timeless+" AS timeless, "+r.tiedSQL(t)+" AS tied FROM "+
-		name+" t WHERE "+r.unsentSQL(t)+r.windowSQL(t)+") t").
-		Scan(&rows, &untimed, &unknown, &f.nulls[i], &none, &tied, &leftOut)
+			count(*) FILTER (WHERE ours AND is_null), count(*) FILTER (WHERE ours AND timeless), count(*) FILTER (WHERE ours AND tied), count(*) FILTER (WHERE ours AND older), count(*) FILTER (WHERE ours IS NOT TRUE)
+		FROM (SELECT `+r.conditionSQL()+" AS ours, "+r.untimedSQL(t, f.tracked)+" AS untimed, "+t.transactionSQL()+" IS NULL AS unknown, "+null+" AS is_null, "+timeless+" AS timeless, "+r.tiedSQL(t)+" AS tied, "+before+" AS older FROM "+
+		t.From+" t WHERE "+r.unsentSQL(t)+r.windowSQL(t)+") t").
+		Scan(&rows, &untimed, &unknown, &f.nulls[i], &none, &tied, &older, &leftOut)
 	if err != nil {
 		return r.asWhereError(err)
 	}
 	if err := r.nameLeftOut(ctx, tx, t); err != nil {
 		return r.asWhereError(err)
 	}
-	f.tied[i] = tied
+	f.of[i], f.tied[i], f.older = rows, tied, f.older+older
 	f.rows, f.untimed, f.unknown, f.timeless, f.leftOut = f.rows+rows, f.untimed+untimed, f.unknown+unknown, f.timeless+none, f.leftOut+leftOut
 	return tableread.Check(ctx, r.pool, name)
 }
@@ -144,38 +149,68 @@ func (r *run) countTable(ctx context.Context, tx pgx.Tx, i int, f *facts) error 
 func (r *run) nameLeftOut(ctx context.Context, tx pgx.Tx, t *table) error {
 	// else rows of no transaction are refused: see checkKnown
 	unsent := r.resend != nil && r.resend.Unsent
-	if t.tx == "" || r.report.backfill || r.resend != nil && !r.resend.knowsSent() || t.first == "" && !unsent {
+	if t.tx == "" || r.report.backfill || r.resend != nil && !r.resend.knowsSent() || t.first == "" && !unsent && r.task.until == 0 {
 		return nil
 	}
-	var before, unknown int64
-	err := tx.QueryRow(ctx, r.withSQL(t)+"SELECT count(*) FILTER (WHERE "+t.beforeSQL()+"), count(*) FILTER (WHERE "+t.tx+" IS NULL) FROM "+
-		source.QuoteTable(t.Table.Table)+" t WHERE "+t.notSentSQL()+" AND "+r.conditionSQL()).Scan(&before, &unknown)
+	after := "false" // of an accepted gap: what the slot does not send of it, has a later number
+	if r.task.until > 0 {
+		after = "NOT " + t.beforeSQL() + " AND NOT (" + r.ofGapSQL(t) + ")"
+	}
+	if r.resend != nil && r.resend.past != "" {
+		after += fmt.Sprintf(" AND pg_visible_in_snapshot((%s)::text::xid8, %s::pg_snapshot)", t.tx, source.QuoteText(r.resend.past))
+	}
+	var before, unknown, later int64
+	err := tx.QueryRow(ctx, r.withSQL(t)+"SELECT count(*) FILTER (WHERE "+t.beforeSQL()+"), count(*) FILTER (WHERE "+t.tx+" IS NULL), count(*) FILTER (WHERE "+after+") FROM "+
+		t.From+" t WHERE "+t.notSentSQL()+" AND "+r.conditionSQL()).Scan(&before, &unknown, &later)
 	if err != nil {
 		return err
 	}
 	r.name(t, before, "whose transactions the table had before the slot was made are left out")
+	r.name(t, later, "are not known to be sent and came after the gap: what the slot does not send of them, `cdc-relay resend --unsent` does")
 	if unsent {
 		r.name(t, unknown, "that do not say which transaction wrote them are left out: choose them by --where or --id")
 	}
 	return nil
 }
 
-// nameTied puts into the report how many rows of a table have an order that is partly a guess.
-func (r *run) nameTied(t *table, rows int64) {
+// nameTied puts into the report what of the order is a guess.
+func (r *run) nameTied(f facts) {
+	what, over := "", ""
 	switch r.order {
 	case byNamed:
-		r.name(t, rows, fmt.Sprintf("have the same %s as others of their key: these go as they are stored", r.opt.OrderBy))
+		what = fmt.Sprintf("have the same %s as others of their key: these go as they are stored", r.opt.OrderBy)
+		over = "rows of a key with the same " + r.opt.OrderBy + " in several tables go in any order"
 	case byCommit:
-		r.name(t, rows, "have their key and transaction with others: these go in the order of their commands and as they are stored, which is mostly that of the inserts; --order-by takes a column that rises with each row")
+		what = "have their key and transaction with others: these go in the order of their commands and as they are stored, which is mostly that of the inserts; --order-by takes a column that rises with each row"
+		over = "rows of a key that one transaction wrote into several tables go in the order of their commands, which is mostly that of the inserts"
 	case unordered, unneeded:
+		return
+	}
+	tables := 0
+	for i := range r.tables {
+		r.name(&r.tables[i], f.tied[i], what)
+		if f.of[i] > 0 {
+			tables++
+		}
+	}
+	if tables > 1 {
+		r.note(over)
+	}
+	if f.older > 0 {
+		r.note(fmt.Sprintf("%d rows are of transactions before one of which rows were sent: of their keys newer events may have been sent before", f.older))
 	}
 }
 
 // name puts something about rows of a table into the report.
 func (r *run) name(t *table, rows int64, what string) {
-	note := fmt.Sprintf("table %s: %d rows %s", t, rows, what)
-	if rows > 0 && !slices.Contains(r.report.Named, note) { // a lost slot's are counted twice
-		r.report.Named = append(r.report.Named, note)
+	if rows > 0 {
+		r.note(fmt.Sprintf("table %s: %d rows %s", t, rows, what))
+	}
+}
+
+func (r *run) note(what string) {
+	if !slices.Contains(r.report.Named, what) { // a lost slot's are counted twice
+		r.report.Named = append(r.report.Named, what)
 	}
 }
 

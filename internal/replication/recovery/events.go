@@ -143,11 +143,13 @@ func (e *events) place(ev *event.Event) {
 			route.RoutingKey = s.route.RoutingKey
 		}
 		ev.Route = &route // it is placed by that
-		elsewhere := !bytes.Equal(own.Name, route.Name) || !bytes.Equal(own.RoutingKey, route.RoutingKey)
-		// That does not make the row one that was sent. Without its values it is never sent, and
-		// its dead letter keeps the row from retention.
-		if elsewhere && ev.LeftOut == nil {
-			ev.Origin = event.Origin{}
+		// That does not make the row one that was sent. Of a copy without its values the
+		// transaction stays: it keeps the row from retention.
+		if !bytes.Equal(own.Name, route.Name) || !bytes.Equal(own.RoutingKey, route.RoutingKey) {
+			ev.Origin.Relation = 0
+			if ev.LeftOut == nil {
+				ev.Origin.Tx = 0
+			}
 		}
 	}
 	place, known := e.opt.Sink.Place(ev)

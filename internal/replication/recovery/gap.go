@@ -27,8 +27,8 @@ func (r *run) fillGap(ctx context.Context) error {
 		if view != nil && view.Active() {
 			return usage(fmt.Sprintf("slot %q is in use by %s since: recover runs while no relay does", r.c.Slot, view.HolderName()), "stop every relay of this slot, and run it again")
 		}
-		if _, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = $1`, r.c.Slot); err != nil {
-			return fmt.Errorf("raise epoch: %w", err)
+		if err := slot.RaiseEpoch(ctx, tx, r.c); err != nil {
+			return err
 		}
 		tag, err := tx.Exec(ctx, `UPDATE cdc_relay.gap SET recovered_at = now() WHERE id = $1 AND recovered_at IS NULL`, r.task.gap)
 		if err != nil {

@@ -27,7 +27,7 @@ func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View
 		return err
 	}
 	r.sent = sent.KeepForeign(r.was).After(r.was)
-	if err := r.fence(ctx); err != nil {
+	if err := slot.Fence(ctx, r.pool, r.c); err != nil {
 		return err
 	}
 	if err := slot.Drop(ctx, r.pool, r.c, r.id, view, "lost"); err != nil {
@@ -41,41 +41,25 @@ func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View
 		}
 		return err
 	}
-	return r.fillNew(ctx, made, rec.Incarnation, func(ctx context.Context) {
-		if slot.Unmake(ctx, r.stream, r.c) {
+	return r.fillNew(ctx, made, func(ctx context.Context) {
+		if slot.Unmake(ctx, r.pool, r.c) {
 			r.restore(ctx, rec)
 		}
 	})
 }
 
-// fence raises the epoch: from now on a former leader changes nothing in the retry table, which may
-// still be at work on what it has read. In state creating no relay uses the slot, or makes it: one
-// that has been in use is left to the next recover (slot.Unfinished). The rest of the record stays
-// as it is, so that the next one finds the same gap.
-func (r *run) fence(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
-	_, err := r.pool.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, state = 'creating', changed_at = now() WHERE slot = $1`, r.c.Slot, slot.Recovering)
-	if err != nil {
-		return fmt.Errorf("raise epoch: %w", err)
-	}
-	return nil
-}
-
 // restore puts the record's state back, once there is no slot for certain: an operator's word that
 // the loss is accepted, too.
 func (r *run) restore(ctx context.Context, rec *slot.Record) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), source.AnswerTimeout)
-	defer cancel()
-	_, err := r.pool.Exec(ctx, `UPDATE cdc_relay.slots SET state = $2, changed_at = now() WHERE slot = $1 AND state = 'creating'`, r.c.Slot, rec.State)
+	err := slot.Unfence(ctx, r.pool, r.c, rec.State)
 	if err != nil {
 		r.c.Log.Warn("failed to write that no slot is being made: a relay stops with exit 3 until recover is run again", zap.Error(err))
 	}
 }
 
 // fillNew copies rows in the snapshot of a new slot and makes it ready. undo is called if that has
-// failed for certain. was is the incarnation of the record.
-func (r *run) fillNew(ctx context.Context, made slot.Made, was int64, undo func(context.Context)) error {
+// failed for certain.
+func (r *run) fillNew(ctx context.Context, made slot.Made, undo func(context.Context)) error {
 	r.setUntil(made.At)
 	err := r.copyRows(ctx, made.Snapshot, r.nextIncarnation(made.At), func(ctx context.Context, tx pgx.Tx) error {
 		if err := r.closeGaps(ctx, tx); err != nil {
@@ -88,7 +72,7 @@ func (r *run) fillNew(ctx context.Context, made slot.Made, was int64, undo func(
 	})
 	if err != nil {
 		ctx = context.WithoutCancel(ctx)
-		committed, failed := r.committed(ctx, was)
+		committed, failed := r.committed(ctx)
 		switch {
 		case failed != nil: // whoever runs it again finds out
 			return errors.Join(err, failed)
@@ -120,10 +104,13 @@ func (r *run) beginAt(ctx context.Context, tx pgx.Tx) error {
 
 // committed reports whether the copy was committed although its commit was not answered. The lock
 // waits for a transaction that is still at it: its connection is closed, so it ends.
-func (r *run) committed(ctx context.Context, was int64) (yes bool, err error) {
+func (r *run) committed(ctx context.Context) (yes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	err = r.pool.QueryRow(ctx, `SELECT incarnation > $2 FROM cdc_relay.slots WHERE slot = $1 FOR UPDATE`, r.c.Slot, was).Scan(&yes)
+	_, err = r.pool.Exec(ctx, `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR UPDATE`, r.c.Slot)
+	if err == nil {
+		err = r.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM cdc_relay.audit WHERE seq = $1)`, r.audited).Scan(&yes)
+	}
 	if err != nil {
 		return false, fmt.Errorf("read whether the copy was committed: %w", err)
 	}
@@ -190,5 +177,5 @@ func (r *run) backfill(ctx context.Context) error {
 		}
 		return err
 	}
-	return r.fillNew(ctx, made, 1, func(ctx context.Context) { slot.UndoFailed(ctx, r.pool, r.stream, c) })
+	return r.fillNew(ctx, made, func(ctx context.Context) { slot.UndoFailed(ctx, r.pool, c) })
 }

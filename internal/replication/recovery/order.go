@@ -79,12 +79,13 @@ func (t *table) transactionSQL() string { return cmp.Or(t.tx, "NULL::bigint") }
 //
 // A row that came with a dump has a number that was given to another transaction here, or will be:
 // one that is not committed before the row was there is not its own. Where rows may have come so,
-// the row's version must be of the very commit.
+// the row's version must be of the very commit. What a subscription has applied has the time of
+// the other server, and so none.
 func (t *table) commitSQL() string {
 	if t.tx == "" {
 		return "NULL::timestamptz"
 	}
-	at, as := "pg_xact_commit_timestamp(("+t.tx+" & 4294967295)::text::xid)", "<="
+	at, as := "(SELECT o.timestamp FROM pg_xact_commit_timestamp_origin(("+t.tx+" & 4294967295)::text::xid) o WHERE o.roident = 0)", "<="
 	if t.restored {
 		as = "="
 	}
@@ -201,10 +202,10 @@ func (r *run) orderFix(ctx context.Context) (string, error) {
 	return fmt.Sprintf(orderFix, such), nil
 }
 
-// comparable are the types whose values can be compared outside of one table.
+// comparableKinds are the types whose values can be compared over tables, with those of their kind.
 var comparableKinds = map[string]string{
 	"smallint": "number", "integer": "number", "bigint": "number", "uuid": "uuid",
-	"timestamp without time zone": "time", "timestamp with time zone": "time", "date": "time",
+	"timestamp without time zone": "timestamp", "timestamp with time zone": "timestamptz", "date": "date",
 }
 
 // readByColumn finds the column to order by. Its type must be one of PostgreSQL's own: to compare
@@ -218,6 +219,12 @@ func (r *run) readByColumn(ctx context.Context, t decode.Table) (*byColumn, erro
 		FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped`,
 		t.OID, b.name).Scan(&b.kind, &own, &sortable)
 	fix := "name a column that rises with each commit of a key"
+	var before *byColumn // of another table
+	for i := range r.tables {
+		if r.tables[i].by != nil {
+			before = r.tables[i].by
+		}
+	}
 	switch {
 	case source.IsNoRows(err):
 		return nil, usage(fmt.Sprintf("--order-by: table %s has no column %q", t, b.name), fix)
@@ -228,6 +235,8 @@ func (r *run) readByColumn(ctx context.Context, t decode.Table) (*byColumn, erro
 	case len(r.c.Tables) > 1 && comparableKinds[b.kind] == "":
 		return nil, usage(fmt.Sprintf("--order-by: column %q of table %s has type %s, which cannot be compared with other tables", b.name, t, b.kind),
 			"name a column of an integer type, date, timestamp or uuid")
+	case before != nil && comparableKinds[before.kind] != comparableKinds[b.kind]:
+		return nil, usage(fmt.Sprintf("--order-by: column %q of table %s has type %s, and that of another table has type %s", b.name, t, b.kind, before.kind), "name a column of one type")
 	}
 	return b, nil
 }

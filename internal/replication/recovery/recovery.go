@@ -78,6 +78,7 @@ type run struct {
 	tables   []table
 	order    order
 	report   Report
+	audited  int64 // the number of the audit's row of the copy, which is there once it is committed
 }
 
 // Recover copies the rows of the gap of a lost slot, and makes a new slot; or those of the oldest
@@ -143,6 +144,12 @@ func start(ctx context.Context, c source.Config, opt Options, do func(*run, cont
 	}
 	defer source.CloseStream(r.stream)
 	err = slot.Locked(ctx, pool, &c, func(ctx context.Context) error { return do(r, ctx) })
+	if state := source.SQLState(err); state == "25P03" || state == "57P01" {
+		err = &event.Stop{
+			Code: event.ExitFailure, Reason: "frozen", Err: err, Fix: "run it again",
+			What: "the server ended the session, as it does if this process was frozen for a minute: nothing was copied",
+		}
+	}
 	return r.report, source.OrFatal(&c, err)
 }
 

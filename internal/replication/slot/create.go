@@ -68,7 +68,7 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	found, err := countInSnapshot(ctx, pool, c, made.Snapshot, moved(was))
 	stopNotice()
 	if err != nil {
-		UndoFailed(ctx, pool, stream, c)
+		UndoFailed(ctx, pool, c)
 		return err
 	}
 	if ask && found.rows > 0 && !c.NoBackfill {
@@ -77,7 +77,7 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 			What: fmt.Sprintf("the outbox (%s) already has %d rows: a new slot sends only what is committed from now on", c.TableNames(), found.rows),
 			Fix:  "let what has sent these rows until now deliver them, and run `cdc-relay init --no-backfill` to create the slot and leave them unsent; or have the relay send them: `cdc-relay init --backfill`",
 		}
-		return errors.Join(stop, undoCreation(ctx, pool, stream, c))
+		return errors.Join(stop, undoCreation(ctx, pool, c))
 	}
 	sent = sent.KeepForeign(was).After(was)
 	if found.rows > 0 {
@@ -193,38 +193,39 @@ func Drop(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	if _, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1)`, c.Slot); err != nil {
+	if err := drop(ctx, pool, c); err != nil {
 		return fmt.Errorf("drop %s slot %q: %w", kind, c.Slot, err)
 	}
 	c.Log.Info("dropped a slot: "+kind, zap.String("slot", c.Slot))
 	return nil
 }
 
+func drop(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	tag, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1) WHERE `+stillLocked(c), c.Slot)
+	if err == nil && tag.RowsAffected() == 0 {
+		return lockLost(c)
+	}
+	return err
+}
+
 // undoCreation drops the slot and only then its record: without the record in state creating the
 // slot would be adopted.
-func undoCreation(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config) error {
-	if err := unmake(ctx, stream, c); err != nil {
-		return err
+func undoCreation(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	if err := drop(ctx, pool, c); err != nil {
+		return fmt.Errorf("drop slot %q again: %w", c.Slot, err)
 	}
 	return forgetUnmade(ctx, pool, c)
 }
 
-func unmake(ctx context.Context, stream *pgconn.PgConn, c *source.Config) error {
-	if err := pglogrepl.DropReplicationSlot(ctx, stream, c.Slot, pglogrepl.DropReplicationSlotOptions{}); err != nil {
-		return fmt.Errorf("drop slot %q again: %w", c.Slot, err)
-	}
-	return nil
-}
-
 // UndoFailed tries to undo a creation that cannot be finished: a slot that nobody reads retains all
 // WAL from its position on. If that fails, the next start creates it again.
-func UndoFailed(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config) {
-	undo(ctx, c, func(ctx context.Context) error { return undoCreation(ctx, pool, stream, c) })
+func UndoFailed(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
+	undo(ctx, c, func(ctx context.Context) error { return undoCreation(ctx, pool, c) })
 }
 
 // Unmake is UndoFailed for a slot whose record stays as it is. It reports whether the slot is gone.
-func Unmake(ctx context.Context, stream *pgconn.PgConn, c *source.Config) bool {
-	return undo(ctx, c, func(ctx context.Context) error { return unmake(ctx, stream, c) })
+func Unmake(ctx context.Context, pool *pgxpool.Pool, c *source.Config) bool {
+	return undo(ctx, c, func(ctx context.Context) error { return drop(ctx, pool, c) })
 }
 
 // undo calls do even if the relay was asked to stop.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
@@ -21,7 +22,7 @@ func Locked(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(c
 		return err
 	}
 	defer conn.Release()
-	for tries, named := 0, 0; ; tries++ {
+	for tries := 0; ; tries++ {
 		got, err := tryCreationLock(ctx, conn, c)
 		if err != nil {
 			return fmt.Errorf("lock the creation of slot %q: %w", c.Slot, err)
@@ -29,8 +30,8 @@ func Locked(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(c
 		if got {
 			break
 		}
-		if tries%100 == 0 {
-			if named, err = nameLocker(ctx, conn, c, named); err != nil {
+		if tries%600 == 0 { // each minute: it may be frozen
+			if err := nameLocker(ctx, conn, c); err != nil {
 				return err
 			}
 		}
@@ -39,29 +40,55 @@ func Locked(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(c
 		}
 	}
 	defer unlockCreation(conn, c)
+	defer func() { c.Locker = 0 }()
 	return do(ctx)
 }
 
-// nameLocker logs who holds the lock, once for each session, and returns its pid.
-func nameLocker(ctx context.Context, conn *pgxpool.Conn, c *source.Config, named int) (int, error) {
+// stillLocked is the condition, in SQL, that the session of Locked still has the lock; true outside
+// of it. Each statement that makes or drops a slot, or writes its record, has it: a process that
+// was frozen for an hour goes on at any statement, and another one may have done the work since
+// (TestThawedCommand). A session that was ended never gets the lock back.
+func stillLocked(c *source.Config) string {
+	if c.Locker == 0 {
+		return "true"
+	}
+	return fmt.Sprintf(`EXISTS (SELECT FROM pg_locks WHERE %s AND pid = %d)`, lockRow(fmt.Sprint(CreationLock), source.QuoteText(c.Slot)), c.Locker)
+}
+
+// lockRow is the condition on the row of pg_locks of a lock that is held.
+func lockRow(key, slot string) string {
+	return `locktype = 'advisory' AND granted AND objsubid = 2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND classid::bigint = ` + key + ` AND objid::bigint = hashtext(` + slot + `)::bigint & 4294967295`
+}
+
+// lockLost is for a command whose lock was taken away.
+func lockLost(c *source.Config) error {
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "slot_active",
+		What: fmt.Sprintf("the session that had the lock on the creation of slot %q was ended: another relay or command may have changed the slot since, and it is left as it is", c.Slot),
+		Fix:  "look at `cdc-relay check`, and run it again if it is still needed",
+	}
+}
+
+// nameLocker logs who holds the lock.
+func nameLocker(ctx context.Context, conn *pgxpool.Conn, c *source.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	var pid int
 	var application, role, since string
 	err := conn.QueryRow(ctx, `SELECT l.pid, coalesce(a.application_name, ''), coalesce(a.usename, ''), coalesce(to_char(now() - a.query_start, 'HH24:MI:SS'), '')
-		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid
-		WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) AND classid::bigint = $1 AND objid::bigint = hashtext($2)::bigint & 4294967295 AND objsubid = 2 AND granted`,
+		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid WHERE `+lockRow("$1", "$2"),
 		CreationLock, c.Slot).Scan(&pid, &application, &role, &since)
 	switch {
-	case source.IsNoRows(err) || pid == named: // it has just ended
-		return named, nil
+	case source.IsNoRows(err): // it has just ended
+		return nil
 	case err != nil:
-		return 0, fmt.Errorf("read who locks the creation of slot %q: %w", c.Slot, err)
+		return fmt.Errorf("read who locks the creation of slot %q: %w", c.Slot, err)
 	}
 	c.Log.Info("waiting for another relay, or a command (accept, recover, takeover), that works on the slot", zap.String("slot", c.Slot),
 		zap.Int("pid", pid), zap.String("application", application), zap.String("role", role), zap.String("silent_for", since),
 		zap.String("fix", fmt.Sprintf("let it end; if its process is frozen or nobody's: SELECT pg_terminate_backend(%d)", pid)))
-	return pid, nil
+	return nil
 }
 
 // acquireConn waits for a connection for source.AnswerTimeout at most.
@@ -74,7 +101,11 @@ func acquireConn(ctx context.Context, pool *pgxpool.Pool) (*pgxpool.Conn, error)
 func tryCreationLock(ctx context.Context, conn *pgxpool.Conn, c *source.Config) (got bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	err = conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1, hashtext($2))`, CreationLock, c.Slot).Scan(&got)
+	var pid int32 // a pooler has one of its own
+	err = conn.QueryRow(ctx, `SELECT pg_try_advisory_lock($1, hashtext($2)), pg_backend_pid()`, CreationLock, c.Slot).Scan(&got, &pid)
+	if got {
+		c.Locker = pid
+	}
 	return got, err
 }
 

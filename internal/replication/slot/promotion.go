@@ -158,8 +158,9 @@ func goOn(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *Record
 		if tag.RowsAffected() == 0 {
 			return errRecordChanged
 		}
-		return Audit(ctx, tx, c.Slot, id.SystemID, "promotion", "",
+		_, err = Audit(ctx, tx, c.Slot, id.SystemID, "promotion", "",
 			fmt.Sprintf("went on from timeline %d to %d: the slot is at %s; events above it that were sent before come twice", rec.Timeline, id.Timeline, view.ConfirmedFlush))
+		return err
 	})
 	if err != nil {
 		return err

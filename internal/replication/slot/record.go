@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 )
@@ -97,14 +98,22 @@ func ReadBoth(ctx context.Context, q source.Querier, slot string) (*Record, *Vie
 func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	_, err := pool.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
-		VALUES ($1, $2, $3, $4, 'creating', 1)
+	tag, err := pool.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
+		SELECT $1::text, $2::text, $3::integer, $4::text, 'creating', 1 WHERE `+stillLocked(c)+`
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
 			publication = excluded.publication, state = 'creating', changed_at = now(), restored = slots.restored OR slots.system_id <> excluded.system_id,
 			sends = CASE WHEN slots.system_id = excluded.system_id THEN slots.sends ELSE '{}' END`,
 		c.Slot, id.SystemID, id.Timeline, c.Publication)
-	if err != nil {
+	return wrote(c, tag, err)
+}
+
+// wrote is the error of a write of the record under the lock.
+func wrote(c *source.Config, tag pgconn.CommandTag, err error) error {
+	switch {
+	case err != nil:
 		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	case tag.RowsAffected() == 0:
+		return lockLost(c)
 	}
 	return nil
 }
@@ -150,13 +159,13 @@ func keepUnsent(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity) e
 // created, so a later change of the publication is noticed. A gap that an operator accepted ends
 // where the slot begins.
 func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN) error {
-	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
-		VALUES ($1, $2, $3, $4, $5, 'ready', `+NextIncarnation+`)
+	tag, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
+		SELECT $1::text, $2::text, $3::integer, $4::text, $5::jsonb, 'ready', `+NextIncarnation+` WHERE `+stillLocked(c)+`
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
 			publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation, restored = slots.restored OR slots.system_id <> excluded.system_id,
 			epoch = slots.epoch + 1, changed_at = now(), standbys = '{}', other_standbys = true`, c.Slot, id.SystemID, id.Timeline, c.Publication, now)
-	if err != nil {
-		return fmt.Errorf("write cdc_relay.slots: %w", err)
+	if err := wrote(c, tag, err); err != nil {
+		return err
 	}
 	_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_lsn, settled_of)
 			VALUES ($1, $2, $2, $2, $2, (SELECT incarnation FROM cdc_relay.slots WHERE slot = $1))
@@ -172,13 +181,39 @@ func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, no
 	return nil
 }
 
-// Audit records what an operator's command has done to the slot; who is the session's user.
-func Audit(ctx context.Context, tx pgx.Tx, slot, systemID, action, why, result string) error {
-	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, $2, $3, 0, $4, $5)`, slot, systemID, action, why, result)
+// Fence raises the epoch for a command that makes the slot again: from now on a former leader
+// changes nothing in the retry table. In state creating no relay uses the slot, or makes it: one
+// that has been in use is left to the next recover (Unfinished). The rest of the record stays as it
+// is.
+func Fence(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	tag, err := pool.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, state = 'creating', changed_at = now() WHERE slot = $1 AND `+stillLocked(c), c.Slot, Recovering)
+	return wrote(c, tag, err)
+}
+
+// Unfence puts the state back that Fence has changed.
+func Unfence(ctx context.Context, pool *pgxpool.Pool, c *source.Config, state string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), source.AnswerTimeout)
+	defer cancel()
+	_, err := pool.Exec(ctx, `UPDATE cdc_relay.slots SET state = $2, changed_at = now() WHERE slot = $1 AND state = 'creating' AND `+stillLocked(c), c.Slot, state)
+	return err
+}
+
+// RaiseEpoch raises the epoch in a transaction that the lock is held for.
+func RaiseEpoch(ctx context.Context, tx pgx.Tx, c *source.Config) error {
+	tag, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = $1 AND `+stillLocked(c), c.Slot)
+	return wrote(c, tag, err)
+}
+
+// Audit records what an operator's command has done to the slot; who is the session's user. The row
+// has a number that no other one gets, also after a rollback.
+func Audit(ctx context.Context, tx pgx.Tx, slot, systemID, action, why, result string) (number int64, err error) {
+	err = tx.QueryRow(ctx, `INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, $2, $3, 0, $4, $5) RETURNING seq`, slot, systemID, action, why, result).Scan(&number)
 	if err != nil {
-		return fmt.Errorf("write cdc_relay.audit: %w", err)
+		return 0, fmt.Errorf("write cdc_relay.audit: %w", err)
 	}
-	return nil
+	return number, nil
 }
 
 // Forget removes our rows about a slot that does not exist, or no longer exists.
@@ -197,8 +232,8 @@ func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) err
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	_, err := pool.Exec(ctx, `WITH used AS (UPDATE cdc_relay.slots SET state = 'adopt', changed_at = now()
-			WHERE slot = $1 AND state = 'creating' AND slot IN (SELECT slot FROM cdc_relay.progress) RETURNING slot)
-		DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating' AND slot NOT IN (SELECT slot FROM cdc_relay.progress)`, c.Slot)
+			WHERE slot = $1 AND state = 'creating' AND slot IN (SELECT slot FROM cdc_relay.progress) AND `+stillLocked(c)+` RETURNING slot)
+		DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating' AND slot NOT IN (SELECT slot FROM cdc_relay.progress) AND `+stillLocked(c), c.Slot)
 	return err
 }
 

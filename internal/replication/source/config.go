@@ -44,6 +44,9 @@ type Config struct {
 
 	// a row of which the stream has more bytes is read without its large values; 0: no limit
 	MaxEventBytes int64
+	// the pid of the session that has the lock on the creation of the slot; 0: none has. Written by
+	// slot.Locked
+	Locker int32
 	// of our walsender, sent at connect; bounds the detection of a silent cut
 	WALSenderTimeout time.Duration
 	Grace            time.Duration // for a clean stop: reading gets half of it

@@ -37,7 +37,8 @@ type Primary struct {
 	// epoch is that of this process's term; 0: it does not lead.
 	epoch atomic.Int64
 	mu    sync.Mutex
-	pool  *Server // that connections of the pool led to while Server was nil; the zero Server: several
+	// where connections of the pool led to while Server was nil; the zero Server: to several
+	pool *Server
 }
 
 // Set sets the server that the pool's new connections are compared with. Existing ones may lead to

@@ -19,6 +19,8 @@ import (
 type Table struct {
 	decode.Table
 	Columns []decode.Column
+	// what a query reads: without heirs, whose rows the stream names by themselves
+	From    string
 	typmods []int32
 	// of the catalogue, as the database stores them, for the Relation frame
 	schema, name []byte
@@ -35,11 +37,15 @@ func Describe(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of deco
 	for i, col := range t.Columns {
 		names[i] = col.Name
 	}
-	err = pool.QueryRow(ctx, `SELECT convert_to($1, getdatabaseencoding()), convert_to($2, getdatabaseencoding()),
-		array(SELECT convert_to(n, getdatabaseencoding()) FROM unnest($3::text[]) WITH ORDINALITY u(n, i) ORDER BY i)`, of.Schema, of.Name, names).
-		Scan(&t.schema, &t.name, &t.names)
+	var partitioned bool
+	err = pool.QueryRow(ctx, `SELECT coalesce((SELECT relkind = 'p' FROM pg_class WHERE oid = $4), false), convert_to($1, getdatabaseencoding()), convert_to($2, getdatabaseencoding()),
+		array(SELECT convert_to(n, getdatabaseencoding()) FROM unnest($3::text[]) WITH ORDINALITY u(n, i) ORDER BY i)`, of.Schema, of.Name, names, of.OID).
+		Scan(&partitioned, &t.schema, &t.name, &t.names)
 	if err != nil {
 		return t, fmt.Errorf("read the columns of %s: %w", of, err)
+	}
+	if t.From = source.QuoteTable(of); !partitioned {
+		t.From = "ONLY " + t.From
 	}
 	return t, nil
 }

@@ -20,7 +20,7 @@ import (
 // text may be a function of the table's owner, and so may be what a type of his is compared by:
 // neither is used.
 func (t *Table) ValuesSQL(limit int64) (values []string, from string) {
-	from, lengths := source.QuoteTable(t.Table)+" t", []string{}
+	from, lengths := t.From+" t", []string{}
 	values = append(values, "NULL::text")
 	for i, c := range t.Columns {
 		name := "t." + source.QuoteName(c.Name)

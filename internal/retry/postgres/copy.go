@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	copyRows  = 1000    // of one statement, at most
+	copyRows  = 250     // of one statement, at most: the reader of the rows waits meanwhile
 	copyBytes = 1 << 20 // of the rows of one statement, but for one that is larger
 )
 

@@ -149,12 +149,11 @@ func (p *Store) encode(row *store.Row, as storable) tableRow {
 	if ev.Route != nil {
 		r.routeName, r.routingKey = ev.Route.Name, ev.Route.RoutingKey
 	}
-	if o := ev.Origin; o.Relation != 0 {
-		relation := int64(o.Relation)
+	if relation := int64(ev.Origin.Relation); relation != 0 {
 		r.relation = &relation
-		if tx := int64(o.Tx); tx != 0 {
-			r.tx = &tx
-		}
+	}
+	if tx := int64(ev.Origin.Tx); tx != 0 {
+		r.tx = &tx
 	}
 	if row.Resend != 0 {
 		r.resend = &row.Resend
@@ -196,9 +195,9 @@ func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.R
 	}
 	if r.relation != nil {
 		row.Event.Origin.Relation = uint32(*r.relation)
-		if r.tx != nil {
-			row.Event.Origin.Tx = uint64(*r.tx)
-		}
+	}
+	if r.tx != nil {
+		row.Event.Origin.Tx = uint64(*r.tx)
 	}
 	if r.resend != nil {
 		row.Resend, row.Event.Replay = *r.resend, true
