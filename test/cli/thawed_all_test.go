@@ -20,6 +20,18 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
+// losesItsSlot has a relay send row 1 of key a. Row 2 is not sent when the slot is lost.
+func (r *rig) losesItsSlot() {
+	r.t.Helper()
+	relay := r.start()
+	r.place("a", 1)
+	wantSent(r.t, relay, "a", 1)
+	relay.Stop(r.t)
+	r.released()
+	r.place("a", 2)
+	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+}
+
 // frozenRecover starts a recover, and freezes it in the middle of its copy. It returns the process
 // and what it says.
 func (r *rig) frozenRecover(args ...string) (*exec.Cmd, *lines) {
@@ -71,13 +83,7 @@ func (r *rig) endFrozen() {
 func TestThawedAfterAccept(t *testing.T) {
 	t.Parallel()
 	r := onOwn(t, nil)
-	relay := r.start()
-	r.place("a", 1)
-	wantSent(t, relay, "a", 1)
-	relay.Stop(t)
-	r.released()
-	r.place("a", 2)
-	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+	r.losesItsSlot()
 	cmd, out := r.frozenRecover("recover", "--unordered")
 	r.endFrozen()
 	for line := range strings.Lines(r.command("run").Stderr) {
@@ -86,7 +92,7 @@ func TestThawedAfterAccept(t *testing.T) {
 			break
 		}
 	}
-	relay = r.start()
+	relay := r.start()
 	r.place("a", 3)
 	wantSent(t, relay, "a", 3)
 	must(t, cmd.Process.Signal(syscall.SIGCONT))
@@ -113,13 +119,7 @@ func TestThawedBesideTheNext(t *testing.T) {
 				other.slot = "other"
 				other.ok("init", "--no-backfill") // makes the schema
 			} else {
-				relay := r.start()
-				r.place("a", 1)
-				wantSent(t, relay, "a", 1)
-				relay.Stop(t)
-				r.released()
-				r.place("a", 2)
-				r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+				r.losesItsSlot()
 			}
 			cmd, out := r.frozenRecover(args...)
 			r.endFrozen()
@@ -154,13 +154,7 @@ func TestThawedBesideTheNext(t *testing.T) {
 func TestThawedBesideARelay(t *testing.T) {
 	t.Parallel()
 	r := onOwn(t, nil)
-	relay := r.start()
-	r.place("a", 1)
-	wantSent(t, relay, "a", 1)
-	relay.Stop(t)
-	r.released()
-	r.place("a", 2)
-	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+	r.losesItsSlot()
 	ctx := await.Context(t)
 	conn, err := pgx.Connect(ctx, r.db)
 	must(t, err)
@@ -178,7 +172,7 @@ func TestThawedBesideARelay(t *testing.T) {
 	must(t, conn.Close(ctx))
 	r.exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted`)
 	r.ok("recover", "--unordered")
-	relay = r.start()
+	relay := r.start()
 	wantSent(t, relay, "a", 2)
 	must(t, cmd.Process.Signal(syscall.SIGCONT))
 	t.Log(cmd.Wait(), out)
@@ -205,13 +199,7 @@ func TestThawedBesideARelay(t *testing.T) {
 func TestThawedDropsTheNextSlot(t *testing.T) {
 	t.Parallel()
 	r := onOwn(t, nil)
-	relay := r.start()
-	r.place("a", 1)
-	wantSent(t, relay, "a", 1)
-	relay.Stop(t)
-	r.released()
-	r.place("a", 2)
-	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+	r.losesItsSlot()
 	killed, _ := r.frozenRecover("recover", "--unordered")
 	must(t, killed.Process.Kill())
 	_ = killed.Wait()
@@ -238,7 +226,7 @@ func TestThawedDropsTheNextSlot(t *testing.T) {
 	must(t, conn.Close(ctx))
 	r.exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted`)
 	r.ok("recover", "--unordered")
-	relay = r.start()
+	relay := r.start()
 	wantSent(t, relay, "a", 2)
 	relay.Stop(t)
 	r.released()
@@ -268,17 +256,11 @@ func TestThawedDropsTheNextSlot(t *testing.T) {
 func TestThawedInTime(t *testing.T) {
 	t.Parallel()
 	r := onOwn(t, nil)
-	relay := r.start()
-	r.place("a", 1)
-	wantSent(t, relay, "a", 1)
-	relay.Stop(t)
-	r.released()
-	r.place("a", 2)
-	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+	r.losesItsSlot()
 	cmd, out := r.frozenRecover("recover", "--unordered")
 	r.exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted`)
 	r.ok("recover", "--unordered")
-	relay = r.start()
+	relay := r.start()
 	wantSent(t, relay, "a", 2)
 	r.place("a", 3)
 	wantSent(t, relay, "a", 2, 3)
@@ -298,13 +280,7 @@ func TestThawedInTime(t *testing.T) {
 func TestFrozenRecover(t *testing.T) {
 	t.Parallel()
 	r := onOwn(t, nil)
-	relay := r.start()
-	r.place("a", 1)
-	wantSent(t, relay, "a", 1)
-	relay.Stop(t)
-	r.released()
-	r.place("a", 2)
-	r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
+	r.losesItsSlot()
 	r.frozenRecover("recover", "--unordered")
 	pid, log := ask[string](r, `SELECT pid::text FROM pg_locks WHERE locktype = 'advisory' AND granted`), &lines{}
 	next := r.background(log, "recover", "--unordered")
@@ -316,7 +292,7 @@ func TestFrozenRecover(t *testing.T) {
 	})
 	r.endFrozen()
 	must(t, next.Wait())
-	relay = r.start()
+	relay := r.start()
 	wantSent(t, relay, "a", 2)
 	relay.Stop(t)
 }

@@ -75,6 +75,7 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 			return err
 		}
 	}
+	r.committing = true
 	if err := tx.Commit(ctx); err != nil {
 		return fmt.Errorf("commit the copied rows: %w", err)
 	}

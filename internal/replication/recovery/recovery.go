@@ -79,6 +79,8 @@ type run struct {
 	order    order
 	report   Report
 	audited  int64 // the number of the audit's row of the copy, which is there once it is committed
+	// the commit of the copy was asked for: after an error it may have taken place
+	committing bool
 }
 
 // Recover copies the rows of the gap of a lost slot, and makes a new slot; or those of the oldest
@@ -144,7 +146,7 @@ func start(ctx context.Context, c source.Config, opt Options, do func(*run, cont
 	}
 	defer source.CloseStream(r.stream)
 	err = slot.Locked(ctx, pool, &c, func(ctx context.Context) error { return do(r, ctx) })
-	if state := source.SQLState(err); state == "25P03" || state == "57P01" {
+	if state := source.SQLState(err); !r.committing && (state == "25P03" || state == "57P01") {
 		err = &event.Stop{
 			Code: event.ExitFailure, Reason: "frozen", Err: err, Fix: "run it again",
 			What: "the server ended the session, as it does if this process was frozen for a minute: nothing was copied",
