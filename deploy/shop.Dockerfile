@@ -10,6 +10,7 @@ COPY go.mod go.sum ./
 RUN --mount=type=cache,target=/go/pkg/mod go mod download
 COPY examples/shop ./examples/shop
 COPY inbox ./inbox
+COPY internal/kafkaguard ./internal/kafkaguard
 COPY outbox ./outbox
 ARG TARGETOS
 ARG TARGETARCH

@@ -22,6 +22,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
@@ -40,6 +41,9 @@ var _ source.Line = (*term)(nil)
 // newTerm creates the line of a term and counts into it the deferred rows and the dead letters that
 // block their group.
 func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) (*term, error) {
+	if s, ok := v.sink.(sink.Leader); ok {
+		s.Lead()
+	}
 	cfg := retryTableConfig(c, v, columns, t, log)
 	retries := retry.New(cfg)
 	work := newOperators(c, v, columns, t, cfg.Store, retries, log)

@@ -544,6 +544,25 @@ COMMENT ON COLUMN cdc_relay.dead_letter.digest IS 'of a purged one the digest of
 CREATE INDEX dead_letter_digest ON cdc_relay.dead_letter (slot, digest) WHERE digest IS NOT NULL;
 INSERT INTO cdc_relay.migration (version) VALUES (10);
 
+-- What operators write has a length: the leader reads it, and it is copied into each request of a job. What is longer already is
+-- cut; a filter cannot be, so its job ends.
+WITH job AS (UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now(), filter = NULL, condition = NULL
+        WHERE closed_at IS NULL AND (octet_length(filter) > 2097152 OR octet_length(condition) > 131072) RETURNING slot, system_id, job)
+    INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result)
+        SELECT slot, system_id, '(the relay)', 'cancel', 0, 'its filter is too long', 'job ' || job FROM job;
+UPDATE cdc_relay.bulk SET reason = left(reason, 1000), route_name = substring(route_name, 1, 1024), routing_key = substring(routing_key, 1, 1024)
+    WHERE char_length(reason) > 1000 OR octet_length(route_name) > 1024 OR octet_length(routing_key) > 1024;
+UPDATE cdc_relay.request SET reason = left(reason, 1000), route_name = substring(route_name, 1, 1024), routing_key = substring(routing_key, 1, 1024)
+    WHERE char_length(reason) > 1000 OR octet_length(route_name) > 1024 OR octet_length(routing_key) > 1024;
+ALTER TABLE cdc_relay.request ADD CONSTRAINT request_lengths
+    CHECK (char_length(reason) <= 1000 AND octet_length(route_name) <= 1024 AND octet_length(routing_key) <= 1024);
+ALTER TABLE cdc_relay.bulk ADD CONSTRAINT bulk_lengths
+    CHECK (char_length(reason) <= 1000 AND octet_length(route_name) <= 1024 AND octet_length(routing_key) <= 1024
+        AND octet_length(filter) <= 2097152 AND octet_length(condition) <= 131072);
+-- Retention asks which copies wait without their values: these are in the outbox table alone.
+CREATE INDEX retry_left_out_tx ON cdc_relay.retry (tx) WHERE left_out IS NOT NULL;
+INSERT INTO cdc_relay.migration (version) VALUES (11);
+
 GRANT USAGE ON SCHEMA cdc_relay TO "relay";
 GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA cdc_relay TO "relay";
 GRANT TRUNCATE ON cdc_relay.retry TO "relay";

@@ -5,6 +5,7 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -143,5 +144,38 @@ func TestFrozen(t *testing.T) {
 	case <-closed:
 	case <-time.After(kafkalink.RequestTimeout / 2):
 		t.Error("Close waits for the broker")
+	}
+}
+
+// A batch that takes more memory than is given to it stops its partition, however small it is as it
+// was sent, and is read once there is more. Little is allocated for it.
+func TestBatchTooLarge(t *testing.T) {
+	r := newRig(t, 1)
+	grows := event("2", "a")
+	grows.Value = make([]byte, 200<<20)
+	r.writer.Compression, r.writer.BatchBytes = kafkago.Gzip, 1<<30
+	r.publish(event("1", "a"))
+	r.publish(grows)
+	grows.Value = nil
+	read := func(memory int) ([]kafkago.Message, uint64, error) {
+		link := kafkalink.Open(kafkalink.Config{Brokers: r.kafka.Brokers, Read: r.kafka.Topics, ReadBytes: memory})
+		defer link.Close()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		messages, _, err := link.Fetch(r.ctx, r.topic, 0, 1, 1<<20)
+		runtime.ReadMemStats(&after)
+		return messages, after.TotalAlloc - before.TotalAlloc, err
+	}
+	messages, allocated, err := read(1)
+	if err == nil || !strings.Contains(err.Error(), "offset 1 of "+r.topic+"-0 is too large") || !strings.Contains(err.Error(), "raise MaxInFlightBytes") || allocated > 50<<20 {
+		t.Errorf("%d messages, %d bytes allocated, %v", len(messages), allocated, err)
+	}
+	if messages, _, err = read(300 << 20); err != nil || len(messages) != 1 || len(messages[0].Value) != 200<<20 {
+		t.Errorf("with more memory: %d messages, %v", len(messages), err)
+	}
+	link := kafkalink.Open(kafkalink.Config{Brokers: r.kafka.Brokers, Read: r.kafka.Topics})
+	defer link.Close()
+	if messages, next, err := link.Fetch(r.ctx, r.topic, 0, 0, 1<<20); err != nil || len(messages) != 1 || next != 1 {
+		t.Errorf("the batch before it: %d messages, next %d, %v", len(messages), next, err)
 	}
 }

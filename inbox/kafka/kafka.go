@@ -59,8 +59,9 @@ type Config struct {
 	// waiting for them, by default 1000. A message that takes long holds up only those of its
 	// worker, until so many wait, or 100 times as many later ones of its partition are handled.
 	MaxInFlight int
-	// MaxInFlightBytes bounds their size, by default 64 MiB. About as much again is read ahead:
-	// this and the largest batch of messages bound the memory.
+	// MaxInFlightBytes bounds their size, by default 64 MiB. About as much again is read ahead. A
+	// batch of messages that takes more memory than this, and than 64 MiB, is not read: its
+	// partition waits.
 	MaxInFlightBytes int
 }
 

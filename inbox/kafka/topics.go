@@ -114,6 +114,7 @@ func (c *Consumer) former(ctx context.Context, k *kafkalink.Link) ([]string, err
 func (c *Consumer) connect(more []string) *kafkalink.Link {
 	return kafkalink.Open(kafkalink.Config{
 		Brokers: c.cfg.Brokers, ClientID: c.in.Service(), TLS: c.cfg.TLS, SASL: c.cfg.SASL, MaxMessageBytes: c.cfg.MaxMessageBytes,
-		Read: slices.Concat(c.cfg.Topics, c.ownTopics(), more), Write: []string{c.deadLetterTopic()},
+		ReadBytes: c.cfg.MaxInFlightBytes,
+		Read:      slices.Concat(c.cfg.Topics, c.ownTopics(), more), Write: []string{c.deadLetterTopic()},
 	})
 }

@@ -116,8 +116,8 @@ func (d *Delivery) fields() []setting.Key {
 		setting.Choice("delivery.ordering", &d.Ordering, OrderingKey, OrderingPipelined, OrderingCommit, OrderingNone).
 			Doc("Which [order](guarantees.md#order) is kept."),
 		setting.Integer("delivery.lanes", 1, 1024, &d.Lanes).
-			Doc("How many ordered lanes there are, with one channel each.",
-				"`ordering: commit` uses one. On Kafka each partition is a lane, and it is an error to write this key."),
+			Doc("How many ordered lanes there are.",
+				"On RabbitMQ each publishes on [a channel](rabbitmq.md#channels-and-connections). `ordering: commit` uses one. On Kafka each partition is a lane, and it is an error to write this key."),
 		setting.Integer("delivery.max_in_flight", 1, 10_000_000, &d.MaxInFlight).
 			Doc("The [in-flight budget](glossary.md), in events."),
 		setting.Size("delivery.max_in_flight_bytes", 64<<10, 64<<30, &d.MaxInFlightBytes).

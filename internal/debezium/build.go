@@ -79,7 +79,7 @@ func (r *Router) value(ev *event.Event, t *table, rec *Record) error {
 	}
 	schema, v := t.payload.Schema, payload
 	if r.o.expand && payload.Kind == connect.Text {
-		if schema, v, err = r.expand(t, payload); err != nil {
+		if schema, v, err = r.expand(t, payload, &rec.Budget); err != nil {
 			return err
 		}
 		payload = v
@@ -111,8 +111,8 @@ func (r *Router) payload(ev *event.Event, t *table, rec *Record) (connect.Value,
 
 // expand makes a struct of a payload that is JSON text. Where Debezium says in a warning that it
 // does not, the payload stays what it is.
-func (r *Router) expand(t *table, payload connect.Value) (*connect.Schema, connect.Value, error) {
-	x, err := r.o.expander.Expand(payload.Data)
+func (r *Router) expand(t *table, payload connect.Value, budget *event.Budget) (*connect.Schema, connect.Value, error) {
+	x, err := r.o.expander.Expand(payload.Data, budget)
 	switch {
 	case err != nil:
 		return nil, connect.Value{}, fmt.Errorf("expand the payload: %w", err)
@@ -159,7 +159,10 @@ func (r *Router) envelope(ev *event.Event, t *table, rec *Record, payloadSchema 
 	if err != nil {
 		return nil, connect.Value{}, err
 	}
-	schema := t.envelope(r.o, payloadSchema, version, rec, ev.Aggregate)
+	if !rec.Budget.Make(len(t.name) + len(ev.Aggregate)) {
+		return nil, connect.Value{}, rec.Budget.Err()
+	}
+	schema := r.envelopeSchema(t, payloadSchema, version, rec, ev.Aggregate)
 	return schema, connect.Value{Kind: connect.Record, Items: rec.items}, nil
 }
 

@@ -26,7 +26,7 @@ func (r *Router) Place(ev *event.Event, rec *sink.Record) *sink.Fault {
 	if ev.Copy {
 		return r.copies.Place(ev, rec)
 	}
-	rec.Unplace()
+	rec.Unplace(ev)
 	own := recordOf(rec)
 	none := r.route(ev, own)
 	t, err := r.table(ev)
@@ -49,7 +49,7 @@ func (r *Router) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 	if ev.Copy {
 		return r.copies.Encode(ev, rec)
 	}
-	rec.Reset()
+	rec.Reset(ev)
 	own := recordOf(rec)
 	err := r.build(ev, own)
 	clear(own.items) // they alias the event, and are written
@@ -62,8 +62,11 @@ func (r *Router) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 // faultOf is the fault of an event of which there is no record. It is the event's own, and for
 // ever: Debezium's task would end over it.
 func faultOf(err error) *sink.Fault {
-	if errors.Is(err, errNoRoute) {
+	switch {
+	case errors.Is(err, errNoRoute):
 		return noRoute
+	case errors.Is(err, event.ErrBytes), errors.Is(err, event.ErrWork):
+		return sink.OverBudget(err)
 	}
 	return sink.PermanentFault(sink.Invalid, err.Error())
 }

@@ -23,12 +23,10 @@ func recordOf(rec *sink.Record) *Record {
 		own = new(Record)
 		rec.Own = own
 	}
-	if cap(own.scratch) > keptBuffer {
-		own.scratch = nil
-	}
-	*own = Record{Record: rec, scratch: own.scratch[:0], items: own.items[:0]}
+	*own = Record{Record: rec, scratch: sink.Reuse(own.scratch), items: own.items[:0]}
 	return own
 }
 
-// keptBuffer bounds what a record keeps of its scratch space between two uses.
-const keptBuffer = 64 << 10
+// Forget drops a scratch space that has grown for an unusual event. It is not that of the
+// sink.Record, which calls it.
+func (rec *Record) Forget() { rec.scratch = sink.Reuse(rec.scratch) }

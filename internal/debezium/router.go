@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -29,6 +30,9 @@ type Router struct {
 
 	mu     sync.RWMutex
 	tables map[*event.Shape]*table
+	read   uint64 // tables so far
+
+	envelopes cache[*connect.Schema] // by table, version and routed value
 }
 
 // maxTables bounds the shapes that are kept: a table has a new one each time it is described, and
@@ -80,6 +84,8 @@ func (r *Router) table(ev *event.Event) (*table, error) {
 	if len(r.tables) >= maxTables {
 		clear(r.tables)
 	}
+	r.read++
+	t.number = r.read
 	r.tables[ev.Shape] = t
 	r.mu.Unlock()
 	return t, nil
@@ -90,7 +96,10 @@ func (r *Router) route(ev *event.Event, rec *Record) error {
 	if ev.Aggregate == nil {
 		return errNoRoute
 	}
-	rec.Buf = r.o.topics.append(rec.Buf, ev.Aggregate)
+	var err error
+	if rec.Buf, err = r.o.topics.append(rec.Buf, ev.Aggregate, &rec.Budget); err != nil {
+		return fmt.Errorf("topic: %w", err)
+	}
 	rec.Topic = rec.Since(0)
 	if r.o.profile == Server {
 		r.o.appendDestination(rec)

@@ -85,7 +85,7 @@ func newRecord() *Record { return recordOf(new(sink.Record)) }
 
 // built is build for a record that may have been used before.
 func (r *Router) built(ev *event.Event, rec *Record) error {
-	rec.Reset()
+	rec.Reset(ev)
 	return r.build(ev, recordOf(rec.Record))
 }
 
@@ -217,8 +217,9 @@ func TestEnvelopesAreNamedByTheirOwnRoute(t *testing.T) {
 	o := mustParse(t, Connect, map[string]string{optionPlacement: "type:envelope", "topic.prefix": "my-app", "schema.name.adjustment.mode": "avro"})
 	r := bound(t, o)
 	rec := newRecord()
-	for i := range maxEnvelopes + 10 {
-		route := fmt.Sprint("r", i%(maxEnvelopes+3))
+	many := maxCached / entryBytes
+	for i := range many + 10 {
+		route := fmt.Sprint("r", i%(many+3))
 		if err := r.built(row{route: route, key: "7", payload: "1"}.event(o), rec); err != nil {
 			t.Fatal(err)
 		}
@@ -376,24 +377,108 @@ func TestBuildAllocates(t *testing.T) {
 	}
 }
 
+// Rows that are made to hurt, in every part that a record is made of: there is a record within the
+// budget of the row, or the fault names the budget; and nothing large is kept.
+func TestRecordsAreBounded(t *testing.T) {
+	long := func(n int) string { return strings.Repeat("n", n) }
+	nested := strings.Repeat(`{"`+long(1000)+`":`, 490) + "1" + strings.Repeat("}", 490)
+	controls := strings.Repeat("\x01", 900_000)
+	var names strings.Builder
+	for i := range 120_000 {
+		fmt.Fprintf(&names, `%c"name%d":1`, [...]rune{',', '{'}[max(0, 1-i)], i)
+	}
+	expand := map[string]string{"table.expand.json.payload": "true"}
+	envelope := map[string]string{optionPlacement: "type:envelope", "topic.prefix": "p"}
+	for _, c := range []struct {
+		name string
+		o    map[string]string
+		row  row
+		want error
+	}{
+		{"names within names", expand, row{route: "a", key: "7", payload: nested}, event.ErrBytes},
+		{"distinct names with their schemas", expand, row{route: "a", key: "7", payload: names.String() + "}"}, nil},
+		{"short names with their schemas", expand, row{route: "a", key: "7", payload: strings.ReplaceAll(names.String(), "name", "") + "}"}, nil},
+		{"a key and a payload that are escaped", nil, row{route: "a", key: controls, payload: controls}, nil},
+		{"a long route", envelope, row{route: long(900_000), key: "7", payload: "1"}, nil},
+		{"a route of control characters", envelope, row{route: controls, key: "7", payload: "1"}, nil},
+		{"a topic that repeats it", map[string]string{"route.topic.replacement": strings.Repeat("${routedByValue}", 20)}, row{route: long(900_000), key: "7", payload: "1"}, event.ErrBytes},
+		{"headers with their schemas", map[string]string{"header.converter": classJSON, optionPlacement: "type:header:a,type:header:b,type:header:c"}, row{route: "a", key: "7", payload: "1", columns: map[string]string{"type": controls}}, event.ErrBytes},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o := mustParse(t, Connect, c.o)
+			r, ev, rec := bound(t, o), c.row.event(o), newRecord()
+			if err := r.built(ev, rec); !errors.Is(err, c.want) {
+				t.Fatalf("%v, want %v", err, c.want)
+			}
+			if most := ev.Budget(); len(rec.Buf) > most.Left() {
+				t.Errorf("%d bytes were made, of %d", len(rec.Buf), most.Left())
+			}
+			var placed sink.Record
+			if fault := r.Place(ev, &placed); fault != nil && !errors.Is(c.want, event.ErrBytes) {
+				t.Errorf("no place: %+v", fault)
+			}
+			rec.Record.Forget()
+			if cap(rec.Buf)+cap(rec.scratch) > 128<<10 {
+				t.Errorf("%d and %d bytes are kept", cap(rec.Buf), cap(rec.scratch))
+			}
+		})
+	}
+}
+
+// What is made of routes that are made from data is kept by bytes.
+func TestRoutesAreForgotten(t *testing.T) {
+	t.Parallel()
+	o := mustParse(t, Connect, map[string]string{optionPlacement: "type:envelope", "topic.prefix": "p"})
+	r, rec := bound(t, o), newRecord()
+	for _, size := range []int{900_000, 1000, 10} {
+		for i := range 20_000_000 / max(size, 10_000) {
+			if err := r.built(row{route: strings.Repeat("n", size) + fmt.Sprint(i), key: "7", payload: "1"}.event(o), rec); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	bytes := 0
+	for value, topic := range r.o.topics.known.known {
+		bytes += len(value) + len(topic)
+	}
+	for name, schema := range r.envelopes.known {
+		bytes += len(name) + len(schema.Name)
+	}
+	if bytes == 0 || bytes > 2*maxCached {
+		t.Errorf("%d bytes of names are kept, want %d at most, and some", bytes, 2*maxCached)
+	}
+}
+
 // FuzzBuild: whatever a row holds, there is a record or an error, and no panic; the same row gives
-// the same record again.
+// the same record again, within its budget.
 func FuzzBuild(f *testing.F) {
 	f.Add("order", "7", `{"a": 1}`, "created", uint32(pgtype.JSONBOID), uint32(pgtype.VarcharOID), "'none'::text", true, false)
+	f.Add("order", strings.Repeat("\x01", 9), strings.Repeat(`{"12345678":`, 350)+"1"+strings.Repeat("}", 350), "", uint32(pgtype.JSONBOID), uint32(pgtype.TextOID), "", true, true)
 	f.Add("", "", `[1, null]`, "", uint32(pgtype.ByteaOID), uint32(pgtype.NumericOID), "nextval('s'::regclass)", false, true)
+	parsed := map[string]*Options{}
+	for _, profile := range Profiles {
+		for _, placed := range []string{"header", "envelope"} {
+			for _, expand := range []string{"true", "false"} {
+				parsed[profile+placed+expand] = mustParse(f, profile, map[string]string{"table.expand.json.payload": expand, "topic.prefix": "p", optionPlacement: "type:" + placed})
+			}
+		}
+	}
 	f.Fuzz(func(t *testing.T, route, key, payload, typ string, payloadType, keyType uint32, def string, expand, enveloped bool) {
-		options := map[string]string{"table.expand.json.payload": fmt.Sprint(expand), "topic.prefix": "p", optionPlacement: "type:header"}
+		placed := "header"
 		if enveloped {
-			options[optionPlacement] = "type:envelope"
+			placed = "envelope"
 		}
 		for _, profile := range Profiles {
-			o := mustParse(t, profile, options)
+			o := parsed[profile+placed+fmt.Sprint(expand)]
 			shape := outboxShape(func(c map[string]*event.ColumnShape) {
 				c["payload"].TypeOID, c["aggregateid"].TypeOID, c["type"].Default = payloadType, keyType, &def
 			})
 			ev := row{route: route, key: key, payload: payload, columns: map[string]string{"type": typ}, shape: shape}.event(o)
 			a, b := newRecord(), newRecord()
 			first, second := bound(t, o).built(ev, a), bound(t, o).built(ev, b)
+			if most := ev.Budget(); len(a.Buf) > most.Left() {
+				t.Fatalf("%d bytes of a row of %d", len(a.Buf), ev.Size())
+			}
 			if (first == nil) != (second == nil) || first == nil && a.shown() != b.shown() {
 				t.Fatalf("%v %s, then %v %s", first, a.shown(), second, b.shown())
 			}

@@ -3,12 +3,13 @@
 package debezium
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
-	"sync"
 	"unicode/utf16"
+	"unsafe"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/columns"
@@ -24,9 +25,7 @@ type table struct {
 	placed           []column
 	version          column
 	name             string // of its own schema
-
-	mu        sync.RWMutex
-	envelopes map[string]*connect.Schema // by version and routed value
+	number           uint64 // among those of the router
 }
 
 // column is one of its columns, or why rows cannot be rendered with it.
@@ -40,8 +39,7 @@ type column struct {
 func (o *Options) read(shape *event.Shape) *table {
 	t := &table{
 		id: o.column(shape, o.id), key: o.column(shape, o.key), payload: o.column(shape, o.payload),
-		name:      o.names.Schema(topicName(o.prefix+"."+shape.Schema+"."+shape.Table) + ".Value"),
-		envelopes: map[string]*connect.Schema{},
+		name: o.names.Schema(topicName(o.prefix+"."+shape.Schema+"."+shape.Table) + ".Value"),
 	}
 	if route := o.column(shape, o.route); route.err != nil {
 		t.route = route.err
@@ -94,39 +92,32 @@ func (o *Options) column(shape *event.Shape, name string) column {
 	return column{err: fmt.Errorf("column %q: %w", name, errMissing)}
 }
 
-// maxEnvelopes bounds the schemas of a table: routed values may be made from data.
-const maxEnvelopes = 4096
-
-// envelope is the schema of an envelope around a payload. It is each event's own: Debezium keeps,
-// for all events with a payload of the same schema, that of the first one that its process saw, its
-// name and its columns' NOT NULL and defaults, which no two runs have in common.
-func (t *table) envelope(o *Options, payload *connect.Schema, version *int32, rec *Record, route []byte) *connect.Schema {
+// envelopeSchema is the schema of an envelope around a payload. It is each event's own: Debezium
+// keeps, for all events with a payload of the same schema, that of the first one that its process
+// saw, its name and its columns' NOT NULL and defaults, which no two runs have in common.
+func (r *Router) envelopeSchema(t *table, payload *connect.Schema, version *int32, rec *Record, route []byte) *connect.Schema {
 	if payload != t.payload.Schema {
 		// an expanded payload: each has its own
-		return t.newEnvelope(o, payload, version, string(route))
+		return t.newEnvelope(r.o, payload, version, string(route))
 	}
 	end := len(rec.scratch)
 	defer func() { rec.scratch = rec.scratch[:end] }()
+	rec.scratch = binary.BigEndian.AppendUint64(rec.scratch, t.number)
 	if version != nil {
 		rec.scratch = strconv.AppendInt(rec.scratch, int64(*version), 10)
 	}
 	rec.scratch = append(append(rec.scratch, ' '), route...)
 	name := rec.scratch[end:]
-	t.mu.RLock()
-	s := t.envelopes[string(name)]
-	t.mu.RUnlock()
-	if s != nil {
-		return s
+	s, known := r.envelopes.get(name)
+	if !known {
+		s = t.newEnvelope(r.o, payload, version, string(route))
+		r.envelopes.put(name, s, len(s.Name)+fieldBytes*len(s.Fields))
 	}
-	s = t.newEnvelope(o, payload, version, string(route))
-	t.mu.Lock()
-	if len(t.envelopes) >= maxEnvelopes {
-		clear(t.envelopes)
-	}
-	t.envelopes[string(name)] = s
-	t.mu.Unlock()
 	return s
 }
+
+// fieldBytes is what a field of a schema takes.
+const fieldBytes = int(unsafe.Sizeof(connect.Field{}))
 
 func (t *table) newEnvelope(o *Options, payload *connect.Schema, version *int32, route string) *connect.Schema {
 	if version != nil {
@@ -160,10 +151,15 @@ func (rec *Record) convert(to converter.Converter, c *column, text []byte) ([]by
 
 func (rec *Record) write(to converter.Converter, schema *connect.Schema, v connect.Value) ([]byte, error) {
 	start := len(rec.Buf)
-	out, null, err := to.Append(rec.Buf, schema, v)
+	out, null, err := to.Append(rec.Buf, start+rec.Budget.Left(), schema, v)
+	if errors.Is(err, converter.ErrLimit) {
+		rec.Budget.UseUp()
+		return nil, event.ErrBytes
+	}
 	if err != nil {
 		return nil, err
 	}
+	rec.Budget.Make(len(out) - start)
 	if rec.Buf = out; null {
 		return nil, nil
 	}

@@ -6,9 +6,10 @@ import (
 	"bytes"
 	"regexp"
 	"slices"
-	"sync"
+	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/regex"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // topics makes topics. It is safe for concurrent use.
@@ -16,41 +17,35 @@ type topics struct {
 	whole    *regexp.Regexp // matches when the expression matches all of the value
 	first    *regexp.Regexp
 	template string // of regexp.Expand
+	repeats  int    // how often a topic may have the whole value
 
-	mu    sync.RWMutex
-	known map[string][]byte // what was made of which value; an outbox has few kinds of aggregates
+	known cache[[]byte] // what was made of which value; an outbox has few kinds of aggregates
 }
 
-// maxKnown bounds the memory of topics: values may be made from data.
-const maxKnown = 4096
-
 func newTopics(pattern, replace string) (t *topics, regexFault, replaceFault error) {
-	t = &topics{known: map[string][]byte{}}
+	t = new(topics)
 	if t.first, regexFault = regex.Compile(pattern); regexFault != nil {
 		return nil, regexFault, nil
 	}
 	if t.template, replaceFault = regex.Template(replace, t.first); replaceFault != nil {
 		return nil, nil, replaceFault
 	}
+	t.repeats = 1 + strings.Count(t.template, "$")
 	t.whole = regexp.MustCompile(`\A(?:` + t.first.String() + `)\z`)
 	return t, nil, nil
 }
 
-// append appends the topic for a value to dst.
-func (t *topics) append(dst, value []byte) []byte {
-	t.mu.RLock()
-	topic, known := t.known[string(value)]
-	t.mu.RUnlock()
+// append appends the topic for a value to dst, within the budget.
+func (t *topics) append(dst, value []byte, budget *event.Budget) ([]byte, error) {
+	topic, known := t.known.get(value)
+	if !budget.Make(len(t.template) + t.repeats*len(value)) {
+		return dst, budget.Err()
+	}
 	if !known {
 		topic = t.make(value)
-		t.mu.Lock()
-		if len(t.known) >= maxKnown {
-			clear(t.known)
-		}
-		t.known[string(value)] = topic
-		t.mu.Unlock()
+		t.known.put(value, topic, len(topic))
 	}
-	return append(dst, topic...)
+	return append(dst, topic...), nil
 }
 
 // make makes a topic. The expression must match all of the value, or the value itself is the topic;

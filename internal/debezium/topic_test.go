@@ -11,6 +11,7 @@ import (
 	"unicode/utf16"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/regex"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // answers are Java's: testdata/Topics.java says how they were made.
@@ -80,8 +81,9 @@ func TestTopicsAreJavas(t *testing.T) {
 			continue
 		}
 		for range 2 { // once made, once remembered
-			if got := string(topics.append([]byte("="), []byte(value))); got != want {
-				t.Errorf("%q, %q of %q is %q, Java's %q", pattern, replace, value, got, want)
+			budget := event.NewBudget(len(value))
+			if got, err := topics.append([]byte("="), []byte(value), &budget); string(got) != want || err != nil {
+				t.Errorf("%q, %q of %q is %q, %v, Java's %q", pattern, replace, value, got, err, want)
 			}
 		}
 	}
@@ -94,16 +96,23 @@ func (*topics) matches(pattern, value string) bool {
 }
 
 // What was made of values is kept, and not of all that there ever were.
-func TestTopicsForget(t *testing.T) {
+func TestCacheForgets(t *testing.T) {
 	t.Parallel()
-	topics, _, _ := newTopics(`([a-z]+)-([0-9]+)`, "$1.$2")
-	for i := range 3 * maxKnown {
-		topics.append(nil, []byte("a-"+strconv.Itoa(i)))
+	var c cache[int]
+	for i := range 3 * maxCached / entryBytes {
+		text := []byte("a-" + strconv.Itoa(i))
+		c.put(text, i, 0)
+		if got, known := c.get(text); !known || got != i {
+			t.Fatalf("%s is %d, %t", text, got, known)
+		}
+		c.put(text, i, 0) // two lanes made it
 	}
-	if n := len(topics.known); n > maxKnown {
-		t.Errorf("%d topics are kept, want %d at most", n, maxKnown)
+	if n := len(c.known); n > maxCached/entryBytes || c.bytes > maxCached {
+		t.Errorf("%d values of %d bytes are kept", n, c.bytes)
 	}
-	if got := string(topics.append(nil, []byte("a-1"))); got != "a.1" {
-		t.Errorf("got %q", got)
+	long := make([]byte, maxEntry)
+	c.put(long, 1, 0)
+	if _, known := c.get(long); known {
+		t.Error("a long text is kept")
 	}
 }

@@ -77,7 +77,10 @@ func (f *Filter) Check(of *Table) error {
 	if err := oneOf("state", f.State, States); err != nil {
 		return err
 	}
+	size := len(f.ID) + len(f.Key) + len(f.Aggregate) + len(f.Type) + len(f.Destination) + len(f.Error)
 	switch {
+	case size > maxFilter:
+		return &BadInput{"filter", fmt.Sprintf("has %d bytes, want at most %d", size, maxFilter)}
 	case f.State != "" && of == Deferred:
 		return &BadInput{"state", "is not asked of deferred rows: they wait, all of them"}
 	case f.NoAggregate && f.Aggregate != nil:

@@ -72,6 +72,9 @@ func (b *Bulk) isAboutClosed() bool {
 }
 
 func (b *Bulk) check() error {
+	if err := (&Action{Route: b.Route, By: b.By}).check(); err != nil {
+		return err
+	}
 	for _, t := range b.tables() {
 		if err := b.Filter.Check(t); err != nil {
 			return err
@@ -167,6 +170,9 @@ func (a *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
 	if err != nil {
 		return Job{}, fmt.Errorf("write the filter: %w", err)
 	}
+	if err := checkStored(filter); err != nil {
+		return Job{}, err
+	}
 	column, value, who := b.By.column(10)
 	err = a.db.QueryRow(ctx, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, reason, matched, in_dead_letters`+column+`)
 		SELECT slot, system_id, $2, $3, $4, $5, $6, $7, $8, $9`+value+` FROM cdc_relay.slots WHERE slot = $1::text RETURNING job`,
@@ -178,14 +184,14 @@ func (a *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
 }
 
 // jobColumns are those of a Job. What became of the rows of a resend is where they are now.
-const jobColumns = `b.job, b.kind, b.who, b.reason, b.created_at, coalesce(b.rate, 0), b.state, b.closed_at, b.matched, b.asked, b.skipped,
+const jobColumns = `b.job, b.kind, b.who, left(b.reason, 1000), b.created_at, coalesce(b.rate, 0), b.state, b.closed_at, b.matched, b.asked, b.skipped,
 	CASE WHEN b.kind = 'resend'
 		THEN b.asked - b.removed - (SELECT count(*) FROM cdc_relay.retry t WHERE t.slot = b.slot AND t.resend = b.job) - (SELECT count(*) FROM cdc_relay.dead_letter d WHERE d.resend = b.job AND d.state <> 'replayed')
 		ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'done') END,
 	CASE WHEN b.kind = 'resend' THEN (SELECT count(*) FROM cdc_relay.dead_letter d WHERE d.resend = b.job AND d.state <> 'replayed')
 		ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'failed') END,
 	CASE WHEN b.kind = 'resend' THEN b.removed ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'cancelled') END,
-	b.result`
+	left(b.result, 1000)`
 
 // Job returns the progress of a job.
 func (a *Admin) Job(ctx context.Context, id int64) (Job, error) {
@@ -203,7 +209,7 @@ func (a *Admin) Job(ctx context.Context, id int64) (Job, error) {
 // numbers. It reads only a thousand of its requests, since it is called while the job runs, too.
 func (a *Admin) failures(ctx context.Context, id int64) ([]Failure, error) {
 	rows, err := a.db.Query(ctx, `SELECT (array_agg(n ORDER BY n))[1], (array_agg(result ORDER BY n))[1]
-		FROM (SELECT n, result FROM cdc_relay.request WHERE job = $1 AND state = 'failed' LIMIT 1000) f
+		FROM (SELECT n, left(result, 1000) AS result FROM cdc_relay.request WHERE job = $1 AND state = 'failed' LIMIT 1000) f
 		GROUP BY regexp_replace(result, '[0-9]+', '#', 'g') ORDER BY count(*) DESC, 1 LIMIT 5`, id)
 	if err != nil {
 		return nil, err
@@ -236,6 +242,9 @@ func scanJob(row pgx.Row) (Job, error) {
 // Cancelling keeps the work already done, and what is being carried out at this moment. A job that
 // has ended stays as it is.
 func (a *Admin) Cancel(ctx context.Context, id int64, by Requester) (Job, error) {
+	if err := by.Check(); err != nil {
+		return Job{}, err
+	}
 	if by.Who == "" {
 		if _, err := a.db.Exec(ctx, `SELECT cdc_relay.cancel_job($1, $2, $3)`, id, a.slot, by.Why); err != nil {
 			return Job{}, explain("cancel the job", err)

@@ -196,12 +196,17 @@ type place struct {
 	index       int64
 }
 
+// jobs are those that are not closed, as many as have filters of leaderFilters bytes. The others
+// wait until these have made their requests.
 func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 	resends := false
-	err = l.db.read(ctx, "read cdc_relay.bulk", ` SELECT `+ours+`, b.job, b.kind, b.filter, coalesce(b.rate, 0), b.state, b.in_dead_letters,
+	err = l.db.read(ctx, "read cdc_relay.bulk", ` SELECT `+ours+`, b.job, b.kind, CASE WHEN b.asking <= $4 THEN b.filter END, coalesce(b.rate, 0), b.state, b.in_dead_letters,
 			b.incarnation, b.commit_lsn::text, b.idx, b.created_at, (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'waiting')
-		FROM cdc_relay.bulk b WHERE b.slot = $1 AND b.system_id IN ($3, '') AND b.closed_at IS NULL ORDER BY b.job LIMIT 100`,
-		[]any{l.cfg.SystemID}, func(scan func(...any) error) error {
+		FROM (SELECT b.*, f.asking, sum(f.asking) OVER (ORDER BY b.job) - f.asking AS before FROM cdc_relay.bulk b
+				CROSS JOIN LATERAL (SELECT CASE WHEN b.state = 'asking' THEN coalesce(octet_length(b.filter), 0) ELSE 0 END AS asking) f
+				WHERE b.slot = $1 AND b.system_id IN ($3, '') AND b.closed_at IS NULL) b
+		WHERE before < $5 ORDER BY b.job LIMIT 100`,
+		[]any{l.cfg.SystemID, maxStored, leaderFilters}, func(scan func(...any) error) error {
 			var j job
 			var filter []byte
 			err := scan(&j.id, &j.bulk.Kind, &filter, &j.rate, &j.state, &j.deadLetters, &j.place.incarnation, &j.place.commit, &j.place.index, &j.created, &j.waiting)
@@ -210,7 +215,7 @@ func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 				return nil
 			}
 			// whoever may ask in SQL may write a filter that is none: the other jobs go on
-			j.broken = err == nil && json.Unmarshal(filter, &j.bulk.Filter) != nil
+			j.broken = err == nil && j.state == "asking" && json.Unmarshal(filter, &j.bulk.Filter) != nil
 			list = append(list, j)
 			return err
 		})

@@ -16,7 +16,7 @@ import (
 const MaxLimit = 1000
 
 // List returns a page of rows, the newest first, from a cursor on: the Next of the page before, ""
-// for the first page.
+// for the first page. Long values are cut, and a page of many long ones has fewer rows than limit.
 func (a *Admin) List(ctx context.Context, of *Table, f Filter, cursor string, limit int) (Page, error) {
 	t := of
 	if err := f.Check(of); err != nil {
@@ -37,14 +37,13 @@ func (a *Admin) List(ctx context.Context, of *Table, f Filter, cursor string, li
 	}
 	chosen.choose(&w, t)
 	from.after(&w, t)
-	rows, err := a.rows(ctx, f.page(t, &w, limit+1), w.args)
+	rows, more, err := a.rows(ctx, f.page(t, &w, limit+1), w.args, listText, limit)
 	if err != nil {
 		return Page{}, err
 	}
 	p := Page{Rows: rows}
-	if len(rows) > limit {
-		p.Rows = rows[:limit]
-		p.Next = cursorAt(&p.Rows[limit-1], t)
+	if more {
+		p.Next = cursorAt(&rows[len(rows)-1], t)
 	}
 	return p, nil
 }
@@ -60,7 +59,7 @@ func (t *Table) order() string {
 
 // page is the statement that reads a page of what w chooses. $1 is the slot.
 func (f *Filter) page(t *Table, w *where, limit int) string {
-	query := "SELECT " + columnList(t) + " FROM " + t.name + " t WHERE " + w.sql.String()
+	query := "SELECT " + columnList(t, listText) + " FROM " + t.name + " t WHERE " + w.sql.String()
 	last := fmt.Sprintf(" ORDER BY %s LIMIT %d", t.order(), limit)
 	switch {
 	case t == Deferred || f.ID != nil || f.Key != nil || f.State == Replaying:
@@ -111,10 +110,17 @@ func groups(columns ...string) string {
 		next(" AND ("+of("t")+") > ("+of("g")+")") + " n)"
 }
 
-// columnList are the columns that scan reads.
-func columnList(t *Table) string {
-	common := `t.n, t.system_id IS DISTINCT FROM (SELECT system_id FROM cdc_relay.slots s WHERE s.slot = t.slot) AS copied, t.commit_lsn::text, t.idx, t.id, t.aggregate, t.key, t.type, t.commit_time, octet_length(t.payload)::bigint,
-		t.route_name, t.routing_key, t.class, t.reason, t.error, t.destination, t.attempts, t.first_failed_at, t.failed_at, t.deferred_at, `
+// columnList are the columns that scan reads, each value up to most bytes and one.
+func columnList(t *Table, most int) string {
+	named := func(columns ...string) string {
+		for i, c := range columns {
+			columns[i] = start("t."+c, most) + " AS " + c
+		}
+		return strings.Join(columns, ", ")
+	}
+	common := `t.n, t.system_id IS DISTINCT FROM (SELECT system_id FROM cdc_relay.slots s WHERE s.slot = t.slot) AS copied, t.commit_lsn::text, t.idx, ` +
+		named("id", "aggregate", "key", "type") + `, t.commit_time, octet_length(t.payload)::bigint, ` + named("route_name", "routing_key") + `,
+		t.class, t.reason, ` + named("error", "destination") + `, t.attempts, t.first_failed_at, t.failed_at, t.deferred_at, `
 	if t == Deferred {
 		return common + `t.next_attempt, 'deferred'::text AS state, NULL::timestamptz AS died_at, NULL::timestamptz AS closed_at, NULL::timestamptz AS mirrored_at, false AS redacted, t.left_out, t.bytes`
 	}
@@ -127,31 +133,40 @@ func columnList(t *Table) string {
 // for all arguments of a filter, and would be slow for values that few rows have, or only old rows.
 const again = pgx.QueryExecModeDescribeExec
 
-// rows reads what columnList names.
-func (a *Admin) rows(ctx context.Context, sql string, args []any) ([]Row, error) {
+// rows reads what columnList names: at most limit rows, and none after pageBytes; more reports that
+// there are others.
+func (a *Admin) rows(ctx context.Context, sql string, args []any, most, limit int) (list []Row, more bool, err error) {
 	rows, err := a.db.Query(ctx, sql, append([]any{again}, args...)...)
 	if err != nil {
-		return nil, explain("read the rows", err)
+		return nil, false, explain("read the rows", err)
 	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Row, error) {
+	defer rows.Close()
+	for size := 0; rows.Next(); {
+		if len(list) == limit || size >= pageBytes {
+			more = true
+			break
+		}
 		var r Row
 		var s scanned
-		err := row.Scan(s.into(&r)...)
-		s.finish(&r)
-		return r, err
-	})
-	if err != nil {
-		return nil, explain("read the rows", err)
+		if err := rows.Scan(s.into(&r)...); err != nil {
+			return nil, false, explain("read the rows", err)
+		}
+		for _, value := range rows.RawValues() {
+			size += len(value)
+		}
+		s.finish(&r, most)
+		list = append(list, r)
 	}
-	return list, nil
+	rows.Close() // what follows is passed, row by row
+	return list, more, explain("read the rows", rows.Err())
 }
 
 // find reads a row wherever it is, and says in which table; nil when it is nowhere. It looks at the
 // retry table first: a row can leave it for the dead letters in between, and not the other way.
 func (a *Admin) find(ctx context.Context, n int64) (row Row, is *Table, err error) {
 	for _, t := range []*Table{Deferred, DeadLetters} {
-		rows, err := a.rows(ctx, "SELECT "+columnList(t)+" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2",
-			[]any{a.slot, n})
+		rows, _, err := a.rows(ctx, "SELECT "+columnList(t, showText)+" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2",
+			[]any{a.slot, n}, showText, 1)
 		if err != nil || len(rows) > 0 {
 			return append(rows, Row{})[0], t, err
 		}

@@ -100,6 +100,9 @@ func (e *Done) Error() string {
 // Request stores a request. When the same request waits already, it returns that one. If the row
 // does not allow the request, the error is a *NotNow, *Done or *NotFound.
 func (a *Admin) Request(ctx context.Context, action Action) (Request, error) {
+	if err := action.check(); err != nil {
+		return Request{}, err
+	}
 	// A row can change its state, or get somebody else's request, between the two statements. Then
 	// both are repeated.
 	for range 3 {
@@ -129,7 +132,7 @@ func (k Kind) allowed(t *Table) string {
 	return "true"
 }
 
-const requestColumns = `id, kind, n, job, who, reason, created_at, state, result, done_at, route_name, routing_key`
+var requestColumns = requestText.Replace(`id, kind, n, job, who, {reason}, created_at, state, {result}, done_at, {route}`)
 
 // mine is the condition for rows of the slot's system: it leaves out rows that came with a copy of
 // another database.
@@ -256,7 +259,10 @@ func (a *Admin) RequestByID(ctx context.Context, id int64) (Request, error) {
 // Withdraw cancels a request that waits. One that is being carried out at this moment is not
 // stopped, and one that has ended stays as it is: the returned request says which.
 func (a *Admin) Withdraw(ctx context.Context, id int64, by Requester) (Request, error) {
-	var err error
+	err := by.Check()
+	if err != nil {
+		return Request{}, err
+	}
 	if by.Who == "" {
 		_, err = a.db.Exec(ctx, `SELECT cdc_relay.cancel_request($1, $2, $3)`, id, a.slot, by.Why)
 	} else { // what cancel_request does, by the relay's role, which names who

@@ -55,6 +55,9 @@ func (a *Admin) StartResend(ctx context.Context, r Resend) (Job, error) {
 	if err != nil {
 		return Job{}, fmt.Errorf("write the choice: %w", err)
 	}
+	if err := errors.Join(checkStored(choice), (&Action{Route: r.Route, By: r.By}).check()); err != nil {
+		return Job{}, err
+	}
 	var rate *int
 	if r.Rate > 0 {
 		rate = &r.Rate
@@ -102,6 +105,9 @@ func (a *Admin) busy(ctx context.Context) error {
 
 // CloseGap closes an accepted gap by an operator's word: nothing of it needs to be sent.
 func (a *Admin) CloseGap(ctx context.Context, gap int64, by Requester) error {
+	if err := by.Check(); err != nil {
+		return err
+	}
 	var closed bool
 	err := a.db.QueryRow(ctx, `WITH closed AS (UPDATE cdc_relay.gap SET recovered_at = now() WHERE id = $2 AND slot = $1::text AND recovered_at IS NULL RETURNING system_id),
 		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) SELECT $1, system_id, 'close gap', 0, $3, 'gap ' || $2::bigint || ': closed, nothing is sent' FROM closed)

@@ -3,6 +3,8 @@
 package dlq
 
 import (
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -34,6 +36,8 @@ type Row struct {
 	Type         *string   `json:"type"`
 	CommittedAt  time.Time `json:"committed_at"`
 	PayloadBytes *int64    `json:"payload_bytes"` // null: no payload, or no longer
+
+	Cut []string `json:"cut,omitempty"` // which values are not shown to their end
 
 	// values that are left out, because the row is over source.max_event_bytes; nil: none
 	LeftOut *LeftOut `json:"left_out,omitempty"`
@@ -98,6 +102,7 @@ type Content struct {
 	Text   *string `json:"text,omitempty"`
 	Base64 *string `json:"base64,omitempty"`
 	Hidden bool    `json:"hidden,omitempty"`
+	Cut    bool    `json:"cut,omitempty"` // there is more than is shown
 }
 
 // Column is an extra column of the outbox table.
@@ -137,7 +142,28 @@ func (s *scanned) into(r *Row) []any {
 	}
 }
 
-func (s *scanned) finish(r *Row) {
+// finish makes the values those of the row, each cut to most bytes.
+func (s *scanned) finish(r *Row, most int) {
+	words, accused := []byte(r.Error), []byte(r.Accused)
+	for _, v := range []struct {
+		name  string
+		value *[]byte
+	}{
+		{"id", &s.id},
+		{"aggregate", &s.aggregate},
+		{"key", &s.key},
+		{"type", &s.kind},
+		{"destination", &s.name},
+		{"destination", &s.routingKey},
+		{"error", &words},
+		{"accused", &accused},
+	} {
+		if shorten(v.value, most) {
+			r.Cut = append(r.Cut, v.name)
+		}
+	}
+	r.Cut = slices.Compact(r.Cut)
+	r.Error, r.Accused = strings.ToValidUTF8(string(words), ""), strings.ToValidUTF8(string(accused), "")
 	r.Position = event.Position{Commit: s.commit, Index: s.index}.String()
 	r.ID, r.Aggregate, r.Key, r.Type = text(s.id), text(s.aggregate), text(s.key), text(s.kind)
 	if s.leftOut != nil {

@@ -16,7 +16,7 @@ import (
 )
 
 // Show returns a row with its contents and its history. Without payloads the contents are not read,
-// only reported as hidden.
+// only reported as hidden. Of large contents the beginning is shown.
 func (a *Admin) Show(ctx context.Context, of *Table, n int64, payloads bool) (*Detail, error) {
 	row, is, err := a.find(ctx, n)
 	if err != nil {
@@ -47,11 +47,11 @@ func (a *Admin) contents(ctx context.Context, out *Detail, t *Table, payloads bo
 	var payload, traceparent, headers, columns, fault, raw []byte
 	hide := func(column string) string {
 		if payloads {
-			return column
+			return start(column, showBytes)
 		}
 		return "CASE WHEN " + column + " IS NOT NULL THEN ''::bytea END"
 	}
-	err := a.db.QueryRow(ctx, "SELECT t.event_time, t.payload_kind, "+hide("t.payload")+", t.traceparent, "+hide("t.headers")+", "+hide("t.columns")+", t.fault, "+hide("t.raw")+
+	err := a.db.QueryRow(ctx, "SELECT t.event_time, t.payload_kind, "+hide("t.payload")+", "+start("t.traceparent", showText)+", "+hide("t.headers")+", "+hide("t.columns")+", "+start("t.fault", showText)+", "+hide("t.raw")+
 		" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2", a.slot, out.N).Scan(&out.EventTime, &kind, &payload, &traceparent, &headers, &columns, &fault, &raw)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil
@@ -100,11 +100,17 @@ func content(b []byte, shown bool) *Content {
 		return nil
 	case !shown:
 		return &Content{Hidden: true}
-	case utf8.Valid(b) && !strings.ContainsFunc(string(b), unreadable):
-		return &Content{Text: text(b)}
+	}
+	cut := shorten(&b, showBytes)
+	whole := b
+	for i := 0; cut && i < utf8.UTFMax-1 && !utf8.Valid(whole[len(whole)-min(len(whole), utf8.UTFMax):]); i++ {
+		whole = whole[:len(whole)-1] // the character that was cut
+	}
+	if utf8.Valid(whole) && !strings.ContainsFunc(string(whole), unreadable) {
+		return &Content{Text: text(whole), Cut: cut}
 	}
 	encoded := base64.StdEncoding.EncodeToString(b)
-	return &Content{Base64: &encoded}
+	return &Content{Base64: &encoded, Cut: cut}
 }
 
 // unreadable reports whether a terminal would interpret a character instead of showing it.
@@ -131,7 +137,7 @@ func (a *Admin) requestsAbout(ctx context.Context, n int64) ([]Request, error) {
 }
 
 func (a *Admin) audit(ctx context.Context, n int64) ([]Entry, error) {
-	rows, err := a.db.Query(ctx, `SELECT at, who, action, why, result FROM cdc_relay.audit WHERE n = $1 AND slot = $2 ORDER BY seq DESC LIMIT $3`, n, a.slot, history)
+	rows, err := a.db.Query(ctx, `SELECT at, left(who, 1000), left(action, 1000), left(why, 1000), left(result, 1000) FROM cdc_relay.audit WHERE n = $1 AND slot = $2 ORDER BY seq DESC LIMIT $3`, n, a.slot, history)
 	if err != nil {
 		return nil, explain("read cdc_relay.audit", err)
 	}
@@ -147,15 +153,21 @@ func (a *Admin) audit(ctx context.Context, n int64) ([]Entry, error) {
 // SameKey makes the filter choose the aggregate and key of a row: for keys that are too long or too
 // strange to type.
 func (a *Admin) SameKey(ctx context.Context, n int64, f *Filter) error {
-	row, is, err := a.find(ctx, n)
+	_, is, err := a.find(ctx, n)
 	switch {
 	case err != nil:
 		return err
 	case is == nil:
 		return &NotFound{What: "row", N: n, Slot: a.slot}
-	case row.Key == nil:
+	}
+	var key, aggregate []byte // whole, or more than a filter may have
+	err = a.db.QueryRow(ctx, "SELECT "+start("t.key", maxFilter)+", "+start("t.aggregate", maxFilter)+" FROM "+is.name+" t WHERE t.slot = $1 AND t.n = $2", a.slot, n).Scan(&key, &aggregate)
+	switch {
+	case err != nil && !errors.Is(err, pgx.ErrNoRows):
+		return explain("read the row's key", err)
+	case key == nil:
 		return &NotNow{"key of", n, "that event has no key"}
 	}
-	f.Key, f.Aggregate, f.NoAggregate = octets(row.Key), octets(row.Aggregate), row.Aggregate == nil
+	f.Key, f.Aggregate, f.NoAggregate = key, aggregate, aggregate == nil
 	return nil
 }

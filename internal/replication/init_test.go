@@ -66,8 +66,8 @@ func TestUpgrade(t *testing.T) {
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.settledRun("before").endClean()
 	own := b.cfg.URL
-	b.exec(`ALTER TABLE cdc_relay.dead_letter DROP digest; DELETE FROM cdc_relay.migration WHERE version = 10`)
-	b.wantFinding("schema", "are those of an older version of the relay (version 9, this one has 10), and this role may not bring", "cdc-relay init")
+	b.exec(`ALTER TABLE cdc_relay.request DROP CONSTRAINT request_lengths; ALTER TABLE cdc_relay.bulk DROP CONSTRAINT bulk_lengths; DELETE FROM cdc_relay.migration WHERE version = 11`)
+	b.wantFinding("schema", "are those of an older version of the relay (version 10, this one has 11), and this role may not bring", "cdc-relay init")
 	b.wantLine(check.LevelOK, "slot", b.cfg.Slot)
 	b.cfg.URL = owner
 	b.wantLine(check.LevelWarn, "schema", "older version of the relay", "the next start brings them up to date")

@@ -4,6 +4,7 @@ package sink
 
 import (
 	"time"
+	"unsafe"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
@@ -13,7 +14,8 @@ import (
 // and pure: the same event gives the same record at every delivery, because a repeat must be a
 // repeat.
 //
-// Both methods begin by emptying what they fill in (Record.Unplace, Record.Reset). It aliases the
+// Both methods begin by emptying what they fill in (Record.Unplace, Record.Reset), which gives the
+// record the event's budget: what would be over it is refused before it is made. It aliases the
 // event, rec.Buf, rec.Own or the encoder: it is valid until rec is used again and as long as the
 // event's bytes are, and nobody writes to it. They allocate nothing once rec has grown. Encode is
 // never given an event with a Fault or LeftOut; Place is, for the route of its dead letter: what
@@ -53,8 +55,13 @@ type Record struct {
 	Headers              []Header
 	Properties           Properties
 
-	Buf []byte // what was made for this record
-	Own any    // the encoder's scratch space, for its next record
+	Budget event.Budget // of the event: what may be made for this record, and was not
+	// the budget is only a small one: others are made at the same time, see Large
+	Small bool
+	Buf   []byte // what was made for this record
+	// the encoder's scratch space, for its next record; its method Forget, if there is one, drops
+	// what is large
+	Own any
 }
 
 // Partitions that no row names.
@@ -110,27 +117,56 @@ func (r *Record) AddText(name string, value []byte) {
 	}
 }
 
-// keptBuffer bounds what a record keeps of a buffer between two uses, in bytes.
-const keptBuffer = 64 << 10
-
-// Reset empties the record for the next use.
-func (r *Record) Reset() {
-	r.Unplace()
-	r.Headers, r.Value, r.Time, r.Properties = r.Headers[:0], nil, 0, Properties{}
-}
-
-// Forget drops every reference to the last events' bytes, which belong to the caller again.
-func (r *Record) Forget() {
-	clear(r.Headers[:cap(r.Headers)])
-	r.Reset()
-}
-
-// Unplace empties what Place fills in, and Buf, of which it drops an unusually large one.
-func (r *Record) Unplace() {
-	if cap(r.Buf) > keptBuffer {
-		r.Buf = nil
+// AddMember adds a header of a JSON object's member (JSONHeader), if the budget has room for it;
+// false: it has not.
+func (r *Record) AddMember(name string, raw []byte) bool {
+	if !r.Budget.Make(headerSize+len(name)+len(raw)) || !r.Budget.Work(1) {
+		return false
 	}
-	r.Topic, r.Exchange, r.RoutingKey, r.Key, r.Partition, r.Buf = nil, nil, nil, nil, ByKey, r.Buf[:0]
+	r.Headers = append(r.Headers, JSONHeader(name, raw))
+	return true
+}
+
+// OverBudget is the fault of an event that would cost more than its budget.
+func OverBudget(err error) *Fault { return PermanentFault(TooLarge, err.Error()) }
+
+const (
+	// keptBuffer bounds what a record keeps of a buffer between two uses, in bytes.
+	keptBuffer = 64 << 10
+	headerSize = int(unsafe.Sizeof(Header{}))
+)
+
+// Reuse is a buffer, empty, for the next use: nil for one that has grown for an unusual event.
+func Reuse[T any](b []T) []T {
+	if uintptr(cap(b))*unsafe.Sizeof(*new(T)) > keptBuffer {
+		return nil
+	}
+	return b[:0]
+}
+
+// Reset empties the record for an event.
+func (r *Record) Reset(ev *event.Event) {
+	r.Unplace(ev)
+	r.Headers, r.Value, r.Time, r.Properties = Reuse(r.Headers), nil, 0, Properties{}
+}
+
+// Forget drops every reference to the last events' bytes, which belong to the caller again, and
+// the buffers of an unusual one.
+func (r *Record) Forget() {
+	r.Headers = Reuse(r.Headers)
+	clear(r.Headers[:cap(r.Headers)])
+	*r = Record{Headers: r.Headers, Buf: Reuse(r.Buf), Own: r.Own}
+	if own, ok := r.Own.(interface{ Forget() }); ok {
+		own.Forget()
+	}
+}
+
+// Unplace empties what Place fills in, and Buf.
+func (r *Record) Unplace(ev *event.Event) {
+	r.Topic, r.Exchange, r.RoutingKey, r.Key, r.Partition, r.Buf = nil, nil, nil, nil, ByKey, Reuse(r.Buf)
+	if r.Budget = ev.Budget(); r.Small {
+		r.Budget = r.Budget.Small()
+	}
 }
 
 // Since is what was appended to Buf since it had this length. It is not nil, and cannot grow into

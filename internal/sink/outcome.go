@@ -73,7 +73,8 @@ const (
 	Nacked Reason = "nacked"
 	// no answer within confirm_timeout (RabbitMQ: twice that) while the broker answers others
 	Unconfirmed Reason = "unconfirmed"
-	TooLarge    Reason = "too_large" // body or headers over the broker's limit
+	// body or headers over the broker's limit, or the event over its budget (event.Budget)
+	TooLarge Reason = "too_large"
 	// the row is over source.max_event_bytes: event.Event.LeftOut
 	RowTooLarge Reason = "row_too_large"
 	// a header, key or property the protocol cannot carry

@@ -83,8 +83,8 @@ func (h *PlainHeaders) Append(ev *event.Event, rec *Record) *Fault {
 	}
 	for name, raw, more := members.Next(); more; name, raw, more = members.Next() {
 		name := unsafe.String(unsafe.SliceData(name), len(name)) // aliases the event, as raw does
-		if !h.taken(name, ev) {
-			rec.Headers = append(rec.Headers, JSONHeader(name, raw))
+		if !h.taken(name, ev) && !rec.AddMember(name, raw) {
+			return OverBudget(rec.Budget.Err())
 		}
 	}
 	return nil

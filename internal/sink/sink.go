@@ -78,6 +78,10 @@ type Prober interface {
 	Probe(ctx context.Context, ev *event.Event, suspect bool) (Outcome, error)
 }
 
+// Leader is a Sink that takes more of the broker once its relay leads. Lead is called before the
+// calls of each term, and returns at once.
+type Leader interface{ Lead() }
+
 // A call carries at most MaxCallEvents events or MaxCallBytes bytes (one larger event goes alone),
 // which bounds what a sink must keep in addition to the in-flight budget: a lane of RabbitMQ has
 // room for as many returned messages.

@@ -94,10 +94,11 @@ var invariants = []invariant{
 	},
 	{
 		id: "I5", short: `Memory is bounded, whatever the size of a transaction, a backlog or the retry table.`,
-		full: `Memory is bounded, whatever the size of a transaction, a backlog or the retry table. The in-flight budget bounds
-			what is on its way. On RabbitMQ the connections' write buffers come on top, with a message of each lane. On Kafka the
-			batches come on top: a second copy of what is on its way (with compression a third), and two requests to each broker, of
-			4 MiB or one larger record. For the retry table there are 34 MiB for 100,000 ordering groups, a statement of 2 MiB, and
+		full: `Memory is bounded, whatever the size of a transaction, a backlog or the retry table, and whatever is in a row. The
+			in-flight budget bounds what is on its way. What is made of an event has a budget of bytes and one of work; events that
+			need much of them are made one at a time. On RabbitMQ the connections' write buffers come on top, with a message of each
+			lane. On Kafka the batches come on top: 32 MiB and 64 KiB for each partition (with compression another copy), and two
+			requests to each broker, of 4 MiB or one larger record. For the retry table there are 34 MiB for 100,000 ordering groups, a statement of 2 MiB, and
 			8 MiB of rows that lanes have, or one larger row. The largest row on its way is there in several copies: as it was read,
 			as it was converted (in a database that is not UTF-8), in the in-flight budget, as it is written. With
 			source.max_event_bytes no larger row is among them, except one that is replayed.`,
@@ -105,12 +106,17 @@ var invariants = []invariant{
 			{"internal/relay/inflight", "TestChunksBoundMemory TestTrackerListIsBounded"},
 			{"internal/relay", "TestCallsAreBounded"},
 			{"internal/relay/order", "TestStories TestGroupsThatStayDoNotKeepTheOthers"},
-			{"internal/relay/pauses", "TestPausesAreBounded"},
+			{"internal/relay/pauses", "TestPausesAreBounded TestPausesAreBoundedByBytes"},
 			{"internal/retry", "TestRounds TestBudget TestLaneThatStandsStill"},
 			{"test/sim", "TestSeeds"},
-			{"internal/sink/kafka", "TestPick TestBatchIsUsedAgain"},
+			{"internal/sink", "TestLargeEventsAreMadeOneAtATime TestReuse"},
+			{"internal/sink/kafka", "TestPick TestBatchIsUsedAgain TestLargeBatchesWaitForRoom"},
+			{"internal/sink/kafka/record", "TestHeadersAreBounded"},
+			{"internal/sink/rabbit/message", "TestHeadersAreBounded"},
+			{"internal/debezium", "TestRecordsAreBounded TestRoutesAreForgotten"},
+			{"internal/debezium/connect/expand", "TestExpansionsAreBounded"},
 			{"internal/replication/largerow", "TestReader"},
-			{"test/fault", "TestRowLargerThanTheMemory"},
+			{"test/fault", "TestRowLargerThanTheMemory TestHostileRows"},
 		},
 		also: "`make bench` compares the peak memory",
 	},

@@ -19,6 +19,8 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/fetch"
+
+	"github.com/cdc-relay/cdc-relay/internal/kafkaguard"
 )
 
 // maxWait is how long a broker holds a request for messages that are not there yet.
@@ -26,8 +28,21 @@ const maxWait = 2 * time.Second
 
 // Fetch returns the messages of a partition from an offset on, and the offset to go on with. It
 // waits a little for the first one. There is an error when the broker does not have the offset:
-// kafka-go's Reader would go on with another one.
+// kafka-go's Reader would go on with another one. When what comes takes too much memory it asks for
+// one batch alone.
 func (l *Link) Fetch(ctx context.Context, topic string, partition int, from int64, bytes int) ([]kafkago.Message, int64, error) {
+	messages, next, err := l.fetch(ctx, topic, partition, from, bytes)
+	var over *kafkaguard.TooLarge
+	if errors.As(err, &over) && bytes > 1 {
+		messages, next, err = l.fetch(ctx, topic, partition, from, 1)
+	}
+	if errors.As(err, &over) {
+		err = fmt.Errorf("the batch of messages with offset %d of %s-%d is too large: %w; raise MaxInFlightBytes", from, topic, partition, err)
+	}
+	return messages, next, err
+}
+
+func (l *Link) fetch(ctx context.Context, topic string, partition int, from int64, bytes int) ([]kafkago.Message, int64, error) {
 	ctx, cancel := context.WithTimeout(ctx, maxWait+RequestTimeout)
 	defer cancel()
 	answer, err := l.transport.RoundTrip(ctx, l.Client.Addr, &fetch.Request{

@@ -12,7 +12,10 @@ import (
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/sasl"
+
+	"github.com/cdc-relay/cdc-relay/internal/kafkaguard"
 )
 
 const (
@@ -34,6 +37,7 @@ type Config struct {
 	Read            []string // the topics that are read
 	Write           []string // those that are only written
 	MaxMessageBytes int
+	ReadBytes       int // of memory that the messages of one answer take; FetchLimit at least
 }
 
 // Link is an open way to the brokers.
@@ -52,12 +56,16 @@ type Link struct {
 func Open(cfg Config) *Link {
 	open, cut := context.WithCancel(context.Background())
 	address := kafkago.TCP(cfg.Brokers...)
-	dialOpen := func(ctx context.Context, network, address string) (net.Conn, error) {
-		return dial(ctx, open, network, address)
+	dialer := &kafkaguard.Dialer{
+		TLS: cfg.TLS, Limit: max(cfg.ReadBytes, kafkaguard.FetchLimit), More: []protocol.Message{&deleteResponse{}},
+		Dial: func(ctx context.Context, network, address string) (net.Conn, error) {
+			return dial(ctx, open, network, address)
+		},
 	}
+	login := kafkaguard.Login(cfg.SASL)
 	l := &Link{cut: cut, brokers: slices.Clone(cfg.Brokers), Read: slices.Clone(cfg.Read)}
 	l.transport = &kafkago.Transport{
-		Dial: dialOpen, DialTimeout: dialTimeout, MetadataTTL: metadataTTL, ClientID: cfg.ClientID, TLS: cfg.TLS, SASL: cfg.SASL,
+		Dial: dialer.DialContext, DialTimeout: dialTimeout, MetadataTTL: metadataTTL, ClientID: cfg.ClientID, SASL: login,
 		MetadataTopics: slices.Concat(cfg.Read, cfg.Write),
 	}
 	l.Client = &kafkago.Client{Addr: address, Transport: l.transport, Timeout: RequestTimeout}
@@ -66,7 +74,7 @@ func Open(cfg Config) *Link {
 		Balancer:  &kafkago.Murmur2Balancer{}, // as Java's producers choose the partition of a key
 		BatchSize: 1, BatchBytes: int64(cfg.MaxMessageBytes), MaxAttempts: 3, WriteTimeout: RequestTimeout, ReadTimeout: RequestTimeout,
 	}
-	l.Dialer = &kafkago.Dialer{ClientID: cfg.ClientID, Timeout: dialTimeout, TLS: cfg.TLS, SASLMechanism: cfg.SASL, DialFunc: dialOpen}
+	l.Dialer = &kafkago.Dialer{ClientID: cfg.ClientID, Timeout: dialTimeout, SASLMechanism: login, DialFunc: dialer.DialContext}
 	return l
 }
 

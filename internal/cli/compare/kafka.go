@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaguard"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
 	kafka "github.com/cdc-relay/cdc-relay/internal/sink/kafka/driver"
 )
@@ -40,8 +41,9 @@ const (
 )
 
 func openKafkaSide(ctx context.Context, f *compareFlags, c *config.Config, topics []string) (side, error) {
+	dialer := &kafkaguard.Dialer{Dial: (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext, Limit: kafkaguard.FetchLimit}
 	transport := &kafkago.Transport{
-		Dial: (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext, DialTimeout: 10 * time.Second,
+		Dial: dialer.DialContext, DialTimeout: 10 * time.Second,
 		ClientID: "cdc-relay/compare", MetadataTopics: topics, MetadataTTL: 2 * time.Second,
 	}
 	brokers := f.kafka
@@ -49,7 +51,7 @@ func openKafkaSide(ctx context.Context, f *compareFlags, c *config.Config, topic
 		if len(brokers) == 0 {
 			brokers = k.Brokers
 		}
-		if err := kafkaSecurity(transport, k); err != nil {
+		if err := kafkaSecurity(dialer, transport, k); err != nil {
 			return nil, err
 		}
 	}
@@ -66,9 +68,9 @@ func openKafkaSide(ctx context.Context, f *compareFlags, c *config.Config, topic
 }
 
 // kafkaSecurity gives a client the TLS and the login of the sink.
-func kafkaSecurity(t *kafkago.Transport, k *kafka.Settings) (err error) {
+func kafkaSecurity(d *kafkaguard.Dialer, t *kafkago.Transport, k *kafka.Settings) (err error) {
 	if files := k.TLSFiles(); files != nil {
-		if t.TLS, err = files(); err != nil {
+		if d.TLS, err = files(); err != nil {
 			return err
 		}
 	}
@@ -211,10 +213,17 @@ func (s *kafkaSide) follow(ctx context.Context, topic, partition int, part kafka
 func (s *kafkaSide) fetch(ctx context.Context, topic, partition int, part *kafkaPart, messages chan<- compare.Message) error {
 	asking, cancel := context.WithTimeout(ctx, kafkaTimeout)
 	defer cancel()
-	res, err := s.client.Fetch(asking, &kafkago.FetchRequest{
-		Topic: s.topics[topic], Partition: partition, Offset: part.next, MinBytes: 1, MaxBytes: kafkaFetch, MaxWait: 500 * time.Millisecond,
-		IsolationLevel: kafkago.ReadCommitted,
-	})
+	ask := func(bytes int64) (*kafkago.FetchResponse, error) {
+		return s.client.Fetch(asking, &kafkago.FetchRequest{
+			Topic: s.topics[topic], Partition: partition, Offset: part.next, MinBytes: 1, MaxBytes: bytes, MaxWait: 500 * time.Millisecond,
+			IsolationLevel: kafkago.ReadCommitted,
+		})
+	}
+	res, err := ask(kafkaFetch)
+	var over *kafkaguard.TooLarge
+	if errors.As(err, &over) {
+		res, err = ask(1) // one batch alone
+	}
 	if err == nil {
 		err = res.Error
 	}

@@ -34,7 +34,7 @@ const (
 
 func openRabbitSide(ctx context.Context, f *compareFlags, c *config.Config, exchanges []string) (side, error) {
 	d := &conn.Dialer{
-		URLs: []string{f.rabbitmq}, ConnectionName: "cdc-relay/compare", ConfirmTimeout: rabbitPatience,
+		URLs: []string{f.rabbitmq}, ConnectionName: "cdc-relay/compare", ConfirmTimeout: rabbitPatience, Lanes: 1,
 		TLS: sink.TLS{}.Load(""), Admit: func(string, string) error { return nil },
 	}
 	if r := rabbitOf(c); r != nil {
@@ -63,7 +63,7 @@ func openRabbitSide(ctx context.Context, f *compareFlags, c *config.Config, exch
 }
 
 func (s *rabbitSide) bind(ctx context.Context, keys []string) error {
-	opened, err := s.session.OpenChannel(ctx)
+	opened, err := s.session.Take(ctx, conn.Lanes, true)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -122,20 +123,27 @@ func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int
 	if err != nil {
 		return nil, err
 	}
-	page, err := d.List(ctx, f.of, filter, "", dlq.MaxLimit)
-	if err != nil {
-		return nil, err
-	}
-	if len(page.Rows) == 0 {
-		return nil, fmt.Errorf("there is no %s of event %q; `cdc-relay events show` reports where it is", (&result{action: f.action}).noun(), filter.ID)
-	}
-	for _, row := range page.Rows {
-		if d.CheckRequest(ctx, dlq.Action{Kind: f.kind, N: row.N}) == nil {
-			ns = append(ns, row.N)
+	newest := int64(0)
+	for cursor, left := "", dlq.MaxLimit; left > 0; {
+		page, err := d.List(ctx, f.of, filter, cursor, left)
+		if err != nil {
+			return nil, err
+		}
+		for _, row := range page.Rows {
+			newest = cmp.Or(newest, row.N)
+			if d.CheckRequest(ctx, dlq.Action{Kind: f.kind, N: row.N}) == nil {
+				ns = append(ns, row.N)
+			}
+		}
+		if left, cursor = left-len(page.Rows), page.Next; cursor == "" {
+			break
 		}
 	}
-	if len(ns) == 0 {
-		ns = []int64{page.Rows[0].N}
+	switch {
+	case newest == 0:
+		return nil, fmt.Errorf("there is no %s of event %q; `cdc-relay events show` reports where it is", (&result{action: f.action}).noun(), filter.ID)
+	case len(ns) == 0:
+		ns = []int64{newest}
 	}
 	return ns, nil
 }

@@ -158,7 +158,11 @@ func contentText(c *dlq.Content) lines {
 		text = *c.Text
 	}
 	if len(text) > maxPayloadText {
-		text = strings.ToValidUTF8(text[:maxPayloadText], "") + "… (--json has all of it)"
+		more := "… (--json has all of it)"
+		if c.Cut {
+			more = "… (--json has 1 MiB of it, the table has the rest)"
+		}
+		text = strings.ToValidUTF8(text[:maxPayloadText], "") + more
 	}
 	return lines(strings.ReplaceAll(output.CleanLines(text), "\n", "\n            "))
 }

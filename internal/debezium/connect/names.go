@@ -27,6 +27,9 @@ func (m NameMode) Schema(name string) string { return m.adjust(name, true) }
 // Field is the field's name under the mode: as a schema's, but that a dot is no part of it.
 func (m NameMode) Field(name string) string { return m.adjust(name, false) }
 
+// AdjustedMost is how many bytes the modes make of one, at most.
+const AdjustedMost = 6
+
 // adjust goes by UTF-16 units, as Java does: a character beyond the BMP is replaced twice.
 func (m NameMode) adjust(name string, dot bool) string {
 	if m == NamesAsTheyAre || name == "" {

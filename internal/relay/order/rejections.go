@@ -106,7 +106,7 @@ func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
 			m.touch(g)
 			return
 		default: // the pause has ended meanwhile, or there are too many pauses to note this one
-			res.After = m.cfg.Patience(m.now.Sub(e.Row.DeferredAt))
+			res.After = max(m.cfg.Patience(m.now.Sub(e.Row.DeferredAt)), m.cfg.Pauses.Turn(m.now))
 		}
 	case sink.Transient:
 		res.Attempts++

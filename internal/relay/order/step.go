@@ -272,7 +272,7 @@ func (m *Machine) probe() {
 		}
 	}
 	// to look at many takes its time
-	if soonest := m.now.Add(time.Duration(len(m.resting)) * 20 * time.Microsecond); m.probeAt.Before(soonest) {
+	if soonest := m.now.Add(time.Duration(len(m.resting)) * 100 * time.Microsecond); m.probeAt.Before(soonest) {
 		m.probeAt = soonest
 	}
 	slices.SortFunc(due, compareTargets)

@@ -34,10 +34,14 @@ type Config struct {
 	Ended func(p sink.Paused, forgotten bool, now time.Time)
 }
 
-// maxPauses bounds the number of pauses: names may be made from data. Beyond it an event is sent,
-// rejected and deferred. Half of them are kept for what brokers refuse: without that, forged names
-// that are not allowed would take them all, and each of them costs the broker nothing.
-const maxPauses = 10_000
+// maxPauses bounds the number of pauses, and maxBytes that of their texts: names may be made from
+// data, and a long one of control characters is shown four times as long. Beyond it an event is
+// sent, rejected and deferred. Half of both is kept for what brokers refuse: without that, forged
+// names that are not allowed would take them all, and each of them costs the broker nothing.
+const (
+	maxPauses = 10_000
+	maxBytes  = 4 << 20
+)
 
 // Registry has the paused destinations. A pause only saves useless sends: what keeps the order is
 // the order machine. So a pause may begin late, or be forgotten: in a restart, or when no row is
@@ -53,10 +57,12 @@ type Registry struct {
 
 	mu     sync.Mutex
 	paused map[Target]*entry
+	bytes  int // of their texts
 	// how many ordering groups the lanes have at rest behind a target. It outlives a pause: a lane
 	// may not have noticed its end when the next one begins.
 	resting map[Target]int
 	watched watched
+	turn    time.Time // the last that was taken; see Turn
 }
 
 // entry is one pause.
@@ -83,13 +89,14 @@ func (r *Registry) Refused(p sink.Place, f *sink.Fault, now time.Time) (ended bo
 	} else if f.Reason != sink.NotAllowed {
 		ended = r.end(t.whole(), false, now)
 	}
-	most := maxPauses
+	most, bytes := maxPauses, maxBytes
 	if f.Reason == sink.NotAllowed {
-		most = maxPauses / 2
+		most, bytes = most/2, bytes/2
 	}
 	if e := r.paused[t]; e != nil {
+		r.bytes += len(f.Text) - len(e.Text)
 		e.refusedAgain(f, now)
-	} else if len(r.paused) < most {
+	} else if len(r.paused) < most && r.bytes < bytes {
 		r.begin(t, f, now)
 	}
 	return ended
@@ -101,6 +108,7 @@ func (r *Registry) begin(t Target, f *sink.Fault, now time.Time) {
 		fault:  f, refusal: begun(now), probe: probe{wait: minProbe},
 	}
 	r.paused[t] = e
+	r.bytes += len(e.Destination) + len(e.Text)
 	r.count.Store(int32(len(r.paused)))
 	r.schedule(e, now)
 	if r.cfg.Began != nil {
@@ -156,6 +164,7 @@ func (r *Registry) end(t Target, forgotten bool, now time.Time) bool {
 		return false
 	}
 	delete(r.paused, t)
+	r.bytes -= len(e.Destination) + len(e.Text)
 	r.count.Store(int32(len(r.paused)))
 	r.version.Add(1)
 	if r.cfg.Ended != nil {

@@ -2,6 +2,7 @@ package pauses
 
 import (
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -94,6 +95,26 @@ func TestPausesAreBounded(t *testing.T) {
 	s.Confirmed(place(0), true, s.now)
 	s.refused(place(maxPauses), nack)
 	s.want("the room is taken again", !s.Paused(place(0)) && s.Paused(place(maxPauses)), true)
+}
+
+// Long names are bounded by their bytes, however few they are.
+func TestPausesAreBoundedByBytes(t *testing.T) {
+	s := tell(t, Config{})
+	long := nack
+	long.Destination, long.Text = strings.Repeat("d", 3000), strings.Repeat("t", 3000)
+	for n := range maxPauses {
+		s.refused(sink.Place{ExchangeOrTopic: 2, Dest: uint64(n + 1)}, long)
+	}
+	if n := len(s.List()); n == 0 || n > maxBytes/6000+1 {
+		t.Errorf("%d destinations are paused", n)
+	}
+	s.refused(sink.Place{ExchangeOrTopic: 2, Dest: 1}, nack) // whose text is short
+	for n := range maxPauses {
+		s.Confirmed(sink.Place{ExchangeOrTopic: 2, Dest: uint64(n + 1)}, true, s.now)
+	}
+	if s.bytes != 0 {
+		t.Errorf("%d bytes are counted when nothing is paused", s.bytes)
+	}
 }
 
 // Names that are not allowed leave half of the room to what brokers refuse.

@@ -22,6 +22,13 @@ const (
 	maxNackedProbe = 2 * time.Minute
 )
 
+// each is how long a probe has to itself: names may be made from data, and thousands of
+// destinations that refuse cost as much as a hundred.
+const each = 10 * time.Millisecond
+
+// maxTurn bounds what others cost a row that does not wait for a pause.
+const maxTurn = 2 * time.Minute
+
 // probe is when a paused target is probed.
 type probe struct {
 	out      bool
@@ -34,8 +41,22 @@ type probe struct {
 // schedule sets the time of the next probe. Targets that were paused together are not probed
 // together.
 func (r *Registry) schedule(e *entry, now time.Time) {
-	e.gap = e.wait + r.cfg.Jitter(e.wait/5)
+	wait := max(e.wait, time.Duration(len(r.paused))*each)
+	e.gap = wait + r.cfg.Jitter(wait/5)
 	e.at = now.Add(e.gap)
+}
+
+// Turn is the least wait of a row that was refused and does not wait for a pause. Each such row
+// takes a turn: beyond maxPauses there may be any number of them.
+func (r *Registry) Turn(now time.Time) time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.turn.Before(now) {
+		r.turn = now
+	}
+	wait := min(r.turn.Add(each).Sub(now), maxTurn)
+	r.turn = now.Add(wait)
+	return wait
 }
 
 // ProbeAt is when a probe of the target is due; zero: it is not paused, or a probe is on its way,

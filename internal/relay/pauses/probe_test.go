@@ -8,6 +8,56 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
+// However many destinations refuse, there are a hundred probes a second, and each has its turn.
+func TestProbesOverAll(t *testing.T) {
+	s := tell(t, Config{Jitter: func(most time.Duration) time.Duration { return most / 2 }})
+	const n = 5000
+	probed := map[Target]int{}
+	for i := range n {
+		s.refused(sink.Place{ExchangeOrTopic: 1, Dest: uint64(i + 1)}, unroutable)
+	}
+	const seconds = 120
+	for range seconds {
+		s.after(time.Second)
+		for i := range n {
+			at := Target{1, uint64(i + 1)}
+			if !s.TakeProbe(at, s.now) {
+				continue
+			}
+			probed[at]++
+			s.refused(sink.Place{ExchangeOrTopic: 1, Dest: at.Dest}, unroutable)
+			s.ProbeDone(at, sink.Outcome{State: sink.Rejected, Fault: &unroutable}, s.now)
+		}
+	}
+	total := 0
+	for _, n := range probed {
+		total += n
+	}
+	if total > 101*seconds || len(probed) < n {
+		t.Errorf("%d probes in %d s, of %d destinations", total, seconds, len(probed))
+	}
+}
+
+// Rows that no pause stands for take turns, a hundred a second, too.
+func TestTurn(t *testing.T) {
+	s := tell(t, Config{})
+	for range 500 {
+		s.Turn(s.now)
+	}
+	if wait := s.Turn(s.now); wait != 501*each {
+		t.Errorf("the 501st waits for %s", wait)
+	}
+	for range 1_000_000 {
+		s.Turn(s.now)
+	}
+	if wait := s.Turn(s.now); wait != maxTurn {
+		t.Errorf("behind a million it waits for %s", wait)
+	}
+	if wait := s.Turn(s.after(time.Hour).now); wait != each {
+		t.Errorf("the only one waits for %s", wait)
+	}
+}
+
 // The wait between probes grows to 10 s, and beyond that, up to 2 min, only while a destination
 // does nothing but nack for 10 min: it is perhaps one full queue of several, and the others take
 // each probe.

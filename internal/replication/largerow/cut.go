@@ -20,6 +20,7 @@ var errLength = errors.New("read the replication stream: a message is shorter th
 type cut struct {
 	kind byte  // of the frame
 	left int64 // bytes of the message that were not read
+	most int   // Reader.keep
 	out  []byte
 	next func(*cut, *bufio.Reader) error // reads the part that is due
 
@@ -28,7 +29,9 @@ type cut struct {
 	skip    int64 // bytes of a value that is left out
 }
 
-func newCut(kind byte, size int64) *cut { return &cut{kind: kind, left: size, next: (*cut).head} }
+func newCut(kind byte, size int64, most int) *cut {
+	return &cut{kind: kind, left: size, most: most, next: (*cut).head}
+}
 
 // done reports whether all of the message was read.
 func (c *cut) done() bool { return c.left == 0 }
@@ -122,7 +125,7 @@ func (c *cut) column(from *bufio.Reader) error {
 		if size > c.left-int64(len(b)) {
 			return errLength
 		}
-		if size <= Keep {
+		if size <= int64(c.most) {
 			c.out, c.keep = append(c.out, b...), int(size)
 		} else {
 			c.out, c.skip = append(append(c.out, decode.LeftOutValue), b[1:]...), size
@@ -141,7 +144,7 @@ func (c *cut) column(from *bufio.Reader) error {
 // prefix reads the prefix of a logical message, and then leaves out its content. Of a prefix as
 // long as the content of others its beginning is kept: nobody has configured it.
 func (c *cut) prefix(from *bufio.Reader) error {
-	n := int(min(Keep, c.left))
+	n := int(min(int64(c.most), c.left))
 	b, err := c.peek(from, n)
 	if err != nil {
 		return err

@@ -26,15 +26,18 @@ const Keep = 4 << 10
 // Reader reads the messages of a server. An error of the connection, such as a deadline, may come
 // at any byte: the next Read goes on behind it.
 type Reader struct {
-	from    *bufio.Reader // its buffer holds 2 * Keep bytes at least
+	from    *bufio.Reader // its buffer holds twice what is kept of a value, at least
 	limit   int64         // the bytes of a frame that is handed on whatever it is
+	keep    int           // Keep; fuzzing keeps less, so that small inputs have large values
 	through int64         // bytes of the current message that are still to be handed on
 	cut     *cut          // the message that is being rewritten
 	out     []byte        // rewritten, and not handed on yet
 }
 
 // NewReader makes a Reader of a connection from its first message on.
-func NewReader(from *bufio.Reader, limit int64) *Reader { return &Reader{from: from, limit: limit} }
+func NewReader(from *bufio.Reader, limit int64) *Reader {
+	return &Reader{from: from, limit: limit, keep: Keep}
+}
 
 // Read hands on as many bytes as are there, and waits only when there are none.
 func (r *Reader) Read(p []byte) (n int, err error) {
@@ -75,7 +78,7 @@ func (r *Reader) begin() error {
 	}
 	switch kind := header[walHeader]; {
 	case header[messageHeader] == 'w' && (kind == 'I' || kind == 'U' || kind == 'D' || kind == 'M'):
-		r.cut = newCut(kind, size)
+		r.cut = newCut(kind, size, r.keep)
 	default: // what describes tables is not large
 		r.through = size
 	}

@@ -114,9 +114,10 @@ type resendJob struct {
 	who, why              string
 }
 
-// jobsSQL lists the jobs that have something to be done, in their order.
+// jobsSQL lists the jobs that have something to be done, in their order. Only the one that is to be
+// copied has its choice of rows, which may be large.
 const jobsSQL = dlq.ReadFence + `
-	SELECT b.job, b.filter, coalesce(b.condition, ''), b.state, b.route_name, b.routing_key, coalesce(b.rate, 0)::float8, b.who, b.reason
+	SELECT b.job, CASE WHEN b.state = 'asking' THEN b.filter END, CASE WHEN b.state = 'asking' THEN coalesce(b.condition, '') ELSE '' END, b.state, b.route_name, b.routing_key, coalesce(b.rate, 0)::float8, b.who, b.reason
 	FROM fence, cdc_relay.bulk b
 	WHERE b.slot = $1::text AND b.system_id IN ($3, '') AND b.kind = 'resend' AND (b.state IN ('asking', 'sending') OR b.state = 'cancelled' AND b.result = '')
 	ORDER BY b.state = 'sending', b.job LIMIT 100`

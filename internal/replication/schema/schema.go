@@ -47,10 +47,13 @@ var resendSQL string
 //go:embed migrations/010_dead_letter_digest.sql
 var deadLetterDigestSQL string
 
+//go:embed migrations/011_lengths.sql
+var lengthsSQL string
+
 // Migrations are the steps of the schema cdc_relay: the first makes version 1. Steps only add what
 // the version before them can ignore, so that two neighbouring versions of the relay run side by
 // side: tables, columns, sequences, indexes and functions. Verify of that version refuses the rest.
-var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL, gapSQL, failoverSQL, sentSQL, resendSQL, deadLetterDigestSQL}
+var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL, gapSQL, failoverSQL, sentSQL, resendSQL, deadLetterDigestSQL, lengthsSQL}
 
 const (
 	auditVersion = 5 // that of auditSQL

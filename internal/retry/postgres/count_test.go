@@ -6,6 +6,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
@@ -54,4 +55,27 @@ func TestReadStats(t *testing.T) {
 
 	w.exec(`ALTER TABLE cdc_relay.retry RENAME TO retired`)
 	wants(b.c, 0, 0)
+}
+
+// Requests that send nothing are read as many as have keys of lightBytes, and then the others.
+func TestLightRequests(t *testing.T) {
+	w := newDatabase(t, servers.SharedPostgres(t), "")
+	b := newBench(t, w)
+	const rows, size = 20, lightBytes / 5
+	for range rows {
+		b.Ask(b.c, store.Discard, b.deadLetter("a").N, event.Route{})
+	}
+	w.exec(`UPDATE cdc_relay.dead_letter SET key = convert_to(repeat('k', $2), 'UTF8') WHERE slot = $1`, b.c.Slot, size)
+	for left := rows; left > 0; {
+		list, err := b.Requests(await.Context(t), 100, 1)
+		b.must(err)
+		if len(list) == 0 || len(list) > 6 {
+			t.Fatalf("%d requests are read at once, of %d", len(list), left)
+		}
+		for _, q := range list {
+			_, err := b.Answer(await.Context(t), []store.Answer{{Request: q}})
+			b.must(err)
+		}
+		left -= len(list)
+	}
 }

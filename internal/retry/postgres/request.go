@@ -4,6 +4,7 @@ package postgres
 
 import (
 	"context"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,18 +18,31 @@ import (
 const may = `(q.kind = 'replay' AND t.state = 'open' AND t.redacted_at IS NULL OR q.kind = 'discard' AND t.state = 'open'
 	OR q.kind IN ('redact', 'purge') AND t.state <> 'purged')`
 
+// lightBytes bounds what is read for requests that send nothing. A key may be as large as a row.
+const lightBytes = 4 << 20
+
+// sizes are those of a row t: as a whole, and without its heavy columns, as which it is read for a
+// request that sends nothing.
+var sizes = `t.bytes AS size, ` + octets("t.id", "t.aggregate", "t.key", "t.type", "t.route_name", "t.routing_key", "t.traceparent", "t.fault") + ` AS light`
+
+// octets is SQL for the bytes in some columns. The server knows them without reading the values.
+func octets(columns ...string) string {
+	return "coalesce(octet_length(" + strings.Join(columns, "), 0) + coalesce(octet_length(") + "), 0)"
+}
+
 var requestsSQL = readFence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_relay.request q
 			WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting' ORDER BY q.kind = 'replay', q.id LIMIT $4),
 		rows AS MATERIALIZED (
-			SELECT q.id AS request, true AS dead, t.n AS found, t.bytes AS size FROM q JOIN cdc_relay.dead_letter t ON t.n = q.n AND ` + byNumber("t") + ` AND ` + may + `
-			UNION ALL SELECT q.id, false AS dead, t.n, t.bytes FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumber("t") + ` AND q.kind IN ('retry', 'dead_letter', 'purge')),
-		sized AS (SELECT q.*, r.dead, r.found, sum(z.size) OVER (ORDER BY q.kind = 'replay', q.id) - z.size AS before FROM q LEFT JOIN rows r ON r.request = q.id
-			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' AND $5::bigint > 0 THEN coalesce(r.size, 0) ELSE 0 END AS size) z)
+			SELECT q.id AS request, true AS dead, t.n AS found, ` + sizes + ` FROM q JOIN cdc_relay.dead_letter t ON t.n = q.n AND ` + byNumber("t") + ` AND ` + may + `
+			UNION ALL SELECT q.id, false AS dead, t.n, ` + sizes + ` FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumber("t") + ` AND q.kind IN ('retry', 'dead_letter', 'purge')),
+		sized AS (SELECT q.*, r.dead, r.found, sum(z.size) OVER w - z.size AS before, sum(z.light) OVER w - z.light AS lighter FROM q LEFT JOIN rows r ON r.request = q.id
+			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' AND $5::bigint > 0 THEN coalesce(r.size, 0) ELSE 0 END AS size, coalesce(r.light, 0) AS light) z
+			WINDOW w AS (ORDER BY q.kind = 'replay', q.id))
 		SELECT s.id, s.kind, s.route_name, s.routing_key, coalesce(s.begun_epoch, 0), s.found IS NOT NULL, s.dead, t.*
 		FROM fence LEFT JOIN (sized s LEFT JOIN LATERAL (
 			SELECT ` + rowExpressions("t", true, "s.kind = 'replay' AND $5::bigint > 0 AND t.bytes <= $6") + ` FROM cdc_relay.dead_letter t WHERE s.dead AND t.n = s.found
 			UNION ALL SELECT ` + rowExpressions("t", false, "false") + ` FROM cdc_relay.retry t WHERE NOT s.dead AND t.n = s.found) t ON true)
-			ON s.before = 0 OR s.before < $5
+			ON (s.before = 0 OR s.before < $5) AND s.lighter < ` + strconv.Itoa(lightBytes) + `
 		ORDER BY s.kind = 'replay', s.id`
 
 const anyRequestSQL = readFence + ` SELECT EXISTS (SELECT FROM cdc_relay.request q WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting') FROM fence`

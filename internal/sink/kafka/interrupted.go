@@ -30,6 +30,7 @@ func (l *lane) interruptPart(pr *producer) {
 			p.doubted = max(p.doubted, pr.batch.Count())
 		}
 		pr.abandoned = true
+		pr.letGo() // nobody may come for it for long
 		l.routes[pr.Topic].producers[pr.Partition] = nil
 	}
 	for _, i := range p.todo[:p.doubted] {

@@ -101,7 +101,7 @@ func (l *lane) finish() {
 	l.sink.confirms.leave(l)
 	l.shown.Store(nil)
 	l.builder.Forget()
-	l.placed.Unplace()
+	l.placed.Forget()
 	clear(l.parts)
 	l.parts, l.metadata = l.parts[:0], nil
 }
@@ -148,6 +148,9 @@ func (l *lane) step(pr *producer, moved bool) {
 	}
 	if p.phase == waiting {
 		l.recheck(pr, l.metadata)
+	}
+	if p.phase == crowded && !time.Now().Before(p.due) {
+		p.phase = ready
 	}
 	if p.phase == ready {
 		l.proceed(pr, l.metadata)

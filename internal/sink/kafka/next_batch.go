@@ -15,9 +15,10 @@ import (
 // producer id.
 func (l *lane) proceed(pr *producer, known *client.Metadata) {
 	p := &pr.part
-	if pr.batch == nil && !l.fill(pr) {
-		p.phase = done
-		return
+	if pr.batch == nil {
+		if p.phase = l.fill(pr); p.phase != ready {
+			return
+		}
 	}
 	if pr.id == client.None {
 		p.phase, p.at = out, nil
@@ -50,27 +51,62 @@ func (l *lane) signal() {
 	l.posted = l.posted[:0]
 }
 
-// fill makes the next batch of the part's first events; false when none is left. It rejects what
-// can never be sent. Later events of a rejected key stay Unsent.
-func (l *lane) fill(pr *producer) bool {
+// add adds the record of an event to the batch, which is ready then. It returns done when it does
+// not fit behind others, and crowded when there is no room for it.
+func (l *lane) add(pr *producer, i int) (phase, *sink.Fault) {
+	m := &l.builder
+	for alone := l.sink.layout.Large.Alone(l.Events[i]); ; alone = true {
+		m.Enter(alone)
+		result, fault := l.addRecord(pr, i)
+		if alone {
+			m.Forget()
+		}
+		if again := m.Leave(alone); fault == nil || !again {
+			return result, fault
+		}
+	}
+}
+
+func (l *lane) addRecord(pr *producer, i int) (phase, *sink.Fault) {
+	m := &l.builder
+	if fault := m.Build(l.Events[i]); fault != nil {
+		return done, fault
+	}
+	size := len(m.Key) + len(m.Value) + len(m.Headers) + batch.RecordFrame
+	n, to := pr.batch.Count(), pr.batch.Size()+size
+	switch {
+	case n > 0 && (n == pr.part.maxRecords || to > pr.sizeLimit):
+		return done, nil
+	case pr.mayGrow(to):
+		pr.batch.Add(&m.Record)
+		return ready, nil
+	case n > 0:
+		return done, nil
+	}
+	return crowded, nil
+}
+
+// fill makes the next batch of the part's first events. It returns done when none is left, and
+// crowded when the batch has to wait for room. It rejects what can never be sent. Later events of a
+// rejected key stay Unsent.
+func (l *lane) fill(pr *producer) phase {
 	p := &pr.part
 	pr.batch = l.sink.batches.Get().(*batch.Batch) //nolint:forcetypeassert // the pool has no others
+	result := done
 	kept, next, doubted, suspects := 0, 0, 0, 0
 	for ; next < len(p.todo); next++ {
 		i := p.todo[next]
 		if l.Outcomes[i].State != sink.Unsent || l.IsBehindRejected(i) {
 			continue
 		}
-		m := &l.builder
-		if fault := m.Build(l.Events[i]); fault != nil {
+		var fault *sink.Fault
+		if result, fault = l.add(pr, i); fault != nil {
 			l.Reject(i, fault)
 			continue
 		}
-		size := len(m.Key) + len(m.Value) + len(m.Headers) + batch.RecordFrame
-		if kept > 0 && (kept == p.maxRecords || pr.batch.Size()+size > pr.sizeLimit) {
+		if result != ready {
 			break
 		}
-		pr.batch.Add(&m.Record)
 		p.todo[kept] = i
 		kept++
 		if next < p.doubted {
@@ -80,10 +116,17 @@ func (l *lane) fill(pr *producer) bool {
 			suspects++
 		}
 	}
+	l.builder.Forget() // the broker may take long to answer
 	p.doubted, p.suspects = doubted+max(0, p.doubted-next), suspects+max(0, p.suspects-next)
 	p.todo = slices.Delete(p.todo, kept, next)
-	if kept == 0 {
-		pr.releaseBatch()
+	switch {
+	case kept > 0:
+		return ready
+	case result == crowded:
+		p.due = time.Now().Add(pauseMin)
+	default:
+		result = done
 	}
-	return kept > 0
+	pr.releaseBatch()
+	return result
 }

@@ -35,7 +35,7 @@ type part struct {
 	retries  int         // answers in a row that the batch is repeated for a few times
 	renewals int         // producer ids in a row for this batch
 	cut      int         // connections in a row that ended over this batch alone
-	due      time.Time   // waiting: when metadata is asked for again
+	due      time.Time   // waiting: when metadata is asked for again; crowded: of the next try
 	resend   time.Time   // waiting: when the batch may go to the same leader again
 	fault    *sink.Fault // what to blame if the trouble does not end
 }
@@ -47,6 +47,7 @@ const (
 	ready
 	out // with a worker, or with the control connection
 	waiting
+	crowded // its next batch waits for room: see maxHeld
 )
 
 // reset prepares the part for a new call, without events.

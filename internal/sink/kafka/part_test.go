@@ -465,12 +465,12 @@ func TestGoneBehindDoubt(t *testing.T) {
 		s.drop()
 		s.part.phase, s.part.doubted, s.part.suspects = ready, 1, 2
 		d.lane.Reject(2, &sink.Fault{})
-		if p := &s.part; !d.lane.fill(s) || s.batch.Count() != 3 || p.doubted != 1 || p.suspects != 2 {
+		if p := &s.part; d.lane.fill(s) != ready || s.batch.Count() != 3 || p.doubted != 1 || p.suspects != 2 {
 			t.Errorf("%d records, %d in doubt, %d suspects", s.batch.Count(), p.doubted, p.suspects)
 		}
 		s.drop()
 		d.lane.Reject(0, &sink.Fault{})
-		if p := &s.part; !d.lane.fill(s) || s.batch.Count() != 2 || p.doubted != 0 || p.suspects != 1 {
+		if p := &s.part; d.lane.fill(s) != ready || s.batch.Count() != 2 || p.doubted != 0 || p.suspects != 1 {
 			t.Errorf("%d records, %d in doubt, %d suspects", s.batch.Count(), p.doubted, p.suspects)
 		}
 	})
@@ -508,4 +508,41 @@ func TestCutConnections(t *testing.T) {
 			d.Want(c.want, sink.TooLarge, sink.Permanent)
 		})
 	}
+}
+
+// Large batches are in memory until they are answered: there are only so many at a time. The others
+// wait, and go when there is room. One that is larger than all of it goes alone.
+func TestLargeBatchesWaitForRoom(t *testing.T) {
+	withPart(t, func(d *partRig) {
+		s := d.lane.sink
+		large := few(1)
+		large[0].Payload = bytes.Repeat([]byte("x"), 9<<20)
+		s.held.Store(maxHeld - 1<<20)
+		if d.begin(large...); d.producer().part.phase != crowded || d.producer().batch != nil {
+			t.Fatalf("phase %d, want a wait for room", d.producer().part.phase)
+		}
+		if at := d.producer().part.wakeAt(); !at.After(time.Now()) {
+			t.Error("it is not looked at again")
+		}
+		s.held.Store(0)
+		goBy(pauseMin)
+		d.step()
+		d.taken()
+		if held := s.held.Load(); held < 9<<20-smallBatch {
+			t.Errorf("%d bytes are held", held)
+		}
+		d.code(0)
+		d.Want(sink.Confirmed, "", 0)
+		if held := s.held.Load(); held != 0 {
+			t.Errorf("%d bytes are held after the answer", held)
+		}
+		d.end()
+		large[0].Payload = bytes.Repeat([]byte("x"), maxHeld)
+		d.begin(large...)
+		d.taken()
+		d.end()
+		if held := s.held.Load(); held != 0 {
+			t.Errorf("%d bytes are held after a call that was ended", held)
+		}
+	})
 }

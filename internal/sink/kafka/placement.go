@@ -53,7 +53,10 @@ const maxWaiting = 16
 func (pl *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 	layout := pl.sink.layout
 	rec := records.Get().(*sink.Record) //nolint:forcetypeassert // the pool has no others
-	defer records.Put(rec)
+	defer func() {
+		rec.Forget()
+		records.Put(rec)
+	}()
 	name, fault := layout.Place(ev, rec)
 	if name == nil {
 		return sink.Place{Lane: laneOfNoTopic}, true

@@ -59,6 +59,7 @@ type producer struct {
 	next  int32 // the sequence number of the batch's first record
 
 	batch *kafkabatch.Batch // the records; nil: there are none
+	held  int               // the batch's share of Sink.held
 
 	// abandoned: the call of its batch has ended, and the client had the batch. Another producer
 	// has taken its place; this one waits for the client to return the batch.
@@ -129,8 +130,39 @@ func (pr *producer) releaseBatch() {
 		pr.batch.Reset()
 		pr.lane.sink.batches.Put(pr.batch)
 	}
+	pr.letGo()
 	pr.batch, pr.Bytes, pr.Tried = nil, nil, false
 	pr.Reader.Reset(nil)
+}
+
+// maxHeld bounds the batches that are in memory until they are answered, in bytes, whatever the
+// number of partitions: what is made of a row is up to nine times as large. smallBatch of each is
+// not counted, so that what little there is of a partition never waits for others, and one record
+// that is larger than all of it goes alone. heldStep is counted at a time.
+const (
+	maxHeld    = 32 << 20
+	smallBatch = 64 << 10
+	heldStep   = 64 << 10
+)
+
+// mayGrow takes the room that the batch needs for so many bytes; false: there is none.
+func (pr *producer) mayGrow(to int) bool {
+	if to <= smallBatch+pr.held {
+		return true
+	}
+	held, more := &pr.lane.sink.held, int64(max(to-smallBatch-pr.held, heldStep))
+	if now := held.Add(more); now > maxHeld && now > more {
+		held.Add(-more)
+		return false
+	}
+	pr.held += int(more)
+	return true
+}
+
+// letGo gives the room back.
+func (pr *producer) letGo() {
+	pr.lane.sink.held.Add(-int64(pr.held))
+	pr.held = 0
 }
 
 // shown is the producer's topic as people may see it.

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/segmentio/kafka-go/compress"
 
@@ -39,6 +40,7 @@ type Sink struct {
 	changed chan struct{} // cap maxWaiting: there is newer metadata
 
 	confirms confirms
+	held     atomic.Int64 // bytes of batches that are not small: see maxHeld
 
 	lanesMu sync.RWMutex
 	lanes   []*lane

@@ -50,6 +50,7 @@ func (l *lane) answered() bool {
 			last = topic.Name
 		}
 	}
+	l.placed.Forget() // the answers may take long
 	return all
 }
 
@@ -94,6 +95,7 @@ func (l *lane) split() {
 		}
 		p.todo = append(p.todo, i)
 	}
+	l.placed.Forget() // the brokers may take long to answer
 	l.todo = l.todo[:0]
 	for _, pr := range l.parts {
 		pr.part.room = pr.part.todo

@@ -132,10 +132,10 @@ func (l *lane) recheck(pr *producer, known *client.Metadata) {
 
 // wakeAt is when a waiting part is to be checked again; zero: it does not wait.
 func (p *part) wakeAt() time.Time {
-	if p.phase != waiting {
+	if p.phase != waiting && p.phase != crowded {
 		return time.Time{}
 	}
-	if p.resend.Before(p.due) && time.Now().Before(p.resend) {
+	if p.phase == waiting && p.resend.Before(p.due) && time.Now().Before(p.resend) {
 		return p.resend
 	}
 	return p.due

@@ -29,7 +29,7 @@ const (
 // classifyException classifies the end of a channel or connection. AMQP 0-9-1 calls the channel's
 // codes soft errors; 320 (connection-forced) is an operator or a node that stops.
 func classifyException(ex *amqp.Error) exceptionScope {
-	if ex == nil || !ex.Server || ex.Code == amqp.ConnectionForced {
+	if ex == nil || !ex.Server || ex.Code == amqp.ConnectionForced || channelLimit(ex) > 0 {
 		return noMessage
 	}
 	switch ex.Code {
@@ -144,6 +144,7 @@ func fixRefusal(err error) string {
 	}
 	var ex *amqp.Error
 	var notTLS tls.RecordHeaderError
+	_, full := connectionLimit(err)
 	switch {
 	case errors.Is(err, errOtherCluster):
 		return fixOtherCluster
@@ -151,6 +152,8 @@ func fixRefusal(err error) string {
 		return "the port does not speak TLS: use the broker's TLS port, or an amqp:// URL"
 	case errors.As(err, &ex) && ex.Code == amqp.AccessRefused:
 		return "check sink.rabbitmq.username and password"
+	case full:
+		return fixConnections
 	case errors.As(err, &ex) && ex.Code == amqp.NotAllowed:
 		return "check the virtual host in sink.rabbitmq.url, and this user's permissions in it"
 	}

@@ -24,7 +24,7 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 	if err != nil {
 		return []sink.Finding{{Name: "broker configuration", Detail: err.Error(), Fix: "correct sink.rabbitmq"}}
 	}
-	var found, exchange []sink.Finding
+	var found, exchange, room []sink.Finding
 	for _, url := range s.cfg.URLs {
 		sess, err := s.cfg.DialOne(ctx, url, nil)
 		if err != nil {
@@ -39,13 +39,46 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 		}
 		if exchange == nil {
 			exchange = append(exchange, s.checkExchange(ctx, sess))
+			room = s.checkRoom(ctx, sess, url)
 		}
 		sess.Close(conn.CloseTimeout)
 	}
 	for i := range found {
 		found[i].Warn = found[i].Warn && exchange != nil // another address is enough
 	}
-	return slices.Concat(found, clearLogins(s.cfg.URLs), exchange)
+	return slices.Concat(found, clearLogins(s.cfg.URLs), exchange, room)
+}
+
+// checkRoom opens as many connections and channels as the relay does. It warns only of a limit that
+// is too low in itself: a relay that runs may have what is left out here.
+func (s *Sink) checkRoom(ctx context.Context, sess *conn.Session, url string) (found []sink.Finding) {
+	open := []*conn.Session{sess}
+	for range s.links { // a private one, too
+		other, err := s.cfg.DialOne(ctx, url, nil)
+		if limit, is := connectionLimit(err); is && limit <= len(s.links) {
+			found = append(found, sink.Finding{Name: "connections", Warn: true, Detail: conn.ErrorText(err), Fix: fixConnections})
+		}
+		if err != nil {
+			break
+		}
+		open = append(open, other)
+	}
+	defer func() {
+		for _, other := range open[1:] {
+			other.Close(conn.CloseTimeout)
+		}
+	}()
+	allowed := sess.Allowed
+	for _, sess := range open[:min(len(open), len(s.links))] {
+		sess.OpenAll(ctx)
+		if limit := channelLimit(sess.End()); limit > 0 {
+			allowed = min(allowed, max(limit/len(s.links), 1))
+		}
+	}
+	if few := s.few(allowed); few != "" {
+		found = append(found, sink.Finding{Name: "channels", Warn: true, Detail: few, Fix: s.fixFew()})
+	}
+	return found
 }
 
 // checkExchange examines the exchange, when there is one for all events.

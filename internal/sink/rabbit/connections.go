@@ -17,10 +17,17 @@ import (
 )
 
 // newLink makes one of the sink's connections.
-func (s *Sink) newLink() *conn.Link {
+func (s *Sink) newLink(first bool) *conn.Link {
 	l := conn.NewLink(notConnected)
-	l.Connect, l.OnConnected, l.OnChanged = s.cfg.Dial, s.opened, s.logState
-	l.OnFailed = func(err error) (string, error) { return explain(err), s.refused(err) }
+	l.OnConnected, l.OnChanged = s.opened, s.logState
+	l.Connect = func(ctx context.Context, onBlocked func(bool)) (*conn.Session, error) {
+		if s.single.Load() && (!first || s.own() != nil) {
+			return nil, errNoSecond
+		}
+		return s.cfg.Dial(ctx, onBlocked)
+	}
+	l.OnFailed = func(err error) (string, *conn.Session, error) { return explain(err), s.instead(err), s.refused(err) }
+	l.OnEnded = s.ended
 	return l
 }
 
@@ -28,9 +35,17 @@ const notConnected = "not connected yet"
 
 // opened prepares a new connection.
 func (s *Sink) opened(ctx context.Context, sess *conn.Session, again bool) {
-	s.limits.Negotiated(sess.FrameMax())
 	s.declare(ctx, sess)
+	if s.leads.Load() {
+		if sess.OpenAll(ctx); sess.Alive() {
+			s.crowded.Store(0)
+		}
+	}
+	s.limits.Negotiated(sess.FrameMax())
 	s.connected.Store(true)
+	if few := s.few(sess.Allowed); few != "" {
+		s.cfg.Log.Warn("broker allows few channels", zap.String("reason", few+"; "+s.fixFew()))
+	}
 	if doubt := s.doubt(sess); doubt != "" {
 		s.cfg.Log.Warn("broker has no cluster name", zap.String("reason", doubt+"; "+fixDoubt))
 	}
@@ -111,7 +126,7 @@ func (s *Sink) outdated(sess *conn.Session, ex *amqp.Error) error {
 // Up reports whether every connection is up and not blocked, and if not, why.
 func (s *Sink) Up() (ok bool, why string) {
 	for _, l := range s.links {
-		if why, _ := l.State(); why != "" {
+		if why := l.Why(); why != "" {
 			return false, why
 		}
 	}
@@ -128,7 +143,7 @@ func (s *Sink) logState() {
 	}
 	s.logged = why
 	if up {
-		s.cfg.Log.Info("broker connected", zap.Int("connections", len(s.links)))
+		s.cfg.Log.Info("broker connected", zap.Int("connections", s.Status().Connections))
 		return
 	}
 	s.cfg.Log.Warn("broker unavailable", zap.String("reason", why))

@@ -45,7 +45,7 @@ func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.
 			continue
 		}
 		found = true
-		if limit == 0 || l.fresh {
+		if limit == 0 || ch.Fresh {
 			l.reject(i, refusal(&l.message, ex, size))
 		}
 	}
@@ -115,7 +115,7 @@ func (l *lane) batch() []int {
 		if n > 0 {
 			return l.todo[:n]
 		}
-		l.dropChannel() // a new one has today's limit of sizes
+		l.renew = true // a new channel has today's limit of sizes
 		return l.todo[:1]
 	}
 	return l.todo

@@ -32,11 +32,12 @@ import (
 type lane struct {
 	sink    *Sink
 	link    *conn.Link
-	ch      *conn.Channel // nil, or possibly dead: open checks
+	ch      *conn.Channel // of the call; nil, or possibly dead: open checks
 	message message.Message
 	timer   *time.Timer
 	call
-	fresh bool // ch was opened for this round
+	use   conn.Use
+	renew bool // the next round needs a channel that is opened for it
 	// how many events have to be answered on private connections: the broker closed a connection
 	// over one of them, perhaps
 	wary int
@@ -113,7 +114,7 @@ func (l *lane) rounds(ctx context.Context) error {
 // the broker: the verdict is the relay's own, whether the broker is there or not.
 func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 	l.Begin(events, outcomes)
-	l.todo = l.todo[:0]
+	l.todo, l.renew = l.todo[:0], false
 	rejected := false
 	for i := range events {
 		if fault := l.message.NotAllowed(events[i]); fault != nil && !l.IsBehindRejected(i) {
@@ -130,6 +131,7 @@ func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 // finish releases the call's events and the private connection.
 func (l *lane) finish() {
 	l.leavePrivate()
+	l.putChannel()
 	l.End()
 	clear(l.sent[:cap(l.sent)])
 	l.message.Forget()
@@ -140,29 +142,56 @@ func (l *lane) finish() {
 func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
 	l.sent = l.sent[:0]
 	l.round.Began = ch.Session.Writes.Load()
-	defer func() { l.round.Ended = ch.Session.Writes.Add(1) }()
-	m := &l.message
+	defer func() {
+		l.round.Ended = ch.Session.Writes.Add(1)
+		l.message.Forget() // the broker may take long to answer
+	}()
 	for _, i := range batch {
-		if l.IsBehindRejected(i) {
-			continue
-		}
-		if fault := m.Build(l.Events[i]); fault != nil {
-			l.reject(i, fault)
-			continue
-		}
-		if !ch.Ready(ctx) {
+		if !l.IsBehindRejected(i) && !l.sendOne(ctx, ch, i) {
 			return
 		}
+	}
+}
+
+// sendOne writes an event, or rejects it; false: nothing more can be written on this channel.
+func (l *lane) sendOne(ctx context.Context, ch *conn.Channel, i int) bool {
+	m := &l.message
+	for alone := m.Layout.Large.Alone(l.Events[i]); ; {
+		m.Enter(alone)
+		fault := m.Build(l.Events[i])
+		switch {
+		case fault != nil:
+			if m.Leave(alone) {
+				alone = true
+				continue
+			}
+			l.reject(i, fault)
+			return true
+		case alone && !ch.HasRoom(): // others are let in meanwhile, and this one is made again
+			m.Forget()
+			m.Leave(alone)
+			if !ch.Ready(ctx) {
+				return false
+			}
+			continue
+		case !alone && !ch.Ready(ctx):
+			return false
+		}
 		answer, err := ch.AMQP.PublishWithDeferredConfirm(m.Exchange, m.RoutingKey, true, false, m.Pub)
+		if alone {
+			m.Forget()
+		}
+		m.Leave(alone)
 		if err != nil {
 			if !errors.Is(err, amqp.ErrClosed) && !errors.Is(err, conn.ErrWireClosed) {
 				// Not the connection's end, so amqp091 cannot encode the message; it ends the
 				// connection then.
 				l.reject(i, sink.PermanentFault(sink.Invalid, "the client cannot encode the message"))
 			}
-			return
+			return false
 		}
 		l.Outcomes[i].State = sink.Unknown
 		l.sent = append(l.sent, sent{index: i, answer: answer})
+		return true
 	}
 }

@@ -6,6 +6,9 @@ package rabbit
 import (
 	"context"
 	"errors"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
@@ -26,24 +29,24 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 			}
 			continue
 		}
-		if l.ch != nil && l.ch.Session == sess && l.ch.Usable() {
-			l.fresh = false
+		if l.ch != nil && l.ch.Session == sess && l.ch.Usable() && !l.renew {
+			l.ch.Fresh = false
 			return l.ch, nil
 		}
 		l.dropChannel()
-		ch, err := sess.OpenChannel(ctx)
-		if err == nil {
-			l.ch, l.fresh = ch, true
-			l.sink.channels.Add(1)
-			if h := l.sink.cfg.ChannelOpen; h != nil {
-				h()
-			}
+		ch, err := sess.Take(ctx, l.use, l.renew)
+		switch {
+		case err == nil:
+			l.ch, l.renew = ch, false
 			return ch, nil
-		}
-		if ctx.Err() != nil {
+		case ctx.Err() != nil:
 			return nil, ctx.Err()
-		}
-		if sess == l.private {
+		case errors.Is(err, amqp.ErrChannelMax): // until the broker has closed one
+			if err := wait(ctx, conn.BackoffMin); err != nil {
+				return nil, err
+			}
+			continue
+		case sess == l.private:
 			return nil, err
 		}
 		// A connection that opens no channel is useless: have it re-created, with the link's
@@ -53,7 +56,8 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 }
 
 // session is the call's private one when it has one, else the link's. A broker that does not take
-// another connection may be away: the next call waits for the link's.
+// another connection may be away: the next call waits for the link's. One that allows no further
+// connection has the call on the shared one: then what is alone in its round is the culprit.
 func (l *lane) session(ctx context.Context) (*conn.Session, error) {
 	if l.right == nil {
 		return l.link.Session(ctx)
@@ -63,6 +67,9 @@ func (l *lane) session(ctx context.Context) (*conn.Session, error) {
 	}
 	l.closePrivate()
 	sess, err := l.sink.cfg.Dial(ctx, nil)
+	if _, is := connectionLimit(err); is { // the shared one must do
+		return l.link.Session(ctx)
+	}
 	if err != nil {
 		l.wary = 0
 		return nil, errors.New(conn.ErrorText(err))
@@ -78,7 +85,15 @@ func (l *lane) dropChannel() {
 	}
 	l.ch.Abandon()
 	l.ch = nil
-	l.sink.channels.Add(-1)
+}
+
+// putChannel gives the channel back, on which all is answered.
+func (l *lane) putChannel() {
+	if l.ch == nil {
+		return
+	}
+	l.ch.Put()
+	l.ch = nil
 }
 
 // seek waits for a right to a private connection, unless the call has one: Sink.private or
@@ -116,4 +131,16 @@ func (l *lane) closePrivate() {
 	}
 	l.private.Close(conn.PrivateClose)
 	l.private = nil
+}
+
+// wait waits for d, or until ctx is done.
+func wait(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }

@@ -48,6 +48,8 @@ func (l *lane) planNextRound() {
 // which there is no message.
 func (l *lane) routeAndSize(i int) (at pair, size int) {
 	m := &l.message
+	m.Enter(true)
+	defer m.Leave(true)
 	if m.Build(l.Events[i]) != nil {
 		return pair{}, 0
 	}

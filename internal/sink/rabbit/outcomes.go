@@ -51,7 +51,7 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 			case now := <-l.timer.C:
 				armed = false
 				e := clock.Tick(now, l.readAnswers(), i < len(l.sent)-1)
-				if e != conn.Answered && (e != conn.Late || clock.Unanswered(now) >= l.patience) {
+				if e != conn.Answered && (e != conn.Late || (ch.Session.Shared() || clock.Unanswered(now) >= l.patience)) {
 					return e
 				}
 			}

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
@@ -144,7 +147,7 @@ func TestUnconfirmed(t *testing.T) {
 	b.resume("stuck")
 	wantConfirmed(t, []sink.Outcome{<-probed})
 	wantConfirmed(t, s.send(newEvent("stuck", "created")))
-	await.Until(t, "the probe's channel is closed", func() bool { return b.channelsOf(s) <= len(s.lanes) })
+	await.Until(t, "the probe's channel is closed", func() bool { return b.channelsOf(s) < conn.Enough(len(s.lanes)) })
 }
 
 // A queue that stands still may be behind any number of paused destinations. Their probes leave
@@ -159,7 +162,7 @@ func TestProbesOfAStuckQueueLeaveRoom(t *testing.T) {
 	wantConfirmed(t, s.send(newEvent("stuck", "created")))
 	b.suspend("stuck")
 	var stuck []*event.Event
-	for i := range maxProbes + maxStuck + 1 {
+	for i := range conn.MaxProbes + conn.MaxStuck + 1 {
 		stuck = append(stuck, newEvent("stuck", fmt.Sprint("kind-", i)))
 	}
 	for _, o := range s.send(stuck...) {
@@ -176,7 +179,7 @@ func TestProbesOfAStuckQueueLeaveRoom(t *testing.T) {
 	for _, ev := range stuck {
 		go probe(ev, probed)
 	}
-	await.Until(t, "as many probes are sent as may be", func() bool { return s.Status().PendingConfirms == maxStuck })
+	await.Until(t, "as many probes are sent as may be", func() bool { return s.Status().PendingConfirms == conn.MaxStuck })
 	fixed := make(chan sink.Outcome, 1)
 	go probe(newEvent("events", "created"), fixed)
 	select {
@@ -415,4 +418,173 @@ func TestQueueDies(t *testing.T) {
 		t.Error("the whole exchange is accused")
 	}
 	await.Until(t, "the queue is started again", func() bool { return s.send(dying)[0].State == sink.Confirmed })
+}
+
+// The broker says how many channels a connection may have. Lanes and probes take turns on them, and
+// no connection is given up for want of one.
+func TestFewChannels(t *testing.T) {
+	b := ownBroker(t)
+	b.only()
+	t.Cleanup(func() { b.eval("application:set_env(rabbit, channel_max, 2047).") })
+	for _, most := range []int{1, 2, 3, 4, 10, 32} {
+		t.Run(strconv.Itoa(most), func(t *testing.T) {
+			b.eval("application:set_env(rabbit, channel_max, %d).", most)
+			cfg := b.config()
+			lost, lines := watched(b, &cfg)
+			detail := fmt.Sprintf("the broker allows %d, 33 are enough for 8 lanes", most)
+			wantFinding(t, Check(b.ctx, cfg), "channels", false, detail, "set channel_max to 33 or more")
+			s := start(t, cfg)
+			s.everywhere(b, 200)
+			if n := lost.Load(); n > 0 {
+				t.Errorf("%d connections were lost", n)
+			}
+			if n := lines.FilterMessage("broker allows few channels").Len(); n != 2 {
+				t.Errorf("%d lines of two connections say that", n)
+			}
+		})
+	}
+}
+
+// A queue that stands still keeps lanes and probes waiting, each on a channel. Others go on as long
+// as there are four.
+func TestFewChannelsAndAStuckQueue(t *testing.T) {
+	b := ownBroker(t)
+	b.eval("application:set_env(rabbit, channel_max, 4).")
+	t.Cleanup(func() { b.eval("application:set_env(rabbit, channel_max, 2047).") })
+	b.exchange("events", nil)
+	b.exchange("stuck", nil)
+	cfg := byKey(b)
+	cfg.ConfirmTimeout = slowBroker
+	lost, _ := watched(b, &cfg)
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(newEvent("stuck", "created")))
+	b.suspend("stuck")
+	wantRejected(t, s.send(newEvent("stuck", "created"))[0], sink.Destination, sink.Unconfirmed)
+	probed := make(chan sink.Outcome, 1)
+	go func() { probed <- s.probe(newEvent("stuck", "created"), false) }()
+	await.Until(t, "the probe is sent", func() bool { return s.Status().PendingConfirms == 1 })
+	for lane := range s.lanes {
+		outcomes := make([]sink.Outcome, 1)
+		b.must(s.Publish(b.ctx, lane, []*event.Event{newEvent("events", "created")}, outcomes))
+		wantConfirmed(t, outcomes)
+	}
+	b.resume("stuck")
+	wantConfirmed(t, []sink.Outcome{<-probed})
+	if n := lost.Load(); n > 0 {
+		t.Errorf("%d connections were lost", n)
+	}
+}
+
+// The broker says how large a frame may be. What does not fit is a fault of its event.
+func TestSmallFrames(t *testing.T) {
+	b := ownBroker(t)
+	b.eval("application:set_env(rabbit, frame_max, 8192).")
+	t.Cleanup(func() { b.eval("application:set_env(rabbit, frame_max, 131072).") })
+	b.exchange("events", nil)
+	cfg := b.config()
+	lost, _ := watched(b, &cfg)
+	s := start(t, cfg)
+	long := func(n int) *event.Event {
+		ev := newEvent("k", "created")
+		ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", n))
+		ev.Payload = make([]byte, 100_000)
+		return ev
+	}
+	outcomes := s.send(long(7000), long(9000), newEvent("k", strings.Repeat("t", 255)))
+	wantConfirmed(t, outcomes, 1)
+	wantRejected(t, outcomes[1], sink.Permanent, sink.TooLarge)
+	if n := lost.Load(); n > 0 {
+		t.Errorf("%d connections were lost", n)
+	}
+}
+
+// Without room for a private connection, an event over which the broker closes connections is found
+// on the shared one.
+func TestKillerWithoutAPrivateConnection(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	cfg := b.config()
+	user := b.user("", ".*", "")
+	cfg.URLs = []string{user}
+	b.must(b.real.LimitUser(b.ctx, user, "max-connections", 1))
+	s := startUnchecked(t, cfg, 1<<30)
+	poison := func() *event.Event {
+		ev := newEvent("k", "created")
+		ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", 140000))
+		return ev
+	}
+	outcomes, _ := s.deliver(newEvent("a", "created"), poison(), newEvent("b", "created"))
+	wantConfirmed(t, outcomes, 1)
+	wantRejected(t, outcomes[1], sink.Transient, sink.BrokerException)
+	wantRejected(t, s.probe(poison(), true), sink.Transient, sink.BrokerException)
+	wantConfirmed(t, s.send(events(10, "created")...))
+}
+
+// In an upgrade the new relay stands by without a channel. When the one before has ended it leads,
+// and soon has its share of what the user may have, whatever the broker still counted at first.
+func TestChannelsInAnUpgrade(t *testing.T) {
+	b := newBroker(t)
+	b.only()
+	user := b.user("", ".*", "")
+	b.must(b.real.LimitUser(b.ctx, user, "max-channels", 82))
+	config := func() Config {
+		cfg := b.config()
+		watched(b, &cfg)
+		cfg.Lanes, cfg.URLs = 32, []string{user}
+		return cfg
+	}
+	before := start(t, config())
+	await.Until(t, "the channels of the one before", func() bool { return before.Status().Channels == 80 })
+	s, err := New(config())
+	b.must(err)
+	s.askAgain = 50 * time.Millisecond
+	next := run(t, s)
+	await.Until(t, "the connections of the next", func() bool { return next.Status().Connections == 2 })
+	if n := next.Status().Channels; n != 0 {
+		t.Errorf("a standby has %d channels", n)
+	}
+	next.Lead() // earlier than it would: the other has all channels
+	await.Until(t, "a refusal", func() bool { return next.share.Load() > next.maxChannels.Load() })
+	before.end()
+	// 41 on each connection: 16 of lanes, 18 of probes
+	await.Until(t, "the channels of the next", func() bool { return next.Status().Channels == 2*(16+18) })
+	next.everywhere(b, 20)
+}
+
+// With so few channels that probes have none of their own, a queue that stands still behind many
+// destinations costs the others one channel.
+func TestProbesShareOneTurn(t *testing.T) {
+	b := ownBroker(t)
+	b.exchange("events", nil)
+	b.exchange("stuck", nil)
+	b.eval("application:set_env(rabbit, channel_max, 3).")
+	t.Cleanup(func() { b.eval("application:set_env(rabbit, channel_max, 2047).") })
+	cfg := byKey(b)
+	watched(b, &cfg)
+	cfg.ConfirmTimeout = slowBroker
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(newEvent("stuck", "created")))
+	b.suspend("stuck")
+	const probes = 30
+	var all sync.WaitGroup
+	var answered atomic.Int64
+	for i := range probes {
+		all.Go(func() {
+			_, _ = s.Probe(b.ctx, newEvent("stuck", fmt.Sprint("kind-", i)), false)
+			answered.Add(1)
+		})
+	}
+	await.Until(t, "a probe of each connection", func() bool { return s.Status().PendingConfirms == 2 })
+	for range 3 {
+		for lane := range s.lanes {
+			outcomes := make([]sink.Outcome, 1)
+			b.must(s.Publish(b.ctx, lane, []*event.Event{newEvent("events", "created")}, outcomes))
+			wantConfirmed(t, outcomes)
+		}
+	}
+	if n := answered.Load(); n > probes/2 {
+		t.Errorf("%d of %d probes were answered before the events of others", n, probes)
+	}
+	b.resume("stuck")
+	all.Wait()
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
 // stuckAgain is how long a probe of a destination that did not answer waits for its answer while
@@ -14,23 +15,14 @@ import (
 // stored as one more copy in the end.
 const stuckAgain = 10
 
-// These bound the probes that have a channel at a time: a connection that opens none, because it
-// has as many as the broker allows (channel_max, 2047), is given up. Probes of destinations that
-// did not answer are bounded apart. One queue may be behind thousands of them, and each probe keeps
-// its channel for long: those of destinations that answer at once do not wait for them.
-const (
-	maxProbes = 50
-	maxStuck  = 50
-)
-
-// Probe sends an event on a channel of its own, and for a fault of its own on a private connection.
-// What the broker closes over it carries no other event, and nothing waits for its answer. Opening
-// the channel takes longer than sending the event, so this is not for new ones.
+// Probe sends an event on a channel apart, and for a fault of its own on a private connection. What
+// the broker closes over it carries no other event, and nothing waits for its answer. There are
+// channels for a few probes at a time. Those of destinations that did not answer are bounded apart:
+// one queue may be behind thousands of them, and each probe keeps its channel for long.
 func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.Outcome, error) {
 	l := newLane(s, s.links[ev.Hash%uint64(len(s.links))])
 	var outcomes [1]sink.Outcome
 	l.begin([]*event.Event{ev}, outcomes[:])
-	defer l.dropChannel()
 	defer l.finish()
 	if len(l.todo) == 0 { // it is not allowed: the broker is not asked
 		return outcomes[0], nil
@@ -40,16 +32,9 @@ func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.O
 		if err := l.seekFor(ctx, dest); err != nil {
 			return sink.Outcome{State: sink.Unsent}, err
 		}
-	} else { // the right to a private connection is not kept for long
-		stuck := s.unanswered.has(dest)
-		if stuck {
-			l.patience = stuckAgain * s.cfg.ConfirmTimeout
-		}
-		leave, err := s.enter(ctx, stuck)
-		if err != nil {
-			return sink.Outcome{State: sink.Unsent}, err
-		}
-		defer leave()
+	} else if l.use = conn.Probes; s.unanswered.has(dest) {
+		// the right to a private connection is not kept for so long
+		l.use, l.patience = conn.StuckProbes, stuckAgain*s.cfg.ConfirmTimeout
 	}
 	err := l.rounds(ctx)
 	if outcomes[0].State == sink.Confirmed {
@@ -69,18 +54,4 @@ func (l *lane) seekFor(ctx context.Context, dest uint64) error {
 		l.leavePrivate() // it was found not to answer meanwhile
 	}
 	return l.seek(ctx, s.privateStuck)
-}
-
-// enter waits until a probe may have a channel; stuck: its destination did not answer.
-func (s *Sink) enter(ctx context.Context, stuck bool) (leave func(), err error) {
-	of := s.probing
-	if stuck {
-		of = s.stuck
-	}
-	select {
-	case of <- struct{}{}:
-		return func() { <-of }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 }

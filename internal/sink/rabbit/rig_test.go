@@ -164,6 +164,12 @@ func start(t testing.TB, cfg Config) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Lead()
+	return run(t, s)
+}
+
+// run runs a sink until the test ends.
+func run(t testing.TB, s *Sink) *running {
 	ctx, cancel := context.WithCancel(context.Background())
 	r := &running{Sink: s, t: t, stop: cancel, done: make(chan error, 1)}
 	go func() { r.done <- s.Run(ctx) }()

@@ -27,16 +27,20 @@ type Sink struct {
 	lanes        []*lane
 	private      chan struct{} // taken by the one call that may have a private connection
 	privateStuck chan struct{} // by the one suspect whose destination did not answer before
-	probing      chan struct{} // filled by the probes that have a channel
-	stuck        chan struct{} // by those of them whose destination did not answer before
 	unanswered   unanswered
 
 	cluster atomic.Pointer[cluster] // nil: no broker has sent its name yet
 
 	connected    atomic.Bool  // a connection was made at least once
 	refusedSince atomic.Int64 // since when the login is refused, Unix nanoseconds; 0: it is not
-	channels     atomic.Int64
-	pending      atomic.Int64
+	// how many channels a connection may have, as far as the broker has refused more; 0: any number
+	maxChannels atomic.Int64
+	share       atomic.Int64 // as many, as long as others use none of what the user may have
+	crowded     atomic.Int64 // ends of connections that had no more than their share, in a row
+	single      atomic.Bool  // the lanes share the first connection
+	leads       atomic.Bool  // the lanes have calls, or may have soon
+	askAgain    time.Duration
+	pending     atomic.Int64
 
 	logMu  sync.Mutex
 	logged string // the state last logged
@@ -44,6 +48,7 @@ type Sink struct {
 
 var (
 	_ sink.Opened = (*Sink)(nil)
+	_ sink.Leader = (*Sink)(nil)
 	_ sink.Prober = (*Sink)(nil) // the line asks for it
 )
 
@@ -56,13 +61,16 @@ func New(cfg Config) (*Sink, error) {
 		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
 	}
 	s := &Sink{
-		cfg: cfg, layout: layout, private: make(chan struct{}, 1), privateStuck: make(chan struct{}, 1),
-		probing: make(chan struct{}, maxProbes), stuck: make(chan struct{}, maxStuck), logged: notConnected,
+		cfg: cfg, layout: layout, private: make(chan struct{}, 1), privateStuck: make(chan struct{}, 1), logged: notConnected,
+		askAgain: conn.AskAgain,
 	}
-	s.cfg.Admit = s.admit
+	connections := min(cfg.Connections, cfg.Lanes) // more would carry nothing
+	s.cfg.Admit, s.cfg.Dialer.Lanes = s.admit, (cfg.Lanes+connections-1)/connections
+	s.cfg.Dialer.MaxChannels = func() int { return int(s.maxChannels.Load()) }
+	s.cfg.Dialer.ChannelOpen = cfg.ChannelOpen
 	s.limits.Negotiated(conn.FrameSize)
-	for range min(cfg.Connections, cfg.Lanes) { // more would carry nothing
-		s.links = append(s.links, s.newLink())
+	for i := range connections {
+		s.links = append(s.links, s.newLink(i == 0))
 	}
 	for i := range cfg.Lanes {
 		s.lanes = append(s.lanes, newLane(s, s.links[i%len(s.links)]))
@@ -97,6 +105,17 @@ func (s *Sink) Publish(ctx context.Context, lane int, events []*event.Event, out
 	return s.lanes[lane].publish(ctx, events, outcomes)
 }
 
+// Lead implements sink.Leader: the channels are opened. A standby has none, since the leader may
+// need all that the user has.
+func (s *Sink) Lead() {
+	s.leads.Store(true)
+	for _, l := range s.links {
+		if sess := l.Own(); sess != nil {
+			sess.Spawn(func() { sess.OpenAll(context.Background()) })
+		}
+	}
+}
+
 // Run keeps the connections until ctx is done, then closes them, which takes at most CloseTimeout.
 // The error is an *event.Stop: the broker refused the login for LoginTimeout and no connection was
 // ever made.
@@ -105,16 +124,18 @@ func (s *Sink) Run(ctx context.Context) error {
 	for _, l := range s.links {
 		group.Go(func() error { return l.Keep(ctx) })
 	}
+	group.Go(func() error { return s.regain(ctx) })
 	return group.Wait()
 }
 
 // Status implements sink.Opened.
 func (s *Sink) Status() sink.Status {
-	now := sink.Status{Channels: int(s.channels.Load()), PendingConfirms: int(s.pending.Load())}
+	now := sink.Status{PendingConfirms: int(s.pending.Load())}
 	now.Up, now.Why = s.Up()
 	for _, l := range s.links {
-		if _, up := l.State(); up {
+		if sess := l.Own(); sess != nil {
 			now.Connections++
+			now.Channels += sess.Channels()
 		}
 	}
 	return now

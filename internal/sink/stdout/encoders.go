@@ -49,7 +49,7 @@ func (*Records) Traits() sink.Traits { return sink.Traits{Topic: name} }
 
 // Place implements sink.Encoder.
 func (*Lines) Place(ev *event.Event, rec *sink.Record) *sink.Fault {
-	rec.Unplace()
+	rec.Unplace(ev)
 	rec.Topic, rec.Key = name, ev.Key
 	return nil
 }
@@ -76,7 +76,7 @@ type line struct {
 // Encode implements sink.Encoder. Embedded JSON loses the white space between its tokens, which a
 // line needs, and nothing else: < > & stay as they are.
 func (l *Lines) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
-	rec.Reset()
+	rec.Reset(ev)
 	out := line{
 		ID: text(ev.ID), Type: text(ev.Type), Aggregate: text(ev.Aggregate), Key: text(ev.Key),
 		Headers: ev.Headers, Trace: text(rec.Traceparent(ev, l.trace)), Position: ev.Position.String(), Replay: ev.Replay, Time: ev.CommitTime.UTC(),

@@ -94,8 +94,11 @@ func (k kafka) open(s *Stand) {
 }
 
 func (k kafka) sink(s *Stand) string {
-	topic := cmp.Or(s.Kafka.Template, s.Kafka.Prefix+".{aggregate}")
-	return fmt.Sprintf("kafka: {brokers: ['%s'], topic: '%s'%s}", strings.Join(s.Kafka.Brokers, "','"), topic, more(s.Sink))
+	topic := fmt.Sprintf(", topic: '%s'", cmp.Or(s.Kafka.Template, s.Kafka.Prefix+".{aggregate}"))
+	if s.Compat != "" {
+		topic = ""
+	}
+	return fmt.Sprintf("kafka: {brokers: ['%s']%s%s}", strings.Join(s.Kafka.Brokers, "','"), topic, more(s.Sink))
 }
 
 func (k kafka) Stop(ctx context.Context) error  { return k.cluster.StopNode(ctx, 1) }

@@ -46,6 +46,7 @@ type Stand struct {
 	Source      string   // more of section source, as in a flow mapping: "max_event_bytes: 10"
 	Outbox      string   // section outbox, likewise
 	Sink        string   // more of the sink's section, likewise
+	Compat      string   // section sink.compat, likewise: it names the topic or exchange
 	Delivery    string   // more of section delivery, likewise
 	Retry       string   // section retry, likewise
 	DeadLetters string   // section dead_letters, likewise
@@ -135,8 +136,8 @@ func (s *Stand) ConfigVia(postgres *netproxy.Proxy) string {
 		u.User = url.User(s.User)
 	}
 	return fmt.Sprintf("log: {level: debug}\nsource: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
-		"sink: {%s}\ndelivery: {ordering: %s%s}\n%s%s%s%s",
-		u, s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox, s.place.sink(s), s.Ordering, more(s.Delivery),
+		"sink: {%s%s}\ndelivery: {ordering: %s%s}\n%s%s%s%s",
+		u, s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox, s.place.sink(s), s.compat(), s.Ordering, more(s.Delivery),
 		section("retry", s.Retry), section("dead_letters", s.DeadLetters), section("guard", s.Guard), section("retention", s.Retention))
 }
 
@@ -146,6 +147,13 @@ func section(name, flow string) string {
 		return ""
 	}
 	return name + ": {" + flow + "}\n"
+}
+
+func (s *Stand) compat() string {
+	if s.Compat == "" {
+		return ""
+	}
+	return ", compat: {" + s.Compat + "}"
 }
 
 func more(flow string) string {

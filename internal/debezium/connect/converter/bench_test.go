@@ -1,6 +1,7 @@
 package converter
 
 import (
+	"math"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -41,7 +42,7 @@ func usual(t testing.TB) map[string]func(scratch, dst []byte) ([]byte, []byte) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				out, _, err := to.Append(dst[:0], col.Schema, v)
+				out, _, err := to.Append(dst[:0], math.MaxInt, col.Schema, v)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -77,13 +78,15 @@ func BenchmarkExpand(b *testing.B) {
 	text := []byte(`{"id": 4711, "lines": [{"sku": "a-1", "n": 2}, {"sku": "b-2", "n": 1}], "name": "Grüße", "paid": true, "total": 12.5}`)
 	e := expand.Expander{Name: "payload"}
 	dst := make([]byte, 0, 4096)
+	budget := anyBudget()
 	b.ReportAllocs()
 	for b.Loop() {
-		x, err := e.Expand(text)
+		*budget = event.NewBudget(len(text))
+		x, err := e.Expand(text, budget)
 		if err != nil || x.Unchanged {
 			b.Fatal(x, err)
 		}
-		if dst, _, err = (JSONConverter{}).Append(dst[:0], x.Schema, x.Value); err != nil {
+		if dst, _, err = (JSONConverter{}).Append(dst[:0], math.MaxInt, x.Schema, x.Value); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -7,16 +7,50 @@ import (
 	"fmt"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/javatext"
 )
 
 // Converter is one of Kafka Connect's converters, or of Debezium's.
 //
-// Append appends the value's bytes to dst. null says that there are none: the record's key, value
-// or header is null, which an empty string is not. schema is nil only for the null that a tombstone
-// is, and for a payload whose expansion left none. An error is what makes Debezium's task fail; it
-// never holds the value.
+// Append appends the value's bytes to dst, which does not become longer than limit. null says that
+// there are none: the record's key, value or header is null, which an empty string is not. schema
+// is nil only for the null that a tombstone is, and for a payload whose expansion left none. An
+// error is ErrLimit, or what makes Debezium's task fail; it never holds the value.
 type Converter interface {
-	Append(dst []byte, schema *connect.Schema, v connect.Value) (out []byte, null bool, err error)
+	Append(dst []byte, limit int, schema *connect.Schema, v connect.Value) (out []byte, null bool, err error)
+}
+
+// ErrLimit is the error of a value whose bytes would be more than the limit.
+var ErrLimit = errors.New("more bytes than there is room for")
+
+// small is more than what is written of a value without text, or around one, and about a schema
+// without its names.
+const small = 160
+
+// fits reports whether a value that has no members, or what is around them, surely fits. A text is
+// looked at only when it would not fit with everything escaped.
+func fits(dst []byte, limit int, v connect.Value) bool {
+	room := limit - len(dst) - small
+	switch v.Kind {
+	case connect.Text:
+		return textFits(room, v.Data)
+	case connect.Decimal: // decimal digits
+		return room >= 3*len(v.Data)
+	default:
+		return room >= 2*len(v.Data)
+	}
+}
+
+// textMost is about how large a text becomes, and never less: that of a long one is counted.
+func textMost(s string) int {
+	if len(s) > small {
+		return javatext.QuotedSize(s)
+	}
+	return javatext.QuotedMost * len(s)
+}
+
+func textFits[T string | []byte](room int, s T) bool {
+	return room >= javatext.QuotedMost*len(s) || room >= javatext.QuotedSize(s)
 }
 
 // StringConverter is org.apache.kafka.connect.storage.StringConverter (Debezium Server's format
@@ -25,11 +59,11 @@ type Converter interface {
 type StringConverter struct{}
 
 // Append implements Converter.
-func (StringConverter) Append(dst []byte, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
+func (StringConverter) Append(dst []byte, limit int, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
 	if v.Kind == connect.Null {
 		return dst, true, nil
 	}
-	out, err := appendString(dst, schema, v)
+	out, err := appendString(dst, limit, schema, v)
 	if err != nil {
 		return dst, false, err
 	}
@@ -41,7 +75,7 @@ func (StringConverter) Append(dst []byte, schema *connect.Schema, v connect.Valu
 type ByteArrayConverter struct{}
 
 // Append implements Converter.
-func (ByteArrayConverter) Append(dst []byte, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
+func (ByteArrayConverter) Append(dst []byte, limit int, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
 	if schema != nil && schema.Type != connect.Bytes {
 		return dst, false, fmt.Errorf("ByteArrayConverter takes bytes only, not %s", schema.Type)
 	}
@@ -49,7 +83,7 @@ func (ByteArrayConverter) Append(dst []byte, schema *connect.Schema, v connect.V
 	case connect.Null:
 		return dst, true, nil
 	case connect.Buffer, connect.ByteArray:
-		return append(dst, v.Data...), false, nil
+		return appendBytes(dst, limit, v)
 	default: // a Decimal: its schema's type is bytes, its value is none
 		return dst, false, errors.New("ByteArrayConverter takes bytes only")
 	}
@@ -62,17 +96,17 @@ type BinaryDataConverter struct {
 }
 
 // Append implements Converter.
-func (c BinaryDataConverter) Append(dst []byte, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
+func (c BinaryDataConverter) Append(dst []byte, limit int, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
 	if schema == nil || schema.Type == connect.Bytes {
 		switch v.Kind {
 		case connect.Null:
 			return dst, true, nil
 		case connect.Buffer, connect.ByteArray:
-			return append(dst, v.Data...), false, nil
+			return appendBytes(dst, limit, v)
 		default:
 		}
 	}
-	return delegate(c.Delegate, "BinaryDataConverter", dst, schema, v)
+	return delegate(c.Delegate, "BinaryDataConverter", dst, limit, schema, v)
 }
 
 // LegacyByteArrayConverter is io.debezium.converters.ByteArrayConverter, which came before
@@ -83,20 +117,27 @@ type LegacyByteArrayConverter struct {
 }
 
 // Append implements Converter.
-func (c LegacyByteArrayConverter) Append(dst []byte, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
+func (c LegacyByteArrayConverter) Append(dst []byte, limit int, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
 	if schema == nil || schema.Type == connect.Bytes {
 		switch v.Kind {
 		case connect.Null:
 			return dst, true, nil
 		case connect.ByteArray:
-			return append(dst, v.Data...), false, nil
+			return appendBytes(dst, limit, v)
 		default:
 		}
 	}
-	return delegate(c.Delegate, "ByteArrayConverter of Debezium", dst, schema, v)
+	return delegate(c.Delegate, "ByteArrayConverter of Debezium", dst, limit, schema, v)
 }
 
-func delegate(to Converter, name string, dst []byte, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
+func appendBytes(dst []byte, limit int, v connect.Value) ([]byte, bool, error) {
+	if !fits(dst, limit, v) {
+		return dst, false, ErrLimit
+	}
+	return append(dst, v.Data...), false, nil
+}
+
+func delegate(to Converter, name string, dst []byte, limit int, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
 	if to == nil {
 		what := "this value"
 		if schema != nil {
@@ -104,5 +145,5 @@ func delegate(to Converter, name string, dst []byte, schema *connect.Schema, v c
 		}
 		return dst, false, fmt.Errorf("%s has no delegate.converter.type for %s", name, what)
 	}
-	return to.Append(dst, schema, v)
+	return to.Append(dst, limit, schema, v)
 }

@@ -1,6 +1,7 @@
 package converter
 
 import (
+	"math"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgtype"
@@ -83,7 +84,7 @@ func TestTheUsualColumns(t *testing.T) {
 			if c.text != "-" {
 				text = []byte(c.text)
 			}
-			out, null, err := c.converter.Append([]byte("before:"), col.Schema, value(t, col, text))
+			out, null, err := c.converter.Append([]byte("before:"), math.MaxInt, col.Schema, value(t, col, text))
 			if err != nil {
 				t.Fatal(err)
 			}

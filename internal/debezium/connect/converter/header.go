@@ -15,11 +15,11 @@ import (
 type SimpleHeaderConverter struct{}
 
 // Append implements Converter.
-func (SimpleHeaderConverter) Append(dst []byte, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
+func (SimpleHeaderConverter) Append(dst []byte, limit int, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
 	if v.Kind == connect.Null {
 		return dst, true, nil
 	}
-	out, err := appendHeader(dst, schema, v, false)
+	out, err := appendHeader(dst, limit, schema, v, false)
 	if err != nil {
 		return dst, false, err
 	}
@@ -28,7 +28,11 @@ func (SimpleHeaderConverter) Append(dst []byte, schema *connect.Schema, v connec
 
 // appendHeader appends a value; one that is embedded in a list or struct has quotes where it is a
 // string or bytes.
-func appendHeader(dst []byte, schema *connect.Schema, v connect.Value, embedded bool) (_ []byte, err error) {
+func appendHeader(dst []byte, limit int, schema *connect.Schema, v connect.Value, embedded bool) (_ []byte, err error) {
+	if !fits(dst, limit, v) {
+		return dst, ErrLimit
+	}
+	limit-- // for the end of a list or struct
 	switch v.Kind {
 	case connect.Text:
 		if embedded {
@@ -52,7 +56,7 @@ func appendHeader(dst []byte, schema *connect.Schema, v connect.Value, embedded 
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			if dst, err = appendHeader(dst, schema.Items, item, true); err != nil {
+			if dst, err = appendHeader(dst, limit, schema.Items, item, true); err != nil {
 				return dst, err
 			}
 		}
@@ -63,14 +67,17 @@ func appendHeader(dst []byte, schema *connect.Schema, v connect.Value, embedded 
 			if i > 0 {
 				dst = append(dst, ',')
 			}
+			if !textFits(limit-len(dst)-small, schema.Fields[i].Name) {
+				return dst, ErrLimit
+			}
 			dst = append(appendEmbedded(dst, []byte(schema.Fields[i].Name)), ':')
-			if dst, err = appendHeader(dst, schema.Fields[i].Schema, item, true); err != nil {
+			if dst, err = appendHeader(dst, limit, schema.Fields[i].Schema, item, true); err != nil {
 				return dst, err
 			}
 		}
 		return append(dst, '}'), nil
 	default:
-		return appendString(dst, schema, v)
+		return appendString(dst, limit, schema, v)
 	}
 }
 

@@ -23,21 +23,24 @@ type JSONConverter struct {
 
 // Append implements Converter. Nothing but the null of a tombstone, which has no schema, is null: a
 // null that has a schema is the text null.
-func (c JSONConverter) Append(dst []byte, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
+func (c JSONConverter) Append(dst []byte, limit int, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
 	if schema == nil && v.Kind == connect.Null {
 		return dst, true, nil
+	}
+	if limit-len(dst) < small {
+		return dst, false, ErrLimit
 	}
 	out, envelope := dst, 0
 	var err error
 	if c.Schemas {
 		envelope = 1
 		out = append(out, `{"schema":`...)
-		if out, err = c.appendSchema(out, schema, "", 1); err != nil {
+		if out, err = c.appendSchema(out, limit-small, schema, "", 1); err != nil {
 			return dst, false, err
 		}
 		out = append(out, `,"payload":`...)
 	}
-	if out, err = c.appendValue(out, schema, v, envelope); err != nil {
+	if out, err = c.appendValue(out, limit-1, schema, v, envelope); err != nil {
 		return dst, false, err
 	}
 	if c.Schemas {
@@ -48,12 +51,15 @@ func (c JSONConverter) Append(dst []byte, schema *connect.Schema, v connect.Valu
 
 // appendSchema appends a schema's JSON (JsonConverter.asJsonSchema): the keys in this order, and
 // the field's name last.
-func (c JSONConverter) appendSchema(dst []byte, s *connect.Schema, field string, depth int) (_ []byte, err error) {
+func (c JSONConverter) appendSchema(dst []byte, limit int, s *connect.Schema, field string, depth int) (_ []byte, err error) {
 	if s == nil {
 		return append(dst, "null"...), nil
 	}
 	if depth++; depth > connect.MaxDepth {
 		return dst, errDeep
+	}
+	if limit -= ends(s, field); len(dst) > limit {
+		return dst, ErrLimit
 	}
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, s.Type.String()...)
@@ -61,7 +67,7 @@ func (c JSONConverter) appendSchema(dst []byte, s *connect.Schema, field string,
 	switch s.Type {
 	case connect.Array:
 		dst = append(dst, `,"items":`...)
-		if dst, err = c.appendSchema(dst, s.Items, "", depth); err != nil {
+		if dst, err = c.appendSchema(dst, limit, s.Items, "", depth); err != nil {
 			return dst, err
 		}
 	case connect.Struct:
@@ -70,7 +76,7 @@ func (c JSONConverter) appendSchema(dst []byte, s *connect.Schema, field string,
 			if i > 0 {
 				dst = append(dst, ',')
 			}
-			if dst, err = c.appendSchema(dst, s.Fields[i].Schema, s.Fields[i].Name, depth+1); err != nil {
+			if dst, err = c.appendSchema(dst, limit, s.Fields[i].Schema, s.Fields[i].Name, depth+1); err != nil {
 				return dst, err
 			}
 		}
@@ -99,7 +105,7 @@ func (c JSONConverter) appendSchema(dst []byte, s *connect.Schema, field string,
 		dst = append(dst, '}')
 	}
 	if s.Default != nil {
-		if dst, err = c.appendValue(append(dst, `,"default":`...), s, *s.Default, depth); err != nil {
+		if dst, err = c.appendValue(append(dst, `,"default":`...), limit, s, *s.Default, depth); err != nil {
 			return dst, err
 		}
 	}
@@ -109,13 +115,25 @@ func (c JSONConverter) appendSchema(dst []byte, s *connect.Schema, field string,
 	return append(dst, '}'), nil
 }
 
+// ends is more than a schema's JSON has behind its fields, items and default.
+func ends(s *connect.Schema, field string) int {
+	size := small + textMost(s.Name) + textMost(s.Doc) + textMost(field)
+	for _, p := range s.Parameters {
+		size += small + textMost(p.Name) + textMost(p.Value)
+	}
+	return size
+}
+
 // appendValue appends a value's JSON (JsonConverter.convertToJson).
 //
 // depth is that of the arrays and objects around it: Jackson's StreamWriteConstraints allow as many
 // as its reader.
-func (c JSONConverter) appendValue(dst []byte, s *connect.Schema, v connect.Value, depth int) ([]byte, error) {
+func (c JSONConverter) appendValue(dst []byte, limit int, s *connect.Schema, v connect.Value, depth int) ([]byte, error) {
 	if err := misfit(s, v); err != nil {
 		return dst, err
+	}
+	if !fits(dst, limit, v) {
+		return dst, ErrLimit
 	}
 	if (v.Kind == connect.List || v.Kind == connect.Record) && depth == connect.MaxDepth {
 		return dst, errDeep
@@ -124,7 +142,7 @@ func (c JSONConverter) appendValue(dst []byte, s *connect.Schema, v connect.Valu
 	case connect.Null:
 		switch {
 		case s != nil && s.Default != nil && c.ReplaceNulls:
-			return c.appendValue(dst, s, *s.Default, depth)
+			return c.appendValue(dst, limit, s, *s.Default, depth)
 		case s == nil || s.Optional:
 			return append(dst, "null"...), nil
 		}
@@ -154,35 +172,38 @@ func (c JSONConverter) appendValue(dst []byte, s *connect.Schema, v connect.Valu
 		}
 		return strconv.AppendInt(dst, v.Int, 10), nil
 	case connect.List:
-		return c.appendList(dst, s, v, depth+1)
+		return c.appendList(dst, limit-1, s, v, depth+1)
 	case connect.Record:
-		return c.appendRecord(dst, s, v, depth+1)
+		return c.appendRecord(dst, limit-1, s, v, depth+1)
 	default:
 		return dst, fmt.Errorf("kind %d is not JSON", v.Kind)
 	}
 }
 
-func (c JSONConverter) appendList(dst []byte, s *connect.Schema, v connect.Value, depth int) (_ []byte, err error) {
+func (c JSONConverter) appendList(dst []byte, limit int, s *connect.Schema, v connect.Value, depth int) (_ []byte, err error) {
 	dst = append(dst, '[')
 	for i, item := range v.Items {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		if dst, err = c.appendValue(dst, s.Items, item, depth); err != nil {
+		if dst, err = c.appendValue(dst, limit, s.Items, item, depth); err != nil {
 			return dst, err
 		}
 	}
 	return append(dst, ']'), nil
 }
 
-func (c JSONConverter) appendRecord(dst []byte, s *connect.Schema, v connect.Value, depth int) (_ []byte, err error) {
+func (c JSONConverter) appendRecord(dst []byte, limit int, s *connect.Schema, v connect.Value, depth int) (_ []byte, err error) {
 	dst = append(dst, '{')
 	for i, item := range v.Items {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
+		if !textFits(limit-len(dst)-small, s.Fields[i].Name) {
+			return dst, ErrLimit
+		}
 		dst = append(javatext.AppendQuoted(dst, s.Fields[i].Name), ':')
-		if dst, err = c.appendValue(dst, s.Fields[i].Schema, item, depth); err != nil {
+		if dst, err = c.appendValue(dst, limit, s.Fields[i].Schema, item, depth); err != nil {
 			return dst, err
 		}
 	}

@@ -2,6 +2,7 @@ package converter
 
 import (
 	"encoding/json"
+	"math"
 	"reflect"
 	"testing"
 
@@ -22,11 +23,11 @@ func TestExpansionKeepsTheDocument(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		x, err := e.Expand(text)
+		x, err := e.Expand(text, anyBudget())
 		if err != nil || x.Unchanged || x.Value.Kind != connect.Record {
 			t.Fatalf("%s: %+v, %v", text, x, err)
 		}
-		out, _, err := JSONConverter{}.Append(nil, x.Schema, x.Value)
+		out, _, err := JSONConverter{}.Append(nil, math.MaxInt, x.Schema, x.Value)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -41,7 +42,7 @@ func TestExpansionKeepsTheDocument(t *testing.T) {
 		if !reflect.DeepEqual(got, want) {
 			t.Fatalf("%s became %s", text, out)
 		}
-		if out, _, err = (JSONConverter{Schemas: true}).Append(nil, x.Schema, x.Value); err != nil || !json.Valid(out) {
+		if out, _, err = (JSONConverter{Schemas: true}).Append(nil, math.MaxInt, x.Schema, x.Value); err != nil || !json.Valid(out) {
 			t.Fatalf("with schema: %s, %v", out, err)
 		}
 	})
@@ -90,16 +91,16 @@ func FuzzExpand(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte, nulls bool) {
 		e := expand.Expander{Name: "payload", NullsAsBytes: nulls, EmptyAsString: nulls}
-		x, err := e.Expand(text)
+		x, err := e.Expand(text, anyBudget())
 		if err != nil || x.Unchanged {
 			return
 		}
 		for _, c := range []JSONConverter{{}, {Schemas: true}} {
-			if out, _, err := c.Append(nil, x.Schema, x.Value); err == nil && !json.Valid(out) {
+			if out, _, err := c.Append(nil, math.MaxInt, x.Schema, x.Value); err == nil && !json.Valid(out) {
 				t.Errorf("%q became %s", text, out)
 			}
 		}
-		if _, _, err := (StringConverter{}).Append(nil, x.Schema, x.Value); err != nil {
+		if _, _, err := (StringConverter{}).Append(nil, math.MaxInt, x.Schema, x.Value); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	})
@@ -131,7 +132,7 @@ func FuzzColumns(f *testing.F) {
 					continue
 				}
 				for name, converter := range converters {
-					out, _, err := converter.Append([]byte("x"), c.Schema, v)
+					out, _, err := converter.Append([]byte("x"), math.MaxInt, c.Schema, v)
 					if _, isJSON := converter.(JSONConverter); err == nil && isJSON && !json.Valid(out[1:]) {
 						t.Errorf("type %d, %s: %q became %q", oid, name, given, out)
 					}

@@ -2,6 +2,7 @@ package converter
 
 import (
 	"bytes"
+	"math"
 	"strings"
 	"testing"
 
@@ -80,12 +81,12 @@ func hexOf(data []byte) (out []byte) {
 // schema is one only without JSON.
 func TestNulls(t *testing.T) {
 	for name, c := range converters {
-		if out, null, err := c.Append([]byte("x"), nil, connect.Value{}); err != nil || !null || string(out) != "x" {
+		if out, null, err := c.Append([]byte("x"), math.MaxInt, nil, connect.Value{}); err != nil || !null || string(out) != "x" {
 			t.Errorf("%s: a tombstone is %q, %v, %v", name, out, null, err)
 		}
 	}
 	required := &connect.Schema{Type: connect.String}
-	if _, _, err := (JSONConverter{}).Append(nil, required, connect.Value{}); err == nil {
+	if _, _, err := (JSONConverter{}).Append(nil, math.MaxInt, required, connect.Value{}); err == nil {
 		t.Error("JSON of a null that may not be one")
 	}
 	filled := connect.TextValue([]byte("d"))
@@ -103,14 +104,14 @@ func TestNulls(t *testing.T) {
 func TestExpansionsThatEndDebezium(t *testing.T) {
 	for _, text := range []string{`[1]`, `{"a":9223372036854775808}`, `{"a":[{"x":1},{"x":2147483648}]}`, `{"a":[{"x":2147483648},{"x":1}]}`} {
 		e := expand.Expander{Name: "payload"}
-		x, err := e.Expand([]byte(text))
+		x, err := e.Expand([]byte(text), anyBudget())
 		if err != nil || x.Unchanged {
 			t.Fatalf("%s: %+v, %v", text, x, err)
 		}
-		if out, _, err := (JSONConverter{}).Append(nil, x.Schema, x.Value); err == nil {
+		if out, _, err := (JSONConverter{}).Append(nil, math.MaxInt, x.Schema, x.Value); err == nil {
 			t.Errorf("of %s there is JSON: %s", text, out)
 		}
-		if out, _, err := (StringConverter{}).Append(nil, x.Schema, x.Value); err != nil || string(out) != text {
+		if out, _, err := (StringConverter{}).Append(nil, math.MaxInt, x.Schema, x.Value); err != nil || string(out) != text {
 			t.Errorf("the text of %s is %s, %v", text, out, err)
 		}
 	}

@@ -14,7 +14,10 @@ import (
 )
 
 // appendString appends what the object's toString gives.
-func appendString(dst []byte, schema *connect.Schema, v connect.Value) ([]byte, error) {
+func appendString(dst []byte, limit int, schema *connect.Schema, v connect.Value) ([]byte, error) {
+	if !fits(dst, limit, v) {
+		return dst, ErrLimit
+	}
 	switch v.Kind {
 	case connect.Null: // inside a list; String.valueOf(null)
 		return append(dst, "null"...), nil
@@ -42,9 +45,9 @@ func appendString(dst []byte, schema *connect.Schema, v connect.Value) ([]byte, 
 		}
 		return moment(v).AppendFormat(dst, "Mon Jan 02 15:04:05 UTC 2006"), nil
 	case connect.List:
-		return appendListString(dst, schema, v)
+		return appendListString(dst, limit-1, schema, v)
 	case connect.Record:
-		return appendRecordString(dst, schema, v)
+		return appendRecordString(dst, limit-1, schema, v)
 	default:
 		// A byte[]'s toString is its address.
 		return dst, errors.New("a byte array has no text that is the same twice; use another converter")
@@ -52,13 +55,13 @@ func appendString(dst []byte, schema *connect.Schema, v connect.Value) ([]byte, 
 }
 
 // appendListString is AbstractCollection.toString.
-func appendListString(dst []byte, schema *connect.Schema, v connect.Value) (_ []byte, err error) {
+func appendListString(dst []byte, limit int, schema *connect.Schema, v connect.Value) (_ []byte, err error) {
 	dst = append(dst, '[')
 	for i, item := range v.Items {
 		if i > 0 {
 			dst = append(dst, ", "...)
 		}
-		if dst, err = appendString(dst, schema.Items, item); err != nil {
+		if dst, err = appendString(dst, limit, schema.Items, item); err != nil {
 			return dst, err
 		}
 	}
@@ -67,7 +70,7 @@ func appendListString(dst []byte, schema *connect.Schema, v connect.Value) (_ []
 
 // appendRecordString is Struct.toString, which leaves out fields that are null. That a value is of
 // its schema's type is a matter of Struct.put, which comes before any converter.
-func appendRecordString(dst []byte, schema *connect.Schema, v connect.Value) (_ []byte, err error) {
+func appendRecordString(dst []byte, limit int, schema *connect.Schema, v connect.Value) (_ []byte, err error) {
 	dst = append(dst, "Struct{"...)
 	first := true
 	if err := misfit(schema, v); err != nil {
@@ -84,8 +87,11 @@ func appendRecordString(dst []byte, schema *connect.Schema, v connect.Value) (_ 
 		if err := misfit(schema.Fields[i].Schema, item); err != nil {
 			return dst, err
 		}
+		if !textFits(limit-len(dst)-small, schema.Fields[i].Name) {
+			return dst, ErrLimit
+		}
 		dst = append(append(dst, schema.Fields[i].Name...), '=')
-		if dst, err = appendString(dst, schema.Fields[i].Schema, item); err != nil {
+		if dst, err = appendString(dst, limit, schema.Fields[i].Schema, item); err != nil {
 			return dst, err
 		}
 	}

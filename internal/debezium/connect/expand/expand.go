@@ -4,9 +4,10 @@ package expand
 
 import (
 	"errors"
-	"slices"
+	"math"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // Expander makes a schema and a value of a JSON text, as the Event Router does with
@@ -37,30 +38,31 @@ type Expansion struct {
 	Unchanged bool
 }
 
-// Expand expands a payload that is not NULL.
+// Expand expands a payload that is not NULL, within the event's budget.
 //
-// The error is for a payload of more than 1,048,576 members, or one that merged schemas would swell
-// to that, because it costs too much; and for half a surrogate pair, which has no UTF-8.
-func (e *Expander) Expand(text []byte) (Expansion, error) {
+// The error is for a payload that is over it, and for half a surrogate pair, which has no UTF-8.
+func (e *Expander) Expand(text []byte, budget *event.Budget) (Expansion, error) {
 	if len(text) == 0 || text[0] != '{' && text[0] != '[' {
 		return Expansion{Unchanged: true}, nil
 	}
-	document, err := parseNode(text)
-	if errors.Is(err, errMembers) || errors.Is(err, errSurrogate) {
+	x := expansion{Expander: e, budget: budget}
+	document, err := parseNode(text, budget)
+	var schema *connect.Schema
+	if err == nil {
+		schema, err = x.schema("", e.Name, &document)
+	}
+	switch {
+	case budget.Err() != nil:
+		return Expansion{}, budget.Err()
+	case errors.Is(err, errSurrogate):
 		return Expansion{}, err
-	}
-	if err != nil {
-		return Expansion{Unchanged: true}, nil //nolint:nilerr // Debezium's warning
-	}
-	x := expansion{Expander: e}
-	schema, err := x.schema(e.Name, &document)
-	if err != nil {
+	case err != nil:
 		return Expansion{Unchanged: true}, nil //nolint:nilerr // Debezium's warning
 	}
 	if document.kind == objectNode {
 		v, ok := x.record(&document, schema)
-		if x.members > maxMembers {
-			return Expansion{}, errMembers
+		if budget.Err() != nil {
+			return Expansion{}, budget.Err()
 		}
 		if ok {
 			return Expansion{Schema: schema, Value: v}, nil
@@ -72,7 +74,7 @@ func (e *Expander) Expand(text []byte) (Expansion, error) {
 // expansion is one call of Expand.
 type expansion struct {
 	*Expander
-	members int
+	budget *event.Budget
 }
 
 var errMixed = errors.New("an array whose members have no common schema")
@@ -86,8 +88,8 @@ var (
 	optionalBytes   = &connect.Schema{Type: connect.Bytes, Optional: true}
 )
 
-// schema is a node's schema, nil for what is left out.
-func (x *expansion) schema(key string, n *node) (*connect.Schema, error) {
+// schema is the schema of a member of what has the name parent; nil for what is left out.
+func (x *expansion) schema(parent, name string, n *node) (*connect.Schema, error) {
 	switch n.kind {
 	case stringNode:
 		return optionalString, nil
@@ -106,12 +108,16 @@ func (x *expansion) schema(key string, n *node) (*connect.Schema, error) {
 			}
 			return nil, nil
 		}
-		items, err := x.items(key, n)
+		items, err := x.items(parent, name, n)
 		if err != nil {
 			return nil, err
 		}
 		return &connect.Schema{Type: connect.Array, Optional: true, Items: items}, nil
 	case objectNode:
+		key, err := x.join(parent, name)
+		if err != nil {
+			return nil, err
+		}
 		return x.object(key, n)
 	default:
 		if x.NullsAsBytes {
@@ -121,43 +127,81 @@ func (x *expansion) schema(key string, n *node) (*connect.Schema, error) {
 	}
 }
 
+// join is the name of a schema. Each has those of all around it, so that they grow with the square
+// of the depth.
+func (x *expansion) join(parent, name string) (string, error) {
+	if parent == "" {
+		return name, nil
+	}
+	if !x.budget.Make(len(parent) + 1 + len(name)) {
+		return "", x.budget.Err()
+	}
+	return parent + "." + name, nil
+}
+
 func (x *expansion) object(key string, n *node) (*connect.Schema, error) {
 	s := &connect.Schema{Type: connect.Struct, Optional: true, Name: key}
-	if key != "" {
-		key += "."
+	if !x.budget.Work(1 + len(n.items)) {
+		return nil, x.budget.Err()
 	}
+	var names []string // adjusted ones, of which two may be the same
+	var places index
 	for i := range n.items {
-		name := x.Names.Field(n.names[i])
-		field, err := x.schema(key+name, &n.items[i])
+		name, err := x.adjust(n.names[i])
 		if err != nil {
 			return nil, err
 		}
-		if field == nil || x.Names != connect.NamesAsTheyAre && fieldIndex(s, name) >= 0 {
+		field, err := x.schema(key, name, &n.items[i])
+		if err != nil {
+			return nil, err
+		}
+		if field == nil || x.Names != connect.NamesAsTheyAre && places.find(names, name) >= 0 {
 			continue
 		}
 		if name == "" {
 			return nil, errors.New("a field without a name")
+		}
+		if x.Names != connect.NamesAsTheyAre {
+			names = append(names, name)
 		}
 		s.Fields = append(s.Fields, connect.Field{Name: name, Schema: field})
 	}
 	return s, nil
 }
 
-func fieldIndex(s *connect.Schema, name string) int {
-	return slices.IndexFunc(s.Fields, func(f connect.Field) bool { return f.Name == name })
+// adjust is a field's name under the option.
+func (x *expansion) adjust(name string) (string, error) {
+	if x.Names == connect.NamesAsTheyAre {
+		return name, nil
+	}
+	most := connect.AdjustedMost * len(name)
+	if !x.budget.Make(most) {
+		return "", x.budget.Err()
+	}
+	adjusted := x.Names.Field(name)
+	x.budget.Make(len(adjusted) - most)
+	return adjusted, nil
 }
 
+// missingWork is what a field costs that an object lacks: an object of a merged schema has a value
+// for each field of all others.
+const missingWork = 4
+
 // record is the node's value as that struct; false where Connect would find a value that is not of
-// its schema's type.
+// its schema's type, and where the budget is used up.
 func (x *expansion) record(n *node, s *connect.Schema) (connect.Value, bool) {
-	if x.members += len(s.Fields); n.kind != objectNode || s.Type != connect.Struct || x.members > maxMembers {
+	if n.kind != objectNode || s.Type != connect.Struct || !x.budget.Work(len(s.Fields)+missingWork*max(0, len(s.Fields)-len(n.names))) {
 		return connect.Value{}, false
 	}
 	v := connect.Value{Kind: connect.Record, Items: make([]connect.Value, len(s.Fields))}
 	// The fields come in the document's order, but for merged schemas and adjusted names.
+	var places index
 	from := 0
 	for i, f := range s.Fields {
-		at := find(n.names, f.Name, from)
+		at := from
+		if at >= len(n.names) || n.names[at] != f.Name {
+			at = places.find(n.names, f.Name)
+		}
 		if at < 0 {
 			continue
 		}
@@ -171,35 +215,25 @@ func (x *expansion) record(n *node, s *connect.Schema) (connect.Value, bool) {
 	return v, true
 }
 
-// find looks for a name, first where it should be.
-func find(names []string, name string, from int) int {
-	for i := range names {
-		if at := (from + i) % len(names); names[at] == name {
-			return at
-		}
-	}
-	return -1
-}
-
 func (x *expansion) value(n *node, s *connect.Schema) (connect.Value, bool) {
 	switch n.kind {
 	case stringNode:
 		return connect.TextValue(n.text), s.Type == connect.String
 	case boolNode:
-		return connect.Value{Kind: connect.Bool, Int: n.int}, s.Type == connect.Boolean
+		return connect.Value{Kind: connect.Bool, Int: int64(n.number)}, s.Type == connect.Boolean
 	case intNode:
-		return connect.Value{Kind: connect.Integer, Int: n.int}, s.Type == connect.Int32
+		return connect.Value{Kind: connect.Integer, Int: int64(n.number)}, s.Type == connect.Int32
 	case longNode:
-		return connect.Value{Kind: connect.Integer, Int: n.int}, s.Type == connect.Int64
+		return connect.Value{Kind: connect.Integer, Int: int64(n.number)}, s.Type == connect.Int64
 	case doubleNode:
-		return connect.Value{Kind: connect.Float, Float: n.double}, s.Type == connect.Float64
+		return connect.Value{Kind: connect.Float, Float: math.Float64frombits(n.number)}, s.Type == connect.Float64
 	case bigNode: // a BigDecimal, which is no double
 		return connect.Value{}, false
 	case arrayNode:
-		v := connect.Value{Kind: connect.List, Items: make([]connect.Value, len(n.items))}
-		if s.Type != connect.Array {
-			return v, false
+		if s.Type != connect.Array || !x.budget.Work(len(n.items)) {
+			return connect.Value{}, false
 		}
+		v := connect.Value{Kind: connect.List, Items: make([]connect.Value, len(n.items))}
 		for i := range n.items {
 			item, ok := x.value(&n.items[i], s.Items)
 			if !ok {
@@ -217,7 +251,7 @@ func (x *expansion) value(n *node, s *connect.Schema) (connect.Value, bool) {
 
 // items is the schema of an array's members: that of the first which is not null, or of all objects
 // merged.
-func (x *expansion) items(key string, array *node) (*connect.Schema, error) {
+func (x *expansion) items(parent, name string, array *node) (*connect.Schema, error) {
 	first, err := sample(array)
 	if err != nil {
 		return nil, err
@@ -229,25 +263,28 @@ func (x *expansion) items(key string, array *node) (*connect.Schema, error) {
 		return nil, errMixed
 	}
 	if first.kind != objectNode {
-		s, err := x.schema("", first)
+		s, err := x.schema("", "", first)
 		if err == nil && s == nil {
 			err = errMixed
 		}
 		return s, err
 	}
-	merged := &connect.Schema{Type: connect.Struct, Optional: true, Name: key}
-	var shapes []*connect.Schema
-	for i := range array.items {
-		if array.items[i].kind == objectNode {
-			s, err := x.schema(key, &array.items[i])
-			if err != nil {
-				return nil, err
-			}
-			shapes = append(shapes, s)
-		}
+	key, err := x.join(parent, name)
+	if err != nil {
+		return nil, err
 	}
-	merge(merged, shapes)
-	return merged, nil
+	m := merger{schema: &connect.Schema{Type: connect.Struct, Optional: true, Name: key}}
+	for i := range array.items {
+		if array.items[i].kind != objectNode {
+			continue
+		}
+		s, err := x.object(key, &array.items[i])
+		if err != nil {
+			return nil, err
+		}
+		m.add(s)
+	}
+	return m.schema, nil
 }
 
 // sample is an array's first member that is not null, after a look at whether all are of one type;
@@ -275,22 +312,31 @@ func kindOfSchema(k nodeKind) nodeKind {
 	return k
 }
 
-// merge is mergeSchema: the fields of all, each with the schema that it has first, unless that is
+// merger is mergeSchema: the fields of all, each with the schema that it has first, unless that is
 // the bytes of a null. What was merged of different shapes is not optional any more
 // (SchemaUtil.copySchemaBasics forgets that). Debezium merges in the order of a hash set, which is
 // another one in each JVM: its order of fields cannot be met, ours is that of the document.
-func merge(merged *connect.Schema, shapes []*connect.Schema) {
-	places := map[string]int{}
-	for _, s := range shapes {
-		merged.Optional = merged.Optional && s.Equal(shapes[0])
-		for _, f := range s.Fields {
-			at, known := places[f.Name]
-			if !known {
-				places[f.Name] = len(merged.Fields)
-				merged.Fields = append(merged.Fields, f)
-			} else if merged.Fields[at].Schema.Type == connect.Bytes {
-				merged.Fields[at] = f
-			}
+type merger struct {
+	schema, first *connect.Schema
+	names         []string // of the fields
+	places        index
+}
+
+// add takes one more shape, which is not kept unless it is the first.
+func (m *merger) add(s *connect.Schema) {
+	if m.first == nil {
+		m.first = s
+	}
+	m.schema.Optional = m.schema.Optional && (s == m.first || s.Equal(m.first))
+	for i, f := range s.Fields {
+		at := i
+		if at >= len(m.names) || m.names[at] != f.Name {
+			at = m.places.find(m.names, f.Name)
+		}
+		if at < 0 {
+			m.names, m.schema.Fields = append(m.names, f.Name), append(m.schema.Fields, f)
+		} else if m.schema.Fields[at].Schema.Type == connect.Bytes {
+			m.schema.Fields[at] = f
 		}
 	}
 }

@@ -6,10 +6,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
@@ -27,14 +30,43 @@ const (
 	objectNode
 )
 
-// node is a value of a JSON document.
+// node is a value of a JSON document. It is small, since a document may have nearly as many as
+// bytes.
 type node struct {
 	kind   nodeKind
-	int    int64 // of intNode, longNode, boolNode
-	double float64
-	text   []byte   // of stringNode
-	names  []string // of objectNode
-	items  []node   // of arrayNode, objectNode
+	number uint64 // of intNode, longNode, boolNode; the bits of a doubleNode's
+	text   []byte // of stringNode
+	*members
+}
+
+// members are those of an arrayNode or objectNode.
+type members struct {
+	names []string // of objectNode
+	items []node
+}
+
+// index finds a name in a list of names without repeats, which may grow. The zero value is for a
+// list of its own.
+type index struct{ places map[string]int }
+
+// few is how many names are compared one by one.
+const few = 8
+
+// find is the name's place in names; -1: it has none.
+func (x *index) find(names []string, name string) int {
+	if len(names) <= few {
+		return slices.Index(names, name)
+	}
+	if x.places == nil {
+		x.places = make(map[string]int, len(names))
+	}
+	for i := len(x.places); i < len(names); i++ {
+		x.places[names[i]] = i
+	}
+	if at, known := x.places[name]; known {
+		return at
+	}
+	return -1
 }
 
 // The limits of Jackson's StreamReadConstraints that a payload can meet.
@@ -43,11 +75,7 @@ const (
 	maxName   = 50_000
 )
 
-// maxMembers is a limit of our own.
-const maxMembers = 1 << 20
-
 var (
-	errMembers   = errors.New("a payload of more than 1,048,576 members is not expanded")
 	errSurrogate = errors.New("a payload with half a surrogate pair is not expanded")
 	errNotJSON   = errors.New("not JSON that Jackson reads")
 )
@@ -57,13 +85,13 @@ var pairedEscapes = lazy.Regexp(`(?i)\\([^u]|u[0-9a-ce-f]...|ud[0-7]..|ud[89ab].
 
 // parseNode reads the object or array that text begins with. Whatever follows it is not looked at:
 // FAIL_ON_TRAILING_TOKENS is off. A name that comes twice keeps its first place and its last value.
-func parseNode(text []byte) (node, error) {
-	p := nodeParser{Decoder: json.NewDecoder(bytes.NewReader(text))}
+func parseNode(text []byte, budget *event.Budget) (node, error) {
+	p := nodeParser{Decoder: json.NewDecoder(bytes.NewReader(text)), budget: budget}
 	p.UseNumber()
 	n, err := p.value(0)
 	switch {
-	case errors.Is(err, errMembers):
-		return node{}, err
+	case budget.Err() != nil:
+		return node{}, budget.Err()
 	case err != nil:
 		return node{}, errNotJSON
 	}
@@ -76,12 +104,12 @@ func parseNode(text []byte) (node, error) {
 
 type nodeParser struct {
 	*json.Decoder
-	members int
+	budget *event.Budget
 }
 
 func (p *nodeParser) value(depth int) (node, error) {
-	if p.members++; p.members > maxMembers {
-		return node{}, errMembers
+	if !p.budget.Work(1) {
+		return node{}, p.budget.Err()
 	}
 	token, err := p.Token()
 	if err != nil {
@@ -102,7 +130,7 @@ func (p *nodeParser) value(depth int) (node, error) {
 		return number(string(v))
 	case bool:
 		if v {
-			return node{kind: boolNode, int: 1}, nil
+			return node{kind: boolNode, number: 1}, nil
 		}
 		return node{kind: boolNode}, nil
 	default:
@@ -111,7 +139,7 @@ func (p *nodeParser) value(depth int) (node, error) {
 }
 
 func (p *nodeParser) array(depth int) (node, error) {
-	n := node{kind: arrayNode}
+	n := node{kind: arrayNode, members: new(members)}
 	for p.More() {
 		item, err := p.value(depth)
 		if err != nil {
@@ -124,8 +152,8 @@ func (p *nodeParser) array(depth int) (node, error) {
 }
 
 func (p *nodeParser) object(depth int) (node, error) {
-	n := node{kind: objectNode}
-	places := map[string]int{}
+	n := node{kind: objectNode, members: new(members)}
+	var places index
 	for p.More() {
 		token, err := p.Token()
 		if err != nil {
@@ -139,10 +167,9 @@ func (p *nodeParser) object(depth int) (node, error) {
 		if err != nil {
 			return n, err
 		}
-		if place, twice := places[name]; twice {
+		if place := places.find(n.names, name); place >= 0 {
 			n.items[place] = item
 		} else {
-			places[name] = len(n.items)
 			n.names, n.items = append(n.names, name), append(n.items, item)
 		}
 	}
@@ -151,7 +178,7 @@ func (p *nodeParser) object(depth int) (node, error) {
 }
 
 func number(text string) (node, error) {
-	if len(strings.Join(strings.FieldsFunc(text, notDigit), "")) > maxDigits {
+	if len(text) > maxDigits && len(strings.Join(strings.FieldsFunc(text, notDigit), "")) > maxDigits {
 		return node{}, errNotJSON
 	}
 	if strings.ContainsAny(text, ".eE") {
@@ -159,13 +186,13 @@ func number(text string) (node, error) {
 		if err != nil && !errors.Is(err, strconv.ErrRange) { // infinity, as Java has it
 			return node{}, err
 		}
-		return node{kind: doubleNode, double: f}, nil
+		return node{kind: doubleNode, number: math.Float64bits(f)}, nil
 	}
 	if n, err := strconv.ParseInt(text, 10, 32); err == nil {
-		return node{kind: intNode, int: n}, nil
+		return node{kind: intNode, number: uint64(n)}, nil
 	}
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
-		return node{kind: longNode, int: n}, nil
+		return node{kind: longNode, number: uint64(n)}, nil
 	}
 	return node{kind: bigNode}, nil
 }

@@ -48,6 +48,27 @@ func AppendQuoted[T string | []byte](dst []byte, s T) []byte {
 	return append(dst, '"')
 }
 
+// QuotedMost is how many bytes AppendQuoted makes of one at most, but for the quotes.
+const QuotedMost = 6
+
+// QuotedSize is how many bytes AppendQuoted makes of s.
+func QuotedSize[T string | []byte](s T) int {
+	size := 2
+	for _, r := range string(s) {
+		switch {
+		case r == '"' || r == '\\' || r == '\b' || r == '\t' || r == '\n' || r == '\f' || r == '\r':
+			size += 2
+		case r < ' ':
+			size += 6
+		case r > 0xFFFF:
+			size += 12
+		default:
+			size += utf8.RuneLen(r)
+		}
+	}
+	return size
+}
+
 func appendEscape(dst []byte, c byte) []byte {
 	switch c {
 	case '"', '\\':

@@ -79,6 +79,24 @@ func (r *Rabbit) PermitTopics(ctx context.Context, address, exchange, write, rea
 	return r.putAPI(ctx, "topic-permissions/"+path, map[string]string{"exchange": exchange, "write": write, "read": read})
 }
 
+// LimitUser limits the user of an address: max-connections or max-channels. It ends with the user.
+func (r *Rabbit) LimitUser(ctx context.Context, address, name string, n int) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return fmt.Errorf("read address: %w", err)
+	}
+	return r.onAPI(ctx, http.MethodPut, "user-limits/"+url.PathEscape(u.User.Username())+"/"+name, fmt.Sprintf(`{"value": %d}`, n))
+}
+
+// LimitVHost limits the connections to the virtual host of an address.
+func (r *Rabbit) LimitVHost(ctx context.Context, address string, n int) error {
+	u, err := url.Parse(address)
+	if err != nil {
+		return fmt.Errorf("read address: %w", err)
+	}
+	return r.onAPI(ctx, http.MethodPut, "vhost-limits/"+url.PathEscape(strings.TrimPrefix(u.Path, "/"))+"/max-connections", fmt.Sprintf(`{"value": %d}`, n))
+}
+
 // rightsOf is where the API has the rights of an address.
 func rightsOf(address string) (string, error) {
 	u, err := url.Parse(address)

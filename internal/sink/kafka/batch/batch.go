@@ -34,9 +34,9 @@ const (
 // RecordFrame is more than the lengths and deltas of one record take, in bytes.
 const RecordFrame = 48
 
-// keptBuffer is the largest buffer that a batch keeps between uses, in bytes: a few of the largest
-// ordinary calls. A buffer that grew for a larger event is given back.
-const keptBuffer = 4 << 20
+// keptBuffer is the largest buffer that a batch keeps between uses, in bytes: one of the largest
+// ordinary size, and as much again. A buffer that grew for a larger event is given back.
+const keptBuffer = 2 << 20
 
 // CRCTable is the table for a record batch's checksum, CRC-32C.
 var CRCTable = crc32.MakeTable(crc32.Castagnoli)

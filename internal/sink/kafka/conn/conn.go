@@ -4,6 +4,7 @@ package conn
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,6 +15,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/produce"
+
+	"github.com/cdc-relay/cdc-relay/internal/kafkaguard"
 )
 
 const (
@@ -23,7 +26,11 @@ const (
 	maxIdle = 3 * time.Minute
 	// maxAnswer is far above the size of any answer, in bytes. A peer that announces more does not
 	// speak Kafka, and is not read.
-	maxAnswer = 64 << 20
+	maxAnswer = 8 << 20
+	// maxMemory is for an answer that was decoded: 140,000 partitions take as much.
+	maxMemory = 16 << 20
+	// a buffer that grew past this for a large answer is given back
+	spare = 1 << 20
 )
 
 // Conn is a connection to one broker, logged in. It carries one request at a time, from one
@@ -36,8 +43,8 @@ type Conn struct {
 	idle     idle
 	reader   *bufio.Reader
 	gather   gather
-	body     []byte           // of the last produce answer
-	produced produce.Response // the answer
+	frame    []byte           // of the last answer
+	produced produce.Response // the last answer to a produce request
 	Versions map[protocol.ApiKey]int16
 	last     int32     // correlation id of the last request
 	used     time.Time // of the last answer
@@ -117,10 +124,16 @@ func (c *Conn) exchange(ctx context.Context, timeout time.Duration, req protocol
 	if err := c.checkFrame(key); err != nil {
 		return nil, err
 	}
-	if key == protocol.Produce {
-		return c.readProduced(version)
+	if err := c.readFrame(); err != nil {
+		return nil, err
 	}
-	_, answer, err := protocol.ReadResponse(c.reader, key, version)
+	if key == protocol.Produce {
+		return &c.produced, readProduced(c.frame[8:], version, &c.produced)
+	}
+	if err := kafkaguard.Check(c.frame[8:], key, version, maxMemory); err != nil {
+		return nil, err
+	}
+	_, answer, err := protocol.ReadResponse(bytes.NewReader(c.frame), key, version)
 	if res, ok := answer.(*metadata.Response); ok && version < 7 {
 		forgetEpochs(res)
 	}

@@ -10,6 +10,9 @@ import (
 	"net"
 
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/produce"
+
+	"github.com/cdc-relay/cdc-relay/internal/kafkaguard"
 )
 
 // gather writes a request in one system call, where kafka-go makes one for each 64 KiB. That saves
@@ -66,19 +69,16 @@ func (c *Conn) checkFrame(key protocol.ApiKey) error {
 	return nil
 }
 
-// readProduced reads an answer to a produce request, whose frame was checked. It is valid until the
-// next request.
-func (c *Conn) readProduced(version int16) (protocol.Message, error) {
-	var head [8]byte
-	if _, err := io.ReadFull(c.reader, head[:]); err != nil {
-		return nil, err
+// readFrame reads an answer, whose size and id were checked. It is valid until the next request.
+// What has grown for a large one is dropped before the next.
+func (c *Conn) readFrame() (err error) {
+	if cap(c.frame) > spare {
+		c.frame, c.produced = nil, produce.Response{}
 	}
-	c.body = room(c.body, int(binary.BigEndian.Uint32(head[:]))-4)
-	if _, err := io.ReadFull(c.reader, c.body); err != nil {
-		return nil, err
+	head, err := c.reader.Peek(4)
+	if err != nil {
+		return err
 	}
-	if err := readProduced(c.body, version, &c.produced); err != nil {
-		return nil, err
-	}
-	return &c.produced, nil
+	c.frame, err = kafkaguard.ReadBody(c.reader, c.frame, 4+int(binary.BigEndian.Uint32(head)))
+	return err
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/plain"
 	"github.com/segmentio/kafka-go/sasl/scram"
+
+	"github.com/cdc-relay/cdc-relay/internal/kafkaguard"
 )
 
 // SASL is a login.
@@ -49,7 +51,7 @@ func (s *SASL) NewMechanism() (sasl.Mechanism, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: user or password has a character that SASLprep (RFC 4013) forbids", ErrLogin)
 	}
-	return m, nil
+	return kafkaguard.Login(m), nil
 }
 
 // login proves who the relay is.

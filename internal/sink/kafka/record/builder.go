@@ -15,6 +15,9 @@ import (
 // answer, as if the connection was lost: such a record would be sent for ever.
 const MaxRecord = 100<<20 - 64<<10
 
+// lengths is the most that a header's two lengths take, in bytes.
+const lengths = 10
+
 // Builder is one lane's scratch space: Build fills it from an event, and it is valid until the next
 // Build. Key and value are as the encoder gives them; the headers are encoded as in the record.
 type Builder struct {
@@ -25,6 +28,12 @@ type Builder struct {
 
 // NewBuilder makes a builder for one lane; a layout may serve many.
 func NewBuilder(l *Layout) *Builder { return &Builder{layout: l} }
+
+// Enter is called before Build, and Leave when the record is written or dropped: see sink.Large.
+func (b *Builder) Enter(alone bool) { b.layout.Large.Enter(&b.made, alone) }
+
+// Leave ends what Enter began. again: the record is to be made once more, alone.
+func (b *Builder) Leave(alone bool) (again bool) { return b.layout.Large.Leave(&b.made, alone) }
 
 // Build makes the record, or returns why the event can never become one.
 func (b *Builder) Build(ev *event.Event) *sink.Fault {
@@ -43,7 +52,11 @@ func (b *Builder) Build(ev *event.Event) *sink.Fault {
 	b.Key, b.Value, b.Time = rec.Key, rec.Value, rec.Time
 	b.Headers, b.HeaderCount = b.Headers[:0], 0
 	for i := range rec.Headers {
-		b.AddHeader(rec.Headers[i].Name, rec.Headers[i].Value)
+		h := &rec.Headers[i]
+		if !rec.Budget.Make(len(h.Name) + len(h.Value) + lengths) {
+			return sink.OverBudget(rec.Budget.Err())
+		}
+		b.AddHeader(h.Name, h.Value)
 	}
 	if size := len(b.Key) + len(b.Value) + len(b.Headers); size > MaxRecord {
 		return sink.PermanentFault(sink.TooLarge, fmt.Sprintf("a record of %d bytes, a broker's requests carry %d", size, MaxRecord))
@@ -56,7 +69,5 @@ func (b *Builder) Build(ev *event.Event) *sink.Fault {
 func (b *Builder) Forget() {
 	b.Key, b.Value = nil, nil
 	b.made.Forget()
-	if cap(b.Headers) > 64<<10 {
-		b.Headers = nil
-	}
+	b.Headers = sink.Reuse(b.Headers)
 }

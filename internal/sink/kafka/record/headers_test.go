@@ -4,12 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
 // reserved reports whether a header is the relay's own.
@@ -18,7 +20,7 @@ func reserved(name string) bool {
 }
 
 // FuzzHeadersColumn compares the scanner with encoding/json: the same names, the same values, and
-// never a panic.
+// never a panic, and never more than the budget.
 func FuzzHeadersColumn(f *testing.F) {
 	for _, doc := range []string{
 		`{}`, ` { } `, `null`, `[]`, `{"a":1}`, `{"a" : "b\\"c" , "d":[1,{"e":"}"}],"f":{"g":"]"}}`, `{"a":-0.5e3,"b":true,"c":null}`,
@@ -38,6 +40,12 @@ func FuzzHeadersColumn(f *testing.F) {
 		fault := e.Build(ev)
 		if !bytes.Equal(doc, before) {
 			t.Fatal("the document was written to")
+		}
+		if most := ev.Budget(); len(e.Headers) > most.Left() {
+			t.Fatalf("%d bytes of headers of a row of %d", len(e.Headers), ev.Size())
+		}
+		if fault != nil && fault.Reason == sink.TooLarge {
+			return
 		}
 		var want map[string]json.RawMessage
 		if err := json.Unmarshal(doc, &want); (err != nil) != (fault != nil) {
@@ -74,4 +82,28 @@ func FuzzHeadersColumn(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Headers that are made to hurt are within the budget of their row, or refused for it, and nothing
+// that has grown is kept.
+func TestHeadersAreBounded(t *testing.T) {
+	e := NewBuilder(layoutOf(t, Config{}))
+	for members, reason := range map[int]sink.Reason{90_000: "", 200_000: sink.TooLarge} {
+		doc := sinktest.ManyHeaders(members)
+		if reason != "" {
+			doc = []byte("{" + strings.Repeat(`"":0,`, members) + `"":0}`)
+		}
+		ev := &event.Event{ID: []byte("1"), Time: time.UnixMilli(1), Headers: doc}
+		fault := e.Build(ev)
+		if (fault == nil) != (reason == "") || fault != nil && (fault.Reason != reason || fault.Text != event.ErrBytes.Error()) {
+			t.Errorf("%d members: %+v", members, fault)
+		}
+		if most := ev.Budget(); len(e.Headers) > most.Left() {
+			t.Errorf("%d members: %d bytes", members, len(e.Headers))
+		}
+		e.Forget()
+		if n := cap(e.Headers) + cap(e.made.Headers) + cap(e.made.Buf); n > 64<<10 {
+			t.Errorf("%d members: %d are kept", members, n)
+		}
+	}
 }

@@ -19,6 +19,7 @@ type Layout struct {
 	Personal bool
 	topic    sink.Template // as people see it
 	allow    sink.Allow
+	Large    *sink.Large
 }
 
 // Config says how an event becomes a record.
@@ -37,7 +38,7 @@ type Config struct {
 
 // NewLayout makes the layout of a configuration, which is valid.
 func NewLayout(cfg *Config) (*Layout, error) {
-	l := &Layout{encoder: cfg.Encoder, topic: cfg.Topic, allow: cfg.Allow, Personal: slices.Contains(cfg.Topic.Uses(), "key")}
+	l := &Layout{encoder: cfg.Encoder, Large: new(sink.Large), topic: cfg.Topic, allow: cfg.Allow, Personal: slices.Contains(cfg.Topic.Uses(), "key")}
 	if l.encoder == nil {
 		plain, err := NewPlain(cfg)
 		if err != nil {
@@ -59,7 +60,7 @@ func (l *Layout) Place(ev *event.Event, rec *sink.Record) (name []byte, fault *s
 	if ev.Fault != nil {
 		return nil, sink.PermanentFault(sink.Undecodable, ev.Fault.Error())
 	}
-	fault = l.encoder.Place(ev, rec)
+	fault = l.Large.Place(l.encoder, ev, rec)
 	switch {
 	case ev.Route != nil:
 		name = ev.Route.Name
@@ -89,7 +90,7 @@ func (l *Layout) Route(ev *event.Event) event.Route {
 		return *ev.Route
 	}
 	var rec sink.Record
-	_ = l.encoder.Place(ev, &rec) // the event is refused when it is built
+	_ = l.Large.Place(l.encoder, ev, &rec) // the event is refused when it is built
 	return event.Route{Name: slices.Clone(rec.Topic)}
 }
 

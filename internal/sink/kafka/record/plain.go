@@ -42,7 +42,7 @@ func (p *Plain) Traits() sink.Traits { return sink.Traits{Topic: p.topic.Fixed()
 
 // Place implements sink.Encoder.
 func (p *Plain) Place(ev *event.Event, rec *sink.Record) *sink.Fault {
-	rec.Unplace()
+	rec.Unplace(ev)
 	return p.place(ev, rec)
 }
 
@@ -64,7 +64,7 @@ func (p *Plain) place(ev *event.Event, rec *sink.Record) *sink.Fault {
 // text, null is a null value, and a number, true, false, an array or an object is its JSON text
 // unchanged.
 func (p *Plain) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
-	rec.Reset()
+	rec.Reset(ev)
 	if fault := p.place(ev, rec); fault != nil {
 		return fault
 	}

@@ -12,12 +12,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Channel is a lane's channel in confirm mode, used by the lane's goroutine only. It serves one
-// call at a time. It is abandoned when a call leaves a message unanswered, so its answers always
-// belong to the present call.
+// Channel is a channel in confirm mode. It serves one call at a time, whose goroutine alone uses
+// it. It is abandoned when a call leaves a message unanswered, so its answers always belong to the
+// present call.
 type Channel struct {
 	Session *Session
 	AMQP    *amqp.Channel
+	Fresh   bool // it was opened for this call
+	use     Use
+	shares  bool // a probe has it, and Session.sharing
 	// Returns has room for the most a call can have returned: amqp091 drops a return that finds it
 	// full for 5 s. The broker sends a message's return before its confirm, and amqp091's reader
 	// hands both on in order, so once a confirm is seen the return is in here.
@@ -25,9 +28,13 @@ type Channel struct {
 	closes  chan *amqp.Error
 }
 
-// OpenChannel opens a channel in confirm mode.
-func (s *Session) OpenChannel(ctx context.Context) (*Channel, error) {
-	c := &Channel{Session: s, Returns: make(chan amqp.Return, sink.MaxCallEvents), closes: make(chan *amqp.Error, 1)}
+// openChannel opens a channel in confirm mode. A call of a probe has one event.
+func (s *Session) openChannel(ctx context.Context, use Use) (*Channel, error) {
+	most := 1
+	if use == Lanes {
+		most = sink.MaxCallEvents
+	}
+	c := &Channel{Session: s, use: use, Returns: make(chan amqp.Return, most), closes: make(chan *amqp.Error, 1)}
 	err := s.rpc(ctx, func() (err error) {
 		if c.AMQP, err = s.amqp.Channel(); err != nil {
 			return fmt.Errorf("open channel: %w", err)
@@ -42,12 +49,10 @@ func (s *Session) OpenChannel(ctx context.Context) (*Channel, error) {
 	if err != nil {
 		return nil, err
 	}
+	if s.open.Add(1); s.onOpen != nil {
+		s.onOpen()
+	}
 	return c, nil
-}
-
-// Abandon closes the channel in the background: later answers on it are ignored.
-func (c *Channel) Abandon() {
-	c.Session.Spawn(c.Close)
 }
 
 // Close asks the broker to close the channel, and waits for the answer or the connection's end.
@@ -73,11 +78,14 @@ func (c *Channel) Exception() *amqp.Error {
 	}
 }
 
+// HasRoom reports whether a message may be written now, as far as the broker and the wire go.
+func (c *Channel) HasRoom() bool { return !c.Session.blocked.Load() && c.Session.Wire.hasRoom() }
+
 // Ready waits until a message may be written: the broker does not block and the wire has room. It
 // returns false when the channel is gone or ctx is done. If the broker blocks for hours, Ready
 // waits for hours.
 func (c *Channel) Ready(ctx context.Context) bool {
-	for c.Session.blocked.Load() || !c.Session.Wire.hasRoom() {
+	for !c.HasRoom() {
 		if unblocked := c.Session.UntilUnblocked(); unblocked != nil {
 			select {
 			case <-unblocked:
@@ -97,14 +105,7 @@ func (c *Channel) Ready(ctx context.Context) bool {
 // ThrowAway runs f on a channel that is closed afterwards. f's error is returned; so is ctx's, or
 // that of a connection that does not answer, and f then ends with the connection.
 func (s *Session) ThrowAway(ctx context.Context, f func(*amqp.Channel) error) error {
-	return s.rpc(ctx, func() error {
-		ch, err := s.amqp.Channel()
-		if err != nil {
-			return fmt.Errorf("open channel: %w", err)
-		}
-		defer ch.Close() //nolint:errcheck // nothing depends on it
-		return f(ch)
-	}, func() {})
+	return s.rpc(ctx, func() error { return s.ask(f) }, func() {})
 }
 
 // rpc runs f, which asks the broker something. amqp091's calls know no context and wait for ever,

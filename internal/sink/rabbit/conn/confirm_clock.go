@@ -5,6 +5,8 @@ package conn
 import (
 	"fmt"
 	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
 )
 
 // End is how the wait for a round's answers ended.
@@ -58,12 +60,10 @@ type ConfirmClock struct {
 // queues.
 func (s *Session) Ping() {
 	rounds := s.Writes.Load()
-	ch, err := s.amqp.Channel()
-	if err != nil {
-		return
-	}
-	s.Confirmed(time.Now(), Round{Began: rounds})
-	_ = ch.Close() //nolint:errcheck // an error says that the connection has ended
+	_ = s.ask(func(*amqp.Channel) error { //nolint:errcheck // without an answer nothing is known
+		s.Confirmed(time.Now(), Round{Began: rounds})
+		return nil
+	})
 }
 
 // Unanswered is for how long the broker has answered nothing of the round. A resource alarm begins

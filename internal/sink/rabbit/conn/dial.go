@@ -34,6 +34,13 @@ type Dialer struct {
 	// ConfirmTimeout is how long the broker may take to confirm, to answer or to read, while the
 	// connection is up and not blocked.
 	ConfirmTimeout time.Duration
+	// Lanes is how many lanes share a connection.
+	Lanes int
+	// MaxChannels is how many channels a connection may have, beside what the broker names when it
+	// begins; 0: any number. It may be nil.
+	MaxChannels func() int
+	// ChannelOpen is called for each channel that is opened; it may be nil.
+	ChannelOpen func()
 	// Admit refuses a broker by an error, for the name of its cluster.
 	Admit func(cluster, address string) error
 }
@@ -101,7 +108,14 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 		sess.Close(PrivateClose)
 		return nil, err
 	}
-	sess.login = login
+	sess.login, sess.onOpen = login, d.ChannelOpen
+	sess.Allowed = sess.ChannelMax()
+	if d.MaxChannels != nil {
+		if most := d.MaxChannels(); most > 0 {
+			sess.Allowed = min(sess.Allowed, most)
+		}
+	}
+	sess.divide(sess.Allowed, d.Lanes)
 	return sess, nil
 }
 

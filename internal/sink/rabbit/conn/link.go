@@ -24,8 +24,11 @@ type Link struct {
 	// OnConnected is called before lanes have the session; again says that there was one before.
 	OnConnected func(ctx context.Context, sess *Session, again bool)
 	// OnFailed is called with the reason why there is no session. An error that it returns ends the
-	// link.
-	OnFailed func(err error) (why string, stop error)
+	// link. instead is a session of another link: the lanes share it, because the broker allows no
+	// further connection.
+	OnFailed func(err error) (why string, instead *Session, stop error)
+	// OnEnded is called with a session that has ended, and returns why it has.
+	OnEnded func(sess *Session) (why string)
 	// OnChanged is called when the link's state has changed.
 	OnChanged func()
 	// SizeLimit is the size of a body that the broker has named as its limit on this connection; 0:
@@ -34,6 +37,7 @@ type Link struct {
 
 	mu   sync.Mutex
 	sess *Session      // nil: no session
+	own  bool          // sess is not another link's
 	up   chan struct{} // closed when sess appears; re-created when it goes
 	why  string        // why the connection is away, or "blocked…"; "" when all is well
 }
@@ -89,7 +93,11 @@ func (l *Link) Keep(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			why, stop := l.OnFailed(err)
+			why, instead, stop := l.OnFailed(err)
+			if instead != nil {
+				l.share(ctx, instead)
+				continue
+			}
 			l.note(why)
 			if stop != nil {
 				return stop
@@ -120,28 +128,62 @@ func Longer(d time.Duration) time.Duration {
 func (l *Link) serve(ctx context.Context, sess *Session, again bool) {
 	l.SizeLimit.Store(0)
 	l.OnConnected(ctx, sess, again)
-	l.mu.Lock()
-	l.sess, l.why = sess, ""
-	close(l.up)
-	l.mu.Unlock()
-	l.OnChanged()
-
+	l.offer(sess, true)
 	select {
 	case <-ctx.Done():
 		l.drop(sess)
 		sess.Close(CloseTimeout)
 	case <-sess.Gone:
 		l.drop(sess)
-		l.note(sess.Reason())
+		l.note(l.OnEnded(sess))
 		sess.wait()
 	}
 }
 
-// State returns why the connection is down; "" when it is up. up says that there is a session.
-func (l *Link) State() (why string, up bool) {
+// offer gives the lanes a session, of the link's own or of another link.
+func (l *Link) offer(sess *Session, own bool) {
+	l.mu.Lock()
+	if l.sess == nil {
+		close(l.up)
+	}
+	l.sess, l.own, l.why = sess, own, ""
+	l.mu.Unlock()
+	l.OnChanged()
+}
+
+// AskAgain is how long a limit of the broker's counts that others have helped to use up: a link that
+// shares another one's session asks for one of its own then.
+const AskAgain = time.Minute
+
+// share offers another link's session to the lanes, until it ends or the broker is asked again. The
+// lanes keep it while the broker is asked.
+func (l *Link) share(ctx context.Context, sess *Session) {
+	l.offer(sess, false)
+	timer := time.NewTimer(AskAgain)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-sess.Gone:
+		l.drop(sess)
+	}
+}
+
+// Why is why the connection is down; "" when it is up, or the lanes share another one.
+func (l *Link) Why() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.why, l.sess != nil && l.sess.Alive()
+	return l.why
+}
+
+// Own is the link's own session; nil: it has none.
+func (l *Link) Own() *Session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.own && l.sess != nil && l.sess.Alive() {
+		return l.sess
+	}
+	return nil
 }
 
 // note records why the connection is away ("": it is up) and has the sink log what changed.

@@ -39,6 +39,8 @@ type Session struct {
 	login   amqp.PlainAuth // what DialOne has logged in with
 	limit   time.Duration  // ConfirmTimeout
 
+	turns
+	onOpen    func() // a channel; may be nil
 	onBlocked func(bool)
 	closes    chan *amqp.Error
 	blocks    chan amqp.Blocking
@@ -150,6 +152,9 @@ func (s *Session) UntilUnblocked() <-chan struct{} {
 // Alive reports whether the connection is worth writing to.
 func (s *Session) Alive() bool { return !s.amqp.IsClosed() }
 
+// ChannelMax is how many channels both sides allow on a connection.
+func (s *Session) ChannelMax() int { return int(s.amqp.Config.ChannelMax) }
+
 // Kill ends a useless connection at once.
 func (s *Session) Kill(err error) { s.Wire.fail(err) }
 
@@ -183,6 +188,16 @@ func (s *Session) Reason() string {
 		return fmt.Sprintf("broker %s closed the connection: %d %s", s.Address, s.end.Code, s.end.Reason)
 	}
 	return fmt.Sprintf("connection to %s lost: %s", s.Address, s.LossReason(s.end))
+}
+
+// End is the error with which the session ended; nil: it has not, or we closed it.
+func (s *Session) End() *amqp.Error {
+	select {
+	case <-s.Gone:
+		return s.end
+	default:
+		return nil
+	}
 }
 
 // LossReason is why a connection ended without a close frame: what ended it on this side, or what

@@ -12,7 +12,7 @@ import (
 // Destination fills in exchange and routing key, or returns that one of them has no value.
 func (m *Message) Destination(ev *event.Event) *sink.Fault {
 	if m.Copy = ev.Copy; ev.Route == nil {
-		if fault := m.Layout.encoder.Place(ev, &m.record); fault != nil {
+		if fault := m.Layout.Large.Place(m.Layout.encoder, ev, &m.record); fault != nil {
 			return fault
 		}
 	}
@@ -31,6 +31,12 @@ func (m *Message) to(route *event.Route) *sink.Fault {
 	}
 	return nil
 }
+
+// Enter is called before Build, and Leave when the message is written or dropped: see sink.Large.
+func (m *Message) Enter(alone bool) { m.Layout.Large.Enter(&m.record, alone) }
+
+// Leave ends what Enter began. again: the message is to be made once more, alone.
+func (m *Message) Leave(alone bool) (again bool) { return m.Layout.Large.Leave(&m.record, alone) }
 
 // Build makes the message, or returns why the event can never become one.
 func (m *Message) Build(ev *event.Event) *sink.Fault {
@@ -52,11 +58,10 @@ func (m *Message) Build(ev *event.Event) *sink.Fault {
 
 // fill makes the message of the record.
 func (m *Message) fill() *sink.Fault {
-	rec, headers := &m.record, m.Pub.Headers
+	rec := &m.record
 	p := &rec.Properties
-	clear(headers)
 	m.Pub = amqp.Publishing{
-		Headers: headers, DeliveryMode: amqp.Persistent, Body: rec.Value, ContentType: p.ContentType, MessageId: text(p.ID), Type: text(p.Type),
+		Headers: emptied(m.Pub.Headers), DeliveryMode: amqp.Persistent, Body: rec.Value, ContentType: p.ContentType, MessageId: text(p.ID), Type: text(p.Type),
 		CorrelationId: text(p.CorrelationID), Expiration: text(p.Expiration), Priority: p.Priority, Timestamp: p.Timestamp,
 	}
 	if p.Transient {

@@ -18,8 +18,7 @@ func (m *Message) header(h *sink.Header) *sink.Fault {
 	if h.Name == headerCC || h.Name == headerBCC {
 		keys, size, fault := m.copies(h)
 		if fault == nil && keys != nil {
-			m.Pub.Headers[h.Name] = keys
-			m.TableSize += 1 + len(h.Name) + 1 + size
+			m.set(h.Name, keys, size)
 		}
 		return fault
 	}
@@ -33,9 +32,17 @@ func (m *Message) header(h *sink.Header) *sink.Fault {
 	case sink.JSON:
 		value, size = jsonValue(h.Value)
 	}
-	m.Pub.Headers[h.Name] = value
-	m.TableSize += 1 + len(h.Name) + 1 + size // the name with its length, the type, the value
+	m.set(h.Name, value, size)
 	return nil
+}
+
+// set puts a value of an encoded size into the table. What is over the limit of a frame is only
+// counted, for the fault that says how much it is.
+func (m *Message) set(name string, value any, size int) {
+	m.TableSize += 1 + len(name) + 1 + size // the name with its length, the type, the value
+	if m.TableSize <= int(m.Limits.Header.Load()) {
+		m.Pub.Headers[name] = value
+	}
 }
 
 // jsonValue is a JSON value as amqp091 encodes it, and its encoded size without the type octet:
@@ -52,8 +59,10 @@ func jsonValue(raw []byte) (value any, size int) {
 	case '{', '[':
 		return text(raw), 4 + len(raw)
 	}
-	if n, err := strconv.ParseInt(text(raw), 10, 64); err == nil {
-		return n, 8
+	if len(raw) <= len("-9223372036854775808") {
+		if n, err := strconv.ParseInt(text(raw), 10, 64); err == nil {
+			return n, 8
+		}
 	}
 	if bytes.ContainsAny(raw, ".eE") {
 		if f, err := strconv.ParseFloat(text(raw), 64); err == nil {

@@ -15,6 +15,7 @@ type Layout struct {
 	exchangeOrTopic, dest uint64 // the digests of constants, else 0
 	exchange, routingKey  shown
 	allow                 *Allow // nil: an event may go everywhere
+	Large                 *sink.Large
 }
 
 // shown is what people see of a name.
@@ -50,7 +51,7 @@ type Config struct {
 
 // NewLayout makes the layout of a configuration.
 func NewLayout(cfg *Config) (Layout, error) {
-	l := Layout{encoder: cfg.Encoder, exchange: shownAs(cfg.Exchange), routingKey: shownAs(cfg.RoutingKey)}
+	l := Layout{encoder: cfg.Encoder, Large: new(sink.Large), exchange: shownAs(cfg.Exchange), routingKey: shownAs(cfg.RoutingKey)}
 	if len(cfg.Allow.Exchange)+len(cfg.Allow.RoutingKey) > 0 {
 		l.allow = &cfg.Allow
 	}

@@ -26,10 +26,22 @@ type Message struct {
 
 // Forget drops the references to the last event's bytes, which belong to the caller again.
 func (m *Message) Forget() {
-	clear(m.Pub.Headers)
-	m.Pub = amqp.Publishing{Headers: m.Pub.Headers}
+	m.Pub = amqp.Publishing{Headers: emptied(m.Pub.Headers)}
 	m.Exchange, m.RoutingKey = "", ""
 	m.record.Forget()
+}
+
+// keptHeaders is how many headers a table has had that is used again: one that has grown stays as
+// large, and is emptied as slowly.
+const keptHeaders = 256
+
+// emptied is the table for the next message.
+func emptied(t amqp.Table) amqp.Table {
+	if len(t) > keptHeaders {
+		return amqp.Table{}
+	}
+	clear(t)
+	return t
 }
 
 // text is b as a string without a copy.

@@ -68,7 +68,7 @@ func (p *Plain) Traits() sink.Traits {
 
 // Place implements sink.Encoder.
 func (p *Plain) Place(ev *event.Event, rec *sink.Record) *sink.Fault {
-	rec.Unplace()
+	rec.Unplace(ev)
 	return p.place(ev, rec)
 }
 
@@ -86,7 +86,7 @@ func (p *Plain) place(ev *event.Event, rec *sink.Record) *sink.Fault {
 
 // Encode implements sink.Encoder.
 func (p *Plain) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
-	rec.Reset()
+	rec.Reset(ev)
 	if fault := p.place(ev, rec); fault != nil {
 		return fault
 	}

@@ -21,9 +21,10 @@ func (l *Layout) Place(ev *event.Event) (exchangeOrTopic, dest uint64) {
 	case l.dest != 0:
 		return l.exchangeOrTopic, l.dest
 	}
-	rec := records.Get().(*sink.Record) //nolint:forcetypeassert // the pool has no others
-	_ = l.encoder.Place(ev, rec)        // the event is refused when it is built
+	rec := records.Get().(*sink.Record)   //nolint:forcetypeassert // the pool has no others
+	_ = l.Large.Place(l.encoder, ev, rec) // the event is refused when it is built
 	exchangeOrTopic, dest = digests(rec.Exchange, rec.RoutingKey)
+	rec.Forget()
 	records.Put(rec)
 	return exchangeOrTopic, dest
 }
@@ -51,7 +52,7 @@ func (l *Layout) Route(ev *event.Event) event.Route {
 		return *ev.Route
 	}
 	var rec sink.Record
-	_ = l.encoder.Place(ev, &rec) // the event is refused when it is built
+	_ = l.Large.Place(l.encoder, ev, &rec) // the event is refused when it is built
 	return event.Route{Name: bytes.Clone(rec.Exchange), RoutingKey: bytes.Clone(rec.RoutingKey)}
 }
 

@@ -76,7 +76,9 @@ func (m *Message) copies(h *sink.Header) (keys []any, size int, fault *sink.Faul
 		case m.Layout.allow != nil && !sink.Allows(m.Layout.allow.RoutingKey, key):
 			return nil, 0, notAllowedKey
 		}
-		keys, size = append(keys, key), size+1+4+len(key)
+		if size += 1 + 4 + len(key); size <= int(m.Limits.Header.Load()) { // see Message.set
+			keys = append(keys, key)
+		}
 	}
 	return keys, size, nil
 }

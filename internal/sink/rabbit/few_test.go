@@ -1,0 +1,198 @@
+package rabbit
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// watched counts the connections that a sink of 16 lanes has lost, and keeps what it logs.
+func watched(b *broker, cfg *Config) (lost *atomic.Int64, lines *observer.ObservedLogs) {
+	lost = &atomic.Int64{}
+	core, lines := observer.New(zap.InfoLevel)
+	cfg.Lanes, cfg.Connections, cfg.Log = 16, 2, zap.New(core)
+	cfg.Connected = func(again bool) {
+		if again {
+			lost.Add(1)
+		}
+	}
+	return lost, lines
+}
+
+// everywhere publishes on every lane, over and over, while so many probes of what no queue is bound
+// for are under way. Each event is confirmed once, and each probe is refused.
+func (r *running) everywhere(b *broker, probes int) {
+	r.t.Helper()
+	var all sync.WaitGroup
+	for lane := range r.lanes {
+		all.Go(func() {
+			for range 20 {
+				outcomes := make([]sink.Outcome, 5)
+				if err := r.Publish(b.ctx, lane, events(5, "created"), outcomes); err != nil {
+					r.t.Errorf("lane %d: %v", lane, err)
+				}
+				for _, o := range outcomes {
+					if o.State != sink.Confirmed {
+						r.t.Errorf("lane %d: %s %v", lane, o.State, o.Fault)
+					}
+				}
+			}
+		})
+	}
+	for i := range probes {
+		all.Go(func() {
+			out, err := r.Probe(b.ctx, newEvent("k", fmt.Sprint("lost-", i)), false)
+			if err != nil || out.State != sink.Rejected {
+				r.t.Errorf("probe: %s, %v", out.State, err)
+			}
+		})
+	}
+	all.Wait()
+	if n, want := b.depth("events"), len(r.lanes)*100; n != want {
+		r.t.Errorf("%d messages for %d events", n, want)
+	}
+	b.take("events", len(r.lanes)*100)
+}
+
+// only is an exchange "events" that has a queue for what is created, and for nothing else.
+func (b *broker) only() {
+	b.t.Helper()
+	b.bare("events", "topic")
+	b.queue("events", nil)
+	b.must(b.ch.QueueBind("events", "created", "events", false, nil))
+}
+
+// The user may have fewer channels than the relay uses, and the broker closes the connection of one
+// more. That is found out before anything is in flight, and once for each connection.
+func TestUserWithFewChannels(t *testing.T) {
+	for _, limit := range []int{1, 2, 5, 10, 40} {
+		t.Run(fmt.Sprint(limit), func(t *testing.T) {
+			b := newBroker(t)
+			b.only()
+			cfg := b.config()
+			lost, lines := watched(b, &cfg)
+			user := b.user("", ".*", "")
+			cfg.URLs = []string{user}
+			b.must(b.real.LimitUser(b.ctx, user, "max-channels", limit))
+			await.Until(t, "check to meet the limit, which the broker counts late", func() bool {
+				return slices.ContainsFunc(Check(b.ctx, cfg), func(f sink.Finding) bool {
+					return f.Name == "channels" && f.Warn && strings.Contains(f.Fix, "max-channels of the user to 66 or more")
+				})
+			})
+			s := start(t, cfg)
+			s.everywhere(b, 50)
+			await.Until(t, "the log to say so", func() bool {
+				// as any question, it meets the limit
+				if sess := s.own(); sess != nil && sess.Allowed > 1 {
+					_ = sess.ThrowAway(b.ctx, func(*amqp.Channel) error { return nil })
+				}
+				return lines.FilterMessage("broker allows few channels").Len() > 0
+			})
+			before := lost.Load()
+			s.everywhere(b, 50)
+			if n := lost.Load() - before; n > int64(len(s.links)) { // each may meet it once
+				t.Errorf("%d connections were lost after the limit was known", n)
+			}
+		})
+	}
+}
+
+// The broker may allow one connection only: the lanes of the other one share it.
+func TestOneConnection(t *testing.T) {
+	for name, limit := range map[string]func(b *broker, user string){
+		"user": func(b *broker, user string) { b.must(b.real.LimitUser(b.ctx, user, "max-connections", 1)) },
+		// one more is the test's
+		"virtual host": func(b *broker, user string) { b.must(b.real.LimitVHost(b.ctx, user, 2)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			real := servers.SharedRabbitMQ(t)
+			b := connect(t, real, real.VHost(t))
+			b.only()
+			cfg := b.config()
+			lost, _ := watched(b, &cfg)
+			user := b.user("", ".*", "")
+			cfg.URLs = []string{user}
+			limit(b, user)
+			found := Check(b.ctx, cfg)
+			wantFinding(t, found, "connections", false, "connection limit", "max-connections")
+			for _, f := range found {
+				if !f.OK && !f.Warn {
+					t.Errorf("a limit is more than a warning: %+v", f)
+				}
+			}
+			s := start(t, cfg)
+			s.everywhere(b, 50)
+			await.Until(t, "one connection that serves all lanes", func() bool {
+				now := s.Status()
+				if now.Connections > 1 { // the broker counts late: two at a time may both be let in
+					s.links[1].Own().Kill(errEnded)
+				}
+				return now.Up && now.Connections == 1
+			})
+			s.everywhere(b, 50)
+			before := lost.Load()
+			for _, l := range s.links {
+				if sess := l.Own(); sess != nil {
+					sess.Kill(errEnded)
+				}
+			}
+			s.everywhere(b, 50)
+			if n := lost.Load() - before; n > 2 {
+				t.Errorf("%d connections were made after one had ended", n)
+			}
+		})
+	}
+}
+
+var errEnded = errors.New("the test ends it")
+
+// A user without any connection left is told apart from one without rights, and waited for.
+func TestNoConnectionLeft(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	cfg := b.config()
+	user := b.user("", ".*", "")
+	cfg.URLs = []string{user}
+	b.must(b.real.LimitUser(b.ctx, user, "max-connections", 0))
+	found := Check(b.ctx, cfg)
+	wantFinding(t, found, "broker", false, "user connection limit (0) is reached", "max-connections")
+	s := start(t, cfg)
+	await.Until(t, "the reason", func() bool {
+		_, why := s.Up()
+		return strings.Contains(why, "user connection limit (0) is reached") && strings.Contains(why, "max-connections")
+	})
+	b.must(b.real.LimitUser(b.ctx, user, "max-connections", 1))
+	wantConfirmed(t, s.send(newEvent("k", "created")))
+}
+
+// What RabbitMQ says of its limits, 3.10 and 4.x.
+func TestTextsOfLimits(t *testing.T) {
+	for text, want := range map[string]struct{ channels, connections int }{
+		"NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed user limit of (20)": {channels: 20},
+		"NOT_ALLOWED - number of channels opened for user 'u' has reached the maximum allowed user limit of 20":   {channels: 20},
+		"NOT_ALLOWED - number of channels opened on node 'n' has reached the maximum allowed limit of 20":         {channels: 20},
+		"NOT_ALLOWED - connection refused for user 'u': user connection limit (2) is reached":                     {connections: 2},
+		"NOT_ALLOWED - access to vhost 'v' refused for user 'u': connection limit (2) is reached":                 {connections: 2},
+		"NOT_ALLOWED - connection refused: node connection limit (2) is reached":                                  {connections: 2},
+		"NOT_ALLOWED - access to vhost 'v' refused for user 'u'":                                                  {},
+		"NOT_ALLOWED - vhost v not found": {},
+	} {
+		ex := &amqp.Error{Code: amqp.NotAllowed, Reason: text, Server: true}
+		connections, _ := connectionLimit(ex)
+		if got := channelLimit(ex); got != want.channels || connections != want.connections {
+			t.Errorf("%s: %d channels, %d connections", text, got, connections)
+		}
+	}
+}
