@@ -52,6 +52,12 @@ func (in *Inbox) probe(ctx context.Context) error {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
 	defer rollback(ctx, tx)
+	var synchronous, persistence string
+	var hashed bool
+	if err := tx.QueryRow(ctx, in.sql.Load().settings, quoted(in.cfg.Table)).Scan(&synchronous, &persistence, &hashed); err != nil {
+		return fmt.Errorf("read the settings of %s: %w", in.cfg.Table, err)
+	}
+	in.sql.Store(newStatements(in.cfg.Table, hashed))
 	first, err := in.record(ctx, tx, "", nil)
 	switch {
 	case err != nil:
@@ -60,15 +66,11 @@ func (in *Inbox) probe(ctx context.Context) error {
 		return fmt.Errorf("%w: %s does not take a row: has it a trigger or a rule? Make it as inbox.Schema does", errForgets, in.cfg.Table)
 	}
 	// These show that the rights are there. The second is of no rows.
-	if _, err := tx.Exec(ctx, in.sql.recorded, in.cfg.Service, "", []byte{}); err != nil {
+	if _, err := tx.Exec(ctx, in.sql.Load().recorded, in.cfg.Service, "", []byte{}); err != nil {
 		return fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)
 	}
-	if _, err := tx.Exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), 0); err != nil {
+	if _, err := tx.Exec(ctx, in.sql.Load().prune, in.cfg.Service, in.cfg.Keep.Seconds(), 0); err != nil {
 		return fmt.Errorf("delete old rows of %s: %w", in.cfg.Table, err)
-	}
-	var synchronous, persistence string
-	if err := tx.QueryRow(ctx, in.sql.settings, quoted(in.cfg.Table)).Scan(&synchronous, &persistence); err != nil {
-		return fmt.Errorf("read the settings of %s: %w", in.cfg.Table, err)
 	}
 	switch {
 	case synchronous == "off":
@@ -83,7 +85,7 @@ func (in *Inbox) probe(ctx context.Context) error {
 // It waits while another transaction has recorded it and has not ended.
 func (in *Inbox) record(ctx context.Context, tx pgx.Tx, id string, content []byte) (first bool, err error) {
 	idle := strconv.FormatInt((in.cfg.Timeout + overtime).Milliseconds(), 10)
-	tag, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, id, content, idle)
+	tag, err := tx.Exec(ctx, in.sql.Load().record, in.cfg.Service, id, content, idle)
 	if class(err, "25006") { // the server is a standby now, a new connection may find another one
 		_ = tx.Conn().Close(ctx)
 	}

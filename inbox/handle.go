@@ -5,9 +5,13 @@ package inbox
 import (
 	"context"
 	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"runtime/debug"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -121,7 +125,7 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 		return failed, &unavailableError{err: fmt.Errorf("begin a transaction: %w", err)}
 	}
 	defer rollback(ctx, tx)
-	content := fingerprint(m)
+	content := fingerprints(m)
 	first, err := in.record(ctx, tx, m.ID, content)
 	switch {
 	case err == nil:
@@ -172,7 +176,7 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 // sequence is reset, or from a second outbox table: such an event has had no effect.
 func (in *Inbox) confirm(ctx context.Context, tx pgx.Tx, m Message, content []byte) error {
 	var same bool
-	err := tx.QueryRow(ctx, in.sql.recorded, in.cfg.Service, m.ID, content).Scan(&same)
+	err := tx.QueryRow(ctx, in.sql.Load().recorded, in.cfg.Service, m.ID, content).Scan(&same)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows): // it was pruned in between: it is old
 		return nil
@@ -189,14 +193,39 @@ func (in *Inbox) confirm(ctx context.Context, tx pgx.Tx, m Message, content []by
 	}
 }
 
-// fingerprint tells events with the same id apart.
-func fingerprint(m Message) []byte {
-	hash := sha256.New()
-	for _, part := range []string{m.Aggregate, m.Key, m.Type} {
-		hash.Write([]byte(part + "\x00"))
+// fingerprints tell events with the same id apart. The first 8 bytes are the fingerprint of earlier
+// versions, which consumers of these compare. Behind it is its version, 2, and 15 bytes of the hash
+// of all that an event has: each part with its length before it, so that none can pass for the end
+// of another.
+func fingerprints(m Message) []byte {
+	first, second := sha256.New(), sha256.New()
+	var size [8]byte
+	add := func(part []byte) {
+		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
+		second.Write(size[:])
+		second.Write(part)
 	}
-	hash.Write(m.Payload)
-	return hash.Sum(nil)[:8]
+	for _, part := range []string{m.Aggregate, m.Key, m.Type} {
+		first.Write([]byte(part + "\x00"))
+		add([]byte(part))
+	}
+	first.Write(m.Payload)
+	add(m.Payload)
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		if !isOfDelivery(name) {
+			add([]byte(name))
+			add([]byte(m.Headers[name]))
+		}
+	}
+	return slices.Concat(first.Sum(nil)[:8], []byte{2}, second.Sum(nil)[:15])
+}
+
+// isOfDelivery is whether a header belongs to a delivery and not to its event: it may be another one
+// when the event comes again. They are what the relay says of the delivery, the span that published
+// it, the run of a connector of Debezium, and what brokers note of a message's way.
+func isOfDelivery(name string) bool {
+	return slices.Contains([]string{"cdc_position", "cdc_replay", "traceparent", "tracestate", "x-routed-by", "x-stream-offset"}, name) ||
+		strings.HasPrefix(name, "__debezium.") || strings.HasPrefix(name, "x-opt-") || strings.HasPrefix(name, "x-shovelled")
 }
 
 // call calls the handler, and returns its panic as an error.

@@ -222,6 +222,97 @@ func TestIDs(t *testing.T) {
 	}
 }
 
+// All that an event has tells it from another one under the same id; what only a delivery has does
+// not. No part can pass for the end of another.
+func TestSameID(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, write, nil)
+	event := func(change func(*Message)) Message {
+		m := Message{ID: "1", Aggregate: "order", Key: "7", Type: "created", Payload: []byte("p"), Headers: map[string]string{"tenant": "a", "x-b": "c"}}
+		change(&m)
+		return m
+	}
+	await.Must(t, r.handle(t.Context(), event(func(*Message) {})))
+	for name, tc := range map[string]struct {
+		other  bool
+		change func(*Message)
+	}{
+		"the same":             {false, func(*Message) {}},
+		"another attempt":      {false, func(m *Message) { m.Attempt, m.Source, m.FirstFailed = 2, "retry", time.Now() }},
+		"another trace":        {false, func(m *Message) { m.Headers["traceparent"], m.Headers["tracestate"] = "x", "y" }},
+		"sent again":           {false, func(m *Message) { m.Headers["cdc_position"], m.Headers["cdc_replay"] = "1", "2" }},
+		"another run":          {false, func(m *Message) { m.Headers["__debezium.context.runId"] = "x" }},
+		"through a shovel":     {false, func(m *Message) { m.Headers["x-shovelled-timestamp"], m.Headers["x-opt-t"] = "1", "2" }},
+		"another header":       {true, func(m *Message) { m.Headers["tenant"] = "b" }},
+		"a header more":        {true, func(m *Message) { m.Headers["z"] = "" }},
+		"a header less":        {true, func(m *Message) { delete(m.Headers, "tenant") }},
+		"name longer":          {true, func(m *Message) { m.Headers = map[string]string{"tenanta": "", "x-b": "c"} }},
+		"another aggregate":    {true, func(m *Message) { m.Aggregate = "bill" }},
+		"key for type":         {true, func(m *Message) { m.Key, m.Type = "7\x00created", "" }},
+		"type into payload":    {true, func(m *Message) { m.Type, m.Payload = "created\x00", []byte("p")[:0] }},
+		"headers into payload": {true, func(m *Message) { m.Payload, m.Headers = []byte("ptenanta"), nil }},
+	} {
+		r.published = publisher{}
+		await.Must(t, r.handle(t.Context(), event(tc.change)))
+		if tc.other != (len(r.published.dead) == 1) {
+			t.Errorf("%s: %d dead letters, want %v", name, len(r.published.dead), tc.other)
+		}
+	}
+	if r.effects(t, "1") != 1 {
+		t.Errorf("%d effects", r.effects(t, "1"))
+	}
+	for _, m := range []Message{{Type: "created\x00", Payload: []byte("p")}, {Type: "created", Payload: []byte("\x00p")}} {
+		r.published, m.ID = publisher{}, "2"
+		await.Must(t, r.handle(t.Context(), m))
+	}
+	if len(r.published.dead) != 1 {
+		t.Error("a zero byte passes from the type into the payload")
+	}
+}
+
+// Consumers of this version and of the one before, which has one fingerprint, agree while both run:
+// on the table of either, whoever was first. On an older table this one does what that one does.
+func TestEarlierVersion(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]string{"its table": "ALTER TABLE processed_messages DROP COLUMN content_hash", "our table": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, write, nil)
+			_, err := r.pool.Exec(t.Context(), change)
+			await.Must(t, err)
+			await.Must(t, r.ready(t.Context()))
+			earlier := []byte("order\x007\x00created\x00p")
+			_, err = r.pool.Exec(t.Context(), "INSERT INTO processed_messages (service, id, fingerprint) VALUES ('notifier', 'theirs', substr(sha256($1), 1, 8))", earlier)
+			await.Must(t, err)
+			m := Message{Aggregate: "order", Key: "7", Type: "created", Payload: []byte("p"), Headers: map[string]string{"tenant": "a"}}
+			for _, m.ID = range []string{"theirs", "ours", "ours"} {
+				await.Must(t, r.handle(t.Context(), m))
+			}
+			if r.outcomes(duplicate) != 2 || r.outcomes(success) != 1 {
+				t.Errorf("%d duplicates and %d successes, want 2 and 1", r.outcomes(duplicate), r.outcomes(success))
+			}
+			if n := r.count(t, "SELECT count(*) FROM processed_messages WHERE service = 'notifier' AND id = 'ours' AND coalesce(fingerprint, substr(sha256($1), 1, 8)) = substr(sha256($1), 1, 8)", earlier); n != 1 {
+				t.Error("the version before takes our event for another one")
+			}
+			m.Payload = []byte("other")
+			for _, m.ID = range []string{"theirs", "ours"} {
+				await.Must(t, r.handle(t.Context(), m))
+			}
+			if r.outcomes(deadLettered) != 2 {
+				t.Errorf("%d dead letters, want 2", r.outcomes(deadLettered))
+			}
+		})
+	}
+	// a later version has another hash, and nothing for this one
+	r := newRig(t, write, nil)
+	_, err := r.pool.Exec(t.Context(), "INSERT INTO processed_messages VALUES ('notifier', '1', NULL, now(), '\\x0300')")
+	await.Must(t, err)
+	await.Must(t, r.handle(t.Context(), Message{ID: "1"}))
+	if r.outcomes(duplicate) != 1 {
+		t.Error("what a later version has recorded is no duplicate")
+	}
+}
+
 // A handler that goes on after ctx has ended is named, again each minute, and no more once it has
 // returned.
 func TestDeafHandler(t *testing.T) {

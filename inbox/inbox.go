@@ -20,6 +20,7 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -87,7 +88,7 @@ type Config struct {
 // called concurrently.
 type Inbox struct {
 	cfg      Config
-	sql      statements
+	sql      atomic.Pointer[statements] // of the table as it was last seen, at first as Schema makes it
 	metrics  *metrics
 	tracer   trace.Tracer
 	database *availability
@@ -113,10 +114,11 @@ func New(cfg Config) (*Inbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inbox: register metrics: %w", err)
 	}
-	return &Inbox{
-		cfg: cfg, sql: newStatements(cfg.Table), metrics: m, tracer: newTracer(cfg.TracerProvider),
-		database: newAvailability(cfg.Log, m.databaseUp),
-	}, nil
+	in := &Inbox{
+		cfg: cfg, metrics: m, tracer: newTracer(cfg.TracerProvider), database: newAvailability(cfg.Log, m.databaseUp),
+	}
+	in.sql.Store(newStatements(cfg.Table, true))
+	return in, nil
 }
 
 func (cfg *Config) check() error {

@@ -18,7 +18,7 @@ const (
 // once. A consumer that runs does it every ten minutes.
 func (in *Inbox) Prune(ctx context.Context) (int64, error) {
 	for all := int64(0); ; {
-		tag, err := in.cfg.Pool.Exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), pruneBatch)
+		tag, err := in.cfg.Pool.Exec(ctx, in.sql.Load().prune, in.cfg.Service, in.cfg.Keep.Seconds(), pruneBatch)
 		if err != nil {
 			return all, fmt.Errorf("delete old rows of %s: %w", in.cfg.Table, err)
 		}

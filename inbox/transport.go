@@ -60,7 +60,7 @@ func (t *Transport) Ready(ctx context.Context) error { return t.in.ready(ctx) }
 // Remembers is whether there is a record of an event that the service has processed.
 func (t *Transport) Remembers(ctx context.Context) (found bool, err error) {
 	in := t.in
-	if err := in.cfg.Pool.QueryRow(ctx, in.sql.remembers, in.cfg.Service).Scan(&found); err != nil {
+	if err := in.cfg.Pool.QueryRow(ctx, in.sql.Load().remembers, in.cfg.Service).Scan(&found); err != nil {
 		return false, fmt.Errorf("find a record in %s: %w", in.cfg.Table, err)
 	}
 	return found, nil

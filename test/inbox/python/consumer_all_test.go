@@ -34,6 +34,7 @@ func TestConsumerInPython(t *testing.T) {
 	r.publish("twice", order("3"))
 	r.publish("poison", `{"order_id": "4"}`)
 	r.publish("twice", order("9"))
+	r.publish("twice", order("3"), "other")
 
 	d := r.dead()
 	if d.MessageId != "poison" || string(d.Body) != `{"order_id": "4"}` || d.Type != "OrderPlaced" || d.Headers["aggregate_id"] != "7" {
@@ -45,10 +46,13 @@ func TestConsumerInPython(t *testing.T) {
 		t.Errorf("the second dead letter is %+v", d)
 	}
 	check(t, d, "permanent", 1)
+	if d = r.dead(); d.MessageId != "twice" || d.Headers["tenant"] != "üother" {
+		t.Errorf("the third dead letter is %+v", d)
+	}
 	r.processed("later")
 	d = r.dead()
 	if d.MessageId != "never" {
-		t.Errorf("the third dead letter is %+v", d)
+		t.Errorf("the fourth dead letter is %+v", d)
 	}
 	check(t, d, "transient", 3)
 	for _, id := range []string{"twice", "later"} {

@@ -4,6 +4,7 @@ package python
 
 import (
 	"context"
+	"crypto/rand"
 	"net/url"
 	"os/exec"
 	"path/filepath"
@@ -110,12 +111,20 @@ func (r *rig) queue(name string) amqp.Queue {
 	return q
 }
 
-// publish sends an order as the relay would, with a count of attempts that is none.
-func (r *rig) publish(id, body string) {
+// publish sends an order as the relay would, with a count of attempts that is none, and with headers
+// of most types that a JSON object has. The event "numbers" has the others, too. tenant may be another one.
+func (r *rig) publish(id, body string, tenant ...string) {
 	r.t.Helper()
+	headers := amqp.Table{
+		"aggregate_id": "7", "timestamp_in_ms": time.Now().UnixMilli(), "x-retry-count": "none", "cdc_position": rand.Text(),
+		"tenant": "ü" + strings.Join(tenant, ""), "yes": true, "no": false, "none": nil, "table": amqp.Table{}, "": "",
+	}
+	if id == "numbers" {
+		headers["n"], headers["f"] = int64(5), 0.5
+	}
 	await.Must(r.t, r.amqp.PublishWithContext(r.ctx, "outbox.events", "order", true, false, amqp.Publishing{
 		MessageId: id, ContentType: "application/json", DeliveryMode: amqp.Persistent, Type: "OrderPlaced",
-		Headers: amqp.Table{"aggregate_id": "7", "timestamp_in_ms": int64(1764200000000), "x-retry-count": "none"}, Body: []byte(body),
+		Headers: headers, Body: []byte(body),
 	}))
 }
 

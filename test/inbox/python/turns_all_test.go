@@ -52,14 +52,17 @@ func TestTurnsWithGo(t *testing.T) {
 	}()
 	r.publish("never", order("1"))
 	r.publish("both", order("2"))
+	r.publish("numbers", order("2"))
 	await.Closed(t, "the first attempt", failed)
 	r.processed("both")
+	r.processed("numbers")
 	stop()
 	await.Must(t, <-ended)
 
 	p := r.start()
 	logged := func(line string) int { return strings.Count(processes.ReadLog(p.LogPath), line) }
 	r.publish("both", order("2"))
+	r.publish("numbers", order("2"))
 	r.publish("poison", "{}")
 	await.Until(t, "two dead letters", func() bool { return r.queue(service+".dlq").Messages == 2 }, func() any { return processes.ReadLog(p.LogPath) })
 	n, err := c.Replay(r.ctx, inbox.ReplayFilter{Class: inbox.Permanent})
@@ -77,8 +80,10 @@ func TestTurnsWithGo(t *testing.T) {
 		}
 		check(t, d, want.class, want.attempts)
 	}
-	if n := r.effects("both"); n != 1 || logged("message both: duplicate") != 1 {
-		t.Errorf("the message has %d effects:\n%s", n, processes.ReadLog(p.LogPath))
+	for _, id := range []string{"both", "numbers"} {
+		if n := r.effects(id); n != 1 || logged("message "+id+": duplicate") != 1 {
+			t.Errorf("message %s has %d effects:\n%s", id, n, processes.ReadLog(p.LogPath))
+		}
 	}
 }
 
