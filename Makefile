@@ -47,7 +47,7 @@ shop: deps-$(SINK) ## order-service and notification-service with the relay betw
 
 # Tests that need no server. TestQuickNeedsNoServer in test/docs reads this list.
 QUICK := ./internal/event ./internal/decode ./internal/config/... ./internal/debezium/... ./internal/guard ./internal/migrate/... \
-	./internal/ops/... ./internal/printable ./internal/relay/... ./internal/retry ./internal/wiring ./internal/cli/... \
+	./internal/ops/... ./internal/printable ./internal/relay/... ./internal/secretfile ./internal/retry ./internal/wiring ./internal/cli/... \
 	./internal/sink ./internal/sink/stdout ./internal/sink/kafka/batch ./internal/sink/kafka/record ./internal/sink/rabbit/message \
 	./internal/replication/check ./internal/replication/largerow ./internal/replication/publication ./internal/replication/recovery \
 	./internal/replication/session ./internal/replication/slot ./internal/replication/source ./internal/replication/standbys \

@@ -54,16 +54,12 @@ const shortestToken = 16
 // missing, others may read it, or what it holds is too short. Such a token opens nothing.
 func (t *Token) Read() (string, error) {
 	for _, path := range t.Value.Files() {
-		info, err := os.Stat(path)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
 			fix := "create it"
 			if _, whole := t.Value.File(); whole {
 				fix = "`cdc-relay init` creates it"
 			}
 			return "", fmt.Errorf("the file %s of token %q is missing: %s", path, t.Name, fix)
-		case err == nil && info.Mode().Perm()&0o007 != 0:
-			return "", fmt.Errorf("every user of this host may read the file %s of token %q: chmod o-rwx %[1]s", path, t.Name)
 		}
 	}
 	value, err := t.Value.Read()

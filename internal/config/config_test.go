@@ -289,6 +289,44 @@ func TestSecretIsReadAgain(t *testing.T) {
 	}
 }
 
+// Whatever has a secret, its file is refused while every user of the host may read it, at the start
+// and later. One that has none, such as a topic, is not.
+func TestSecretFilesOfOthers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	mode := func(mode os.FileMode) {
+		if err := errors.Join(os.WriteFile(file, []byte("x"), mode), os.Chmod(file, mode)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const source = "source: {url: host=h}\n"
+	const want = "every user of this host may read the file "
+	for _, of := range []string{
+		"source: {url: 'host=h', password: '${file:FILE}'}\nsink: {stdout: {}}\n",
+		"source: {url: 'host=h password=${file:FILE}'}\nsink: {stdout: {}}\n",
+		"source: {url: 'host=h sslkey=FILE sslmode=disable'}\nsink: {stdout: {}}\n",
+		"source: {url: 'host=h passfile=FILE'}\nsink: {stdout: {}}\n",
+		source + "sink: {rabbitmq: {password: '${file:FILE}'}}\n",
+		source + "sink: {rabbitmq: {url: 'amqp://u:${file:FILE}@h/'}}\n",
+		source + "sink: {kafka: {sasl: {mechanism: plain, username: u, password: '${file:FILE}'}}}\n",
+	} {
+		of = strings.ReplaceAll(of, "FILE", file)
+		mode(0o640)
+		c := mustLoad(t, of)
+		mode(0o644)
+		if _, err := load(t, of); err == nil || !strings.Contains(err.Error(), want+file+": chmod o-rwx "+file) {
+			t.Errorf("%s: %v", of, err)
+		}
+		if c.Source.Password.IsSet() {
+			if _, err := c.Source.Password.Read(); err == nil || !strings.HasPrefix(err.Error(), want) {
+				t.Errorf("%s: later %v", of, err)
+			}
+		}
+	}
+	if _, err := load(t, source+"sink: {kafka: {topic: '${file:"+file+"}'}}\n"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCredentials(t *testing.T) {
 	if c := mustLoad(t, base+"log:\n", "CDC_RELAY_SINK__RABBITMQ__URL=amqp://u:p@h"); rabbitMQ(c).Credentials() != nil {
 		t.Error("the default user replaced the one in the address")

@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
+	"github.com/cdc-relay/cdc-relay/internal/secretfile"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
@@ -69,7 +70,7 @@ var urlScheme = lazy.Regexp(`^(?i:jdbc:)?[a-zA-Z][a-zA-Z0-9+.-]*:/+`)
 func CheckPostgres(value string) error {
 	_, err := pgconn.ParseConfig(value)
 	if err == nil {
-		return nil
+		return secretfile.CheckPostgres(value)
 	}
 	if scheme := urlScheme().FindString(value); scheme != "" && !strings.HasPrefix(value, "postgres://") && !strings.HasPrefix(value, "postgresql://") {
 		only := "; "

@@ -11,6 +11,7 @@ import (
 	"os"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/secretfile"
 )
 
 // TLS names PEM files, which are read at every connect; "" is the system's authorities, or no
@@ -64,7 +65,11 @@ func (t TLS) Load(section string) func() (*tls.Config, error) {
 			}
 		}
 		if t.Cert != "" {
-			pair, err := tls.LoadX509KeyPair(t.Cert, cmp.Or(t.Key, t.Cert))
+			key := cmp.Or(t.Key, t.Cert)
+			if err := secretfile.Check(key); err != nil {
+				return nil, fmt.Errorf("%s.key: %w", section, err)
+			}
+			pair, err := tls.LoadX509KeyPair(t.Cert, key)
 			if err != nil {
 				return nil, fmt.Errorf("%s.cert: %w", section, err)
 			}

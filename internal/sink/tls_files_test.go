@@ -14,10 +14,19 @@ func TestTLSFilesAreNamedByTheirKey(t *testing.T) {
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	open := filepath.Join(dir, "open.pem")
+	if err := os.WriteFile(open, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(open, 0o604); err != nil {
+		t.Fatal(err)
+	}
 	for want, files := range map[string]TLS{
 		"sink.kafka.tls.ca: open ":             {CA: filepath.Join(dir, "none.pem")},
 		"sink.kafka.tls.ca: no certificate in": {CA: empty},
 		"sink.kafka.tls.cert: ":                {Cert: empty},
+		"sink.kafka.tls.key: every user of this host may read the file " + open: {Cert: empty, Key: open},
+		"sink.kafka.tls.key: every user":                                        {Cert: open},
 	} {
 		if _, err := files.Load("sink.kafka.tls")(); err == nil || !strings.HasPrefix(err.Error(), want) {
 			t.Errorf("got %v, want %s", err, want)

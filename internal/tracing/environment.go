@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/secretfile"
 )
 
 // environment is what the OTEL_* variables ask for, but for those that the exporters read
@@ -35,6 +37,10 @@ func (e *environment) records(id uint64) bool { return id>>1 < e.below }
 
 func readEnvironment() (e environment) {
 	if !e.isEnabled() {
+		return e
+	}
+	if err := secretfile.Check(first("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY")); err != nil {
+		e.warn("%v: no traces are exported", err)
 		return e
 	}
 	e.on = true

@@ -5,6 +5,7 @@ package tracing
 import (
 	"context"
 	"encoding/pem"
+	"errors"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -31,6 +32,20 @@ func TestSizesWithoutSense(t *testing.T) {
 				t.Errorf("%s=%s: %s", name, value, said())
 			}
 		}
+	}
+}
+
+// A key that every user of the host may read is not used.
+func TestClientKeyOfOthers(t *testing.T) {
+	quiet(t)
+	file := filepath.Join(t.TempDir(), "key")
+	if err := errors.Join(os.WriteFile(file, nil, 0o600), os.Chmod(file, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "http://127.0.0.1:4318")
+	t.Setenv("OTEL_EXPORTER_OTLP_CLIENT_KEY", file)
+	if e := readEnvironment(); e.on || !strings.Contains(strings.Join(e.warnings, ""), "chmod o-rwx "+file) {
+		t.Errorf("%+v", e)
 	}
 }
 

@@ -93,6 +93,7 @@ func TestCheckAdmin(t *testing.T) {
 		{"a certificate that has ended", "tls: {cert: " + expired + ", key: " + expiredKey + "}", "warn", nameCertificate, "has expired on", ""},
 		{"a certificate to come", "tls: {cert: " + future + ", key: " + futureKey + "}", "warn", nameCertificate, "is valid only from", ""},
 		{"another key", "tls: {cert: " + valid + ", key: " + soonKey + "}", "warn", nameCertificate, "that belong together", ""},
+		{"a key for everybody", "tls: {cert: " + valid + ", key: " + write(t, 0o604, "x") + "}", "warn", nameCertificate, "chmod o-rwx", ""},
 		{"no certificate", "tls: {cert: " + missing + "}", "warn", nameCertificate, "admin.tls.cert: cannot use", ""},
 		{"no authority", "tls: {cert: " + valid + ", key: " + validKey + ", ca: " + file + "}", "warn", nameCertificate, "admin.tls.ca: no certificate", ""},
 	} {

@@ -70,10 +70,15 @@ func (r *Reader) secret(path string, n *document.Node, show func(text, value str
 	if !ok {
 		return Secret{}, false
 	}
+	s := newSecret(written{text: n.Text, env: r.Env, shown: show(n.Text, value)})
+	if _, err := s.Read(); err != nil {
+		r.Fault(n.Where, path, err.Error())
+		return Secret{}, false
+	}
 	if value == "" && !strings.Contains(n.Text, "${file:") {
 		return Secret{}, true
 	}
-	return newSecret(written{text: n.Text, env: r.Env, shown: show(n.Text, value)}), true
+	return s, true
 }
 
 // FileSecret reads a secret whose files may be missing or hold anything: what does not depend on it

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
+	"github.com/cdc-relay/cdc-relay/internal/secretfile"
 )
 
 const redacted = "[redacted]"
@@ -49,9 +50,14 @@ func Plain(text string) Secret {
 	return newSecret(written{text: document.Literal(text), shown: text})
 }
 
-// Read gives the value as it is now: it reads the files that the configuration names. The error
-// names a file or a variable, never a value.
+// Read gives the value as it is now: it reads the files that the configuration names, unless all
+// users of the host may do so. The error names a file or a variable, never a value.
 func (s Secret) Read() (string, error) {
+	for _, path := range s.Files() {
+		if err := secretfile.Check(path); err != nil {
+			return "", err
+		}
+	}
 	w := s.written()
 	return document.Expand(w.text, w.env)
 }

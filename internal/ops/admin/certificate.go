@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/secretfile"
 )
 
 // TLSFiles names PEM files; an empty Key is in the file of Cert. Without a Cert there is no TLS.
@@ -26,7 +28,11 @@ const soon = 7 * 24 * time.Hour
 
 // load reads the files.
 func (f TLSFiles) load() (*tls.Config, error) {
-	pair, err := tls.LoadX509KeyPair(f.Cert, cmp.Or(f.Key, f.Cert))
+	key := cmp.Or(f.Key, f.Cert)
+	if err := secretfile.Check(key); err != nil {
+		return nil, fmt.Errorf("admin.tls.key: %w", err)
+	}
+	pair, err := tls.LoadX509KeyPair(f.Cert, key)
 	if err != nil {
 		return nil, fmt.Errorf("admin.tls.cert: cannot use %s: %w: want PEM files that belong together and that the relay may read", f.Cert, err)
 	}

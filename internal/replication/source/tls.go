@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/secretfile"
 )
 
 // parseURL reads source.url and its files.
@@ -25,6 +26,9 @@ func parseURL(c *Config) (*pgconn.Config, error) {
 		if errors.As(err, &parse) && parse.Unwrap() != nil {
 			err = parse.Unwrap() // without the URL
 		}
+		return nil, fmt.Errorf("%w: %w", errURLFiles, err)
+	}
+	if err := secretfile.CheckPostgres(c.URL); err != nil {
 		return nil, fmt.Errorf("%w: %w", errURLFiles, err)
 	}
 	alwaysPresent(cfg.TLSConfig)
