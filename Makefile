@@ -185,6 +185,12 @@ fmt: ## format the code as make lint wants it
 build: ## build bin/cdc-relay
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/cdc-relay ./cmd/cdc-relay
 
+.PHONY: notices digests
+notices: ## print the licences of all that the binary is built of, as the image has them
+	@scripts/notices.sh ./cmd/cdc-relay
+digests: ## pin the images of deploy/ to the digests that their registries give now (needs docker)
+	@scripts/digests.sh
+
 .PHONY: deps
 deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, Prometheus, as root on Debian; no Debezium), start nothing
 	@scripts/deps.sh rabbitmq kafka pgbouncer prometheus systemd plugins

@@ -12,14 +12,20 @@ COPY examples/shop ./examples/shop
 COPY inbox ./inbox
 COPY internal/kafkaguard ./internal/kafkaguard
 COPY outbox ./outbox
+COPY scripts/notices.sh ./scripts/notices.sh
 ARG TARGETOS
 ARG TARGETARCH
 RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
     CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
     go build -trimpath -ldflags "-s -w" -o /out/ ./examples/shop/order-service ./examples/shop/notification-service
+RUN --mount=type=cache,target=/go/pkg/mod --mount=type=cache,target=/root/.cache/go-build \
+    CGO_ENABLED=0 GOOS=$TARGETOS GOARCH=$TARGETARCH \
+    bash scripts/notices.sh ./examples/shop/order-service ./examples/shop/notification-service >/out/THIRD-PARTY-NOTICES
 
 FROM scratch
 COPY --from=build /out/order-service /out/notification-service /usr/local/bin/
+COPY --from=build /out/THIRD-PARTY-NOTICES /THIRD-PARTY-NOTICES
+COPY LICENSE /LICENSE
 ENV PATH=/usr/local/bin
 USER 65532:65532
 EXPOSE 8080

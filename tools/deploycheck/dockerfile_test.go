@@ -3,6 +3,7 @@ package deploycheck
 import (
 	"bytes"
 	"context"
+	"debug/buildinfo"
 	"debug/elf"
 	"encoding/json"
 	"errors"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -181,6 +183,8 @@ func TestDockerfile(t *testing.T) {
 		t.Errorf("version says %q, %v", out, err)
 	}
 
+	hasNotices(t, relay, list[1])
+
 	found := map[string]bool{}
 	for _, command := range list[1].Commands {
 		found[command.Name()] = true
@@ -226,6 +230,76 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
+// hasNotices checks that the image has the licence of each module that a binary says it is built
+// of, with that of its code, and those of Go and of ours.
+func hasNotices(t *testing.T, binary string, image instructions.Stage) {
+	t.Helper()
+	of, err := buildinfo.ReadFile(binary)
+	must(t, err)
+	text, err := os.ReadFile(filepath.Join(filepath.Dir(binary), "THIRD-PARTY-NOTICES"))
+	must(t, err)
+	if len(of.Deps) < 10 {
+		t.Errorf("%s says that it is built of %d modules", binary, len(of.Deps))
+	}
+	want := []string{"\nGo " + of.GoVersion + ": LICENSE\n"}
+	for _, module := range of.Deps {
+		want = append(want, "\n"+module.Path+" "+module.Version+": ")
+	}
+	for _, heading := range want {
+		if _, licence, _ := strings.Cut(string(text), heading); len(licence) < 500 {
+			t.Errorf("the notices lack %q", heading)
+		}
+	}
+	for _, file := range []string{"/THIRD-PARTY-NOTICES", "/LICENSE"} {
+		if !slices.ContainsFunc(image.Commands, func(command instructions.Command) bool {
+			c, ok := command.(*instructions.CopyCommand)
+			return ok && c.DestPath == file
+		}) {
+			t.Errorf("the image has no %s", file)
+		}
+	}
+}
+
+// scripts/digests.sh writes what the registry answers for an image into each place that names it,
+// and nothing where it has no answer. A second run renews them.
+func TestDigests(t *testing.T) {
+	t.Parallel()
+	dir, bin := t.TempDir(), t.TempDir()
+	const ours, file = "services: {}\n  image: cdc-relay\n", "compose.yaml"
+	text := ours + "  image: known/one:1.2\n    image: known/one:1.2 # why\n  image: known/one:1.2.3\n  image: unknown:7\n"
+	docker := "# syntax=known/front:1\nARG GO_VERSION=1.26\nFROM --platform=$BUILDPLATFORM known/go:${GO_VERSION}-x AS build\nFROM scratch\n"
+	must(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
+	must(t, os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(docker), 0o600))
+	answer := func(digit string, known ...string) {
+		script := "#!/bin/sh\nfor image; do :; done\ncase $image in\n"
+		for i, name := range known {
+			script += name + ") echo sha256:" + strings.Repeat(digit, 63) + strconv.Itoa(i) + ";;\n"
+		}
+		must(t, os.WriteFile(filepath.Join(bin, "docker"), []byte(script+"unknown:7) echo none;;\n*) exit 1\nesac\n"), 0o700))
+	}
+	run := func() error {
+		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/digests.sh"), dir)
+		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
+		return cmd.Run()
+	}
+	for _, digit := range []string{"a", "b"} {
+		answer(digit, "known/one:1.2", "known/go:1.26-x", "known/front:1")
+		if run() == nil {
+			t.Error("it does not fail without an answer")
+		}
+		at := func(i int) string { return "@sha256:" + strings.Repeat(digit, 63) + strconv.Itoa(i) }
+		want := strings.ReplaceAll(strings.ReplaceAll(text, "1.2\n", "1.2"+at(0)+"\n"), "1.2 #", "1.2"+at(0)+" #")
+		wantDocker := strings.NewReplacer("front:1\n", "front:1"+at(2)+"\n", "}-x", "}-x"+at(1)).Replace(docker)
+		for name, want := range map[string]string{file: want, "Dockerfile": wantDocker} {
+			if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
+				t.Errorf("%s is\n%s\nwant\n%s\n%v", name, got, want, err)
+			}
+		}
+	}
+	answer("c", "known/one:1.2", "known/one:1.2.3", "known/go:1.26-x", "known/front:1", "unknown:7")
+	must(t, run())
+}
+
 // The image of the shop's services has both, which are static, runs as the same number, and is
 // built from what users of the packages have.
 func TestShopDockerfile(t *testing.T) {
@@ -251,6 +325,7 @@ func TestShopDockerfile(t *testing.T) {
 			}
 		}
 		must(t, binary.Close())
+		hasNotices(t, filepath.Join(filepath.Dir(first), name), list[1])
 		if s := composed(t, "shop").Services[name]; !slices.Equal(s.Command, []string{name}) {
 			t.Errorf("%s runs %v", name, s.Command)
 		}
@@ -262,7 +337,7 @@ func TestShopDockerfile(t *testing.T) {
 				t.Errorf("USER %s", c.User)
 			}
 		case *instructions.CopyCommand:
-			if !slices.Equal(c.SourcePaths, []string{"/out/order-service", "/out/notification-service"}) {
+			if c.DestPath == "/usr/local/bin/" && !slices.Equal(c.SourcePaths, []string{"/out/order-service", "/out/notification-service"}) {
 				t.Errorf("COPY %v", c.SourcePaths)
 			}
 		}
