@@ -125,7 +125,7 @@ func TestFaults(t *testing.T) {
 		{"user in some addresses", source + "sink: {rabbitmq: {url: [\"amqp://u:p@h/\", amqp://i/]}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: has a user in some addresses and not in others; in all, or none and username and password"},
 		{"tls without amqps", source + "sink: {rabbitmq: {tls: {ca: /ca.pem}}}\n", "", "relay.yaml:2:29: sink.rabbitmq.tls.ca: has no effect on an amqp:// address; write amqps://"},
 		{"key without cert", source + "sink: {rabbitmq: {url: \"amqps://h\", tls: {key: c}}}\n", "", "relay.yaml:2:48: sink.rabbitmq.tls.key: is the key of no certificate: tls.cert is not set"},
-		{"unknown property", source + "sink: {rabbitmq: {properties: {expiry: a}}}\n", "", "relay.yaml:2:32: sink.rabbitmq.properties.expiry: unknown property; known here are correlation_id, priority, expiration"},
+		{"unknown property", source + "sink: {rabbitmq: {properties: {expiry: a}}}\n", "", "relay.yaml:2:32: sink.rabbitmq.properties.expiry: unknown property; known here are content_type, correlation_id, priority, expiration"},
 
 		{"parameter of a broker url", source + "sink: {rabbitmq: {url: 'amqp://u:topsecret@h/?heartbeat=soon'}}\n", "", "relay.yaml:2:24: sink.rabbitmq.url: cannot be used: it has a space in it (written %20), or a parameter behind the ? that is no number"},
 		{"open brace", source + "sink: {rabbitmq: {exchange: 'a{b'}}\n", "", `relay.yaml:2:29: sink.rabbitmq.exchange: parse template "a{b": a { without its }; …`},

@@ -331,8 +331,8 @@ func TestRejectedUnsent(t *testing.T) {
 	b.exchange("events", nil)
 	cfg := b.config()
 	cfg.RoutingKey = tpl(t, "{type}.{key}")
-	cfg.Columns = []string{"prio", "ttl", "corr"}
-	cfg.Priority, cfg.Expiration, cfg.CorrelationID = "prio", "ttl", "corr"
+	cfg.Columns = []string{"prio", "ttl", "corr", "mime"}
+	cfg.Priority, cfg.Expiration, cfg.CorrelationID, cfg.ContentTypeColumn = "prio", "ttl", "corr", "mime"
 	s := start(t, cfg)
 	long := strings.Repeat("x", 256)
 	for name, c := range map[string]struct {
@@ -347,6 +347,8 @@ func TestRejectedUnsent(t *testing.T) {
 		"message id":  {func(e *event.Event) { e.ID = []byte(long) }, "message id has 256 bytes, the protocol carries 255", sink.Invalid},
 		"type":        {func(e *event.Event) { e.Type = []byte(long) }, "bytes, the protocol carries 255", sink.Invalid},
 		"correlation": {func(e *event.Event) { e.Columns[2] = []byte(long) }, "correlation id has 256 bytes", sink.Invalid},
+		"mime":        {func(e *event.Event) { e.Columns[3] = []byte(long) }, "content type has 256 bytes", sink.Invalid},
+		"zeros":       {func(e *event.Event) { e.Columns[1] = []byte(strings.Repeat("0", 256)) }, "expiration has 256 bytes", sink.Invalid},
 		"priority":    {func(e *event.Event) { e.Columns[0] = []byte("high") }, "priority is not a number", sink.Invalid},
 		"expiration":  {func(e *event.Event) { e.Columns[1] = []byte("-1") }, "expiration is not a number", sink.Invalid},
 		"expiration too long": {
@@ -363,10 +365,10 @@ func TestRejectedUnsent(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			ev := newEvent("k", "t")
-			ev.Columns = make([][]byte, 3)
+			ev.Columns = make([][]byte, 4)
 			c.spoil(ev)
 			good := newEvent("k", "t")
-			good.Columns = make([][]byte, 3)
+			good.Columns = make([][]byte, 4)
 			outcomes := s.send(ev, good)
 			wantRejected(t, outcomes[0], sink.Permanent, c.Reason)
 			if !strings.Contains(outcomes[0].Fault.Text, c.text) {

@@ -32,9 +32,9 @@ func TestMessage(t *testing.T) {
 	b.exchange("events", nil)
 	cfg := b.config()
 	cfg.RoutingKey = tpl(t, "{aggregate}.{type}.{column:region}")
-	cfg.Columns = []string{"region", "corr", "prio", "ttl", "tenant", "nothing"}
+	cfg.Columns = []string{"region", "corr", "prio", "ttl", "tenant", "nothing", "mime"}
 	cfg.Headers = []setting.NamedColumn{{Name: "x-tenant", Column: "tenant"}, {Name: "x-nothing", Column: "nothing"}}
-	cfg.CorrelationID, cfg.Priority, cfg.Expiration = "corr", "prio", "ttl"
+	cfg.ContentTypeColumn, cfg.CorrelationID, cfg.Priority, cfg.Expiration = "mime", "corr", "prio", "ttl"
 	var dropped []string
 	cfg.Traceparent = func(ev *event.Event, buf []byte) []byte {
 		return append(append(buf, "span of "...), ev.Traceparent[3:9]...)
@@ -45,14 +45,14 @@ func TestMessage(t *testing.T) {
 	ev := newEvent("42", "created")
 	ev.Time = time.UnixMilli(1700000000123)
 	ev.Traceparent = []byte("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01")
-	ev.Columns = [][]byte{[]byte("eu"), []byte("c-1"), []byte("7"), []byte("60000"), []byte("acme"), nil}
+	ev.Columns = [][]byte{[]byte("eu"), []byte("c-1"), []byte("7"), []byte("60000"), []byte("acme"), nil, []byte("application/x-protobuf")}
 	ev.Headers = []byte(`{"s": "text ü \" \\", "i": -42, "big": 12345678901234567890, "f": 1.5, "e": 1e400, "t": true, "n": null,
 		"o": {"a": [1, 2]}, "a": ["x"], "aggregate_id": "forged", "x-retry-count": 3, "x-tenant": "overridden", "": "unnamed"}`)
 	wantConfirmed(t, s.send(ev))
 
 	m := b.take("events", 1)[0]
 	want := amqp.Delivery{
-		RoutingKey: "order.created.eu", MessageId: string(ev.ID), Type: "created", ContentType: "application/json",
+		RoutingKey: "order.created.eu", MessageId: string(ev.ID), Type: "created", ContentType: "application/x-protobuf",
 		CorrelationId: "c-1", Priority: 7, Expiration: "60000", DeliveryMode: amqp.Persistent, Timestamp: time.Unix(1700000000, 0),
 	}
 	if m.RoutingKey != want.RoutingKey || m.MessageId != want.MessageId || m.Type != want.Type || m.ContentType != want.ContentType ||
@@ -78,6 +78,15 @@ func TestMessage(t *testing.T) {
 	}
 	if len(dropped) != 2 {
 		t.Errorf("dropped %v, want aggregate_id and x-retry-count", dropped)
+	}
+
+	ev, trace := newEvent("43", "created"), ev.Traceparent
+	ev.Time, ev.Columns, ev.Headers = time.UnixMilli(-1), make([][]byte, len(cfg.Columns)), []byte(`{"price": 12345678901234567.89}`)
+	ev.Columns[0], ev.Traceparent = []byte("eu"), trace
+	wantConfirmed(t, s.send(ev))
+	m = b.take("events", 1)[0]
+	if !m.Timestamp.IsZero() || m.Headers["timestamp_in_ms"] != int64(-1) || m.Headers["price"] != "12345678901234567.89" || m.ContentType != "application/json" {
+		t.Errorf("before 1970: %+v", m)
 	}
 }
 

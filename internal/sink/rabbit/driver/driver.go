@@ -72,7 +72,7 @@ func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
 			ConfirmTimeout: o.ConfirmTimeout, ConnectionName: "cdc-relay/" + o.Slot, TLS: s.TLS.Load(section + "tls"),
 			Credentials: s.Credentials(), // nil: the addresses carry them
 		},
-		Config: message.Config{Exchange: s.Exchange, RoutingKey: s.RoutingKey, Allow: s.Allow.Bounds(), AllowHeaders: s.AllowHeaders, PlainConfig: o.PlainConfig},
+		Config: message.Config{Exchange: s.Exchange, RoutingKey: s.RoutingKey, Allow: s.Allow.Bounds(), AllowHeaders: s.AllowHeaders, ContentType: s.ContentType, PlainConfig: o.PlainConfig},
 		Lanes:  o.Lanes, Declare: s.Declare, Log: o.Log,
 		Connected: o.Connected, ChannelOpen: o.ChannelOpen, Confirms: o.Confirms,
 	}
@@ -85,6 +85,8 @@ func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
 	}
 	for _, p := range s.Properties {
 		switch p.Name {
+		case contentType:
+			out.ContentTypeColumn = p.Column
 		case correlationID:
 			out.CorrelationID = p.Column
 		case priority:

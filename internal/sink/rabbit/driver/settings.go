@@ -25,6 +25,7 @@ type Settings struct {
 	RoutingKey         sink.Template
 	Allow              message.Allow
 	AllowHeaders       []string // of message.SteeringHeaders
+	ContentType        string   // "": of the payload column's type
 	Properties         []setting.NamedColumn
 	Declare            bool
 	TLS                sink.TLS
@@ -47,12 +48,13 @@ func defaults() *Settings {
 
 // The properties that columns feed.
 const (
+	contentType   = "content_type"
 	correlationID = "correlation_id"
 	priority      = "priority"
 	expiration    = "expiration"
 )
 
-var propertyNames = []string{correlationID, priority, expiration}
+var propertyNames = []string{contentType, correlationID, priority, expiration}
 
 func checkProperty(name string) error {
 	if !slices.Contains(propertyNames, name) {
@@ -87,8 +89,11 @@ func (s *Settings) Keys() []setting.Key {
 			Doc("Patterns of the routing keys that events may have."),
 		setting.Compat(setting.Choices("allow_headers", &s.AllowHeaders, message.SteeringHeaders)).
 			Doc("Headers that steer RabbitMQ and that rows may set all the same, such as `CC`."),
+		setting.Compat(setting.Text("content_type", &s.ContentType)).
+			Doc("The property `content_type`. Empty: by the payload column's type."),
 		setting.Compat(setting.Columns("properties", &s.Properties, setting.Form{"enum": propertyNames}, checkProperty)).
-			Doc("`correlation_id`, `priority`, `expiration`: each with its column."),
+			Doc("`correlation_id`, `priority`, `expiration`, `content_type`: columns.",
+				"Where the column of `content_type` is NULL, `sink.rabbitmq.content_type` holds."),
 		setting.Compat(setting.Boolean("declare", &s.Declare)).
 			Doc("Declare a missing exchange (topic, durable). Only one without placeholders."),
 	}
@@ -139,6 +144,9 @@ func (s *Settings) Validate(v *sink.Validation) {
 		s.TLS.Unused(v, "tls.", "has no effect on an amqp:// address; write amqps://")
 	}
 	s.TLS.Validate(v, "tls.")
+	if n := len(s.ContentType); n > message.MaxShortString {
+		v.FaultAt(section+"content_type", fmt.Errorf("has %d bytes, the protocol carries %d", n, message.MaxShortString))
+	}
 	switch exchange, constant := s.Exchange.Constant(); {
 	case !s.Declare:
 	case !constant:

@@ -3,6 +3,8 @@
 package message
 
 import (
+	"time"
+
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -63,6 +65,9 @@ func (m *Message) fill() *sink.Fault {
 	m.Pub = amqp.Publishing{
 		Headers: emptied(m.Pub.Headers), DeliveryMode: amqp.Persistent, Body: rec.Value, ContentType: p.ContentType, MessageId: text(p.ID), Type: text(p.Type),
 		CorrelationId: text(p.CorrelationID), Expiration: text(p.Expiration), Priority: p.Priority, Timestamp: p.Timestamp,
+	}
+	if m.Pub.Timestamp.Unix() < 0 { // AMQP counts from 1970, without a sign
+		m.Pub.Timestamp = time.Time{}
 	}
 	if p.Transient {
 		m.Pub.DeliveryMode = amqp.Transient

@@ -46,8 +46,8 @@ func (m *Message) set(name string, value any, size int) {
 }
 
 // jsonValue is a JSON value as amqp091 encodes it, and its encoded size without the type octet:
-// true, false and null are what they are in AMQP; a number that fits is a 64-bit integer, any other
-// a double, and one that no double can hold (or an integer beyond 64 bits) is its text, as is an
+// true, false and null are what they are in AMQP; a number that fits is a 64-bit integer, a decimal
+// a double, and one that a double would round (or an integer beyond 64 bits) is its text, as is an
 // array or object. nil is null.
 func jsonValue(raw []byte) (value any, size int) {
 	if raw == nil {
@@ -65,9 +65,73 @@ func jsonValue(raw []byte) (value any, size int) {
 		}
 	}
 	if bytes.ContainsAny(raw, ".eE") {
-		if f, err := strconv.ParseFloat(text(raw), 64); err == nil {
+		if f, err := strconv.ParseFloat(text(raw), 64); err == nil && isWritten(f, raw) {
 			return f, 8
 		}
 	}
 	return text(raw), 4 + len(raw)
+}
+
+// isWritten is whether the shortest decimal that reads as f is the number in raw: whoever prints f
+// prints that number.
+func isWritten(f float64, raw []byte) bool {
+	var buf [32]byte
+	of, ok := decimalOf(raw)
+	shortest, _ := decimalOf(strconv.AppendFloat(buf[:0], f, 'e', -1, 64))
+	return ok && of == shortest
+}
+
+// decimal is 0.DIGITS times 10 to the power of exponent. No double has more digits.
+type decimal struct {
+	digits   [17]byte // the first is not 0, and behind the last are zero bytes
+	exponent int
+}
+
+// decimalOf reads a number of JSON without its sign; false: it has more digits than a double.
+func decimalOf(number []byte) (d decimal, ok bool) {
+	digits, zeros := 0, 0 // zeros since the last digit that is not 0
+	fraction := false
+	for i, c := range number {
+		switch {
+		case c == '.':
+			fraction = true
+		case c == 'e' || c == 'E':
+			power, err := strconv.Atoi(text(number[i+1:]))
+			if d.exponent += power; err != nil {
+				return d, false
+			}
+			return d.normal(), true
+		case c == '-':
+		case c == '0' && digits == 0:
+			if fraction {
+				d.exponent--
+			}
+		default:
+			if !fraction {
+				d.exponent++
+			}
+			if c == '0' {
+				zeros++
+				continue
+			}
+			for ; zeros > 0 && digits < len(d.digits); zeros-- {
+				d.digits[digits] = '0'
+				digits++
+			}
+			if digits == len(d.digits) {
+				return d, false
+			}
+			d.digits[digits] = c
+			digits++
+		}
+	}
+	return d.normal(), true
+}
+
+// normal gives zero one form.
+func (d decimal) normal() decimal {
+	if d.digits[0] == 0 {
+		return decimal{}
+	}
+	return d
 }

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"reflect"
 	"slices"
+	"strconv"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -142,5 +144,77 @@ func TestHeaderSizeIsExact(t *testing.T) {
 	}
 	if _, fault := ofColumn([]byte("[]"), nil); fault == nil || fault.Class != sink.Permanent {
 		t.Errorf("got %v", fault)
+	}
+}
+
+// A decimal is a double when that prints as the same number, else its text: none is rounded.
+func TestDecimals(t *testing.T) {
+	for raw, double := range map[string]bool{
+		"0.1": true, "12.50": true, "-0.5": true, "0.0": true, "1e3": true, "1.0E+2": true, "-1.5e-7": true, "100.0": true, "1000000.0": true,
+		"0.30000000000000004": true, "9007199254740993.5": false, "0.30000000000000001": false, "12345678901234567.89": false,
+		"3.141592653589793": true, "3.14159265358979323846": false, "1e400": false, "1e-400": false, "-1e-400": false, "5e-324": true, "4e-324": false,
+		"1.7976931348623157e308": true, "10000000000000000000000.0": true, "10000000000000000000001.0": false, "0.000000100": true,
+		"1.00000000000000000000": true, "100200300400500600.0": true, "1000000000000000020000.0": false, "0e99999999999999999999": false, "0.1e1": true,
+		"123456789012345678901234567890.5": false, "0.00000000000000000000000000000000000012": true,
+	} {
+		m, fault := ofColumn([]byte(`{"n": `+raw+`}`), nil)
+		if fault != nil {
+			t.Fatal(fault)
+		}
+		want := any(raw)
+		if double {
+			f, err := strconv.ParseFloat(raw, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want = f
+		}
+		if got := m.Pub.Headers["n"]; got != want {
+			t.Errorf("%s is %T %[2]v, want %T", raw, got, want)
+		}
+	}
+}
+
+// AMQP's timestamp has no sign: a time before 1970 is in the relay's header alone.
+func TestTimesBefore1970(t *testing.T) {
+	layout, err := NewLayout(&Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	limits := new(Limits)
+	limits.Negotiated(131072)
+	for ms, stamped := range map[int64]bool{-1: false, -1000: false, -62135596800000: false, 0: true, 1000: true} {
+		m := New(&layout, limits)
+		at := time.UnixMilli(ms).UTC()
+		if fault := m.Build(&event.Event{ID: []byte("1"), Time: at}); fault != nil {
+			t.Fatal(fault)
+		}
+		if m.Pub.Headers["timestamp_in_ms"] != ms || m.Pub.Timestamp.IsZero() == stamped {
+			t.Errorf("%s: timestamp %s, header %v", at, m.Pub.Timestamp, m.Pub.Headers["timestamp_in_ms"])
+		}
+	}
+}
+
+// The column of the content type wins over the key, and the key over the payload's kind.
+func TestContentType(t *testing.T) {
+	for _, c := range []struct {
+		key    string
+		column []byte
+		want   string
+	}{
+		{"", nil, "application/json"},
+		{"", []byte("application/x-protobuf"), "application/x-protobuf"},
+		{"application/cloudevents+json", nil, "application/cloudevents+json"},
+		{"application/cloudevents+json", []byte("text/csv"), "text/csv"},
+	} {
+		plain, err := NewPlain(&Config{ContentType: c.key, ContentTypeColumn: "mime", PlainConfig: sink.PlainConfig{Columns: []string{"mime"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var rec sink.Record
+		ev := &event.Event{ID: []byte("1"), PayloadKind: event.JSON, Columns: [][]byte{c.column}}
+		if fault := plain.Encode(ev, &rec); fault != nil || rec.Properties.ContentType != c.want {
+			t.Errorf("key %q, column %q: %q, %v", c.key, c.column, rec.Properties.ContentType, fault)
+		}
 	}
 }

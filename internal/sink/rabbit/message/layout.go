@@ -45,8 +45,10 @@ type Config struct {
 	// AllowHeaders are the names of SteeringHeaders that a row may use.
 	AllowHeaders []string
 	sink.PlainConfig
-	// CorrelationID, Priority and Expiration name the columns of these properties, "" for none.
-	CorrelationID, Priority, Expiration string
+	// ContentType is that of all messages for which its column has none; "": the payload's kind.
+	ContentType string
+	// The columns of these properties, "" for none.
+	ContentTypeColumn, CorrelationID, Priority, Expiration string
 }
 
 // NewLayout makes the layout of a configuration.

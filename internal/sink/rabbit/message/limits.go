@@ -10,7 +10,7 @@ import (
 )
 
 // MaxShortString is what AMQP 0-9-1 carries in a shortstr: exchange, routing key, message id, type,
-// correlation id and the names of headers. amqp091 answers a longer one by ending the whole
+// correlation id, content type and the names of headers. amqp091 answers a longer one by ending the whole
 // connection.
 const MaxShortString = 255
 
@@ -31,7 +31,7 @@ func (l *Limits) Negotiated(frameMax int) { l.Header.Store(int64(frameMax - 8)) 
 // check measures a built message. The error text names field, size and limit, never a value.
 func (m *Message) check() *sink.Fault {
 	p := &m.Pub
-	if len(m.Exchange)|len(m.RoutingKey)|len(p.MessageId)|len(p.Type)|len(p.CorrelationId) > MaxShortString {
+	if len(m.Exchange)|len(m.RoutingKey)|len(p.MessageId)|len(p.Type)|len(p.CorrelationId)|len(p.ContentType)|len(p.Expiration) > MaxShortString {
 		// 255 is all ones: the lengths' OR is above it exactly when one of them is
 		return m.checkShortStrings()
 	}
@@ -55,6 +55,8 @@ func (m *Message) checkShortStrings() *sink.Fault {
 		{"message id", m.Pub.MessageId},
 		{"type", m.Pub.Type},
 		{"correlation id", m.Pub.CorrelationId},
+		{"content type", m.Pub.ContentType},
+		{"expiration", m.Pub.Expiration},
 	} {
 		if len(f.value) > MaxShortString {
 			return sink.PermanentFault(sink.Invalid, fmt.Sprintf("%s has %d bytes, the protocol carries %d", f.name, len(f.value), MaxShortString))

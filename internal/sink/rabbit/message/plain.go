@@ -3,6 +3,7 @@
 package message
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -23,16 +24,18 @@ var OwnHeaders = []string{headerAggregate, HeaderKey, headerTime}
 
 // Plain is the encoder of the relay's own format.
 type Plain struct {
-	exchange, routingKey                sink.Template
-	headers                             sink.PlainHeaders
-	correlationID, priority, expiration int // places in Event.Columns, -1 for none
+	exchange, routingKey sink.Template
+	headers              sink.PlainHeaders
+	contentType          string // "": the payload's kind
+	// places in Event.Columns, -1 for none
+	contentTypeColumn, correlationID, priority, expiration int
 }
 
 var _ sink.Encoder = (*Plain)(nil)
 
 // NewPlain resolves the columns that cfg names.
 func NewPlain(cfg *Config) (*Plain, error) {
-	p := new(Plain)
+	p := &Plain{contentType: cfg.ContentType}
 	var err error
 	if p.exchange, err = cfg.Exchange.Bind(cfg.Columns); err != nil {
 		return nil, fmt.Errorf("exchange: %w", err)
@@ -47,6 +50,7 @@ func NewPlain(cfg *Config) (*Plain, error) {
 		name, column string
 		place        *int
 	}{
+		{"content_type", cfg.ContentTypeColumn, &p.contentTypeColumn},
 		{"correlation_id", cfg.CorrelationID, &p.correlationID},
 		{"priority", cfg.Priority, &p.priority},
 		{"expiration", cfg.Expiration, &p.expiration},
@@ -92,7 +96,7 @@ func (p *Plain) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 	}
 	rec.Value, rec.Time = ev.Payload, ev.Time.UnixMilli()
 	of := &rec.Properties
-	of.ContentType, of.ID, of.Type, of.Timestamp = ev.PayloadKind.ContentType(), ev.ID, ev.Type, ev.Time
+	of.ContentType, of.ID, of.Type, of.Timestamp = cmp.Or(p.contentType, ev.PayloadKind.ContentType()), ev.ID, ev.Type, ev.Time
 	if fault := p.properties(ev, of); fault != nil {
 		return fault
 	}
@@ -106,6 +110,9 @@ func (p *Plain) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 
 // properties fills in the properties that are columns.
 func (p *Plain) properties(ev *event.Event, of *sink.Properties) *sink.Fault {
+	if i := p.contentTypeColumn; i >= 0 && ev.Columns[i] != nil {
+		of.ContentType = text(ev.Columns[i])
+	}
 	if i := p.correlationID; i >= 0 {
 		of.CorrelationID = ev.Columns[i]
 	}
