@@ -17,11 +17,14 @@ func Apply(s *settings.Settings) *Builder {
 	b.Props = slices.DeleteFunc(b.Props, b.otherSink)
 	for _, p := range b.Props {
 		r := b.Rule(p.Name)
+		newer := b.newer(p)
 		switch {
 		case p.Fault != "" && (r == nil || r.verdict != output.Superseded || r.take != nil):
 			b.Cannot(p, p.Fault)
 		case r == nil:
 			b.Cannot(p, unknownProperty)
+		case newer != nil:
+			b.dropped(p, newer)
 		case r.take != nil:
 			r.take(b, p)
 		case r.verdict == output.Honoured || r.verdict == output.Mapped:

@@ -15,6 +15,8 @@ import (
 func (b *Builder) optionName(p *settings.Property) string {
 	if option, ok := strings.CutPrefix(p.Name, "router."); ok {
 		switch {
+		case b.newer(p) != nil:
+			return ""
 		case slices.Contains(routerOptions, option):
 			return option
 		case option == "table.fields.additional.error.on.missing":
@@ -24,12 +26,34 @@ func (b *Builder) optionName(p *settings.Property) string {
 	}
 	r := b.Rule(p.Name)
 	switch {
+	case b.newer(p) != nil:
+		return ""
 	case r == nil || r.verdict != output.Honoured && r.verdict != output.Mapped || r.target != compatOptions:
 		return ""
 	case p.Name == "database.server.name":
 		return "topic.prefix"
 	}
 	return p.Name
+}
+
+// newer is the property that Debezium 2 and newer read in the place of one whose name they dropped;
+// nil: it is not given, or p has no such name.
+func (b *Builder) newer(p *settings.Property) *settings.Property {
+	if p.Name == "database.server.name" {
+		return b.ByName["topic.prefix"]
+	}
+	option, _ := strings.CutPrefix(p.Name, "router.")
+	return b.ByName["router."+oldRouterOptions[option]]
+}
+
+// dropped says that an old name stands beside the new one, in whatever order.
+func (b *Builder) dropped(p, newer *settings.Property) {
+	why := "Debezium 2 and newer read " + newer.Written + " in its place"
+	if p.Value.Written() == newer.Value.Written() {
+		b.Say(p, output.Superseded, "", why)
+		return
+	}
+	b.Warn(p, output.Superseded, "", why+"; if yours is older, this is the one that counts: leave out the other")
 }
 
 // options writes sink.compat, and asks the profile whether it takes them. What it does not know is

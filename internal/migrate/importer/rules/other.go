@@ -56,7 +56,7 @@ func (b *Builder) takeNumber(p *settings.Property, path string, low, high int, u
 func recordRules() []rule {
 	return []rule{
 		honoured(compatOptions, "names the schemas of records that carry one", "topic.prefix"),
-		mapped(compatOptions, "the old name of topic.prefix", "database.server.name"),
+		mapped(compatOptions, "the old name of topic.prefix; beside it: superseded", "database.server.name"),
 		honoured(compatOptions, "", "binary.handling.mode", "time.precision.mode", "decimal.handling.mode", "schema.name.adjustment.mode"),
 		superseded("the connector's renames columns, which have their own names here; members of expanded payloads are renamed by the Event Router's option of this name", "field.name.adjustment.mode"),
 		when(superseded("false: neither sends headers `__debezium.context.*`; true or absent: a warning, Debezium 3.2 and later adds four of them to each record, and the relay none", extendedHeaders), (*Builder).takeExtendedHeaders),

@@ -21,7 +21,7 @@ var routerOptions = []string{
 	"route.by.field", "route.topic.regex", "route.topic.replacement", "route.tombstone.on.empty.payload",
 }
 
-// oldRouterOptions are names of Debezium 1.
+// oldRouterOptions are names of Debezium 1, which later versions do not read.
 var oldRouterOptions = map[string]string{
 	"debezium.expand.json.payload": "table.expand.json.payload",
 	"table.field.event.payload.id": "table.field.event.key",
@@ -48,7 +48,7 @@ func routerRules() []rule {
 			}
 			b.Say(p, output.Superseded, "", "an UPDATE of the outbox is ignored")
 		}),
-		when(mapped("", "the old names of options that Debezium 2 dropped. A connector of Debezium 2 or newer ignored them", router("debezium.expand.json.payload", "table.field.event.payload.id")...), func(b *Builder, p *settings.Property) {
+		when(mapped("", "the old names of options that Debezium 2 dropped. A connector of Debezium 2 or newer ignored them; beside the new one: superseded", router("debezium.expand.json.payload", "table.field.event.payload.id")...), func(b *Builder, p *settings.Property) {
 			b.Warn(p, output.Mapped, compatOptions+"."+oldRouterOptions[strings.TrimPrefix(p.Name, "router.")], "its old name; Debezium 2 and newer ignore it: leave it out if yours is one")
 		}),
 		when(mapped(compatOptions+".table.field.additional.missing", "the old name and its values: true is error, false is ignore", router("table.fields.additional.error.on.missing")...), func(b *Builder, p *settings.Property) {

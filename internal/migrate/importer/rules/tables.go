@@ -122,9 +122,13 @@ func (b *Builder) filtered(names []string) (kept, past []string, err error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("cannot be compared with the pattern of the predicate, which %w", err)
 	}
-	prefix, ok := b.Plain("topic.prefix", "")
+	name := "topic.prefix"
+	if b.ByName[name] == nil {
+		name = "database.server.name"
+	}
+	prefix, ok := b.Plain(name, "")
 	if !ok {
-		return nil, nil, errors.New("cannot be compared with the predicate: topic.prefix is a reference")
+		return nil, nil, errors.New("cannot be compared with the predicate: " + name + " is a reference")
 	}
 	for _, name := range names {
 		switch {
