@@ -15,8 +15,9 @@ import (
 // another while old and new versions of an application each fill their own. Without candidates the
 // part is not mapped.
 type Names struct {
-	Any      []string
-	Optional bool // the table may lack it (a default that nobody wrote)
+	Any []string
+	// The table may lack it, or have it with a type that does not fit: nobody wrote this default.
+	Optional bool
 }
 
 // Mapping names the columns of an event's parts. ID and Payload must be mapped.
@@ -63,6 +64,7 @@ type Table struct {
 	Former  []uint32
 	Mapping Mapping
 	May     []string // extra columns that it may lack: their value is NULL then
+	Unused  []string // what Defaults says of the table in the catalogue
 	// Fits returns further misfits of columns whose types are resolved; nil: no further check.
 	Fits func(columns []event.ColumnShape) []string
 }
@@ -86,6 +88,17 @@ func (t Table) Check(columns []Column, extra []string) error {
 		return t.misfit(columns, misfits, "change the table, or the names of its columns under sink.compat.options in the configuration")
 	}
 	return t.misfit(columns, misfits, "change the table, or the column names under outbox: in the configuration (a list of names allows for a rename)")
+}
+
+// Defaults says of each column that only a default names, and that does not fit, why it is not used.
+func (t Table) Defaults(columns []Column) []string {
+	b := binding{columns: columns}
+	for part, names := range t.Mapping.parts() {
+		if names.Optional {
+			b.find(partKeys[part], names, t.Mapping.types(part))
+		}
+	}
+	return b.unused
 }
 
 // CheckShapes runs Fits for a table that passed Check, with the columns as the catalogue has them.
@@ -212,12 +225,10 @@ func (b *binding) transaction(names Names) int {
 	if !names.Optional {
 		b.misfits = append(b.misfits, of.misfits...)
 	}
-	for _, place := range found {
-		if accepts(transactionTypes, b.columns[place].TypeOID) {
-			return place
-		}
+	if len(found) == 0 {
+		return -1
 	}
-	return -1
+	return found[0]
 }
 
 // unfit runs Fits on a frame's columns. The frame does not resolve user-defined types, so they are
@@ -239,10 +250,11 @@ func (t Table) unfit(columns []Column) []string {
 type binding struct {
 	columns []Column
 	misfits []string
+	unused  []string // misfits that a default names
 }
 
-// find finds the columns of these names. Each must be of a type that is taken: any of them may have
-// a row's value.
+// find finds the columns of these names. Each must be of a type that is taken, if it is not a mere
+// default: any of them may have a row's value.
 func (b *binding) find(part string, names Names, types []columnType) (found []int) {
 	for _, name := range names.Any {
 		i := slices.IndexFunc(b.columns, func(c Column) bool { return c.Name == name })
@@ -250,7 +262,15 @@ func (b *binding) find(part string, names Names, types []columnType) (found []in
 			continue
 		}
 		if oid := b.columns[i].TypeOID; !accepts(types, oid) {
-			b.misfits = append(b.misfits, fmt.Sprintf("%s: column %q has type OID %d, wanted %s", part, name, oid, listTypes(types)))
+			misfit := fmt.Sprintf("%s: column %q has type OID %d, wanted %s", part, name, oid, listTypes(types))
+			if part == partKeys[partHeaders] {
+				misfit += " (`" + part + ": \"\"` goes without)"
+			}
+			if names.Optional {
+				b.unused = append(b.unused, misfit)
+				continue
+			}
+			b.misfits = append(b.misfits, misfit)
 		}
 		found = append(found, i)
 	}

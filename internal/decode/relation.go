@@ -4,6 +4,7 @@ package decode
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
@@ -92,7 +93,11 @@ func (rel *relation) lost(before *relation, columns []Column) error {
 			continue
 		}
 		key, name := partKeys[part], before.names[place]
-		misfits = append(misfits, fmt.Sprintf("%s: column %q is gone, but earlier rows had it", key, name))
+		is := "is gone"
+		if slices.ContainsFunc(columns, func(c Column) bool { return c.Name == name }) {
+			is = "has another type"
+		}
+		misfits = append(misfits, fmt.Sprintf("%s: column %q %s, but earlier rows had it", key, name, is))
 		if fix == "" {
 			fix = "start the relay again to go on without it"
 			if !rel.table.Mapping.Compat {

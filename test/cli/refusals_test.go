@@ -34,6 +34,35 @@ func TestTableThatDoesNotFit(t *testing.T) {
 	}
 }
 
+// A column that only the defaults name, and that is of another type, is somebody else's: it is not
+// used, and check and the start say so. One that is written must fit.
+func TestDefaultColumnOfAnotherType(t *testing.T) {
+	t.Parallel()
+	r := bare(t)
+	r.exec(`CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb, headers text)`)
+	r.more = "outbox: {headers_column: headers}"
+	r.refused(4, "run", `headers_column: column "headers" has type`, "wanted jsonb or json", "`headers_column: \"\"` goes without")
+	r.more = ""
+	relay := r.start()
+	r.exec(`INSERT INTO outbox VALUES (gen_random_uuid(), 'order', '1', 'created', '{}', 'not json')`)
+	eventually(t, func() string { return wantLines(relay, 1) })
+	if strings.Contains(relay.Stdout(), "not json") {
+		t.Errorf("headers are made of a text: %s", relay.Stdout())
+	}
+	warned := 0
+	for _, f := range checked(t, r.ok("check", "--json")) {
+		if f.Name == "tables" && f.Level == "warn" && strings.Contains(f.Detail, "public.outbox: not used") && strings.Contains(f.Detail, "`headers_column: \"\"`") {
+			warned++
+		}
+	}
+	if log := relay.Log(); warned != 1 || strings.Count(log, "a column that only a default names is not used") != 1 {
+		t.Errorf("%d warnings of check, and the log is\n%s", warned, log)
+	}
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d", code)
+	}
+}
+
 // A table with rows asks for a word about them, and leaves no slot behind that would hold WAL.
 func TestRowsAskForBackfill(t *testing.T) {
 	t.Parallel()

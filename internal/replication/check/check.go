@@ -107,6 +107,11 @@ func (c *checker) objects(ctx context.Context) {
 	if len(c.c.Tables) > 0 && !c.add("tables", c.fitting(ctx, tables)+": the mapping fits", err) {
 		return
 	}
+	for _, t := range tables {
+		for _, unused := range t.Unused {
+			c.warn("tables", fmt.Sprintf("%s: not used, as only a default names it: %s", t, unused), "change the column's type if it is meant")
+		}
+	}
 	c.c.Tables = tables
 	c.slot(ctx, rec, readable)
 }

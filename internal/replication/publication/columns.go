@@ -171,7 +171,7 @@ func FindTables(ctx context.Context, pool *pgxpool.Pool, c *source.Config, first
 		if err := s.checkTypes(ctx, pool, c, t); err != nil {
 			return nil, err
 		}
-		t.OID = s.oid
+		t.OID, t.Unused = s.oid, t.Defaults(s.columns)
 		found[i] = t
 	}
 	return found, nil

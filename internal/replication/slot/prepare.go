@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
@@ -42,6 +43,11 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 			return err
 		}
 		c.Tables = tables
+		for _, t := range tables {
+			for _, unused := range t.Unused {
+				c.Log.Warn("a column that only a default names is not used", zap.Stringer("table", t), zap.String("column", unused))
+			}
+		}
 		return settleSlot(ctx, pool, stream, c, id, rec, view)
 	})
 }
