@@ -89,7 +89,7 @@ var allowed = map[string][]string{
 	"printable/printabletest": {},
 	"ops/opstest":             {"ops"},
 	"ops/metrics":             {"ops", "event", "decode", "sink"},
-	"ops/admin":               {"ops", "ops/metrics", "event", "dlq", "sink/drivers"},
+	"ops/admin":               {"printable", "ops", "ops/metrics", "event", "dlq", "sink/drivers"},
 	"tracing":                 {"event"},
 	"devenv/...":              {"event", "devenv/..."}, // it judges the relay from outside
 	"wiring":                  {"sent", "event", "decode", "sink", "relay", "replication", "replication/...", "retention", "dlq", "ops", "ops/...", "config", "config/setting", "tracing", "printable"},

@@ -19,6 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
+	"github.com/cdc-relay/cdc-relay/internal/printable/printabletest"
 )
 
 // The document describes every path and method that is answered, and no other.
@@ -210,3 +211,41 @@ func TestQueries(t *testing.T) {
 		t.Errorf("nothing is %+v, %v", q, err)
 	}
 }
+
+// What curl prints raw is obeyed by no terminal, whatever row, broker, database or caller it is
+// of; a program reads the same.
+func TestNoTerminalObeysAnAnswer(t *testing.T) {
+	snapshot := ops.Snapshot{}
+	printabletest.Fill(&snapshot)
+	attack := errors.New(printabletest.Attack)
+	base := serve(t, func(c *Config) {
+		c.Snapshot = func() ops.Snapshot { return snapshot }
+		c.API.Operators = dlq.New(attacking{err: attack}, "s")
+		c.API.Check = func(context.Context) (any, error) { return nil, attack }
+	})
+	for _, path := range []string{
+		"/readyz", "/api/v1/status", "/api/v1/slots", "/api/v1/check", "/api/v1/dead-letters", "/api/v1/events/1", "/api/v1/" + url.PathEscape(printabletest.Attack),
+		"/api/v1/dead-letters?limit=" + url.QueryEscape(printabletest.Attack), "/" + url.PathEscape(printabletest.Attack),
+	} {
+		_, answer, _ := send(t, http.MethodGet, base+path, "")
+		printabletest.CheckLines(t, path, answer)
+	}
+	var status ops.Status
+	if ask(t, http.MethodGet, base+"/api/v1/status", asAnn, &status); status.Why != strings.ToValidUTF8(snapshot.Why, "\ufffd") {
+		t.Errorf("a program reads %q, want %q", status.Why, snapshot.Why)
+	}
+}
+
+// attacking is a database whose errors are an attack.
+type attacking struct {
+	down
+	err error
+}
+
+func (a attacking) Query(context.Context, string, ...any) (pgx.Rows, error) { return nil, a.err }
+
+func (a attacking) QueryRow(context.Context, string, ...any) pgx.Row { return attackingRow(a) }
+
+type attackingRow attacking
+
+func (a attackingRow) Scan(...any) error { return a.err }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/printable"
 )
 
 // problem is an error answer in the form of RFC 9457.
@@ -28,10 +29,11 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	writeBody(w, status, body)
 }
 
+// writeBody writes what a terminal may show as it comes: curl prints it raw.
 func writeBody(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(body) //nolint:errcheck // the client has gone
+	_ = json.NewEncoder(printable.JSON(w)).Encode(body) //nolint:errcheck // the client has gone
 }
 
 // problemStatus is the status of an error that is the request's own; 0 for any other.
