@@ -157,6 +157,29 @@ func TestNoConfiguration(t *testing.T) {
 	}
 }
 
+// What pgconn ignores or does not know keeps no configuration from being used unless it is a demand,
+// and a service file is looked at as the URL is.
+func TestSettingsOfLibpq(t *testing.T) {
+	for _, env := range []string{
+		"PGSSLCRL=", "PGGSSENCMODE=disable", "PGSSLMODE=verify-full", "PGSSLROOTCERT=system", "PGSSLCERT=c", "PGSSLKEY=k", "PGSSLPASSWORD=p", "PGSSLCERTMODE=disable",
+		"PGSSLSNI=1", "PGSSLNEGOTIATION=direct", "PGSYSCONFDIR=/etc",
+	} {
+		if _, err := load(t, base, env); err != nil {
+			t.Errorf("%s: %v", env, err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "services")
+	if err := os.WriteFile(file, []byte("[s]\nhost=h\nsslcrl=/etc/crl.pem\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PGSERVICEFILE", file)
+	t.Setenv("PGSERVICE", "s")
+	_, err := load(t, "sink: {stdout: {}}\n", "PGSERVICE=s")
+	if got := faultsOf(t, err); len(got) != 1 || !strings.HasPrefix(got[0], "source.url: cannot be used: sslcrl is not supported") {
+		t.Errorf("got %q", got)
+	}
+}
+
 func TestEnvironmentAloneIsEnough(t *testing.T) {
 	c, err := Load("", []string{
 		"CDC_RELAY_SOURCE__URL=postgres://relay@db/shop",

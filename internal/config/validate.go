@@ -5,6 +5,8 @@ package config
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -45,12 +47,15 @@ func (l *loader) validateSource() {
 	if strings.ContainsRune(s.MessagePrefix, 0) {
 		l.FaultAt("source.message_prefix", errors.New("has a zero character, which no prefix has"))
 	}
-	if !s.URL.IsSet() {
-		for _, name := range []string{"PGHOST", "PGHOSTADDR", "PGSERVICE", "PGDATABASE"} {
-			if l.Env[name] != "" {
-				return
-			}
+	for _, name := range slices.Sorted(maps.Keys(l.Env)) {
+		key, is := strings.CutPrefix(name, "PG")
+		switch value := l.Env[name]; {
+		case !is || value == "" || name == "PGGSSENCMODE" && value != "require": // the others do without
+		case ignored(strings.ToLower(key)):
+			l.Fault(document.Place{Variable: name}, "source.url", unsupported)
 		}
+	}
+	if !s.URL.IsSet() && l.Env["PGHOST"] == "" && l.Env["PGSERVICE"] == "" && l.Env["PGDATABASE"] == "" {
 		l.FaultAt("source.url", errors.New("is not set, and neither is PGHOST, PGSERVICE or PGDATABASE"))
 		return
 	}
@@ -61,6 +66,20 @@ func (l *loader) validateSource() {
 	l.FaultAt("source.url", err)
 }
 
+// ignored reports whether libpq has a setting that decides which server is trusted, and pgconn does
+// not. It ignores such a variable, and sends such a key to the server, which refuses it.
+func ignored(key string) bool {
+	switch key {
+	case "sslmode", "sslrootcert", "sslcert", "sslkey", "sslpassword", "sslcertmode", "sslsni", "sslnegotiation":
+		return false
+	case "requiressl", "requirepeer", "gssencmode", "hostaddr":
+		return true
+	}
+	return strings.HasPrefix(key, "ssl")
+}
+
+const unsupported = "is not supported, and is not ignored, because it may be what keeps a false server away; for TLS there are sslmode, sslrootcert, sslcert, sslkey and require_auth"
+
 // urlScheme is the beginning of a URL, also of one with too few slashes or of JDBC.
 var urlScheme = lazy.Regexp(`^(?i:jdbc:)?[a-zA-Z][a-zA-Z0-9+.-]*:/+`)
 
@@ -68,8 +87,13 @@ var urlScheme = lazy.Regexp(`^(?i:jdbc:)?[a-zA-Z][a-zA-Z0-9+.-]*:/+`)
 // without the connection string that it quotes, and no reason where the string does not even fall
 // into parts: that one would quote a piece of it.
 func CheckPostgres(value string) error {
-	_, err := pgconn.ParseConfig(value)
+	cfg, err := pgconn.ParseConfig(value)
 	if err == nil {
+		for _, key := range slices.Sorted(maps.Keys(cfg.RuntimeParams)) {
+			if ignored(key) {
+				return fmt.Errorf("cannot be used: %s %s", key, unsupported)
+			}
+		}
 		return secretfile.CheckPostgres(value)
 	}
 	if scheme := urlScheme().FindString(value); scheme != "" && !strings.HasPrefix(value, "postgres://") && !strings.HasPrefix(value, "postgresql://") {
