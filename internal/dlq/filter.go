@@ -174,7 +174,7 @@ func (f *Filter) state(w *where) {
 	case "":
 		w.and("t.state <> 'purged'")
 	case Replaying:
-		w.and("t.state = 'open' AND t.n IN (SELECT n FROM cdc_relay.request WHERE state = 'waiting' AND kind = 'replay')")
+		w.and("t.state = 'open' AND (t.n, t.slot, t.system_id) IN (SELECT n, slot, system_id FROM cdc_relay.request WHERE state = 'waiting' AND kind = 'replay')")
 	default:
 		w.and("t.state = ?", f.State)
 	}

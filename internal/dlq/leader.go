@@ -266,7 +266,7 @@ func (l *Leader) makeRequests(ctx context.Context, j *job, t *Table, last bool, 
 	if t == DeadLetters && (j.bulk.Filter.Class != "" || j.bulk.Filter.Error != "") {
 		// The filter is about the last rejection: a dead letter that was rejected after the job was
 		// requested is left out.
-		w.and("NOT EXISTS (SELECT FROM cdc_relay.request r WHERE r.n = t.n AND r.kind = 'replay' AND r.state = 'failed' AND r.done_at > $9)")
+		w.and("NOT EXISTS (SELECT FROM cdc_relay.request r WHERE r.n = t.n AND (r.slot, r.system_id) = (t.slot, t.system_id) AND r.kind = 'replay' AND r.state = 'failed' AND r.done_at > $9)")
 	}
 	j.bulk.chosen(&w, t)
 	var found int
@@ -274,8 +274,13 @@ func (l *Leader) makeRequests(ctx context.Context, j *job, t *Table, last bool, 
 			WHERE b.job = $3 AND b.state = 'asking' AND (b.in_dead_letters, b.incarnation, b.commit_lsn, b.idx) = (`+fmt.Sprint(j.deadLetters)+`, $6, $7, $8) FOR UPDATE OF b),
 		page AS MATERIALIZED (SELECT t.n, t.incarnation, t.commit_lsn, t.idx FROM `+t.name+` t WHERE EXISTS (SELECT FROM job) AND `+w.sql.String()+`
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $5),
+		evicted AS (UPDATE cdc_relay.request q SET state = 'cancelled', done_at = now() FROM page, job
+			WHERE q.n = page.n AND q.state = 'waiting' AND (q.slot, q.system_id) <> (job.slot, job.system_id) RETURNING q.*),
+		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result, request)
+			SELECT slot, system_id, '`+Itself+`', 'cancel', n, '`+aboutNothing+`', kind || ' is not done', id FROM evicted),
 		made AS (INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason, job)
-			SELECT job.slot, job.system_id, job.kind, page.n, job.route_name, job.routing_key, job.who, job.reason, job.job FROM page, job
+			SELECT job.slot, job.system_id, job.kind, page.n, job.route_name, job.routing_key, job.who, job.reason, job.job
+			FROM (SELECT count(*) FROM evicted) evicted_first, page, job
 			ORDER BY page.incarnation, page.commit_lsn, page.idx ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING n),
 		last AS (SELECT incarnation, commit_lsn, idx FROM page ORDER BY incarnation DESC, commit_lsn DESC, idx DESC LIMIT 1),
 		full_page AS (SELECT count(*) = $5 AS yes, count(*) AS n FROM page),

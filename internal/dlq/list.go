@@ -125,7 +125,7 @@ func columnList(t *Table, most int) string {
 		return common + `t.next_attempt, 'deferred'::text AS state, NULL::timestamptz AS died_at, NULL::timestamptz AS closed_at, NULL::timestamptz AS mirrored_at, false AS redacted, t.left_out, t.bytes`
 	}
 	return common + `NULL::timestamptz AS next_attempt, CASE WHEN t.state = 'open' AND EXISTS (SELECT FROM cdc_relay.request r
-			WHERE r.n = t.n AND r.state = 'waiting' AND r.kind = 'replay') THEN 'replaying' ELSE t.state END AS state,
+			WHERE r.n = t.n AND (r.slot, r.system_id) = (t.slot, t.system_id) AND r.state = 'waiting' AND r.kind = 'replay') THEN 'replaying' ELSE t.state END AS state,
 		t.died_at, t.closed_at, t.mirrored_at, t.redacted_at IS NOT NULL AS redacted, t.left_out, t.bytes`
 }
 

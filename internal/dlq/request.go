@@ -113,6 +113,9 @@ func (a *Admin) Request(ctx context.Context, action Action) (Request, error) {
 		if r, err = a.whyNot(ctx, action); !errors.Is(err, pgx.ErrNoRows) {
 			return r, err
 		}
+		if err := a.evict(ctx, action); err != nil {
+			return Request{}, err
+		}
 	}
 	return Request{}, &NotNow{action.Kind, action.N, "it changes faster than it can be asked for; try again"}
 }
@@ -149,9 +152,27 @@ func (a *Admin) insert(ctx context.Context, action Action) (Request, error) {
 		append([]any{a.slot, action.N, action.Kind, action.Route.Name, action.Route.RoutingKey, action.By.Why}, who...)...))
 }
 
+// evict cancels a request that waits in the place of this one: about a row of the slot, but for
+// another slot or system, whose leader has no such row. Anybody who may request can write one.
+func (a *Admin) evict(ctx context.Context, action Action) error {
+	var id int64
+	var slot string
+	err := a.db.QueryRow(ctx, `SELECT q.id, q.slot FROM cdc_relay.request q JOIN `+action.Kind.table().name+` t ON t.n = q.n
+		WHERE q.n = $2 AND q.state = 'waiting' AND (q.slot, q.system_id) <> (t.slot, t.system_id) AND `+mine, a.slot, action.N).Scan(&id, &slot)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
+	}
+	if err == nil {
+		err = a.cancel(ctx, id, slot, Requester{Who: action.By.Who, Why: aboutNothing})
+	}
+	return explain("cancel a request for another slot", err)
+}
+
+const aboutNothing = "it is about a row of another slot or system"
+
 // whyNot returns why insert stored nothing; pgx.ErrNoRows when insert would succeed now.
 func (a *Admin) whyNot(ctx context.Context, action Action) (Request, error) {
-	waiting, err := scanRequest(a.db.QueryRow(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE n = $1 AND slot = $2 AND state = 'waiting'`, action.N, a.slot))
+	waiting, err := scanRequest(a.db.QueryRow(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request t WHERE n = $2 AND state = 'waiting' AND `+mine, a.slot, action.N))
 	switch {
 	case err == nil && waiting.Kind == action.Kind && waiting.same(action.Route):
 		waiting.Again = true
@@ -263,16 +284,21 @@ func (a *Admin) Withdraw(ctx context.Context, id int64, by Requester) (Request, 
 	if err != nil {
 		return Request{}, err
 	}
-	if by.Who == "" {
-		_, err = a.db.Exec(ctx, `SELECT cdc_relay.cancel_request($1, $2, $3)`, id, a.slot, by.Why)
-	} else { // what cancel_request does, by the relay's role, which names who
-		_, err = a.db.Exec(ctx, `WITH q AS (UPDATE cdc_relay.request SET state = 'cancelled', done_at = now()
-				WHERE id = $1 AND slot = $2 AND state = 'waiting' RETURNING *)
-			INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result, request)
-			SELECT slot, system_id, $3, 'cancel', n, $4, kind || ' is not done', id FROM q`, id, a.slot, by.Who, by.Why)
-	}
-	if err != nil {
+	if err := a.cancel(ctx, id, a.slot, by); err != nil {
 		return Request{}, explain("cancel the request", err)
 	}
 	return a.RequestByID(ctx, id)
+}
+
+func (a *Admin) cancel(ctx context.Context, id int64, slot string, by Requester) error {
+	if by.Who == "" {
+		_, err := a.db.Exec(ctx, `SELECT cdc_relay.cancel_request($1, $2, $3)`, id, slot, by.Why)
+		return err
+	}
+	// what cancel_request does, by the relay's role, which names who
+	_, err := a.db.Exec(ctx, `WITH q AS (UPDATE cdc_relay.request SET state = 'cancelled', done_at = now()
+			WHERE id = $1 AND slot = $2 AND state = 'waiting' RETURNING *)
+		INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result, request)
+		SELECT slot, system_id, $3, 'cancel', n, $4, kind || ' is not done', id FROM q`, id, slot, by.Who, by.Why)
+	return err
 }

@@ -45,6 +45,42 @@ func TestRequests(t *testing.T) {
 	}
 }
 
+// Requests are apart by slot: one that somebody wrote for another slot, or for another system, about
+// a row of this one keeps no request about the row away, nor a job, and the row is not shown as one
+// that is replayed.
+func TestRequestForAnotherSlotHoldsUpNone(t *testing.T) {
+	squat := func(r *rig, slot, system string, n int64) {
+		r.exec(`INSERT INTO cdc_relay.request (slot, system_id, kind, n) VALUES ($1, $2, 'replay', $3)`, slot, system, n)
+	}
+	r := setup(t)
+	a, b, c, waits := r.put(sample{}), r.put(sample{}), r.put(sample{}), r.put(sample{of: Deferred})
+	squat(r, "another", r.system(), a)
+	squat(r, r.slot, "another", b)
+	squat(r, "another", r.system(), c)
+	squat(r, "another", r.system(), waits)
+	list, err := r.admin.List(r.ctx, DeadLetters, Filter{State: Replaying}, "", 10)
+	r.must(err)
+	detail, err := r.admin.Show(r.ctx, DeadLetters, a, false)
+	r.must(err)
+	if len(list.Rows) != 0 || detail.State != Open {
+		t.Errorf("replayed are %+v, and %+v", list.Rows, detail)
+	}
+	r.must(r.admin.CheckRequest(r.ctx, Action{Kind: Discard, N: a, By: by}))
+	for n, k := range map[int64]Kind{a: Discard, b: Replay, waits: Retry} {
+		if q := r.request(k, n); q.State != RequestWaits || q.Again || q.Kind != k {
+			t.Errorf("the request about %d is %+v", n, q)
+		}
+	}
+	j := r.start(Bulk{Kind: Redact, Filter: Filter{State: Open}})
+	r.expand()
+	if got, want := r.asked(j.ID), fmt.Sprintf("redact %d", c); got != want {
+		t.Errorf("the job asks for %s, want %s", got, want)
+	}
+	if got := value[int](r, `SELECT count(*) FROM cdc_relay.request q JOIN cdc_relay.audit a ON a.request = q.id AND a.action = 'cancel' WHERE q.state = 'cancelled'`); got != 4 {
+		t.Errorf("%d of the others are cancelled and in the audit, want 4", got)
+	}
+}
+
 // Many operators ask for one dead letter at once: one request is stored, all of them get it.
 func TestTwoOperatorsOnOneDeadLetter(t *testing.T) {
 	r := setup(t)
