@@ -3,11 +3,15 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
@@ -183,6 +187,7 @@ func (d *deployed) watch() {
 	if got := ask[int](d.rig, `SELECT count(*) FROM cdc_relay.dead_letter WHERE died_at > now() - interval '1 day' AND reason = 'null_in_template'`); got != 3 {
 		t.Errorf("monitoring sees %d dead letters, want 3", got)
 	}
+	d.seesNone(d.exporter, "secret")
 	for _, column := range []string{"payload", "key", "id", "headers", "raw", "destination", "routing_key"} {
 		d.mayNot(d.exporter, "SELECT "+column+" FROM cdc_relay.dead_letter")
 		d.mayNot(d.exporter, "SELECT "+column+" FROM cdc_relay.retry")
@@ -190,4 +195,52 @@ func (d *deployed) watch() {
 	for _, sql := range []string{`SELECT FROM outbox`, `SELECT error FROM cdc_relay.dead_letter`, `INSERT INTO cdc_relay.request DEFAULT VALUES`, `SELECT who FROM cdc_relay.audit`} {
 		d.mayNot(d.exporter, sql)
 	}
+}
+
+// seesNone looks for a text of payloads in all that a role may read, while a service has just
+// written one as a literal.
+func (d *deployed) seesNone(role, text string) {
+	t := d.t
+	t.Helper()
+	ctx := await.Context(t)
+	connect := func(db string) *pgx.Conn {
+		conn, err := pgx.Connect(ctx, db)
+		must(t, err)
+		t.Cleanup(func() { _ = conn.Close(context.WithoutCancel(ctx)) })
+		return conn
+	}
+	service, conn := connect(d.owner), connect(as(d.owner, role, ""))
+	_, err := service.Exec(ctx, `BEGIN; INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'a', 'k', 't', '{"`+text+`": true}')`)
+	must(t, err)
+	search := func(conn *pgx.Conn) (found []string) {
+		rows, err := conn.Query(ctx, `SELECT c.oid::regclass::text, string_agg(quote_ident(attname), ', ' ORDER BY attnum)
+			FROM pg_class c JOIN pg_attribute ON attrelid = c.oid AND attnum > 0 AND NOT attisdropped
+			WHERE relkind IN ('r', 'p', 'v', 'm', 'f') AND has_schema_privilege(relnamespace, 'USAGE') AND has_column_privilege(c.oid, attnum, 'SELECT') GROUP BY 1`)
+		must(t, err)
+		type relation struct{ Name, Columns string }
+		list, err := pgx.CollectRows(rows, pgx.RowToStructByPos[relation])
+		must(t, err)
+		for _, r := range list {
+			var there bool
+			err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM (SELECT `+r.Columns+` FROM `+r.Name+`) t WHERE t::text LIKE '%' || $1 || '%')`, text).Scan(&there)
+			if err != nil && !strings.Contains(err.Error(), "42501") { // of the function behind a view
+				t.Errorf("%s: %v", r.Name, err)
+			}
+			if there {
+				found = append(found, r.Name)
+			}
+		}
+		if len(list) < 100 {
+			t.Errorf("it may read %d relations alone", len(list))
+		}
+		return found
+	}
+	if found := search(conn); len(found) > 0 {
+		t.Errorf("%s sees payloads in %v", role, found)
+	}
+	if found := search(connect(d.owner)); !slices.Contains(found, "pg_stat_activity") || !slices.Contains(found, "outbox") {
+		t.Errorf("the owner sees payloads in %v alone: the test finds none", found)
+	}
+	_, err = service.Exec(ctx, "ROLLBACK")
+	must(t, err)
 }
