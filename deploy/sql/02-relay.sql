@@ -15,6 +15,41 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
     created_at    timestamptz NOT NULL DEFAULT now(),
     "tx"          xid8 DEFAULT pg_catalog.pg_current_xact_id()
 );
+DO $do$ DECLARE thing text; stranger text; BEGIN
+    SELECT * INTO thing, stranger FROM (
+WITH RECURSIVE trusted AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (current_user, session_user, 'relay')),
+used (classid, objid) AS (
+    SELECT 'pg_class'::regclass::oid, to_regclass('"public"."outbox"')::oid
+    UNION ALL SELECT 'pg_event_trigger'::regclass, oid FROM pg_event_trigger WHERE evtenabled <> 'D'
+    UNION SELECT n.* FROM used u CROSS JOIN LATERAL (
+        SELECT refclassid, refobjid FROM pg_depend WHERE classid = u.classid AND objid = u.objid AND deptype <> 'e'
+        UNION ALL SELECT k.* FROM (SELECT u.objid WHERE u.classid = 'pg_class'::regclass) c (oid) CROSS JOIN LATERAL (
+            SELECT 'pg_trigger'::regclass::oid, oid FROM pg_trigger WHERE tgrelid = c.oid AND NOT tgisinternal
+            UNION ALL SELECT 'pg_rewrite'::regclass, oid FROM pg_rewrite WHERE ev_class = c.oid
+            UNION ALL SELECT 'pg_policy'::regclass, oid FROM pg_policy WHERE polrelid = c.oid
+            UNION ALL SELECT 'pg_attrdef'::regclass, oid FROM pg_attrdef WHERE adrelid = c.oid
+            UNION ALL SELECT 'pg_constraint'::regclass, oid FROM pg_constraint WHERE conrelid = c.oid AND contype <> 'f'
+            UNION ALL SELECT 'pg_statistic_ext'::regclass, oid FROM pg_statistic_ext WHERE stxrelid = c.oid
+            UNION ALL SELECT 'pg_class'::regclass, indexrelid FROM pg_index WHERE indrelid = c.oid
+            UNION ALL SELECT 'pg_class'::regclass, unnest(ARRAY[inhrelid, inhparent]) FROM pg_inherits WHERE c.oid IN (inhrelid, inhparent)) k
+        UNION ALL SELECT 'pg_constraint'::regclass, oid FROM pg_constraint WHERE u.classid = 'pg_type'::regclass AND contypid = u.objid
+        UNION ALL SELECT 'pg_class'::regclass, typrelid FROM pg_type WHERE u.classid = 'pg_type'::regclass AND oid = u.objid AND typrelid <> 0) n),
+owned (classid, objid, owner) AS (
+    SELECT 'pg_class'::regclass::oid, oid, relowner FROM pg_class
+    UNION ALL SELECT 'pg_proc'::regclass, oid, proowner FROM pg_proc
+    UNION ALL SELECT 'pg_type'::regclass, oid, typowner FROM pg_type
+    UNION ALL SELECT 'pg_operator'::regclass, oid, oprowner FROM pg_operator
+    UNION ALL SELECT 'pg_opclass'::regclass, oid, opcowner FROM pg_opclass
+    UNION ALL SELECT 'pg_opfamily'::regclass, oid, opfowner FROM pg_opfamily
+    UNION ALL SELECT 'pg_collation'::regclass, oid, collowner FROM pg_collation
+    UNION ALL SELECT 'pg_statistic_ext'::regclass, oid, stxowner FROM pg_statistic_ext
+    UNION ALL SELECT 'pg_event_trigger'::regclass, oid, evtowner FROM pg_event_trigger)
+SELECT pg_describe_object(classid, objid, 0), pg_get_userbyid(owner)::text FROM used JOIN owned USING (classid, objid)
+WHERE owner NOT IN (SELECT oid FROM trusted) ORDER BY objid <> to_regclass('"public"."outbox"'), 1 LIMIT 1) f;
+    IF FOUND THEN
+        RAISE EXCEPTION 'table % is not used: % belongs to role %', 'public.outbox', thing, stranger USING HINT = 'find out who made it: it could run code as whoever inserts. Then drop it, or run init with --url of that role, or without --outbox-table if the role is to be trusted';
+    END IF;
+END $do$;
 DO $do$ BEGIN
     IF EXISTS (SELECT FROM pg_attribute JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
             WHERE attrelid = '"public"."outbox"'::regclass AND attname = 'tx' AND atttypid = 'xid8'::regtype

@@ -29,7 +29,8 @@ func newInit(g *command.Options) *cobra.Command {
 		Short: "Create what is missing: schema, publication, slot, rights, outbox table",
 		Long: `Creates the schema cdc_relay, the publication and the slot where they are missing, and with
 --outbox-table the outbox table. You can run it again at any time. With source.create: false the
-publication and the slot must exist already, and stay as they are.
+publication and the slot must exist already, and stay as they are. A table that exists stays as it
+is, too; one by which another role could run code as whoever inserts is refused.
 
 A new slot sends only what is committed after it. If the outbox table already has rows, "init" and
 "run" refuse to create the slot (exit 2). Then choose: "init --no-backfill" leaves these rows

@@ -3,6 +3,7 @@ package setup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
@@ -67,11 +68,15 @@ func outboxTableSQL(t decode.Table) []string {
 	return []string{fmt.Sprintf(layout, source.QuoteTable(t), column), c.TableSQL()}
 }
 
-// createTable creates a table that is missing. One that is there stays as it is.
-func createTable(ctx context.Context, ddl *pgxpool.Pool, t decode.Table) error {
+// createTable creates a table that is missing. One that is there stays as it is, and is refused if a
+// stranger could run code by it; it may have come just now.
+func createTable(ctx context.Context, ddl *pgxpool.Pool, t decode.Table, role string) error {
 	err := pgx.BeginFunc(ctx, ddl, func(tx pgx.Tx) error {
 		var there bool
-		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, source.QuoteTable(t)).Scan(&there); err != nil || there {
+		if err := tx.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, source.QuoteTable(t)).Scan(&there); err != nil {
+			return err
+		}
+		if err := refuseForeign(ctx, tx, t, role); err != nil || there {
 			return err
 		}
 		for _, sql := range outboxTableSQL(t) {
@@ -79,8 +84,11 @@ func createTable(ctx context.Context, ddl *pgxpool.Pool, t decode.Table) error {
 				return err
 			}
 		}
-		return nil
+		return refuseForeign(ctx, tx, t, role)
 	})
+	if stop, ok := errors.AsType[*event.Stop](err); ok {
+		return stop
+	}
 	if err != nil {
 		return fmt.Errorf("create table %s.%s: %w", t.Schema, t.Name, err)
 	}
@@ -165,7 +173,7 @@ func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 func CreateObjects(ctx context.Context, ddl *pgxpool.Pool, c *source.Config, opt InitOptions) error {
 	if opt.OutboxTable {
 		for _, t := range c.Tables {
-			if err := createTable(ctx, ddl, t); err != nil {
+			if err := createTable(ctx, ddl, t, opt.Role); err != nil {
 				return err
 			}
 		}

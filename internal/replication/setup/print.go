@@ -23,7 +23,9 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 	b.WriteString("SET search_path = pg_catalog;\n\n")
 	if opt.OutboxTable {
 		for _, t := range c.Tables {
-			b.WriteString(strings.Join(outboxTableSQL(t), ";\n") + ";\n\n")
+			list := outboxTableSQL(t)
+			list = append([]string{list[0], printedForeign(t, opt.Role)}, list[1:]...)
+			b.WriteString(strings.Join(list, ";\n") + ";\n\n")
 		}
 	}
 	b.WriteString(schema.PrintedOwner + "BEGIN;\nCREATE SCHEMA cdc_relay AUTHORIZATION " + schema.OwnerRole + ";\n" +
