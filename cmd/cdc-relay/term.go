@@ -77,7 +77,7 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 		Slot: c.Source.Slot, Epoch: t.Epoch, Incarnation: t.Incarnation, Scope: scope,
 		Store: postgres.New(t.Pool, source.BackendPID, store.Config{
 			Slot: c.Source.Slot, SystemID: t.SystemID, Incarnation: t.Incarnation, Epoch: t.Epoch,
-			Columns: columns, Scope: scope, Block: blocksOnDeadLetter(c), Places: placesOf(c, v.sink, log),
+			Columns: columns, Scope: scope, Block: blocksOnDeadLetter(c), Places: placesOf(c, v.sink, log), Keys: t.Keys,
 		}),
 		ReadRow: func(ctx context.Context, ev *event.Event) (*event.Event, string, error) {
 			return tablerows.ReadRow(ctx, t.Pool, v.source, ev)

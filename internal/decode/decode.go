@@ -35,7 +35,8 @@ type Config struct {
 	Copied bool
 	// LeftOut accepts frames of which large values are left out (LeftOutValue, LeftOutMessage).
 	LeftOut  bool
-	Encoding *Encoding // of names and of the values of columns; nil: UTF-8
+	Encoding *Encoding      // of names and of the values of columns; nil: UTF-8
+	Keys     *event.KeyHash // what Event.Hash is of a key; nil: without a secret
 }
 
 // Kind is the meaning of a frame for the reader.
@@ -107,6 +108,7 @@ type Decoder struct {
 	copied   bool      // Config.Copied
 	leftOut  bool      // Config.LeftOut
 	encoding *Encoding // Config.Encoding
+	keys     *event.KeyHash
 	// tableOf is the index in tables of every OID that is ours: a table that is renamed stays ours.
 	tableOf   map[uint32]int
 	relations map[uint32]*relation
@@ -147,6 +149,7 @@ func New(cfg Config) *Decoder {
 		copied:    cfg.Copied,
 		leftOut:   cfg.LeftOut,
 		encoding:  cfg.Encoding,
+		keys:      cfg.Keys,
 	}
 	for i, t := range cfg.Tables {
 		for _, oid := range t.Former {

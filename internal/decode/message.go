@@ -93,7 +93,7 @@ func (d *Decoder) message(f *frame, msg *Message, leftOut bool) error {
 		ev.LeftOut = &event.LeftOut{Bytes: int64(size)}
 		clear(d.columns)
 		ev.Columns = d.columns
-		order(ev)
+		d.order(ev)
 	} else {
 		d.emitted(content, pos)
 	}
@@ -126,7 +126,7 @@ func (d *Decoder) emitted(content []byte, pos event.Position) {
 	if ev.Fault != nil {
 		ev.Raw = rawMessage(content)
 	}
-	order(ev)
+	d.order(ev)
 }
 
 var (

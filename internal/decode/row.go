@@ -110,7 +110,7 @@ func (d *Decoder) row(rel *relation, pos event.Position) {
 	case ev.Fault != nil:
 		ev.Raw = rawRow(rel.names, d.values, d.encoding)
 	}
-	order(ev)
+	d.order(ev)
 }
 
 // choose picks, for each part with several columns, the first that is not NULL in this row, or the

@@ -37,10 +37,10 @@ func (d *Decoder) blank(pos event.Position) *event.Event {
 
 // order sets the event's order and hash. An event that cannot be decoded is never sent, so no later
 // event of its key has to wait for it.
-func order(ev *event.Event) {
+func (d *Decoder) order(ev *event.Event) {
 	ev.Ordered = len(ev.Key) > 0 && ev.Fault == nil
 	if ev.Ordered {
-		ev.Hash = event.HashKey(ev.Aggregate, ev.Key)
+		ev.Hash = d.keys.Of(ev.Aggregate, ev.Key)
 	} else {
 		ev.Hash = event.HashPosition(ev.Position)
 	}

@@ -73,8 +73,8 @@ type Event struct {
 	// no Fault.
 	Ordered bool
 
-	// Hash is a 64-bit digest of (aggregate, key) when Ordered, else of Position. Equal keys have
-	// equal hashes; two keys with the same hash are only kept in order with each other.
+	// Hash is a 64-bit digest of (aggregate, key) when Ordered, by KeyHash, else of Position. Equal
+	// keys have equal hashes; two keys with the same hash are only kept in order with each other.
 	Hash uint64
 
 	// LeftOut is set on an event that lacks values of its row, because the row is larger than

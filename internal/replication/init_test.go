@@ -100,7 +100,7 @@ func (b *bench) downgrade() {
 		LOOP EXECUTE 'DROP SEQUENCE ' || r.name; END LOOP;
 		FOR r IN SELECT oid::regprocedure AS name FROM pg_proc WHERE pronamespace = 'cdc_relay'::regnamespace
 		LOOP EXECUTE 'DROP FUNCTION ' || r.name; END LOOP; END $$`)
-	b.exec(`ALTER TABLE cdc_relay.slots DROP COLUMN took_from, DROP COLUMN took_until, DROP COLUMN took_incarnation, DROP COLUMN grouped_by, DROP COLUMN grouped_epoch, DROP COLUMN standbys, DROP COLUMN other_standbys, DROP COLUMN restored`)
+	b.exec(`ALTER TABLE cdc_relay.slots DROP COLUMN took_from, DROP COLUMN took_until, DROP COLUMN took_incarnation, DROP COLUMN grouped_by, DROP COLUMN grouped_epoch, DROP COLUMN standbys, DROP COLUMN other_standbys, DROP COLUMN restored, DROP COLUMN key_secret`)
 	b.exec(`ALTER TABLE cdc_relay.progress DROP COLUMN ended_xid, DROP COLUMN ended_at, DROP COLUMN settled_xid, DROP COLUMN settled_lsn, DROP COLUMN settled_of`)
 	b.exec(`DELETE FROM cdc_relay.migration WHERE version > 1`)
 }

@@ -40,7 +40,7 @@ func (se *Session) read(ctx context.Context) error {
 	r.encoding = decode.NewEncoding(se.Encoding, r.convert)
 	r.decoder = decode.New(decode.Config{
 		Tables: se.sent.Ours(se.Cfg.Tables), Messages: se.Cfg.Messages, Columns: se.Cfg.Columns, Shapes: se.Cfg.Shapes,
-		Dropped: se.sent.DroppedPrefixes(se.Cfg), LeftOut: se.Cfg.MaxEventBytes > 0, Encoding: r.encoding,
+		Dropped: se.sent.DroppedPrefixes(se.Cfg), LeftOut: se.Cfg.MaxEventBytes > 0, Encoding: r.encoding, Keys: se.t.keys,
 	})
 	// What was read is published before the reader waits for more: the rows of one read in few
 	// calls, and those of a small transaction once it is complete.

@@ -26,6 +26,7 @@ type Term struct {
 	began       time.Time
 	primary     *source.Primary
 	Line        source.Line
+	keys        *event.KeyHash
 
 	// FlushLimit is durable in cdc_relay.progress before it is stored here, so the table is never
 	// below it. Invariant: reported <= flush limit.
@@ -92,15 +93,19 @@ func (t *Term) Continues(rec *slot.Record) bool {
 // NewTerm starts the lanes of a new line at start, under the epoch of rec. reported is the slot's
 // position: start is higher when this process has settled more than the slot has kept.
 func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slot.Record, start, reported pglogrepl.LSN) (*Term, error) {
+	keys, err := source.Keys(ctx, pool, c.Slot)
+	if err != nil {
+		return nil, err
+	}
 	recorder := sent.NewRecorder()
 	c.Primary.Lead(rec.Epoch)
-	line, err := c.NewLine(ctx, source.Term{Start: start, Epoch: rec.Epoch, Incarnation: rec.Incarnation, SystemID: rec.SystemID, Pool: pool, Sent: recorder})
+	line, err := c.NewLine(ctx, source.Term{Start: start, Epoch: rec.Epoch, Incarnation: rec.Incarnation, SystemID: rec.SystemID, Pool: pool, Sent: recorder, Keys: keys})
 	if err != nil {
 		c.Primary.Lead(0)
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	t := &Term{primary: c.Primary, Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, began: time.Now(), Line: line, Sent: recorder, cancel: cancel, done: make(chan struct{})}
+	t := &Term{primary: c.Primary, Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, began: time.Now(), Line: line, keys: keys, Sent: recorder, cancel: cancel, done: make(chan struct{})}
 	t.FlushLimit.Store(uint64(rec.FlushLimit))
 	t.inherited = rec.FlushLimit
 	t.Reported.Store(uint64(reported))

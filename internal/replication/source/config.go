@@ -82,6 +82,7 @@ type Term struct {
 	SystemID    string
 	Pool        *pgxpool.Pool // the stream's; it outlives the line
 	Sent        *sent.Recorder
+	Keys        *event.KeyHash // of ordering keys
 }
 
 // Line receives what the reader reads and has the watermark that the reporter reports; relay.Line

@@ -56,11 +56,15 @@ func NewDecoder(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of []
 	if err != nil {
 		return nil, err
 	}
+	keys, err := source.Keys(ctx, pool, c.Slot)
+	if err != nil {
+		return nil, err
+	}
 	tables := make([]decode.Table, len(of))
 	for i, t := range of {
 		tables[i] = t.Table
 	}
-	d := decode.New(decode.Config{Tables: tables, Columns: c.Columns, Shapes: c.Shapes, LeftOut: c.MaxEventBytes > 0, Copied: true, Encoding: encoding})
+	d := decode.New(decode.Config{Tables: tables, Columns: c.Columns, Shapes: c.Shapes, LeftOut: c.MaxEventBytes > 0, Copied: true, Encoding: encoding, Keys: keys})
 	var msg decode.Message
 	for i := range of {
 		t := &of[i]

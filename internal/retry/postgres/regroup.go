@@ -50,7 +50,7 @@ const noteGroupedSQL = `UPDATE cdc_relay.slots SET grouped_by = $4::text, groupe
 // Regroup implements Store.
 func (p *Store) Regroup(ctx context.Context) (highest event.Position, err error) {
 	var was string
-	certain, by := false, p.c.Places.By(p.c.Scope)
+	certain, by := false, p.c.By()
 	err = p.read(ctx, "read ordering of rows", groupedSQL, []any{p.c.SystemID}, func(rows pgx.Rows) error { return rows.Scan(&was, &certain) })
 	if err == nil && (was != by || !certain) {
 		err = p.regroupAll(ctx, p.c.Places.Since(was))
@@ -99,7 +99,7 @@ func (p *Store) regroup(ctx context.Context, table loaded, s *store.Switch) erro
 	for page := 1; page > 0; {
 		var (
 			changed regrouped
-			large   []*store.Row
+			large   []largeRow
 		)
 		page = 0
 		look := func(row *store.Row, place bool) {
@@ -119,7 +119,7 @@ func (p *Store) regroup(ctx context.Context, table loaded, s *store.Switch) erro
 		}
 		args := []any{
 			p.c.SystemID, at.Incarnation, at.Position.Commit.String(), int64(at.Position.Index), loadRows, loadBytes, p.limits.large,
-			places != nil, s.Sink || s.Templates, places != nil && places.Keyed,
+			places != nil, s.Sink || s.Templates, places != nil && places.Keyed, p.c.Keys != nil,
 		}
 		err := p.read(ctx, "read ordering groups", sql, args, func(rows pgx.Rows) error {
 			row, place, size, err := p.scanRegrouped(rows)
@@ -128,23 +128,23 @@ func (p *Store) regroup(ctx context.Context, table loaded, s *store.Switch) erro
 			}
 			page++
 			at = store.After{Incarnation: row.Incarnation, Position: row.Event.Position}
-			if row.Dead = table == openDeadLetters; place && p.limits.isLarge(size) {
-				large = append(large, row)
+			if row.Dead = table == openDeadLetters; p.limits.isLarge(size) {
+				large = append(large, largeRow{row, place})
 			} else {
 				look(row, place)
 			}
 			return nil
 		})
-		for _, row := range large {
+		for _, l := range large {
 			var whole *store.Row
 			if err == nil {
-				whole, err = p.readLarge(ctx, row)
+				whole, err = p.readLarge(ctx, l.row)
 			}
 			if errors.Is(err, errColumns) { // as scanRegrouped
-				whole, err = row, nil
+				whole, err = l.row, nil
 			}
 			if whole != nil {
-				look(whole, true)
+				look(whole, l.place)
 			}
 		}
 		if err == nil && len(changed) > 0 {
@@ -157,9 +157,15 @@ func (p *Store) regroup(ctx context.Context, table loaded, s *store.Switch) erro
 	return nil
 }
 
+// largeRow is a row of which nothing that decides its group or place was read yet.
+type largeRow struct {
+	row   *store.Row
+	place bool
+}
+
 // What is read of a row: what its group depends on, and its place. placing are the columns that may
-// decide a place. They are read of the rows that are placed alone, and of a row that has much in
-// them when it is its turn.
+// decide a place, and of a key its digest. They are read of the rows that are placed or have a key
+// alone, and of a row that has much in them when it is its turn.
 var (
 	placing  = []string{"id", "aggregate", "key", "type", "columns"}
 	grouping = strings.Fields("incarnation commit_lsn idx n ordering_group exchange_or_topic dest hash keyed ordered bytes route_name routing_key fault left_out resend")
@@ -178,7 +184,7 @@ func regroupSQL(table loaded) string {
 		switch {
 		case slices.Contains(placing, f.name):
 			size += " + coalesce(octet_length(t." + f.name + "), 0)"
-			list += ", CASE WHEN t.place AND t.size <= $9::bigint THEN t." + f.name + " END"
+			list += ", CASE WHEN t.looked AND t.size <= $9::bigint THEN t." + f.name + " END"
 		case f.name == "commit_lsn":
 			list += ", t.commit_lsn::text"
 		default:
@@ -187,8 +193,8 @@ func regroupSQL(table loaded) string {
 	}
 	return readFence + ` SELECT ` + list + ` FROM fence LEFT JOIN LATERAL (
 			SELECT s.*, sum(s.size) OVER (ORDER BY s.incarnation, s.commit_lsn, s.idx) - s.size AS before FROM (
-				SELECT t.*, CASE WHEN t.place THEN (` + size + `)::bigint ELSE 0 END AS size FROM (
-					SELECT t.*, $10 AND ($11 OR t.route_name IS NULL OR (t.routing_key IS NOT NULL) <> $12) AS place FROM ` + table.behind("$7") + `) t) s) t
+				SELECT t.*, CASE WHEN t.looked THEN (` + size + `)::bigint ELSE 0 END AS size FROM (
+					SELECT p.*, p.place OR p.keyed AND $13 AS looked FROM (SELECT t.*, $10 AND ($11 OR t.route_name IS NULL OR (t.routing_key IS NOT NULL) <> $12) AS place FROM ` + table.behind("$7") + `) p) t) s) t
 			ON t.before <= $8::bigint ORDER BY t.incarnation, t.commit_lsn, t.idx`
 }
 

@@ -159,3 +159,56 @@ func testOtherTemplates(b *bench, w *database) {
 	next.regroup()
 	equal(b, "what was found again", len(*found), 0)
 }
+
+// testSecretOfKeys: rows of keys that were made to have one digest are one ordering group under a
+// version without the slot's secret, and each key's own under this one, also of large rows and of
+// dead letters that block. What this one defers is grouped again by the version before, in order,
+// when it leads again, and so is everything under another secret.
+func testSecretOfKeys(b *bench, w *database) {
+	of := func(aggregate, key string) *store.Row {
+		row := b.row("", 1, 1)
+		row.Event.Aggregate, row.Event.Key = []byte(aggregate), []byte(key)
+		row.Event.Hash = event.HashKey(row.Event.Aggregate, row.Event.Key)
+		row.Group, row.Ordered = b.c.Scope.Group(&row.Event, 1)
+		return row
+	}
+	const made, bank = "AVP_vyf6ZAD46voja//0!j_", "acct-000000000000000001"
+	large := strings.Repeat("x", int(standard.large))
+	rows := []*store.Row{of("ads", made), of("bank", bank), of("ads", made), of("bank", bank), of("ads", large)}
+	dead := of("ads", made)
+	dead.Dead = true
+	b.regroup()
+	b.deferRow(append(slices.Clone(rows), dead)...)
+	shared := rows[0].Group
+	b.wantRows(shared, rows[:4]...)
+
+	under := func(keys *event.KeyHash) *bench {
+		next := b.with(func(c *store.Config) { c.Epoch, c.Keys = b.raise(b.c.Slot), keys })
+		next.regroup()
+		return next
+	}
+	first := event.NewKeyHash([16]byte{1})
+	for _, keys := range []*event.KeyHash{first, event.NewKeyHash([16]byte{2}), first} {
+		as := under(keys)
+		group := func(aggregate, key string) uint64 { return keys.Of([]byte(aggregate), []byte(key)) ^ 1 }
+		as.wantRows(group("bank", bank), rows[1], rows[3])
+		as.wantRows(group("ads", large), rows[4])
+		run := as.runs(all, group("ads", made))[0]
+		equal(b, "rows of the made key", fmt.Sprint(numbers(run.Rows)), fmt.Sprint(numbers([]*store.Row{rows[0], rows[2]})))
+		equal(b, "hash of a row that is read", run.Rows[0].Event.Hash, keys.Of([]byte("ads"), []byte(made)))
+		blocking := as.with(func(c *store.Config) { c.Block = true })
+		equal(b, "blocked", blocking.runs(all, group("ads", made))[0].Blocked && !blocking.runs(all, group("bank", bank))[0].Blocked, true)
+		if len(as.runs(all, shared)[0].Rows) > 0 {
+			b.Error("there are rows by the digest without a secret")
+		}
+	}
+	late := of("bank", bank)
+	late.Event.Hash = first.Of(late.Event.Aggregate, late.Event.Key)
+	late.Group, late.Ordered = b.c.Scope.Group(&late.Event, 1)
+	last := b.with(func(c *store.Config) { c.Epoch, c.Keys = b.raise(b.c.Slot), first })
+	last.deferRow(late)
+
+	before := under(nil)
+	run := before.runs(all, shared)[0]
+	equal(b, "rows without a secret", fmt.Sprint(numbers(run.Rows)), fmt.Sprint(numbers(append(slices.Clone(rows[:4]), late))))
+}

@@ -136,7 +136,7 @@ func (p *Store) encode(row *store.Row, as storable) tableRow {
 	shape := p.shapes.text(ev.Shape)
 	r := tableRow{
 		incarnation: row.Incarnation, commit: ev.Position.Commit.String(), index: int64(ev.Position.Index), n: row.N,
-		group: int64(row.Group), exchangeOrTopic: int64(row.ExchangeOrTopic), dest: int64(row.Dest), hash: int64(ev.Hash),
+		group: int64(row.Group), exchangeOrTopic: int64(row.ExchangeOrTopic), dest: int64(row.Dest), hash: int64(p.storedHash(ev)),
 		keyed: ev.Ordered, ordered: row.Ordered, attempts: int32(row.Attempts), bytes: int64(ev.Size() + len(ev.Raw) + len(shape)),
 		first: nilIfZero(row.First), last: nilIfZero(row.Last),
 		errorText: as.errorText(row.Text), destination: as(store.BoundedText(row.Destination, store.TextSize)),
@@ -169,6 +169,14 @@ func (p *Store) encode(row *store.Row, as storable) tableRow {
 	return r
 }
 
+// storedHash is the event's hash without a secret.
+func (p *Store) storedHash(ev *event.Event) uint64 {
+	if ev.Ordered && p.c.Keys != nil {
+		return event.HashKey(ev.Aggregate, ev.Key)
+	}
+	return ev.Hash
+}
+
 // decode returns the row that r stores. deferredAt and next are in seconds from now.
 func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.Row, error) {
 	commit, err := pglogrepl.ParseLSN(r.commit)
@@ -192,6 +200,9 @@ func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.R
 		Group: uint64(r.group), Ordered: r.ordered, ExchangeOrTopic: uint64(r.exchangeOrTopic), Dest: uint64(r.dest),
 		Class: classOf(r.class), Reason: sink.Reason(r.reason), Text: r.errorText, Destination: r.destination, Attempts: int(r.attempts),
 		First: timeOrZero(r.first), Last: timeOrZero(r.last), DeferredAt: now.Add(seconds(deferredAt)),
+	}
+	if len(r.key) > 0 && r.keyed && p.c.Keys != nil { // regroup reads the key of some rows later
+		row.Event.Hash = p.c.Keys.Of(r.aggregate, r.key)
 	}
 	if r.relation != nil {
 		row.Event.Origin.Relation = uint32(*r.relation)

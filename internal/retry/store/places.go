@@ -4,6 +4,7 @@ package store
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -33,12 +34,16 @@ type Switch struct {
 }
 
 // By is what cdc_relay.slots stores of how rows are grouped and placed. A version before Places
-// stores the scope alone.
-func (p *Places) By(scope event.Scope) string {
-	if p == nil {
-		return scope.String()
+// stores the scope alone, one before keys had a secret nothing of that.
+func (p *Places) By(scope event.Scope, keys *event.KeyHash) string {
+	by := scope.String()
+	if keys != nil {
+		by += fmt.Sprintf(" by secret %08x", uint32(keys.Of(nil, nil)))
 	}
-	return scope.String() + "; " + p.Sink + ": " + p.Templates
+	if p == nil {
+		return by
+	}
+	return by + "; " + p.Sink + ": " + p.Templates
 }
 
 // Since reads what By has stored.

@@ -127,7 +127,13 @@ type Config struct {
 	Scope       event.Scope
 	Block       bool    // dead_letters.on_dead_letter: block
 	Places      *Places // nil: rows keep the place they have
+	// Keys is what Event.Hash is of a key; nil: without a secret. The column hash is without one
+	// in any case: an earlier version of the relay goes by it.
+	Keys *event.KeyHash
 }
+
+// By is what cdc_relay.slots stores of how rows are grouped and placed.
+func (c *Config) By() string { return c.Places.By(c.Scope, c.Keys) }
 
 // LeaseSize is how many row numbers a Lease takes: the increment of cdc_relay.row_number.
 const LeaseSize = 1000

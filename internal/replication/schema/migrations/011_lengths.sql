@@ -15,3 +15,8 @@ ALTER TABLE cdc_relay.bulk ADD CONSTRAINT bulk_lengths
         AND octet_length(filter) <= 2097152 AND octet_length(condition) <= 131072);
 -- Retention asks which copies wait without their values: these are in the outbox table alone.
 CREATE INDEX retry_left_out_tx ON cdc_relay.retry (tx) WHERE left_out IS NOT NULL;
+-- Ordering keys are digested under a secret of the slot: who may write to an outbox table could compute keys that share a digest with
+-- another aggregate's, and hold that one up. Who may read this table could, too.
+ALTER TABLE cdc_relay.slots ADD COLUMN key_secret uuid NOT NULL DEFAULT gen_random_uuid();
+COMMENT ON COLUMN cdc_relay.slots.key_secret IS 'the secret under which ordering_group has keys; another one means that rows are grouped again by the next leader. hash is without it';
+COMMENT ON COLUMN cdc_relay.retry.hash IS 'digest of aggregate and key, without the slot''s secret: the version before groups by it; of the position when the event has no key';
