@@ -619,7 +619,7 @@ GRANT SELECT ON "public"."outbox" TO "relay";
 
 -- The publication must exist before the slot. One that exists belongs to somebody else and gets no comment.
 BEGIN;
-CREATE PUBLICATION "cdc_relay" FOR TABLE "public"."outbox" WITH (publish = 'insert', publish_via_partition_root = true);
+CREATE PUBLICATION "cdc_relay" FOR TABLE ONLY "public"."outbox" WITH (publish = 'insert', publish_via_partition_root = true);
 COMMENT ON PUBLICATION "cdc_relay" IS 'Made by cdc-relay, whose teardown drops it.';
 COMMIT;
 

@@ -184,7 +184,7 @@ func TestTableThatIsInheritedFrom(t *testing.T) {
 	heir := b.cfg.Tables[0]
 	heir.Name, heir.OID = "heir", 0
 	b.cfg.Tables = append(b.cfg.Tables, heir)
-	b.exec(`ALTER TABLE "heir's heir" NO INHERIT heir`)
+	b.exec(`ALTER TABLE "heir's heir" NO INHERIT heir; ALTER PUBLICATION p ADD TABLE ONLY heir`)
 	r := b.settledRun("a")
 	b.exec(`INSERT INTO heir VALUES ('of the heir', '{}')`)
 	r.waitSeen("of the heir")

@@ -119,7 +119,7 @@ leaves AS (
 const unsentColumnSQL = `SELECT
 		false,
 		format('publication %I has a column list of %s without %I: no delivery is recorded', pubname, prrelid::regclass, attname),
-		format('in one transaction: ALTER PUBLICATION %1$I DROP TABLE %2$s; ALTER PUBLICATION %1$I ADD TABLE %2$s (%3$s)', pubname, prrelid::regclass, (
+		format('in one transaction: ALTER PUBLICATION %1$I DROP TABLE ONLY %2$s; ALTER PUBLICATION %1$I ADD TABLE ONLY %2$s (%3$s)', pubname, prrelid::regclass, (
 			SELECT string_agg(quote_ident(l.attname), ', ' ORDER BY l.attnum) FROM pg_attribute l
 			WHERE l.attrelid = prrelid AND (to_jsonb(r)->'prattrs' @> to_jsonb(l.attnum) OR l.attnum = a.attnum)))
 	FROM pg_publication_rel r

@@ -151,7 +151,7 @@ func TestExamine(t *testing.T) {
 	r.must(r.pool.QueryRow(r.ctx, `SELECT current_setting('server_version_num')::int >= 150000`).Scan(&lists))
 	if lists {
 		r.exec(`ALTER PUBLICATION p SET (publish = 'insert'); ALTER PUBLICATION p SET TABLE public.outbox (id)`)
-		const fix = `ALTER PUBLICATION p DROP TABLE outbox; ALTER PUBLICATION p ADD TABLE outbox (id, tx)`
+		const fix = `ALTER PUBLICATION p DROP TABLE ONLY outbox; ALTER PUBLICATION p ADD TABLE ONLY outbox (id, tx)`
 		r.problem("publication p has a column list of outbox without tx", fix)
 		list, err := ExamineColumns(r.ctx, r.pool, "p", r.cfg.Tables)
 		if r.must(err); len(list) != 2 || !list[1].Warn || !strings.Contains(list[1].Fix, fix) {

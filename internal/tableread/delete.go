@@ -20,7 +20,7 @@ import (
 // trigger must be of a table whose owner is trusted.
 const refuseDeleteSQL = `
 WITH RECURSIVE up AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhparent FROM pg_inherits JOIN up ON inhrelid = up.oid),
-down AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM pg_inherits JOIN down ON inhparent = down.oid),
+down AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM ` + Heirs + ` JOIN down ON inhparent = down.oid),
 tree AS (SELECT oid FROM up UNION SELECT oid FROM down),
 trusted AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (session_user, current_user))
 SELECT why, fix FROM (

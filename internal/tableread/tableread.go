@@ -17,6 +17,10 @@ type Querier interface {
 	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
 }
 
+// Heirs is pg_inherits without temporary tables, in SQL. Their rows are in no query but those of
+// their own session.
+const Heirs = "(SELECT inhrelid, inhparent FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE relpersistence <> 't') heirs"
+
 // Refusal is why a table is not read.
 type Refusal struct {
 	Table string // quoted
@@ -35,7 +39,7 @@ func (r *Refusal) Error() string { return r.Table + " " + r.Why }
 // come with PostgreSQL have no rows in pg_depend, or a superuser owns them, as he does those of
 // extensions.
 const refuseSQL = `
-WITH RECURSIVE tree AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = tree.oid),
+WITH RECURSIVE tree AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM ` + Heirs + ` JOIN tree ON inhparent = tree.oid),
 trusted AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (session_user, current_user)),
 kinds (relkind, kind) AS (VALUES ('v', 'view'), ('m', 'materialized view'), ('f', 'foreign table')),
 planned (classid, objid) AS (SELECT 'pg_class'::regclass::oid, oid FROM tree

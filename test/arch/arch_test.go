@@ -51,16 +51,16 @@ var allowed = map[string][]string{
 	// the stream.
 	"replication/largerow":    {"decode"},
 	"replication/source":      {"sent", "event", "decode", "guard", "replication/largerow"},
-	"replication/schema":      {"sent", "event", "replication/source"},
-	"replication/publication": {"event", "decode", "replication/source"},
+	"replication/schema":      {"sent", "event", "tableread", "replication/source"},
+	"replication/publication": {"event", "decode", "tableread", "replication/source"},
 	"replication/tablerows":   {"event", "decode", "tableread", "replication/largerow", "replication/source", "replication/publication"},
 	"replication/slot":        {"sent", "event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication"},
 	"replication/hosts":       {"replication/source"},
-	"replication/survey":      {"guard", "replication/source", "replication/schema", "replication/slot", "replication/hosts"},
+	"replication/survey":      {"guard", "tableread", "replication/source", "replication/schema", "replication/slot", "replication/hosts"},
 	"replication/standbys":    {"replication/source", "replication/slot"},
 	"replication/session":     {"sent", "event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/standbys", "replication/survey"},
 	"replication":             {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey", "replication/session"},
-	"replication/setup":       {"sent", "event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	"replication/setup":       {"sent", "event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/takeover":    {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	// what a slot does not send goes to the retry table, as the stream and the retry writer would
 	// have it

@@ -52,7 +52,7 @@ var findingTests = map[string]string{
 	`table … (OID …) was dropped and created again (OID …)`:                                         "TestAfterExit3/table created again",
 	`table … (OID …) was renamed and another one (OID …) took its name`:                             "TestAfterExit3/another table of its name",
 	`table … has tables that inherit from it`:                                                       "TestAfterExit3/inherited",
-	`table … has partitions whose rows are not in the WAL`:                                          "TestAfterExit3/partition not logged",
+	`table … has partitions or heirs whose rows are not in the WAL`:                                 "TestAfterExit3/partition not logged",
 	`slot "…" may have rows of former partitions of table …`:                                        "TestAfterExit3/former partitions",
 	`table … (OID …) was dropped and created again (OID …); the publication sends the rows of both`: "TestAfterExit3/table replaced",
 	`slot "…" has rows of another table that was named …`:                                           "TestAfterExit3/had the name for a while",

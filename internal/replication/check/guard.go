@@ -10,6 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // outboxShare is what the server's statistics say of the outbox and of all WAL.
@@ -34,7 +35,7 @@ const (
 // rows that were deleted leave their space. pg_stats shows columns that the relay may read.
 const outboxShareSQL = `WITH RECURSIVE t (oid) AS (
 		SELECT to_regclass(name)::oid FROM unnest($1::text[]) name
-		UNION SELECT i.inhrelid FROM pg_inherits i JOIN t ON i.inhparent = t.oid),
+		UNION SELECT inhrelid FROM ` + tableread.Heirs + ` JOIN t ON inhparent = t.oid),
 	one AS (
 		SELECT s.n_tup_ins AS inserts, coalesce(toast.n_tup_ins, 0) AS chunks,
 			(SELECT sum(avg_width * (1 - null_frac)) FROM pg_stats p WHERE p.schemaname = s.schemaname AND p.tablename = s.relname AND NOT p.inherited) AS width

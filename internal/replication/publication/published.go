@@ -23,8 +23,10 @@ type published struct {
 	listed    bool   // it is named in the publication by itself
 	filter    string // row filter (PostgreSQL 15 and later)
 	shape     shape
-	heirs     []string // tables that inherit from it and are not configured
-	unsent    []string // partitions whose rows are not in the WAL, and why
+	// tables that inherit from it and are not configured. Rows of a temporary one are in no stream
+	// and in nobody's query but its session's
+	heirs  []string
+	unsent []string // partitions and heirs whose rows are not in the WAL, and why
 }
 
 // readPublished looks a table up by its configured name and by its known OID. OID 0: there is
@@ -50,12 +52,12 @@ func readPublished(ctx context.Context, q source.Querier, c *source.Config, t de
 				SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid AND c.relkind = 'r'
 				UNION SELECT i.inhrelid FROM pg_inherits i JOIN heir ON i.inhparent = heir.inhrelid)
 				SELECT hn.nspname || '.' || h.relname FROM heir JOIN pg_class h ON h.oid = heir.inhrelid JOIN pg_namespace hn ON hn.oid = h.relnamespace
-				WHERE h.oid <> ALL ($5::oid[]) AND hn.nspname || '.' || h.relname <> ALL ($6::text[]) ORDER BY 1),
-			array(WITH RECURSIVE part AS (SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid AND c.relkind = 'p'
-				UNION SELECT i.inhrelid FROM pg_inherits i JOIN part ON i.inhparent = part.inhrelid)
+				WHERE h.relkind <> 'f' AND h.relpersistence = 'p' AND h.oid <> ALL ($5::oid[]) AND hn.nspname || '.' || h.relname <> ALL ($6::text[]) ORDER BY 1),
+			array(WITH RECURSIVE below AS (SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid
+				UNION SELECT i.inhrelid FROM pg_inherits i JOIN below ON i.inhparent = below.inhrelid)
 				SELECT hn.nspname || '.' || h.relname || CASE h.relkind WHEN 'f' THEN ' (a foreign table)' ELSE ' (UNLOGGED)' END
-				FROM part JOIN pg_class h ON h.oid = part.inhrelid JOIN pg_namespace hn ON hn.oid = h.relnamespace
-				WHERE h.relkind = 'f' OR h.relkind = 'r' AND h.relpersistence <> 'p' ORDER BY 1)
+				FROM below JOIN pg_class h ON h.oid = below.inhrelid JOIN pg_namespace hn ON hn.oid = h.relnamespace
+				WHERE h.relkind = 'f' OR h.relkind = 'r' AND h.relpersistence = 'u' ORDER BY 1)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 			LEFT JOIN LATERAL (`+sentSQL(bySchema)+`) p ON true
 		WHERE c.oid = $2 OR n.nspname = $3 AND c.relname = $4 AND c.relkind IN ('r', 'p')
@@ -86,7 +88,7 @@ func (p published) check(c *source.Config, t decode.Table, was State, viaRoot bo
 	}
 	if !p.member {
 		return Stop(c, fmt.Sprintf("does not contain table %s.%s", t.Schema, t.Name),
-			fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s%s", source.QuoteName(c.Publication), source.QuoteTable(t), accept))
+			fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE ONLY %s%s", source.QuoteName(c.Publication), source.QuoteTable(t), accept))
 	}
 	if p.filter != "" {
 		return Stop(c, fmt.Sprintf("hides rows of table %s.%s: it has the row filter %s", t.Schema, t.Name, p.filter),
@@ -123,14 +125,13 @@ func (p published) inherited(c *source.Config, t decode.Table) *event.Stop {
 	}
 }
 
-// hidden is the Stop for unlogged or foreign partitions: PostgreSQL refuses to publish such a
-// table, but not a partitioned one that has it as a partition. Rows in such a partition are not in
-// the stream.
+// hidden is the Stop for unlogged or foreign partitions and heirs: PostgreSQL refuses to publish
+// such a table, but not one that has it below it. Its rows are not in the stream.
 func (p published) hidden(c *source.Config, t decode.Table) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "table",
-		What: fmt.Sprintf("table %s has partitions whose rows are not in the WAL and would never be sent: %s", t, strings.Join(p.unsent, ", ")),
-		Fix:  "ALTER TABLE ... SET LOGGED, or ALTER TABLE ... DETACH PARTITION; then find and re-send what is in them, and start the relay again",
+		What: fmt.Sprintf("table %s has partitions or heirs whose rows are not in the WAL and would never be sent: %s", t, strings.Join(p.unsent, ", ")),
+		Fix:  "ALTER TABLE ... SET LOGGED, DETACH PARTITION or NO INHERIT; then find and re-send what is in them, and start the relay again",
 	}
 }
 
@@ -153,7 +154,7 @@ func (p published) gone(c *source.Config, t decode.Table) *event.Stop {
 		what += ": rows of the new one are not sent before it is in the publication"
 	default:
 		what += ": rows of a new table of that name are not sent before it is in the publication"
-		fix = fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE %s", source.QuoteName(c.Publication), source.QuoteTable(t)) + source.AgainHint
+		fix = fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE ONLY %s", source.QuoteName(c.Publication), source.QuoteTable(t)) + source.AgainHint
 	}
 	return &event.Stop{Code: event.ExitOperator, Reason: "table", What: what, Fix: fix}
 }

@@ -38,11 +38,12 @@ func RenewSlotHint(c *source.Config) string {
 
 // CreateSQL publishes inserts only, so that housekeeping of the outbox table costs a
 // decode and no traffic, and a partitioned table under its own name. Messages are sent whatever is
-// in it; without tables it is empty.
+// in it; without tables it is empty. ONLY: a temporary heir, which anybody may have, is refused;
+// partitions come all the same.
 func CreateSQL(c *source.Config) string {
 	tables := ""
 	if len(c.Tables) > 0 {
-		tables = "FOR TABLE " + strings.Join(c.QuotedTables(), ", ") + " "
+		tables = "FOR TABLE ONLY " + strings.Join(c.QuotedTables(), ", ONLY ") + " "
 	}
 	return fmt.Sprintf("CREATE PUBLICATION %s %sWITH (publish = 'insert', publish_via_partition_root = true)", source.QuoteName(c.Publication), tables)
 }

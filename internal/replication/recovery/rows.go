@@ -131,7 +131,7 @@ func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, t
 // snapshot and our lock: the new rows are of a transaction that the snapshot does not see.
 func (r *run) checkFiles(ctx context.Context, tx pgx.Tx, t *table) error {
 	const sql = `SELECT coalesce(string_agg(c.oid || ':' || c.relfilenode, ',' ORDER BY c.oid), '') FROM pg_class c
-		WHERE c.relkind = 'r' AND c.oid IN (SELECT $1::oid UNION SELECT inhrelid FROM pg_inherits WHERE inhparent IN (SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid)))`
+		WHERE c.relkind = 'r' AND c.oid IN (SELECT $1::oid UNION SELECT inhrelid FROM ` + tableread.Heirs + ` WHERE inhparent IN (SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid)))`
 	var then, now string
 	if err := tx.QueryRow(ctx, sql, t.OID).Scan(&then); err != nil {
 		return err

@@ -158,7 +158,7 @@ func warnOfRowsBefore(ctx context.Context, q source.Querier, c *source.Config, t
 	case open:
 		c.Log.Warn("transactions that were open when the table was added to the publication are still open: rows they inserted before are not sent",
 			zap.String("table", table), zap.String("fix", "find and re-send these rows when the transactions have ended; next time: BEGIN; LOCK TABLE "+table+
-				" IN SHARE ROW EXCLUSIVE MODE; ALTER PUBLICATION "+source.QuoteName(c.Publication)+" ADD TABLE "+table+"; COMMIT"))
+				" IN SHARE ROW EXCLUSIVE MODE; ALTER PUBLICATION "+source.QuoteName(c.Publication)+" ADD TABLE ONLY "+table+"; COMMIT"))
 	case rows:
 		c.Log.Info("the added table has rows: those committed before it was added to the publication are not sent", zap.String("table", table))
 	}

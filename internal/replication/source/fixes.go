@@ -62,7 +62,7 @@ func NameHint(what string) string {
 // ReaddTableSQL removes a table's column list and row filter from the publication (not SET TABLE,
 // which would remove the other tables).
 func ReaddTableSQL(c *Config, t decode.Table) string {
-	return fmt.Sprintf("ALTER PUBLICATION %[1]s DROP TABLE %[2]s; ALTER PUBLICATION %[1]s ADD TABLE %[2]s", QuoteName(c.Publication), QuoteTable(t))
+	return fmt.Sprintf("ALTER PUBLICATION %[1]s DROP TABLE ONLY %[2]s; ALTER PUBLICATION %[1]s ADD TABLE ONLY %[2]s", QuoteName(c.Publication), QuoteTable(t))
 }
 
 // SlotMoved is the finding (exit 3) for a slot that is not where or what it was: what says how, and

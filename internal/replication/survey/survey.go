@@ -11,6 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/hosts"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
@@ -172,7 +173,7 @@ func TableBytes(ctx context.Context, pool *pgxpool.Pool, tables []string) (bytes
 		}
 		return tx.QueryRow(ctx, `WITH RECURSIVE t (oid) AS (
 				SELECT to_regclass(name)::oid FROM unnest($1::text[]) name
-				UNION SELECT i.inhrelid FROM pg_inherits i JOIN t ON i.inhparent = t.oid)
+				UNION SELECT inhrelid FROM `+tableread.Heirs+` JOIN t ON inhparent = t.oid)
 			SELECT sum(pg_total_relation_size(oid))::bigint FROM t`, tables).Scan(&bytes)
 	})
 	if err != nil {
