@@ -210,7 +210,11 @@ func TestMisfits(t *testing.T) {
 			if other, ok := types[name]; ok {
 				oid = other
 			}
-			list = append(list, event.ColumnShape{Name: name, TypeOID: oid, Typmod: -1})
+			shape := event.ColumnShape{Name: name, TypeOID: oid, Typmod: -1}
+			if oid >= event.FirstMadeType {
+				shape.Type = "public.point3d"
+			}
+			list = append(list, shape)
 		}
 		return list
 	}

@@ -122,12 +122,12 @@ func outboxTable() Table {
 
 func outboxColumns(payloadType uint32) []Column {
 	return []Column{
-		{"id", 2950},
-		{"aggregatetype", 25},
-		{"aggregateid", 25},
-		{"type", 25},
-		{"payload", payloadType},
-		{"created_at", 1184},
-		{"traceparent", 25},
+		{Name: "id", TypeOID: 2950},
+		{Name: "aggregatetype", TypeOID: 25},
+		{Name: "aggregateid", TypeOID: 25},
+		{Name: "type", TypeOID: 25},
+		{Name: "payload", TypeOID: payloadType},
+		{Name: "created_at", TypeOID: 1184},
+		{Name: "traceparent", TypeOID: 25},
 	}
 }

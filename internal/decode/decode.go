@@ -80,7 +80,7 @@ type Message struct {
 	// "foreign_table", "message" of another prefix, NonTransactional.
 	Reason string
 
-	Table *Table // Replaced: belongs to the decoder
+	Table *Table // Replaced, Stray: belongs to the decoder
 	OID   uint32 // Replaced, Foreign (0: a message), and with a Shape
 	// Foreign: of the table as the stream has it, schema.name, or the prefix of a message
 	Name string
@@ -112,6 +112,7 @@ type Decoder struct {
 	// tableOf is the index in tables of every OID that is ours: a table that is renamed stays ours.
 	tableOf   map[uint32]int
 	relations map[uint32]*relation
+	types     map[uint32]TypeName // of the relation that is described next
 
 	open       bool
 	xid        uint32
@@ -142,6 +143,7 @@ func New(cfg Config) *Decoder {
 		extra:     slices.Clone(cfg.Columns),
 		tableOf:   make(map[uint32]int),
 		relations: make(map[uint32]*relation),
+		types:     make(map[uint32]TypeName),
 		members:   cfg.Messages.members(cfg.Columns),
 		columns:   make([][]byte, len(cfg.Columns)),
 		shapes:    cfg.Shapes,
@@ -227,10 +229,7 @@ func (d *Decoder) decode(kind byte, f *frame, msg *Message) error {
 		f.string() // its name
 		return f.end()
 	case 'Y':
-		f.uint32() // OID
-		f.string() // schema
-		f.string() // name
-		return f.end()
+		return d.describeType(f)
 	default:
 		return errUnknown
 	}

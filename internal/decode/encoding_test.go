@@ -83,7 +83,7 @@ func latin(t *testing.T) *Decoder {
 	return d
 }
 
-var latinRelation = relationFrame(16400, "public", "gr\xfcn", []Column{{"id", 25}, {"schl\xfcssel", 25}, {"payload", 25}, {"ma\xdf", 25}, {"\x81", 25}})
+var latinRelation = relationFrame(16400, "public", "gr\xfcn", []Column{{Name: "id", TypeOID: 25}, {Name: "schl\xfcssel", TypeOID: 25}, {Name: "payload", TypeOID: 25}, {Name: "ma\xdf", TypeOID: 25}, {Name: "\x81", TypeOID: 25}})
 
 // Names and values of rows are converted. A value that cannot be is the fault of its row, which
 // keeps the bytes of the database; no later row waits for it. A column that is no part of an event
@@ -154,7 +154,7 @@ func TestServerCannotBeAsked(t *testing.T) {
 	gone := errors.New("gone")
 	for name, wal := range map[string][]byte{
 		"row": insertFrame(16400, text("1"), text("\xe9"), text(""), null, null), "message": messageFrame(true, "\xe9", "{}"),
-		"relation": relationFrame(16400, "public", "gr\xfcn", []Column{{"id", 25}, {"schl\xe9", 25}}),
+		"relation": relationFrame(16400, "public", "gr\xfcn", []Column{{Name: "id", TypeOID: 25}, {Name: "schl\xe9", TypeOID: 25}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := latin(t)

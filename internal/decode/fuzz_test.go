@@ -102,7 +102,7 @@ func readyDecoder(t testing.TB, inside bool) *Decoder {
 		relationFrame(16401, "public", "outbox_bytea", outboxColumns(17)),
 		relationFrame(16402, "public", "foreigner", outboxColumns(23)),
 		relationFrame(16405, "public", "outbox_moving", []Column{
-			{"event_id", 2950}, {"id", 20}, {"customer", 25}, {"aggregateid", 25}, {"body", 17}, {"payload", 3802}, {"type", 25},
+			{Name: "event_id", TypeOID: 2950}, {Name: "id", TypeOID: 20}, {Name: "customer", TypeOID: 25}, {Name: "aggregateid", TypeOID: 25}, {Name: "body", TypeOID: 17}, {Name: "payload", TypeOID: 3802}, {Name: "type", TypeOID: 25},
 		}),
 		commitFrame(0x1000, 0x1030),
 	}

@@ -72,10 +72,13 @@ type Table struct {
 // String is the table's name in messages: schema.name.
 func (t Table) String() string { return t.Schema + "." + t.Name }
 
-// Column is a column as a Relation frame or the catalogue describes it.
+// Column is a column as the stream or the catalogue describes it.
 type Column struct {
-	Name    string
-	TypeOID uint32 // pg_type.oid; of a domain its own, not its base type's
+	Name string
+	// pg_type.oid; of a domain over one of PostgreSQL's own types that of its base type
+	TypeOID uint32
+	OwnOID  uint32   // of a domain its own
+	Type    TypeName // of a type that is not PostgreSQL's own; of a domain its base type's
 }
 
 // Check reports whether the mapping and the extra columns fit a table with these columns: those
@@ -108,7 +111,7 @@ func (t Table) CheckShapes(shapes []event.ColumnShape) error {
 	}
 	columns := make([]Column, len(shapes))
 	for i, c := range shapes {
-		columns[i] = Column{Name: c.Name, TypeOID: c.TypeOID}
+		columns[i] = Column{Name: c.Name}
 	}
 	return t.misfit(columns, t.Fits(shapes), "change the column to a supported type (listed in docs/from-debezium.md#column-types), take it out of sink.compat.options, or keep Debezium for this table")
 }
@@ -231,16 +234,16 @@ func (b *binding) transaction(names Names) int {
 	return found[0]
 }
 
-// unfit runs Fits on a frame's columns. The frame does not resolve user-defined types, so they are
-// left out.
+// unfit runs Fits on a frame's columns. The stream does not say all of a type that is not
+// PostgreSQL's own: rows with one that does not fit become dead letters.
 func (t Table) unfit(columns []Column) []string {
 	if t.Fits == nil {
 		return nil
 	}
 	var shapes []event.ColumnShape
 	for _, c := range columns {
-		if c.TypeOID < firstMadeType {
-			shapes = append(shapes, event.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: -1})
+		if c.OwnOID == 0 && c.TypeOID < event.FirstMadeType {
+			shapes = append(shapes, event.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: -1, Type: c.typeName()})
 		}
 	}
 	return t.Fits(shapes)
@@ -261,8 +264,8 @@ func (b *binding) find(part string, names Names, types []columnType) (found []in
 		if i < 0 {
 			continue
 		}
-		if oid := b.columns[i].TypeOID; !accepts(types, oid) {
-			misfit := fmt.Sprintf("%s: column %q has type OID %d, wanted %s", part, name, oid, listTypes(types))
+		if c := b.columns[i]; !accepts(types, c.TypeOID) {
+			misfit := fmt.Sprintf("%s: column %q has type %s, wanted %s", part, name, c.typeName(), listTypes(types))
 			if part == partKeys[partHeaders] {
 				misfit += " (`" + part + ": \"\"` goes without)"
 			}

@@ -69,7 +69,7 @@ func TestOriginOfTheNextTransaction(t *testing.T) {
 		frame []byte
 		tx    uint64
 	}{
-		{relationFrame(1, "s", "t", []Column{{"id", pgtype.TextOID}, {"p", pgtype.TextOID}, {"tx", 5069}}), 0},
+		{relationFrame(1, "s", "t", []Column{{Name: "id", TypeOID: pgtype.TextOID}, {Name: "p", TypeOID: pgtype.TextOID}, {Name: "tx", TypeOID: 5069}}), 0},
 		{beginFrame(1000, 100), 0},
 		{insertFrame(1, text("a"), text("p"), text("100")), 100},
 		{commitFrame(1000, 1010), 0},

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
@@ -14,6 +16,7 @@ type relation struct {
 	columns int    // of its tuples
 	table   *Table // nil: not ours
 	names   []string
+	padded  []bool // of char(n); nil: no column is
 	places  places
 	shape   *event.Shape // nil: it is not wanted
 	shaped  bool         // the shape is whole: Shaped was called
@@ -31,6 +34,7 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 	if err != nil {
 		return err
 	}
+	defer clear(d.types)
 	before := d.relations[oid]
 	// Until the new description is accepted, rows of this table are an error, not rows of the old
 	// shape.
@@ -39,6 +43,11 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 	i, ours := d.ours(oid, schema, name)
 	if ours {
 		rel.table = &d.tables[i]
+		for i, c := range columns {
+			if t, ok := d.types[c.TypeOID]; ok {
+				columns[i] = NewColumn(c.Name, c.TypeOID, t)
+			}
+		}
 		var misfits []string
 		if rel.places, misfits = rel.table.bind(columns, d.extra); len(misfits) == 0 {
 			misfits = rel.table.unfit(columns)
@@ -49,8 +58,14 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 		if err := rel.lost(before, columns); err != nil {
 			return err
 		}
-		for _, c := range columns {
+		for i, c := range columns {
 			rel.names = append(rel.names, c.Name)
+			if c.TypeOID == pgtype.BPCharOID {
+				if rel.padded == nil {
+					rel.padded = make([]bool, len(columns))
+				}
+				rel.padded[i] = true
+			}
 		}
 		if d.shapes {
 			rel.shape = rel.places.shape(schema, name, columns, typmods)
@@ -67,6 +82,18 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 	if len(d.values) < rel.columns {
 		d.values = make([]value, rel.columns)
 	}
+	return nil
+}
+
+// describeType reads a Type frame. The server sends one for each type of a relation that was not
+// there when the cluster was made, as it was when the rows were written, before it describes the
+// relation. Of a domain it has the base type's name.
+func (d *Decoder) describeType(f *frame) error {
+	oid, schema, name := f.uint32(), f.string(), f.string()
+	if err := f.end(); err != nil {
+		return err
+	}
+	d.types[oid] = TypeName{string(d.encoding.label(schema)), string(d.encoding.label(name))}
 	return nil
 }
 

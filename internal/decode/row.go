@@ -3,6 +3,7 @@
 package decode
 
 import (
+	"bytes"
 	"encoding/hex"
 	"fmt"
 
@@ -43,7 +44,9 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 	d.event.Origin = event.Origin{Relation: oid}
 	if rel.places.transaction >= 0 {
 		d.event.Origin.Tx = d.writer(&d.values[rel.places.transaction])
-		msg.Stray = d.event.Origin.Tx == 0
+		if msg.Stray = d.event.Origin.Tx == 0; msg.Stray {
+			msg.Table = rel.table
+		}
 	}
 	return nil
 }
@@ -88,7 +91,7 @@ func (d *Decoder) row(rel *relation, pos event.Position) {
 	ev.Traceparent = d.text(rel, p.part[partTraceparent])
 	ev.Headers = d.text(rel, p.part[partHeaders])
 	ev.PayloadKind = p.payloadKind
-	ev.Payload = d.text(rel, p.part[partPayload])
+	ev.Payload = d.stored(rel, p.part[partPayload])
 	if p.payloadKind == event.Binary && ev.Payload != nil {
 		ev.Payload = d.unhex(rel, p.part[partPayload], ev.Payload)
 	}
@@ -128,8 +131,19 @@ func (p *places) choose(row []value) {
 	}
 }
 
-// text is the column at place: nil for NULL and for a column that is not mapped.
+// text is the value of the column at place, without the blanks that fill a char(n): they are no
+// part of the value, no comparison sees them, and two columns of different lengths would have two
+// ids, keys or routing keys for one.
 func (d *Decoder) text(rel *relation, place int) []byte {
+	text := d.stored(rel, place)
+	if rel.padded != nil && place >= 0 && rel.padded[place] {
+		return bytes.TrimRight(text, " ")
+	}
+	return text
+}
+
+// stored is the column at place: nil for NULL and for a column that is not mapped.
+func (d *Decoder) stored(rel *relation, place int) []byte {
 	if place < 0 {
 		return nil
 	}

@@ -16,7 +16,7 @@ func (p *places) shape(schema, table string, columns []Column, typmods []int32) 
 	s := &event.Shape{Schema: schema, Table: table}
 	for i, c := range columns {
 		if slices.Contains(used, i) {
-			s.Columns = append(s.Columns, event.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: typmods[i]})
+			s.Columns = append(s.Columns, c.Shape(typmods[i]))
 		}
 	}
 	return s

@@ -36,7 +36,7 @@ func mustDecode(t *testing.T, d *Decoder, wal []byte) *Message {
 // carry it then; each description asks again, and rows carry the last one.
 func TestRowsCarryTheShape(t *testing.T) {
 	d := shaped(t)
-	columns := []Column{{"id", pgtype.UUIDOID}, {"unused", pgtype.TextOID}, {"payload", pgtype.Int8OID}}
+	columns := []Column{{Name: "id", TypeOID: pgtype.UUIDOID}, {Name: "unused", TypeOID: pgtype.TextOID}, {Name: "payload", TypeOID: pgtype.Int8OID}}
 	row := insertFrame(16400, text("1"), text("u"), text("7"))
 	var before *event.Shape
 	for _, notNull := range []bool{false, true} {
@@ -67,7 +67,7 @@ func TestRowsCarryTheShape(t *testing.T) {
 // A row whose shape nobody has given would be another record: it ends the session instead.
 func TestRowsWaitForTheShape(t *testing.T) {
 	d := shaped(t)
-	columns := []Column{{"id", pgtype.UUIDOID}, {"payload", pgtype.JSONBOID}}
+	columns := []Column{{Name: "id", TypeOID: pgtype.UUIDOID}, {Name: "payload", TypeOID: pgtype.JSONBOID}}
 	mustDecode(t, d, relationFrame(16400, "public", "outbox", columns))
 	var msg Message
 	if err := d.Decode(insertFrame(16400, text("1"), text("{}")), &msg); err == nil || !strings.Contains(err.Error(), "its shape is missing") {
@@ -87,7 +87,7 @@ func TestTypesOfAProfile(t *testing.T) {
 		ID: Names{Any: []string{"id"}}, Payload: Names{Any: []string{"payload"}}, Timestamp: Names{Any: []string{"at"}}, Compat: true,
 	}}
 	columns := func(payload, at uint32) []Column {
-		return []Column{{"id", pgtype.UUIDOID}, {"payload", payload}, {"at", at}}
+		return []Column{{Name: "id", TypeOID: pgtype.UUIDOID}, {Name: "payload", TypeOID: payload}, {Name: "at", TypeOID: at}}
 	}
 	if err := table.Check(columns(pgtype.NumericOID, pgtype.TimestampOID), nil); err != nil {
 		t.Error(err)
@@ -116,7 +116,9 @@ func TestTypesThatAreMade(t *testing.T) {
 		}
 		return misfits
 	}
-	columns := func(payload uint32) []Column { return []Column{{"id", pgtype.UUIDOID}, {"payload", payload}} }
+	columns := func(payload uint32) []Column {
+		return []Column{{Name: "id", TypeOID: pgtype.UUIDOID}, {Name: "payload", TypeOID: payload}}
+	}
 	mustDecode(t, d, relationFrame(16400, "public", "outbox", columns(16384)))
 	var msg Message
 	if err := d.Decode(relationFrame(16400, "public", "outbox", columns(pgtype.PointOID)), &msg); err == nil || !strings.Contains(err.Error(), "payload") {

@@ -195,7 +195,7 @@ func storyColumns(t *testing.T, words []string) []Column {
 	var columns []Column
 	for _, w := range words {
 		name, oid, _ := strings.Cut(w, ":")
-		columns = append(columns, Column{name, storyOID(t, oid)})
+		columns = append(columns, Column{Name: name, TypeOID: storyOID(t, oid)})
 	}
 	return columns
 }

@@ -12,9 +12,82 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// firstMadeType is the least OID of a type that is not PostgreSQL's own: a domain, an enum, an
-// extension's. Below 16384 are those that initdb makes, the domains of information_schema.
-const firstMadeType = 12000
+// TypeName is a type's name as Type frames have it; without schema it is PostgreSQL's own.
+type TypeName struct{ Schema, Name string }
+
+func (t TypeName) String() string {
+	name, isArray := strings.CutPrefix(t.Name, "_")
+	if isArray {
+		name += "[]"
+	}
+	if t.Schema != "" {
+		name = t.Schema + "." + name
+	}
+	return name
+}
+
+// NewColumn is a column of the type with that OID and name; of a domain it is its base type's name.
+func NewColumn(name string, oid uint32, of TypeName) Column {
+	c := Column{Name: name, TypeOID: oid}
+	if oid < event.FirstMadeType {
+		return c
+	}
+	c.Type = of
+	if of.Schema != "" {
+		return c
+	}
+	if base, ok := pgtype.NewMap().TypeForName(of.Name); ok {
+		c.TypeOID, c.OwnOID = base.OID, oid
+	} else if i := slices.IndexFunc(unusualTypes, func(t columnType) bool { return t.name == of.Name }); i >= 0 {
+		c.TypeOID, c.OwnOID = unusualTypes[i].oid, oid
+	}
+	return c
+}
+
+// Shape is the column's shape, as far as the stream has it.
+func (c Column) Shape(typmod int32) event.ColumnShape {
+	s := event.ColumnShape{Name: c.Name, TypeOID: c.TypeOID, Typmod: typmod, Type: c.Type.String()}
+	if c.OwnOID != 0 {
+		s.TypeOID, s.Base = c.OwnOID, c.TypeOID
+	}
+	return s
+}
+
+// typeName is the type's name for messages.
+func (c Column) typeName() string {
+	if c.Type != (TypeName{}) {
+		return c.Type.String()
+	}
+	if t, ok := pgtype.NewMap().TypeForOID(c.TypeOID); ok {
+		return TypeName{Name: t.Name}.String()
+	}
+	if i := slices.IndexFunc(unusualTypes, func(t columnType) bool { return t.oid == c.TypeOID }); i >= 0 {
+		return unusualTypes[i].name
+	}
+	return "unknown to this version"
+}
+
+// unusualTypes are those of PostgreSQL's own that a column may have and pgtype does not know.
+var unusualTypes = []columnType{
+	{24, "regproc"},
+	{790, "money"},
+	{pgtype.TimetzOID, "timetz"},
+	{1790, "refcursor"},
+	{2202, "regprocedure"},
+	{2203, "regoper"},
+	{2204, "regoperator"},
+	{2205, "regclass"},
+	{2206, "regtype"},
+	{2970, "txid_snapshot"},
+	{3220, "pg_lsn"},
+	{3615, "tsquery"},
+	{3734, "regconfig"},
+	{3769, "regdictionary"},
+	{4089, "regnamespace"},
+	{4096, "regrole"},
+	{4191, "regcollation"},
+	{5038, "pg_snapshot"},
+}
 
 type columnType struct {
 	oid  uint32

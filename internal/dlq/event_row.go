@@ -36,7 +36,7 @@ const rowSQL = `SELECT r.id, array(SELECT r.tableoid UNION SELECT relid::oid FRO
 		CASE WHEN current_setting('track_commit_timestamp')::bool AND r.tx BETWEEN greatest(3, next - 2147483648) AND next - 1
 			THEN pg_xact_commit_timestamp((r.tx & 4294967295)::text::xid) END,
 		CASE WHEN pg_is_in_recovery() THEN '0/0' ELSE pg_current_wal_insert_lsn() END
-	FROM (SELECT t.tableoid, format('%%s', %s) AS id, %s AS tx FROM %s t WHERE %s) r, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n
+	FROM (SELECT t.tableoid, %s AS id, %s AS tx FROM %s t WHERE %s) r, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n
 	ORDER BY r.tx DESC NULLS LAST LIMIT 1`
 
 // committed searches the row in a table; of several the one that was written last. unread is why
@@ -47,6 +47,7 @@ func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outbox
 	if err != nil || quoted == "" || unread != "" {
 		return nil, unread, err
 	}
+	text := tableread.TextSQL(quoted, kind == "bpchar")
 	tx, err := a.transactionColumn(ctx, name, t)
 	if err != nil {
 		return nil, "", err
@@ -54,7 +55,7 @@ func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outbox
 	query := func(condition string) error {
 		found := outboxRow{table: t.Schema + "." + t.Table}
 		err := tableread.Read(ctx, a.db, name, func(of pgx.Tx) error {
-			return of.QueryRow(ctx, fmt.Sprintf(rowSQL, quoted, tx, name, condition), id).Scan(&found.id, &found.relations, &found.tx, &found.committedAt, &found.seen)
+			return of.QueryRow(ctx, fmt.Sprintf(rowSQL, text, tx, name, condition), id).Scan(&found.id, &found.relations, &found.tx, &found.committedAt, &found.seen)
 		})
 		if err == nil {
 			found.committedAt = utc(found.committedAt)
@@ -62,7 +63,7 @@ func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outbox
 		}
 		return err
 	}
-	err = query(quoted + " = $1::text::" + kind)
+	err = query(quoted + "::" + kind + " = $1::text::" + kind)
 	// the type has no equality, or is not cast from text
 	if sqlClass(err, "42883") || sqlClass(err, "42846") {
 		err = query(quoted + "::text = $1")
@@ -85,7 +86,7 @@ func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outbox
 func (a *Admin) transactionColumn(ctx context.Context, name string, t Outbox) (string, error) {
 	var column *string
 	err := a.db.QueryRow(ctx, `SELECT (SELECT attname FROM pg_attribute
-		WHERE attrelid = to_regclass($1) AND attnum > 0 AND attname = ANY ($2::text[]) AND NOT attisdropped AND atttypid IN ('xid8'::regtype, 'bigint'::regtype)
+		WHERE attrelid = to_regclass($1) AND attnum > 0 AND attname = ANY ($2::text[]) AND NOT attisdropped AND `+tableread.BaseTypeSQL("atttypid")+` IN ('xid8'::regtype, 'bigint'::regtype)
 		ORDER BY array_position($2::text[], attname::text) LIMIT 1)`, name, t.Transaction).Scan(&column)
 	switch {
 	case err != nil:
@@ -97,15 +98,16 @@ func (a *Admin) transactionColumn(ctx context.Context, name string, t Outbox) (s
 	return sent.TxSQL("t."+pgx.Identifier{*column}.Sanitize()+"::text::xid8", false), nil
 }
 
-// idColumn finds the table's id column, quoted, and its type; "": the table, or the column, no
-// longer exists. A value of a type that is not PostgreSQL's own is not compared: its casts, and a
-// domain's checks, are its owner's functions. So is a column that is computed when it is read. The
-// type is without a length, to which a cast would cut a longer id: -1, for NULL is one character.
+// idColumn finds the table's id column, quoted, and its type, of a domain the base type; "": the
+// table, or the column, no longer exists. A value of a type that is not PostgreSQL's own is not
+// compared: its casts are its owner's functions. So is a column that is computed when it is read.
+// The type is without a length, to which a cast would cut a longer id: -1, for NULL is one
+// character.
 func (a *Admin) idColumn(ctx context.Context, name string, t Outbox) (quoted, kind, unread string, err error) {
 	var column string
 	var own, computed bool
-	err = a.db.QueryRow(ctx, `SELECT attname, format_type(atttypid, -1), typnamespace = 'pg_catalog'::regnamespace, attgenerated = 'v'
-		FROM pg_attribute JOIN pg_type y ON y.oid = atttypid
+	err = a.db.QueryRow(ctx, `SELECT attname, format_type(y.oid, -1), typnamespace = 'pg_catalog'::regnamespace, attgenerated = 'v'
+		FROM pg_attribute JOIN pg_type y ON y.oid = `+tableread.BaseTypeSQL("atttypid")+`
 		WHERE attrelid = to_regclass($1) AND attnum > 0 AND attname = ANY ($2::text[]) AND NOT attisdropped ORDER BY array_position($2::text[], attname::text) LIMIT 1`,
 		name, t.ID).Scan(&column, &kind, &own, &computed)
 	switch {

@@ -27,7 +27,13 @@ type ColumnShape struct {
 	Labels  []string `json:"labels,omitzero"`  // of an enum, in their order; nil: it is none
 	// the type's name, where its OID alone would tell nobody which it is
 	Type string `json:"type,omitzero"`
+	// of a domain over one of PostgreSQL's own types, as the stream has it: the OID of that one
+	Base uint32 `json:"-"`
 }
+
+// FirstMadeType is the least OID of a type that is not PostgreSQL's own: a domain, an enum, an
+// extension's. Below 16384 are those that initdb makes, the domains of information_schema.
+const FirstMadeType = 12000
 
 // AppendShape appends a shape as JSON.
 func AppendShape(b []byte, s *Shape) []byte {

@@ -146,7 +146,7 @@ func TestOutboxThatRunsCode(t *testing.T) {
 		},
 		"domain": {
 			`CREATE DOMAIN app.d AS text CHECK (app.fixed(1) > 0); ALTER TABLE outbox ALTER id TYPE app.d`,
-			find + `app.d`, "column id has type app.d, which is not one of PostgreSQL's own", "",
+			find + `app.d`, "no outbox table", "", // it is searched as a text
 		},
 		"cast": {
 			`CREATE TYPE app.e AS (v text); CREATE FUNCTION app.to_e(text) RETURNS app.e LANGUAGE sql AS 'SELECT app.steal(); SELECT ROW($1)::app.e';

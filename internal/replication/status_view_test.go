@@ -47,7 +47,7 @@ func (b *bench) wantStatuses(want string) {
 // deliver records that rows were delivered.
 func (b *bench) deliver(ids ...string) {
 	b.t.Helper()
-	b.exec(`WITH rows AS (SELECT tableoid AS relation, tx::text::bigint AS tx, convert_to(format('%s', id), 'UTF8') AS id FROM outbox WHERE id::text = ANY ($2::text[])) `+
+	b.exec(`WITH rows AS (SELECT tableoid AS relation, tx::text::bigint AS tx, convert_to(id::text, 'UTF8') AS id FROM outbox WHERE id::text = ANY ($2::text[])) `+
 		sent.InsertRowsSQL("rows", "$1"), b.cfg.Slot, ids)
 }
 

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // Querier is a pool or a transaction.
@@ -33,6 +35,7 @@ type Description struct {
 	Family []uint32
 	Names  []string // quoted as publication.State has them
 	ID     []string // those columns of the configuration that exist
+	Padded []bool   // of char(n)
 	// the column of the row's transaction; "": there is none of the right type
 	Transaction string
 	Unfit       string // a column of that name of another type, with its type; "": there is none
@@ -54,7 +57,7 @@ type Leaf struct {
 // describeSQL finds the table by the names in the catalogue: to_regclass fails for a role without
 // USAGE on the schema. $1 and $2 are its schema and name, $3 the columns of the id, $4 of the
 // transaction.
-const describeSQL = `
+var describeSQL = `
 WITH root AS (
 	SELECT c.oid, relnamespace
 	FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -64,12 +67,12 @@ relatives AS (
 	UNION SELECT relid FROM root, pg_partition_tree(root.oid)
 	UNION SELECT relid FROM root, pg_partition_ancestors(root.oid) relid),
 columns AS (
-	SELECT attname::text AS name, atttypid, format_type(atttypid, atttypmod) AS kind
+	SELECT attname::text AS name, ` + tableread.BaseTypeSQL("atttypid") + ` AS base, format_type(atttypid, atttypmod) AS kind
 	FROM pg_attribute JOIN root ON attrelid = root.oid
 	WHERE attnum > 0 AND NOT attisdropped AND attgenerated <> 'v'),
 transaction AS (
-	SELECT name, atttypid = 'bigint'::regtype AS bigint FROM columns
-	WHERE name = ANY ($4::text[]) AND atttypid IN ('xid8'::regtype, 'bigint'::regtype)
+	SELECT name, base = 'bigint'::regtype AS bigint FROM columns
+	WHERE name = ANY ($4::text[]) AND base IN ('xid8'::regtype, 'bigint'::regtype)
 	ORDER BY array_position($4::text[], name) LIMIT 1)
 SELECT
 	coalesce((SELECT oid FROM root), 0),
@@ -82,6 +85,10 @@ SELECT
 			JOIN pg_namespace n ON n.oid = relnamespace),
 	array(
 		SELECT name FROM columns
+		WHERE name = ANY ($3::text[])
+		ORDER BY array_position($3::text[], name)),
+	array(
+		SELECT base = 'bpchar'::regtype FROM columns
 		WHERE name = ANY ($3::text[])
 		ORDER BY array_position($3::text[], name)),
 	coalesce((SELECT name FROM transaction), ''),
@@ -122,7 +129,7 @@ ORDER BY c.oid`
 // Describe reads what a table is.
 func Describe(ctx context.Context, q Querier, t Table) (d Description, err error) {
 	err = q.QueryRow(ctx, describeSQL, t.Schema, t.Name, t.ID, t.Transaction).
-		Scan(&d.OID, &d.Usable, &d.Family, &d.Names, &d.ID, &d.Transaction, &d.Bigint, &d.Unfit)
+		Scan(&d.OID, &d.Usable, &d.Family, &d.Names, &d.ID, &d.Padded, &d.Transaction, &d.Bigint, &d.Unfit)
 	if err != nil {
 		return d, fmt.Errorf("read what %s is: %w", t, err)
 	}
@@ -143,14 +150,11 @@ func Describe(ctx context.Context, q Querier, t Table) (d Description, err error
 //
 // In a database of another encoding than UTF-8 an id of other characters than ASCII is none: it may
 // have no equivalent, and one such row must not fail the statement. It is not known to be sent.
-//
-// The output function of the id's type, which format calls, is never its owner's: a base type is a
-// superuser's, and the output of all others is PostgreSQL's own.
 func (d *Description) IDSQL() string {
 	parts := []string{}
-	for _, name := range d.ID {
-		quoted := pgx.Identifier{name}.Sanitize()
-		parts = append(parts, fmt.Sprintf("CASE WHEN t.%[1]s IS NOT NULL THEN format('%%s', t.%[1]s) END", quoted))
+	for i, name := range d.ID {
+		column := "t." + pgx.Identifier{name}.Sanitize()
+		parts = append(parts, "CASE WHEN "+column+" IS NOT NULL THEN "+tableread.TextSQL(column, d.Padded[i])+" END")
 	}
 	text := "coalesce(" + strings.Join(append(parts, "NULL"), ", ") + ")"
 	return "CASE WHEN getdatabaseencoding() = 'UTF8' OR " + text + ` COLLATE "C" ~ '^[\x01-\x7f]*$' THEN convert_to(` + text + ", 'UTF8') END"

@@ -21,6 +21,23 @@ type Querier interface {
 // their own session.
 const Heirs = "(SELECT inhrelid, inhparent FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE relpersistence <> 't') heirs"
 
+// BaseTypeSQL is SQL of the OID of a type, given by its OID; of a domain it is its base type's.
+// Values of a domain are converted to it, and compared as of it, without running any code.
+func BaseTypeSQL(oid string) string {
+	return "(WITH RECURSIVE down (oid, base) AS (SELECT oid, CASE typtype WHEN 'd' THEN typbasetype END FROM pg_type WHERE oid = " + oid +
+		" UNION ALL SELECT y.oid, CASE y.typtype WHEN 'd' THEN y.typbasetype END FROM down JOIN pg_type y ON y.oid = down.base) SELECT oid FROM down WHERE base IS NULL)"
+}
+
+// TextSQL is SQL of a value that is not NULL, as an event has it: of char(n) without the
+// blanks that fill it. The output function of the value's type, which format calls, is never its
+// owner's: a base type is a superuser's, and the output of all others is PostgreSQL's own.
+func TextSQL(column string, padded bool) string {
+	if padded {
+		return "rtrim(format('%s', " + column + "))"
+	}
+	return "format('%s', " + column + ")"
+}
+
 // Refusal is why a table is not read.
 type Refusal struct {
 	Table string // quoted

@@ -436,8 +436,13 @@ func TestResendByPlainTimestamp(t *testing.T) {
 		relay.Stop(t)
 		r.released()
 	}
-	r.exec(`CREATE DOMAIN moment AS timestamptz; ALTER TABLE outbox ALTER created_at DROP DEFAULT`)
-	for _, kind := range []string{"date", "bigint", "moment"} { // an event has no time of them
+	r.exec(`CREATE DOMAIN moment AS timestamptz; ALTER TABLE outbox ALTER created_at DROP DEFAULT, ALTER created_at TYPE moment USING now()`)
+	for _, r.more = range []string{"", "outbox: {timestamp: created_at}"} {
+		if got := r.ok("resend", "--from", "1h", "--order-by", "created_at", "--dry-run"); !strings.HasPrefix(got, "3 rows") {
+			t.Errorf("by a domain a dry run says %q", got)
+		}
+	}
+	for _, kind := range []string{"date", "bigint"} { // an event has no time of them
 		r.exec(`ALTER TABLE outbox ALTER created_at TYPE ` + kind + ` USING NULL`)
 		r.more = ""
 		r.refused(2, "resend --from 1h", "the time of 3 rows is not known")

@@ -16,6 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // shape is the columns of a configured table in the catalogue, and those that are not sent with its
@@ -36,7 +37,9 @@ func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode
 	defer cancel()
 	var s shape
 	// A column list of PostgreSQL 15 to 17 may name generated columns, which are not sent.
-	rows, err := q.Query(ctx, `SELECT c.oid, `+source.StoredSQL("coalesce(a.attname, '')")+`, coalesce(a.atttypid, 0), coalesce(a.atttypmod, -1), coalesce(a.attgenerated <> '', false),
+	rows, err := q.Query(ctx, `SELECT c.oid, `+source.StoredSQL("coalesce(a.attname, '')")+`, coalesce(a.atttypid, 0), coalesce(a.atttypmod, -1),
+			`+source.StoredSQL("CASE y.typnamespace WHEN 'pg_catalog'::regnamespace THEN '' ELSE coalesce(y.typnamespace::regnamespace::text, '') END")+`, `+source.StoredSQL("coalesce(y.typname, '')")+`,
+			coalesce(a.attgenerated <> '', false),
 			coalesce(CASE
 				WHEN p.sent IS NULL OR a.attgenerated <> '' AND current_setting('server_version_num')::int < 180000 THEN a.attgenerated = ''
 				WHEN p.attnums IS NOT NULL THEN p.attnums @> to_jsonb(a.attnum)
@@ -44,6 +47,7 @@ func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		LEFT JOIN LATERAL (`+sentSQL(bySchema)+`) p ON true
 		LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+		LEFT JOIN pg_type y ON y.oid = `+tableread.BaseTypeSQL("a.atttypid")+`
 		WHERE n.nspname = $2 AND c.relname = $3 AND c.relkind IN ('r', 'p') ORDER BY a.attnum`, c.Publication, t.Schema, t.Name)
 	if err != nil {
 		return s, fmt.Errorf("read columns of %s: %w", t, err)
@@ -53,6 +57,7 @@ func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode
 		Name            []byte
 		TypeOID         uint32
 		Typmod          int32
+		Schema, Type    []byte // of its base type
 		Generated, Sent bool
 	}
 	columns, err := pgx.CollectRows(rows, pgx.RowToStructByPos[column])
@@ -77,7 +82,14 @@ func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode
 		case !col.Sent:
 			s.unlisted = append(s.unlisted, name)
 		}
-		s.columns, s.typmods = append(s.columns, decode.Column{Name: name, TypeOID: col.TypeOID}), append(s.typmods, col.Typmod)
+		var of decode.TypeName
+		if of.Schema, err = encoding.Message(string(col.Schema)); err == nil {
+			of.Name, err = encoding.Message(string(col.Type))
+		}
+		if err != nil {
+			return s, err
+		}
+		s.columns, s.typmods = append(s.columns, decode.NewColumn(name, col.TypeOID, of)), append(s.typmods, col.Typmod)
 	}
 	return s, nil
 }
@@ -121,9 +133,9 @@ func (s shape) checkTypes(ctx context.Context, q source.Querier, c *source.Confi
 	}
 	whole := event.Shape{Schema: t.Schema, Table: t.Name}
 	for i, col := range s.columns {
-		whole.Columns = append(whole.Columns, event.ColumnShape{Name: col.Name, TypeOID: col.TypeOID, Typmod: s.typmods[i]})
+		whole.Columns = append(whole.Columns, col.Shape(s.typmods[i]))
 	}
-	if err := CompleteShape(ctx, q, &whole, s.oid); err != nil {
+	if err := CompleteShape(ctx, q, c.Types, &whole, s.oid); err != nil {
 		return err
 	}
 	return t.CheckShapes(whole.Columns)
@@ -192,10 +204,11 @@ func tableMissing(c *source.Config, t decode.Table, firstStart bool) *event.Stop
 	return stop
 }
 
-// CompleteShape completes the columns of shape with properties that a Relation frame does not have:
-// NOT NULL, defaults, base types of domains. It reads them from the catalogue, by the table's OID.
-// It waits for source.AnswerTimeout at most.
-func CompleteShape(ctx context.Context, q source.Querier, shape *event.Shape, oid uint32) error {
+// CompleteShape completes the columns of shape with properties that the stream does not have: NOT
+// NULL, defaults, labels of enums, digits of domains. It reads them from the catalogue, by the OIDs
+// of the table and of the types. A type that was dropped since is what it was before, or else what
+// the stream has said. It waits for source.AnswerTimeout at most.
+func CompleteShape(ctx context.Context, q source.Querier, before *source.Types, shape *event.Shape, oid uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	names, types, typmods := make([]string, len(shape.Columns)), make([]uint32, len(shape.Columns)), make([]int32, len(shape.Columns))
@@ -203,7 +216,7 @@ func CompleteShape(ctx context.Context, q source.Querier, shape *event.Shape, oi
 		names[i], types[i], typmods[i] = c.Name, c.TypeOID, c.Typmod
 	}
 	rows, err := q.Query(ctx, `SELECT f.n - 1, coalesce(a.attnotnull OR t.typtype = 'd' AND t.typnotnull, false), `+source.StoredSQL("pg_get_expr(d.adbin, d.adrelid)")+`,
-			coalesce(b.oid, f.type), coalesce(b.typmod, f.typmod),
+			coalesce(b.oid, 0), coalesce(b.typmod, -1),
 			CASE WHEN b.typtype = 'e' THEN array(SELECT `+source.StoredSQL("e.enumlabel")+` FROM pg_enum e WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder) END,
 			coalesce(b.typname = 'citext', false), `+source.StoredSQL("CASE WHEN b.typtype <> 'e' THEN format_type(b.oid, NULL) END")+`
 		FROM unnest($2::text[], $3::oid[], $4::int4[]) WITH ORDINALITY f(name, type, typmod, n)
@@ -240,7 +253,14 @@ func CompleteShape(ctx context.Context, q source.Querier, shape *event.Shape, oi
 	known := pgtype.NewMap()
 	for _, now := range columns {
 		c := &shape.Columns[now.N]
-		c.NotNull, c.Default, c.TypeOID, c.Typmod, c.Labels = now.NotNull, nil, now.TypeOID, now.Typmod, nil
+		own := c.TypeOID
+		if c.NotNull, c.Default = now.NotNull, nil; now.TypeOID == 0 {
+			if !before.Recall(c) {
+				dropped(c)
+			}
+			continue
+		}
+		c.TypeOID, c.Typmod, c.Labels, c.Type = now.TypeOID, now.Typmod, nil, ""
 		// one that cannot be converted is none: a default is never guessed
 		if text, ok, err := encoding.Text(now.Default); err != nil {
 			return err
@@ -263,6 +283,31 @@ func CompleteShape(ctx context.Context, q source.Querier, shape *event.Shape, oi
 				return err
 			}
 		}
+		before.Remember(own, c)
 	}
 	return nil
+}
+
+// ownForms are extensions' types that Debezium does not send as text.
+var ownForms = []string{"hstore", "ltree", "geometry", "geography", "vector", "halfvec", "sparsevec"}
+
+// dropped makes the most of what the stream says of a column's type that was dropped: a domain is
+// its base type. Of all others the values are sent as text, as are an enum's and citext: but for
+// arrays and types that Debezium has a form of its own for, which an existing one is refused for,
+// too. A number or a time depends on digits that the domain may have had.
+func dropped(c *event.ColumnShape) {
+	name := c.Type[strings.LastIndexByte(c.Type, '.')+1:]
+	switch c.Base {
+	case pgtype.NumericOID, pgtype.TimeOID, pgtype.TimestampOID, pgtype.TimestamptzOID:
+		c.Type += ", in a domain that was dropped with its digits,"
+	case 0:
+		if !strings.HasSuffix(name, "[]") && !slices.Contains(ownForms, name) {
+			c.TypeOID, c.Typmod, c.Type = pgtype.TextOID, -1, ""
+		}
+	default:
+		c.TypeOID, c.Typmod = c.Base, -1
+		if _, ok := pgtype.NewMap().TypeForOID(c.Base); ok {
+			c.Type = ""
+		}
+	}
 }

@@ -8,9 +8,12 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/jackc/pgx/v5/pgtype"
+
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // The orders, as the report names them.
@@ -139,7 +142,8 @@ func (t *table) partSQL(names decode.Names) string {
 	for _, name := range names.Any {
 		for _, c := range t.Columns {
 			if c.Name == name {
-				texts = append(texts, "CASE num_nonnulls(t."+source.QuoteName(name)+") WHEN 1 THEN format('%s', t."+source.QuoteName(name)+") END")
+				column := "t." + source.QuoteName(name)
+				texts = append(texts, "CASE num_nonnulls("+column+") WHEN 1 THEN "+tableread.TextSQL(column, c.TypeOID == pgtype.BPCharOID)+" END")
 			}
 		}
 	}
@@ -178,7 +182,7 @@ func (r *run) ownTime(ctx context.Context, t *table) (name string, err error) {
 			SELECT attname::text FROM (
 				SELECT attname, attnum, count(*) OVER () AS n, coalesce(pg_get_expr(adbin, adrelid) ~* 'now\(\)|current_timestamp|(statement|clock|transaction)_timestamp\(\)', false) AS timed
 				FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
-				WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND atttypid IN ('timestamptz'::regtype, 'timestamp'::regtype)) c
+				WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND `+tableread.BaseTypeSQL("atttypid")+` IN ('timestamptz'::regtype, 'timestamp'::regtype)) c
 			WHERE timed OR n = 1 ORDER BY timed DESC, attnum LIMIT 1), '')`, t.OID).Scan(&name)
 	if err != nil {
 		return "", fmt.Errorf("read the columns of %s: %w", t, err)
@@ -208,15 +212,15 @@ var comparableKinds = map[string]string{
 	"timestamp without time zone": "timestamp", "timestamp with time zone": "timestamptz", "date": "date",
 }
 
-// readByColumn finds the column to order by. Its type must be one of PostgreSQL's own: to compare
-// values of another may run code of the table's owner.
+// readByColumn finds the column to order by. Its type, of a domain the base type, must be one of
+// PostgreSQL's own: to compare values of another may run code of the table's owner.
 func (r *run) readByColumn(ctx context.Context, t decode.Table) (*byColumn, error) {
 	b := &byColumn{name: r.opt.OrderBy}
 	var own, sortable bool
-	err := r.pool.QueryRow(ctx, `SELECT format_type(a.atttypid, NULL), y.typnamespace = 'pg_catalog'::regnamespace AND a.attgenerated <> 'v',
+	err := r.pool.QueryRow(ctx, `SELECT format_type(y.oid, NULL), y.typnamespace = 'pg_catalog'::regnamespace AND a.attgenerated <> 'v',
 			EXISTS (SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = y.oid
 				OR EXISTS (SELECT FROM pg_cast c WHERE c.castsource = y.oid AND c.casttarget = o.opcintype AND c.castmethod = 'b')))
-		FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped`,
+		FROM pg_attribute a JOIN pg_type y ON y.oid = `+tableread.BaseTypeSQL("a.atttypid")+` WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped`,
 		t.OID, b.name).Scan(&b.kind, &own, &sortable)
 	fix := "name a column that rises with each commit of a key"
 	var before *byColumn // of another table

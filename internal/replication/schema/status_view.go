@@ -12,6 +12,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // statusView is the view's name in the schema.
@@ -21,9 +22,10 @@ const statusView = "outbox_status"
 type statusTable struct {
 	Schema string `json:"schema"`
 	Table  string `json:"table"`
-	ID     string `json:"id"`             // the id column
-	Time   string `json:"time,omitempty"` // the column with the event's time; "": none
-	Tx     string `json:"tx"`             // the column with the row's transaction
+	ID     string `json:"id"`               // the id column
+	Time   string `json:"time,omitempty"`   // the column with the event's time; "": none
+	Tx     string `json:"tx"`               // the column with the row's transaction
+	Padded bool   `json:"padded,omitempty"` // the id is of type char(n)
 }
 
 func (t statusTable) quoted() string {
@@ -84,7 +86,7 @@ func (t statusTable) sql(slot string) string {
 	}
 	column := "t." + source.QuoteName(t.ID)
 	// as the stream has it
-	id := "CASE WHEN " + column + " IS NOT NULL THEN format('%s', " + column + ") END"
+	id := "CASE WHEN " + column + " IS NOT NULL THEN " + tableread.TextSQL(column, t.Padded) + " END"
 	same := func(row string) string {
 		return fmt.Sprintf("%[1]s.slot = %[2]s AND %[1]s.system_id = (SELECT system_identifier::text FROM pg_catalog.pg_control_system())\n"+
 			"        AND substring(%[1]s.id, 1, 200) = substring(convert_to(%[3]s, 'UTF8'), 1, 200) AND %[1]s.id = convert_to(%[3]s, 'UTF8')\n"+

@@ -80,8 +80,9 @@ func findStatusTables(ctx context.Context, tx pgx.Tx, c *source.Config) (list []
 			tx AS (SELECT * FROM columns WHERE name = ANY ($4::text[]) AND typname IN ('xid8', 'int8') AND own ORDER BY array_position($4::text[], name) LIMIT 1),
 			at AS (SELECT * FROM columns WHERE name = ANY ($3::text[]) ORDER BY array_position($3::text[], name) LIMIT 1)
 			SELECT coalesce((SELECT relkind IN ('r', 'p') FROM pg_class WHERE oid = to_regclass($1)), false), coalesce((SELECT own FROM id), false),
-				coalesce((SELECT name FROM id), ''), coalesce((SELECT name FROM at WHERE own AND typname = 'timestamptz'), ''), coalesce((SELECT name FROM tx), '')`,
-			found.quoted(), t.Mapping.ID.Any, timeColumns(t.Mapping.Timestamp.Any), t.Mapping.Transaction.Any).Scan(&table, &id, &found.ID, &found.Time, &found.Tx)
+				coalesce((SELECT name FROM id), ''), coalesce((SELECT name FROM at WHERE own AND typname = 'timestamptz'), ''), coalesce((SELECT name FROM tx), ''),
+				coalesce((SELECT typname = 'bpchar' FROM id), false)`,
+			found.quoted(), t.Mapping.ID.Any, timeColumns(t.Mapping.Timestamp.Any), t.Mapping.Transaction.Any).Scan(&table, &id, &found.ID, &found.Time, &found.Tx, &found.Padded)
 		if err != nil {
 			return nil, fmt.Errorf("read the columns of %s: %w", t, err)
 		}

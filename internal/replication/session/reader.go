@@ -151,7 +151,7 @@ func (r *reading) frame() error {
 		return r.t.Line.Begin(r.msg.Commit, r.msg.Xid)
 	case decode.Row:
 		if r.msg.Stray {
-			r.stray(r.msg.Event.Origin.Relation)
+			r.stray(r.msg.Table)
 		}
 		return r.event(r.msg.Event)
 	case decode.Commit:
@@ -188,7 +188,7 @@ func (r *reading) event(ev *event.Event) error {
 }
 
 // stray counts an event whose row does not have its transaction, and says so once in a session.
-func (r *reading) stray(relation uint32) {
+func (r *reading) stray(of *decode.Table) {
 	if r.Cfg.Hooks.Stray != nil {
 		r.Cfg.Hooks.Stray()
 	}
@@ -197,17 +197,17 @@ func (r *reading) stray(relation uint32) {
 	}
 	r.strayed = true
 	r.Cfg.Log.Warn("a row does not have the transaction that wrote it: it is delivered, and not recorded as sent, so retention leaves it",
-		zap.Uint32("table_oid", relation), zap.String("fix", "run `cdc-relay check`: it names the column, its default and its trigger"))
+		zap.Stringer("table", of), zap.String("fix", "run `cdc-relay check`: it names the column, its default and its trigger"))
 }
 
 // shaped completes the shape of a table that the stream has described, and gives it back to the
 // decoder. NOT NULL and defaults are those that the columns have now, as with Debezium; they may be
 // newer than the rows. A column that no longer exists counts as optional and without default. Types
-// are resolved by their OID in the frame, so a column that was altered, renamed or dropped since
-// does not change earlier rows.
+// are those of the stream, so a column that was altered, renamed or dropped since, or whose type
+// was, does not change earlier rows.
 func (r *reading) shaped(shape *event.Shape, oid uint32) error {
 	r.t.Line.Wake(true) // what was read need not wait for the catalogue
-	if err := publication.CompleteShape(r.ctx, r.Pool, shape, oid); err != nil {
+	if err := publication.CompleteShape(r.ctx, r.Pool, r.Cfg.Types, shape, oid); err != nil {
 		if r.ctx.Err() != nil {
 			return errReadCut
 		}

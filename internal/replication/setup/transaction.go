@@ -17,6 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // transactionColumn is the column that a table has, or is to have; its Name is "": none is mapped.
@@ -104,10 +105,10 @@ type found struct {
 
 // $3 is the column, $4 our publication, $5 the trigger and $6 its function. A superuser's function
 // and that of the table's owner are good ones: they may change the table, too.
-const foundSQL = treeSQL + `
+var foundSQL = treeSQL + `
 SELECT root.relkind::text,
 	coalesce((SELECT inhparent::regclass::text FROM pg_inherits WHERE inhrelid = root.oid AND root.relispartition), ''),
-	coalesce(format_type(x.atttypid, NULL), ''),
+	coalesce(format_type(` + tableread.BaseTypeSQL("x.atttypid") + `, NULL), ''),
 	CASE WHEN x.attgenerated <> '' THEN 'a generated column' WHEN x.attidentity <> '' THEN 'an identity column' ELSE '' END,
 	coalesce(pg_get_expr(d.adbin, d.adrelid) LIKE '%pg_current_xact_id()%', false),
 	(SELECT coalesce(string_agg(DISTINCT format('%I', p.pubname), ', '), '')

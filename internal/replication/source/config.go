@@ -31,6 +31,7 @@ type Config struct {
 	Messages    decode.Messages
 	Columns     []string // extra columns, as in decode.Config
 	Shapes      bool     // events have their table's shape
+	Types       *Types   // what is known of the types in shapes; nil: nothing is remembered
 
 	// rows of the tables are deleted once they are delivered, which takes rights on them
 	Deletes bool

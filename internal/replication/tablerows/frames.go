@@ -4,6 +4,7 @@
 package tablerows
 
 import (
+	"cmp"
 	"encoding/binary"
 
 	"github.com/jackc/pglogrepl"
@@ -31,6 +32,12 @@ func CommitFrame(buf []byte, commit pglogrepl.LSN) []byte {
 	return binary.BigEndian.AppendUint64(buf, 0)
 }
 
+// typeFrame has the base type of a domain, one of PostgreSQL's own.
+func typeFrame(c decode.Column) []byte {
+	buf := binary.BigEndian.AppendUint32([]byte{'Y'}, c.OwnOID)
+	return append(append(append(buf, 0), c.Type.Name...), 0)
+}
+
 // relationFrame describes a table. Names are as the database stores them.
 func relationFrame(t *Table) []byte {
 	buf := binary.BigEndian.AppendUint32([]byte{'R'}, t.OID)
@@ -40,7 +47,7 @@ func relationFrame(t *Table) []byte {
 	for i, c := range t.Columns {
 		buf = append(buf, 0)
 		buf = append(append(buf, t.names[i]...), 0)
-		buf = binary.BigEndian.AppendUint32(buf, c.TypeOID)
+		buf = binary.BigEndian.AppendUint32(buf, cmp.Or(c.OwnOID, c.TypeOID))
 		buf = binary.BigEndian.AppendUint32(buf, uint32(t.typmods[i]))
 	}
 	return buf

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // Part are the columns that a part of an event may come from: of a row it is the first that is not
@@ -21,7 +22,7 @@ type Part []PartColumn
 // PartColumn is one of them.
 type PartColumn struct {
 	Name string
-	Kind string // its type in SQL
+	Kind string // its type in SQL, of a domain the base type
 	// values can be compared as those of the type, so that an index is used; else as text
 	equals bool
 }
@@ -41,7 +42,7 @@ func (e *NotOwn) Error() string {
 func FindPart(ctx context.Context, pool *pgxpool.Pool, t decode.Table, names []string) (p Part, err error) {
 	rows, err := pool.Query(ctx, `SELECT attname::text, 'pg_catalog.' || quote_ident(y.typname), y.typnamespace = 'pg_catalog'::regnamespace,
 			EXISTS (SELECT FROM pg_operator o WHERE o.oprname = '=' AND o.oprleft = y.oid AND o.oprright = y.oid) OR y.typname = 'varchar' AS equals
-		FROM pg_attribute JOIN pg_type y ON y.oid = atttypid
+		FROM pg_attribute JOIN pg_type y ON y.oid = `+tableread.BaseTypeSQL("atttypid")+`
 		WHERE attrelid = $1 AND attnum > 0 AND attname = ANY ($2::text[]) AND NOT attisdropped
 		ORDER BY array_position($2::text[], attname::text)`, t.OID, names)
 	if err != nil {
@@ -66,11 +67,11 @@ func (p Part) IsSQL(text string) string {
 	for _, c := range p {
 		name := "t." + source.QuoteName(c.Name)
 		if c.equals {
-			any = append(any, name+" = "+value+"::text::"+c.Kind)
+			any = append(any, name+"::"+c.Kind+" = "+value+"::text::"+c.Kind)
 		} else {
 			any = append(any, name+"::text = "+value)
 		}
-		first = append(first, "CASE WHEN "+name+" IS NOT NULL THEN format('%s', "+name+") END")
+		first = append(first, "CASE WHEN "+name+" IS NOT NULL THEN "+tableread.TextSQL(name, c.Kind == "pg_catalog.bpchar")+" END")
 	}
 	sql := "(" + strings.Join(any, " OR ") + ")"
 	if len(p) > 1 { // one of them may have the text, and another one comes before it

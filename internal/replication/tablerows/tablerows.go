@@ -68,13 +68,21 @@ func NewDecoder(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of []
 	var msg decode.Message
 	for i := range of {
 		t := &of[i]
+		for _, c := range t.Columns {
+			if c.OwnOID == 0 { // no domain
+				continue
+			}
+			if err := d.Decode(typeFrame(c), &msg); err != nil {
+				return nil, err
+			}
+		}
 		if err := d.Decode(relationFrame(t), &msg); err != nil {
 			return nil, err
 		}
 		if msg.Shape == nil {
 			continue
 		}
-		if err := publication.CompleteShape(ctx, pool, msg.Shape, t.OID); err != nil {
+		if err := publication.CompleteShape(ctx, pool, c.Types, msg.Shape, t.OID); err != nil {
 			return nil, err
 		}
 		if err := d.Shaped(t.OID, msg.Shape); err != nil {

@@ -4,10 +4,12 @@
 package columns
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/hex"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
 )
@@ -67,6 +69,20 @@ func readFloat(scratch, text []byte, bits int) (connect.Value, []byte, error) {
 
 func readText(scratch, text []byte) (connect.Value, []byte, error) {
 	return connect.Value{Kind: connect.Text, Data: text}, scratch, nil
+}
+
+// readChar fills a char(n), of which an event has no trailing blanks, as PostgreSQL does: by
+// characters.
+func readChar(length int) reader {
+	return func(scratch, text []byte) (connect.Value, []byte, error) {
+		missing := length - utf8.RuneCount(text)
+		if missing <= 0 {
+			return readText(scratch, text)
+		}
+		start := len(scratch)
+		scratch = append(append(scratch, text...), bytes.Repeat([]byte(" "), missing)...)
+		return connect.TextValue(scratch[start:]), scratch, nil
+	}
 }
 
 // parseUUID is UUID.fromString and back: lower case.
