@@ -160,7 +160,7 @@ func TestResendGapOfOlderRecord(t *testing.T) {
 func TestResendGapCancelled(t *testing.T) {
 	t.Parallel()
 	r := withGap(t)
-	job := r.jobOf(2, "--gap", "1", "--order-by", "created_at", "--exchange", "missing")
+	job := r.jobOf(2, "--gap", "1", "--order-by", "created_at", "--exchange", "unbound")
 	r.ok("dead-letters", "job", fmt.Sprint(job), "--cancel")
 	eventually(t, func() string {
 		if n := ask[int](r.rig, `SELECT count(*) FROM cdc_relay.retry`); n > 0 {
@@ -197,9 +197,9 @@ func TestResendGapAsAWhole(t *testing.T) {
 func TestResendGapBesideOtherCopies(t *testing.T) {
 	t.Parallel()
 	r := withGap(t)
-	r.jobOf(3, "--key", "a", "--order-by", "created_at", "--exchange", "missing")
+	r.jobOf(3, "--key", "a", "--order-by", "created_at", "--exchange", "unbound")
 	t.Log(r.ok("resend", "--gap", "1", "--order-by", "created_at", "--wait", "30s"))
-	r.queue("missing")
+	r.queue("unbound")
 	eventually(t, func() string {
 		if n := ask[int](r.rig, `SELECT count(*) FROM cdc_relay.retry`); n > 0 {
 			return fmt.Sprintf("%d copies", n)
@@ -228,7 +228,7 @@ func TestResendElsewhereIsNotSent(t *testing.T) {
 func TestResendBehindMany(t *testing.T) {
 	t.Parallel()
 	r := withLateQueue(t, 2)
-	r.jobOf(1, "--key", "a", "--where", "payload->>'seq' = '1'", "--exchange", "missing")
+	r.jobOf(1, "--key", "a", "--where", "payload->>'seq' = '1'", "--exchange", "unbound")
 	r.exec(`WITH jobs AS (
 			INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, in_dead_letters, matched, asked, reason, state)
 			SELECT slot, system_id, 'resend', '{}', false, 1, 1, '', 'sending' FROM cdc_relay.slots, generate_series(1, 100) RETURNING job)
@@ -320,7 +320,7 @@ func TestResendUnderOldLeader(t *testing.T) {
 func TestResendRolledBack(t *testing.T) {
 	t.Parallel()
 	r := withLateQueue(t, 3)
-	job := r.jobOf(6, "--from", "1h", "--order-by", "created_at", "--exchange", "missing")
+	job := r.jobOf(6, "--from", "1h", "--order-by", "created_at", "--exchange", "unbound")
 	r.relay.Stop(t)
 	old := *r.rig
 	old.binary = runner.BuildAt(t, "516ae2ba")
@@ -336,8 +336,7 @@ func TestResendRolledBack(t *testing.T) {
 	}
 	r.write("a", 5)
 	must(t, r.consumer.WaitCount(await.Context(t), 8))
-	must(t, r.late.ExchangeDeclare("missing", "fanout", true, false, false, false, nil))
-	must(t, r.late.QueueBind("late", "", "missing", false, nil))
+	must(t, r.late.QueueBind("late", "", "unbound", false, nil))
 	r.wantInOrder(3, r.ofKey(6), "a", "b")
 }
 

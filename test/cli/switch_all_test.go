@@ -22,7 +22,9 @@ func TestSwitchCutOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newSwitching(t)
-			s.rabbit("missing")
+			ch := s.channel(t)
+			must(t, ch.ExchangeDeclare("unbound", "topic", true, false, false, false, nil))
+			s.rabbit("unbound")
 			relay := s.start()
 			s.write(3, "a", "b")
 			s.deferred(6)
@@ -51,10 +53,8 @@ func TestSwitchCutOff(t *testing.T) {
 				s.exec(`UPDATE cdc_relay.slots SET grouped_by = 'key', grouped_epoch = epoch WHERE slot = $1`, s.slot)
 			}
 			if of.back {
-				s.rabbit("missing")
-				ch := s.channel(t)
-				must(t, ch.ExchangeDeclare("missing", "topic", true, false, false, false, nil))
-				must(t, ch.QueueBind("orders", "#", "missing", false, nil))
+				s.rabbit("unbound")
+				must(t, ch.QueueBind("orders", "#", "unbound", false, nil))
 			}
 			relay = runner.Start(t, s.binary, s.yaml())
 			must(t, held.Close(ctx))

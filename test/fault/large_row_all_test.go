@@ -20,6 +20,7 @@ func TestLargeRowThatIsNotWrittenInTime(t *testing.T) {
 	s := stand.New(t, stand.SharedRabbitMQ(t))
 	s.WatchFlush()
 	s.Sink = "exchange: later.events"
+	s.DeclareExchange("later.events")
 	r := s.Start()
 	s.SQL(`CREATE FUNCTION too_slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(600); RETURN NEW; END $$`)
 	s.SQL(`CREATE TRIGGER too_slow BEFORE INSERT ON cdc_relay.retry FOR EACH ROW WHEN (NEW.bytes > 5000000) EXECUTE FUNCTION too_slow()`)

@@ -22,7 +22,7 @@ func TestPgUpgrade(t *testing.T) {
 	pg = upgraded(s, pg, "17")
 	b.goesOn(s, "does not exist here")
 
-	s.DeleteExchange(s.Later())
+	s.Unbind(s.Later(), "#")
 	b = leaveOn(s, " again", false)
 	s.Free()
 	if waits := emptySlot(s); waits > 0 {

@@ -99,7 +99,7 @@ var faults = []struct {
 			s.MakeLater()
 			s.later = true
 		case s.RabbitMQ != nil: // a topic of Kafka would go with what is in it
-			s.DeleteExchange(s.Later())
+			s.Unbind(s.Later(), "#")
 			s.later = false
 		}
 	}},

@@ -94,15 +94,19 @@ func (s *Stand) Bind(exchange, routingKey string) {
 	s.AMQP(func(ch *amqp.Channel) error { return ch.QueueBind("orders", routingKey, exchange, false, nil) })
 }
 
+// DeclareExchange makes an exchange without a queue.
+func (s *Stand) DeclareExchange(exchange string) {
+	s.T.Helper()
+	s.AMQP(func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclare(exchange, "topic", true, false, false, false, nil)
+	})
+}
+
 // MakeExchange makes an exchange all of whose messages the queue of the orders takes.
 func (s *Stand) MakeExchange(name string) {
 	s.T.Helper()
-	s.AMQP(func(ch *amqp.Channel) error {
-		if err := ch.ExchangeDeclare(name, "topic", true, false, false, false, nil); err != nil {
-			return err
-		}
-		return ch.QueueBind("orders", "#", name, false, nil)
-	})
+	s.DeclareExchange(name)
+	s.Bind(name, "#")
 }
 
 // DeleteExchange deletes an exchange with its bindings.

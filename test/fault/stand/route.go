@@ -43,6 +43,7 @@ func (s *Stand) Route() {
 		s.Kafka.Template = "{column:destination}"
 	} else {
 		s.Sink = strings.TrimPrefix(s.Sink+`, exchange: "{column:destination}", routing_key: "{column:routing_key}"`, ", ")
+		s.DeclareExchange(s.Later()) // without a queue: a missing exchange waits for an operator
 	}
 	s.Must(load.RouteOutbox(s.Context(), s.DB, s.usual))
 }
@@ -50,7 +51,7 @@ func (s *Stand) Route() {
 // Usual is the name of the destination that is there.
 func (s *Stand) Usual() string { return s.usual }
 
-// Later is the name of the destination that is not made yet.
+// Later is the name of the destination that is not made yet: of RabbitMQ that no queue is bound to.
 func (s *Stand) Later() string {
 	if s.Kafka != nil {
 		return s.Kafka.Topic(later)
