@@ -156,7 +156,7 @@ func (s *rabbitStand) openMissing(context.Context) (*returning, error) {
 	}
 	return &returning{
 		place: missingExchange{q}, config: s.configTo(missing, runSpec{ordering: "key"}),
-		make: func(context.Context) error { return q.makeMissing() },
+		make: func(ctx context.Context) error { return errors.Join(q.makeMissing(), s.retryMissing(ctx)) },
 	}, nil
 }
 
@@ -174,6 +174,11 @@ func (q *queue) makeMissing() error {
 		return fmt.Errorf("bind queue: %w", err)
 	}
 	return nil
+}
+
+// retryMissing says that all queues are bound: a deferred retry of one event.
+func (s *rabbitStand) retryMissing(ctx context.Context) error {
+	return execSQL(ctx, s.db, `INSERT INTO cdc_relay.request (slot, system_id, kind, n, who) SELECT slot, system_id, 'retry', n, 'bench' FROM cdc_relay.retry LIMIT 1`)
 }
 
 // deleteMissing takes it away again.

@@ -139,7 +139,7 @@ func (s *rabbitStand) drainOnce(ctx context.Context, l runSpec) (rate float64, e
 	var h *history
 	_, err = s.deferAll(ctx, l, func(relay *runner.Relay, first int64) (err error) {
 		if h, err = s.readTable(ctx, first, l); err == nil {
-			err = q.makeMissing()
+			err = errors.Join(q.makeMissing(), s.retryMissing(ctx))
 		}
 		if err == nil {
 			rate, err = watch(ctx, q, l.events, alive(relay))

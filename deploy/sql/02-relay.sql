@@ -601,6 +601,8 @@ CREATE INDEX retry_left_out_tx ON cdc_relay.retry (tx) WHERE left_out IS NOT NUL
 ALTER TABLE cdc_relay.slots ADD COLUMN key_secret uuid NOT NULL DEFAULT gen_random_uuid();
 COMMENT ON COLUMN cdc_relay.slots.key_secret IS 'the secret under which ordering_group has keys; another one means that rows are grouped again by the next leader. hash is without it';
 COMMENT ON COLUMN cdc_relay.retry.hash IS 'digest of aggregate and key, without the slot''s secret: the version before groups by it; of the position when the event has no key';
+-- A new leader asks which exchanges were missing.
+CREATE INDEX retry_no_exchange ON cdc_relay.retry (slot, exchange_or_topic) WHERE reason = 'no_exchange';
 INSERT INTO cdc_relay.migration (version) VALUES (11);
 
 GRANT USAGE ON SCHEMA cdc_relay TO "relay";

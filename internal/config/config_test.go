@@ -465,7 +465,11 @@ func TestPrintedLoadsAgain(t *testing.T) {
 		"user in the address": {"sink: {rabbitmq: {url: amqp://u:topsecret@h}}", []string{"guest"}},
 		"texts to quote":      {"sink: {rabbitmq: {url: amqp://u@mq/, exchange: '$$true #{aggregate}'}}\noutbox: {key: ['a b', '\"c\"']}", nil},
 		"empty names":         {"sink: {rabbitmq: {url: amqp://u@mq/, exchange: '', allow: {exchange: ['', dead], routing_key: ['', 'order.*']}}}\ndead_letters: {mirror: {exchange: dead}}", nil},
-		"kafka":               {"sink: {kafka: {}}", []string{"lanes", "rabbitmq"}},
+		"queues and exchanges": {
+			"sink: {rabbitmq: {url: amqp://u@mq/, declare: true, exchange_type: headers, unroutable: {'x-*': ignore, '*': pause}, bindings: [{queue: a}, {queue: b c, key: '', arguments: {x-match: any, $$n: 5}}]}}",
+			nil,
+		},
+		"kafka": {"sink: {kafka: {}}", []string{"lanes", "rabbitmq"}},
 		"login of kafka": {
 			"sink: {kafka: {brokers: [a, '[::1]'], topic: events, tls: {enabled: true, ca: /c}, sasl: {mechanism: plain, username: topsecret, password: topsecret}}}",
 			[]string{"lanes", "rabbitmq"},

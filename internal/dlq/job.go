@@ -29,7 +29,8 @@ const MaxRate = 1_000_000
 // chosen adds the conditions for the rows that a Bulk is about: those of its filter whose state
 // allows it. A purge without a key empties only closed dead letters, unless it names a state. A
 // replay leaves out what was too large to read, because that may need more memory than the relay
-// has, unless the filter names an event or its fault.
+// has, unless the filter names an event or its fault. A retry is about rows that wait for a time,
+// and about the first row of each destination: all others follow as soon as that one was sent.
 func (b *Bulk) chosen(w *where, t *Table) {
 	b.Filter.choose(w, t)
 	w.and("(" + b.Kind.allowed(t) + ")")
@@ -37,12 +38,23 @@ func (b *Bulk) chosen(w *where, t *Table) {
 		w.and("t.state IN ('replayed', 'discarded')")
 	}
 	if b.Kind == Retry {
-		w.and("t.next_attempt IS NOT NULL") // any other goes as soon as it may
+		w.and("(t.next_attempt IS NOT NULL OR t.n IN (" + firstRowsSQL + "))")
 	}
 	if b.Kind == Replay && !b.Filter.namesFault() {
 		w.and("t.left_out IS NULL")
 	}
 }
+
+// firstRowsSQL goes from the first row of a destination to that of the next one in the index
+// retry_dest: its cost is by destinations.
+var firstRowsSQL = func() string {
+	next := func(where string) string {
+		return `(SELECT t.n, t.exchange_or_topic, t.dest FROM cdc_relay.retry t WHERE ` + mine + where + `
+			ORDER BY t.exchange_or_topic, t.dest, t.incarnation, t.commit_lsn, t.idx LIMIT 1)`
+	}
+	return `WITH RECURSIVE d AS (` + next("") + ` UNION ALL SELECT x.* FROM d CROSS JOIN LATERAL ` +
+		next(` AND (t.exchange_or_topic, t.dest) > (d.exchange_or_topic, d.dest)`) + ` x) SELECT d.n FROM d`
+}()
 
 // tables returns the tables with rows that the Bulk may be about, in the order in which they are
 // processed: a deferred row can become a dead letter, never the reverse.

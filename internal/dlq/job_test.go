@@ -30,8 +30,11 @@ func TestBulk(t *testing.T) {
 	r := setup(t)
 	a, b := r.put(sample{key: "1"}), r.put(sample{key: "2", state: Replayed})
 	c, d := r.put(sample{key: "1", sealed: true}), r.put(sample{key: "1", class: "transient"})
+	first := r.put(sample{of: Deferred, key: "3", dest: 7})
+	r.put(sample{of: Deferred, key: "3", dest: 7})
 	p, q := r.put(sample{of: Deferred, key: "1", backoff: true}), r.put(sample{of: Deferred, key: "1"})
 	other := r.put(sample{of: Deferred, key: "2"})
+	timed := r.put(sample{of: Deferred, key: "3", backoff: true})
 	for _, x := range []struct {
 		name string
 		b    Bulk
@@ -41,7 +44,7 @@ func TestBulk(t *testing.T) {
 		{"discard what is open", Bulk{Kind: Discard, Filter: Filter{State: Open}}, fmt.Sprintf("discard %d, discard %d, discard %d", a, c, d)},
 		{"by a filter", Bulk{Kind: Discard, Filter: Filter{Class: "transient", Error: "body of 5 bytes"}}, fmt.Sprintf("discard %d", d)},
 		{"redact", Bulk{Kind: Redact}, fmt.Sprintf("redact %d, redact %d, redact %d", a, b, d)},
-		{"retry what waits for its time", Bulk{Kind: Retry}, fmt.Sprintf("retry %d", p)},
+		{"retry what waits for its time, and the first of each destination", Bulk{Kind: Retry}, fmt.Sprintf("retry %d, retry %d, retry %d", first, p, timed)},
 		{"dead_letter", Bulk{Kind: ToDeadLetter, Filter: Filter{Key: []byte("2")}}, fmt.Sprintf("dead_letter %d", other)},
 		{"purge what is closed", Bulk{Kind: Purge}, fmt.Sprintf("purge %d", b)},
 		{"purge what is open, when it is said", Bulk{Kind: Purge, Filter: Filter{State: Open}}, fmt.Sprintf("purge %d, purge %d, purge %d", a, c, d)},

@@ -107,7 +107,8 @@ type sample struct {
 	state                      string // of a dead letter
 	at                         time.Time
 	backoff                    bool
-	noKey, noAggregate, sealed bool // sealed: redacted
+	dest                       int64 // of a deferred row; 0: 1
+	noKey, noAggregate, sealed bool  // sealed: redacted
 }
 
 // put writes a row that is one second newer than the one before, and returns its number.
@@ -156,6 +157,7 @@ func (r *rig) put(s sample) int64 {
 		bytesOf(s.key, s.noKey), []byte(s.kind), s.payload, s.raw,
 	}
 	if s.of == Deferred {
+		values = strings.Replace(values, "0, $2, 1, 1, 1,", fmt.Sprintf("0, $2, 1, 1, %d,", max(s.dest, 1)), 1)
 		r.exec(`INSERT INTO cdc_relay.retry (`+columns+`, next_attempt) VALUES (`+values+`, CASE WHEN $15::bool THEN now() + interval '1 hour' END)`, append(args, s.backoff)...)
 		return n
 	}

@@ -120,8 +120,9 @@ type Sink struct {
 	WasUp           bool   // a connection was made at least once in this process
 	Why             string // when it is not up
 	Connections     int
-	Channels        int // of a broker that has them
-	PendingConfirms int // published and not answered
+	Channels        int   // of a broker that has them
+	PendingConfirms int   // published and not answered
+	Ignored         int64 // returned messages that count as delivered
 }
 
 // Paused is a destination that refuses: its events are deferred unsent.
@@ -130,6 +131,7 @@ type Paused struct {
 	Reason      string    `json:"reason"`      // of the closed list of outbox_rejections_total
 	Error       string    `json:"error"`       // the broker's own
 	Since       time.Time `json:"since"`
+	Fix         string    `json:"fix,omitempty"` // what an operator does: it does not end by itself
 }
 
 // HostSlot is another host of source.url.

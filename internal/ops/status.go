@@ -103,6 +103,8 @@ type BrokerStatus struct {
 	Connections     int    `json:"connections"`
 	Channels        int    `json:"channels"` // of a broker that has them
 	PendingConfirms int    `json:"pending_confirms"`
+	// events since the start that no queue has got, and that count as delivered
+	Ignored int64 `json:"ignored_returns,omitempty"`
 
 	Paused      []Paused `json:"paused"` // destinations that refuse, the longest first
 	PausedTotal int      `json:"paused_total"`
@@ -202,7 +204,7 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		Role: s.Role(), Now: now,
 		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lagSeconds(now)},
 		Broker: BrokerStatus{
-			Kind: s.Sink.Kind, Up: s.Sink.Up, WasUp: s.Sink.WasUp, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms,
+			Kind: s.Sink.Kind, Up: s.Sink.Up, WasUp: s.Sink.WasUp, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms, Ignored: s.Sink.Ignored,
 			Paused: orEmpty(s.Paused), PausedTotal: s.PausedTotal,
 		},
 		InFlight: InFlightStatus{Events: s.InFlightEvents, Bytes: s.InFlightBytes, OldestUnsettled: orNil(s.OldestUnsettled)},
@@ -306,7 +308,12 @@ func whyRefused(s *Snapshot) string {
 
 func whyPaused(s *Snapshot) string {
 	if s.PausedTotal == 1 && len(s.Paused) == 1 {
-		return s.Paused[0].Destination + ": " + s.Paused[0].Error
+		p := &s.Paused[0]
+		why := p.Destination + ": " + p.Error
+		if p.Fix != "" {
+			why += "; " + p.Fix
+		}
+		return why
 	}
 	return fmt.Sprintf("%d of them", s.PausedTotal)
 }

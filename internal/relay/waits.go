@@ -35,8 +35,11 @@ func (w waits) patience(age time.Duration) time.Duration {
 }
 
 func (l *Line) logPause(p sink.Paused) {
-	l.log.Warn("destination paused: its events wait in the retry table, others go on",
-		zap.String("destination", p.Destination), zap.String("reason", string(p.Reason)), zap.String("fault", p.Text))
+	fields := []zap.Field{zap.String("destination", p.Destination), zap.String("reason", string(p.Reason)), zap.String("fault", p.Text)}
+	if p.Fix != "" {
+		fields = append(fields, zap.String("fix", p.Fix))
+	}
+	l.log.Warn("destination paused: its events wait in the retry table, others go on", fields...)
 }
 
 func (l *Line) logPauseEnd(p sink.Paused, forgotten bool, now time.Time) {

@@ -49,6 +49,14 @@ func (s *fakeSink) Place(ev *event.Event) (sink.Place, bool) {
 	return p, s.unknown == "" || s.unknown != string(to.Name)
 }
 
+// Held is what an operator does about a missing exchange; y has none who must.
+func (*fakeSink) Held(exchangeOrTopic uint64) string {
+	if exchangeOrTopic == placeOf("y/").ExchangeOrTopic {
+		return ""
+	}
+	return "bind"
+}
+
 func (s *fakeSink) forget(exchange string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

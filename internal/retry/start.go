@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -15,6 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // repeatedPositions holds the positions of rows and dead letters, a page at a time, while the
@@ -110,7 +112,29 @@ func (t *Table) Load(ctx context.Context, line Line) error {
 		t.feeder.startWalk(pauses.Target{ExchangeOrTopic: exchangeOrTopic}, false)
 	}
 	t.feeder.startResent()
-	return t.loading(err)
+	if err != nil {
+		return t.loading(err)
+	}
+	return t.loading(t.hold(ctx, line))
+}
+
+// hold pauses the exchanges that an earlier leader has found missing. They may be there by now,
+// with some of their queues bound and others not yet: an operator says when all are
+// (sink.Fault.Held).
+func (t *Table) hold(ctx context.Context, line Line) error {
+	sinks, ok := t.cfg.Sink.(sink.Holder)
+	if !ok {
+		return nil
+	}
+	missing, err := t.cfg.Store.Missing(ctx)
+	for _, m := range missing {
+		if fix := sinks.Held(m.ExchangeOrTopic); fix != "" {
+			line.Pauses().Refused(sink.Place{ExchangeOrTopic: m.ExchangeOrTopic}, &sink.Fault{
+				Class: sink.Destination, Reason: sink.NoExchange, Whole: true, Destination: m.Destination, Text: m.Text, Held: fix,
+			}, time.Now())
+		}
+	}
+	return err
 }
 
 func (t *Table) loading(err error) error {

@@ -98,3 +98,23 @@ func TestKnownWaits(t *testing.T) {
 		}
 	})
 }
+
+// A new leader holds the exchanges that an earlier one has found missing, whatever has become of
+// them meanwhile, until an operator's retry is sent.
+func TestStartHoldsMissingExchanges(t *testing.T) {
+	inBubble(t, Config{}, func(f *fixture) {
+		f.start()
+		for _, exchange := range []string{"x", "y"} {
+			f.deferRows(itsExchange, exchange+"1 k1 "+exchange+"/a", exchange+"2 k1 "+exchange+"/b")
+		}
+		f.deferRows(itsRoute, "z1 k1 z/a")
+		f.pass(time.Second)
+		f.stop()
+		f.succeed(Config{})
+		f.start()
+		paused := f.line.pauses.List()
+		if len(paused) != 1 || paused[0].Fix != "bind" || paused[0].Destination != "there" || paused[0].Text != "NOT_FOUND" || !f.line.pauses.Paused(placeOf("x/c")) {
+			t.Errorf("paused: %+v, want the exchange x, which was missing and is not bound by the relay", paused)
+		}
+	})
+}

@@ -163,6 +163,7 @@ type Status struct {
 	Connections     int
 	Channels        int      // of a broker that has them
 	PendingConfirms int      // published and not answered
+	Ignored         int64    // returned events that count as delivered
 	Waiting         []Paused // by calls, which do not know yet what becomes of their events
 }
 
@@ -173,6 +174,7 @@ type Paused struct {
 	Reason      Reason
 	Text        string
 	Since       time.Time
+	Fix         string // Fault.Held
 }
 
 // Sent is where an event was sent.

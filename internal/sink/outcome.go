@@ -114,6 +114,10 @@ type Fault struct {
 	// Text is the broker's own error text, or names the limit that was exceeded. It carries no
 	// payload, key or header value.
 	Text string
+	// Held says what an operator does first, where only his `deferred retry` may end the pause: who
+	// is bound first would get what waits, and who is bound later would miss it. "": the pause ends
+	// by itself.
+	Held string
 }
 
 // PermanentFault is the fault of an event that can never be published; text says why.

@@ -82,6 +82,12 @@ type Prober interface {
 // calls of each term, and returns at once.
 type Leader interface{ Lead() }
 
+// Holder is a Sink whose exchanges give a message only to who is bound when it comes.
+type Holder interface {
+	// Held is Fault.Held of an exchange that was missing.
+	Held(exchangeOrTopic uint64) string
+}
+
 // A call carries at most MaxCallEvents events or MaxCallBytes bytes (one larger event goes alone),
 // which bounds what a sink must keep in addition to the in-flight budget: a lane of RabbitMQ has
 // room for as many returned messages.

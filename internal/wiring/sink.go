@@ -94,14 +94,14 @@ func SinkState(d *sink.Driver, s sink.Opened) (out ops.Sink, paused []ops.Paused
 	now := s.Status()
 	return ops.Sink{
 		Kind: d.Name, Up: now.Up, Why: now.Why,
-		Connections: now.Connections, Channels: now.Channels, PendingConfirms: now.PendingConfirms,
+		Connections: now.Connections, Channels: now.Channels, PendingConfirms: now.PendingConfirms, Ignored: now.Ignored,
 	}, Paused(now.Waiting)
 }
 
 // Paused is what is shown of paused destinations.
 func Paused(list []sink.Paused) (out []ops.Paused) {
 	for _, p := range list {
-		out = append(out, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since})
+		out = append(out, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since, Fix: p.Fix})
 	}
 	return out
 }

@@ -30,7 +30,7 @@ var allowed = map[string][]string{
 	"sink":                 {"event", "config/setting"},
 	"sink/drivers":         {"sink", "sink/kafka/driver", "sink/rabbit/driver", "sink/stdout"},
 	"sink/kafka/driver":    {"event", "sink", "config/document", "config/setting", "sink/kafka", "sink/kafka/conn", "sink/kafka/record"},
-	"sink/rabbit/driver":   {"event", "sink", "config/setting", "sink/rabbit", "sink/rabbit/conn", "sink/rabbit/message"},
+	"sink/rabbit/driver":   {"event", "sink", "config/document", "config/setting", "sink/rabbit", "sink/rabbit/conn", "sink/rabbit/message"},
 	"sink/kafka":           {"event", "sink", "sink/kafka/check", "sink/kafka/client", "sink/kafka/conn", "sink/kafka/batch", "sink/kafka/record"},
 	"sink/kafka/check":     {"sink", "sink/kafka/client", "sink/kafka/conn", "sink/kafka/record"},
 	"sink/kafka/client":    {"sink/kafka/conn"},

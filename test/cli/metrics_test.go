@@ -46,6 +46,7 @@ var metricTypes = map[string]string{
 	"outbox_sink_up":                         "gauge",
 	"outbox_sink_pending_confirms":           "gauge",
 	"outbox_confirms_total":                  "counter",
+	"outbox_sink_ignored_returns_total":      "counter",
 	"outbox_sink_connections":                "gauge",
 	"outbox_sink_channels":                   "gauge",
 	"outbox_sink_channel_opens_total":        "counter",

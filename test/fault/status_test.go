@@ -3,6 +3,7 @@ package fault
 import (
 	"encoding/json"
 	"fmt"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
@@ -34,9 +35,10 @@ type apiStatus struct {
 }
 
 type pausedDestination struct {
-	Destination string `json:"destination"`
-	Reason      string `json:"reason"`
-	Words       string `json:"error"`
+	Destination string    `json:"destination"`
+	Reason      string    `json:"reason"`
+	Words       string    `json:"error"`
+	Since       time.Time `json:"since"`
 }
 
 func status(s *stand.Stand, r *runner.Relay) (st apiStatus) {

@@ -110,6 +110,14 @@ func (s *faultyStore) Exchanges(ctx context.Context) (list []uint64, err error) 
 	return list, err
 }
 
+func (s *faultyStore) Missing(ctx context.Context) (list []store.Missing, err error) {
+	err = s.do(ctx, &s.writer, theWriter, "missing", func(ctx context.Context) (err error) {
+		list, err = s.Store.Missing(ctx)
+		return err
+	})
+	return list, err
+}
+
 func (s *faultyStore) Positions(ctx context.Context, from event.Position, limit int) (list []store.Owned, err error) {
 	err = s.do(ctx, &s.lookup, theLookup, "lookup", func(ctx context.Context) (err error) {
 		list, err = s.Store.Positions(ctx, from, min(limit, 1000))

@@ -27,8 +27,11 @@ backoff ends.`,
 		newAction(g, action{
 			kind: dlq.Retry, of: dlq.Deferred, done: "to be tried now",
 			short: "Retry deferred events now, without waiting for their backoff",
-			long: `Ends the backoff of deferred events. Events without a backoff are sent as soon as their destination
-accepts events again; --all does not include them.`,
+			long: `Ends the backoff of deferred events, and tries a paused destination now. --all is about the events
+with a backoff and the first one of each destination: the others follow it.
+
+An exchange that was missing stays paused until this command says that all its queues are bound
+again: who is bound later misses what was sent before.`,
 			example: `  cdc-relay deferred retry 2017
   cdc-relay deferred retry --all --class transient`,
 		}),

@@ -184,6 +184,9 @@ func (t *statusText) broker() {
 		channels = ", " + output.Count(b.Channels, "channel")
 	}
 	t.line("broker", "up, %s, %s%s, %s unanswered", b.Kind, output.Count(b.Connections, "connection"), channels, output.Count(b.PendingConfirms, "message"))
+	if b.Ignored > 0 {
+		t.line("", "%s returned, as no queue took it, and ignored (sink.rabbitmq.unroutable)", output.Count(int(b.Ignored), "message"))
+	}
 }
 
 func (t *statusText) paused() {
@@ -194,6 +197,9 @@ func (t *statusText) paused() {
 	t.line("paused", "%s; their events are deferred until the broker takes them", t.paint(output.Count(b.PausedTotal, "destination"), red))
 	for _, p := range b.Paused {
 		t.line("", "%s: %s: %s; since %s", p.Destination, p.Reason, p.Error, output.Age(t.status.Now.Sub(p.Since)))
+		if p.Fix != "" {
+			t.line("", "  %s", p.Fix)
+		}
 	}
 	t.more(b.PausedTotal - len(b.Paused))
 }

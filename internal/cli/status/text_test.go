@@ -79,8 +79,8 @@ published  0 events, 0.0/s
 			State: ops.StatePaused, Why: "2 of them", Role: ops.RoleLeader, Version: "v1", Now: noon,
 			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: new(400.0)},
 			Broker: ops.BrokerStatus{Kind: "kafka", Up: true, Connections: 1, PausedTotal: 2, Paused: []ops.Paused{
-				{Destination: `exchange "x"`, Reason: "no_exchange", Error: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second)},
-			}},
+				{Destination: `exchange "x"`, Reason: "no_exchange", Error: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second), Fix: "bind all queues"},
+			}, Ignored: 1},
 			Totals: ops.TotalsStatus{Failed: 4, Retries: 1200},
 			Rates:  ops.RatesStatus{DeferredPerSecond: 10, RetriesPerSecond: 1.5},
 			Deferred: ops.DeferredStatus{
@@ -101,8 +101,10 @@ slot       s, lag 6m40s and 0 B, retains 0 B
            process 7 (psql), 5 transactions ago
            end them in their applications, or: COMMIT PREPARED 'x?''y', or ROLLBACK PREPARED 'x?''y', in database other; SELECT pg_terminate_backend(7)
 broker     up, kafka, 1 connection, 0 messages unanswered
+           1 message returned, as no queue took it, and ignored (sink.rabbitmq.unroutable)
 paused     2 destinations; their events are deferred until the broker takes them
            exchange "x": no_exchange: 404 NOT_FOUND?; since 1m5s
+             bind all queues
            and 1 more
 in flight  0 events, 0 B
 published  0 events, 0.0/s

@@ -146,8 +146,13 @@ func (d *demo) mistake(ctx context.Context) error {
 		return err
 	}
 	d.found.waited = time.Since(began)
-	d.Say("The operator %s: %s events wait, and are sent in order while new orders come.", words.undo, console.Thousands(d.found.most))
-	err := d.until(ctx, "all that was deferred to be sent", func(now sample) bool {
+	d.Say("The operator %s: %s events wait. One command, and they are sent in order while new orders come:", words.undo, console.Thousands(d.found.most))
+	typed, err := d.operator(ctx, "deferred", "retry", "--all")
+	if err != nil {
+		return err
+	}
+	d.Say("  $ %s", typed)
+	err = d.until(ctx, "all that was deferred to be sent", func(now sample) bool {
 		return now.deferred == 0 && d.meter.waiting(time.Now().Add(-fresh)) == 0
 	})
 	if err != nil {

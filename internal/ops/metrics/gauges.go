@@ -27,6 +27,7 @@ var (
 	inFlightBytes   = describe("outbox_in_flight_bytes", "Bytes of the events in the in-flight budget.")
 
 	sinkUp          = describe("outbox_sink_up", "1 when every connection to the broker is up and not blocked.")
+	sinkIgnored     = describe("outbox_sink_ignored_returns_total", "Events that no queue has got and that count as delivered, by sink.rabbitmq.unroutable.")
 	sinkPending     = describe("outbox_sink_pending_confirms", "Messages published and not yet answered by the broker.")
 	sinkConnections = describe("outbox_sink_connections", "Connections to the broker that are up.")
 	sinkChannels    = describe("outbox_sink_channels", "Channels to the broker that are open.")
@@ -59,7 +60,7 @@ var (
 // Describe sends every description.
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range append([]*prometheus.Desc{
-		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, sinkUp, sinkPending, sinkConnections, sinkChannels,
+		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, sinkUp, sinkPending, sinkIgnored, sinkConnections, sinkChannels,
 		paused, waitingKeys, deferred, deferredOldest, refusedRows, retryBytes, guardActive, guardFull, dead, deadOldest, retentionBehind, unsentRows, slotsUnheld, streamUp, leader, standby, stopped, tableBytes,
 	}, slotDescs...) {
 		out <- d
@@ -83,6 +84,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	}
 	gauge(sinkUp, zeroOne(s.Sink.Up))
 	gauge(sinkPending, float64(s.Sink.PendingConfirms))
+	out <- prometheus.MustNewConstMetric(sinkIgnored, prometheus.CounterValue, float64(s.Sink.Ignored))
 	gauge(sinkConnections, float64(s.Sink.Connections))
 	gauge(sinkChannels, float64(s.Sink.Channels))
 	gauge(streamUp, zeroOne(s.Phase == ops.Streaming))

@@ -115,6 +115,7 @@ func TestMetricNames(t *testing.T) {
 		`outbox_rejections_total{class="permanent",reason="too_large"} 1`,
 		`outbox_sink_up 1`,
 		`outbox_sink_pending_confirms 6`,
+		`outbox_sink_ignored_returns_total 7`,
 		`outbox_confirms_total{result="ack"} 1`,
 		`outbox_confirms_total{result="nack"} 2`,
 		`outbox_confirms_total{result="returned"} 3`,

@@ -48,7 +48,8 @@ const (
 // left for the destination. Otherwise only the confirm of a row (a probe) ends a pause. The confirm
 // of a new event does not: that event may have been on the wire before the destination broke. A
 // pause of a whole exchange or topic also ends when the broker blames only one of its pairs or
-// partitions.
+// partitions. One that is held ends by an operator's request alone: a new leader is told of it
+// again (retry.Table.Load).
 type Registry struct {
 	cfg     Config
 	count   atomic.Int32 // how many pauses there are: zero saves the lanes the lock
@@ -71,8 +72,14 @@ type entry struct {
 	fault   *sink.Fault
 	refusal refusal
 	nacks   time.Duration // how long each rejection has been a nack
+	asked   bool          // of a held one: an operator has asked for a retry since the last refusal
 	probe
 }
+
+// isHeld reports whether an operator decides when the pause ends: sink.Fault.Held. Nothing else
+// ends it then: no confirm, for what it is about was sent before or by a replay, no other refusal,
+// and no probe goes.
+func (e *entry) isHeld() bool { return e.Fix != "" && !e.asked }
 
 // Refused takes a rejection that blames the destination: its pause begins, or goes on. A fault of
 // the pair or partition shows that the exchange or topic itself answers, so a pause of the exchange
@@ -86,7 +93,7 @@ func (r *Registry) Refused(p sink.Place, f *sink.Fault, now time.Time) (ended bo
 	t := Target{p.ExchangeOrTopic, p.Dest}
 	if f.Whole {
 		t.Dest = 0
-	} else if f.Reason != sink.NotAllowed {
+	} else if e := r.paused[t.whole()]; e != nil && f.Reason != sink.NotAllowed && !e.isHeld() {
 		ended = r.end(t.whole(), false, now)
 	}
 	most, bytes := maxPauses, maxBytes
@@ -94,8 +101,7 @@ func (r *Registry) Refused(p sink.Place, f *sink.Fault, now time.Time) (ended bo
 		most, bytes = most/2, bytes/2
 	}
 	if e := r.paused[t]; e != nil {
-		r.bytes += len(f.Text) - len(e.Text)
-		e.refusedAgain(f, now)
+		r.refusedAgain(e, f, now)
 	} else if len(r.paused) < most && r.bytes < bytes {
 		r.begin(t, f, now)
 	}
@@ -104,7 +110,7 @@ func (r *Registry) Refused(p sink.Place, f *sink.Fault, now time.Time) (ended bo
 
 func (r *Registry) begin(t Target, f *sink.Fault, now time.Time) {
 	e := &entry{
-		Paused: sink.Paused{Destination: f.Destination, Reason: f.Reason, Text: f.Text, Since: now},
+		Paused: sink.Paused{Destination: f.Destination, Reason: f.Reason, Text: f.Text, Since: now, Fix: f.Held},
 		fault:  f, refusal: begun(now), probe: probe{wait: minProbe},
 	}
 	r.paused[t] = e
@@ -116,15 +122,21 @@ func (r *Registry) begin(t Target, f *sink.Fault, now time.Time) {
 	}
 }
 
-func (e *entry) refusedAgain(f *sink.Fault, now time.Time) {
+func (r *Registry) refusedAgain(e *entry, f *sink.Fault, now time.Time) {
 	counted := e.refusal.again(now, e.gap)
 	switch {
+	case e.isHeld():
+		return
 	case f.Reason != sink.Nacked:
 		e.nacks = 0
 	case e.Reason == sink.Nacked:
 		e.nacks += counted
 	}
-	e.fault, e.Reason, e.Text = f, f.Reason, f.Text
+	r.bytes += len(f.Text) - len(e.Text)
+	e.fault, e.Reason, e.Text, e.Fix, e.asked = f, f.Reason, f.Text, f.Held, false
+	if e.isHeld() && r.cfg.Began != nil {
+		r.cfg.Began(e.Paused)
+	}
 }
 
 // Confirmed takes a confirm. That of a row ends the pause of its place; ended says whether it did.
@@ -141,7 +153,7 @@ func (r *Registry) Confirmed(p sink.Place, row bool, now time.Time) (ended bool)
 	for _, t := range [2]Target{dest.whole(), dest} {
 		switch e := r.paused[t]; {
 		case e == nil:
-		case row:
+		case row && !e.isHeld():
 			ended = r.end(t, false, now) || ended
 		default:
 			e.refusal, e.nacks, e.wait = begun(now), 0, minProbe

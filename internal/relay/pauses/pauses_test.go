@@ -49,6 +49,44 @@ func TestEndOfAPause(t *testing.T) {
 	}
 }
 
+// A held pause ends by what was sent since an operator's request, and by nothing else; a refusal
+// holds it again. What an operator does first is told each time.
+func TestHeldPause(t *testing.T) {
+	var told []string
+	s := tell(t, Config{MaxAge: time.Hour, Began: func(p sink.Paused) { told = append(told, p.Fix) }})
+	forbidden := sink.Fault{Class: sink.Destination, Reason: sink.NotPermitted, Whole: true, Destination: "exchange"}
+	s.refused(orders, forbidden)
+	s.refused(orders, held) // it is held from now on
+	for what, ended := range map[string]bool{
+		"a row of before, or a replay, is confirmed": s.Confirmed(orders, true, s.now),
+		"another pair is unroutable":                 s.refused(invoices, unroutable),
+		"another refusal":                            s.refused(orders, forbidden),
+		"a probe":                                    s.TakeProbe(whole(orders), s.after(time.Minute).now),
+	} {
+		s.want(what+" ends it, or goes", ended || !s.IsPaused(whole(orders)), false)
+	}
+	if p := s.List(); p[0].Reason != sink.NoExchange || p[0].Fix != held.Held {
+		t.Errorf("paused: %+v", p)
+	}
+	for range 400 { // the time in which nobody decides counts as refusal
+		s.TakeProbe(whole(orders), s.after(maxProbe).now)
+	}
+	s.want("a row is too old", s.TooOld(orders, began), true)
+	s.Retry(orders, s.now)
+	s.want("the retry goes", s.TakeProbe(whole(orders), s.now), true)
+	s.ProbeDone(whole(orders), sink.Outcome{State: sink.Unsent}, s.now)
+	s.want("again, as it was not sent", s.TakeProbe(whole(orders), s.after(maxProbe).now), true)
+	s.refused(orders, held)
+	s.ProbeDone(whole(orders), sink.Outcome{State: sink.Rejected, Fault: &held}, s.now)
+	s.want("another probe", s.TakeProbe(whole(orders), s.after(time.Hour).now), false)
+	s.Retry(orders, s.now)
+	s.want("the row of the retry ends it", s.TakeProbe(whole(orders), s.now) && s.Confirmed(orders, true, s.now) && !s.IsPaused(whole(orders)), true)
+	if len(told) != 4 || told[0] != "" || told[1] != held.Held || told[2] != "" || told[3] != held.Held {
+		t.Errorf("told: %q, want the pause, that it is held, the pair's, and that it is held again", told)
+	}
+	s.want("nothing is left of it", s.bytes == len("orders")+len(unroutable.Text), true)
+}
+
 // A pause of the whole exchange hides that of a pair, which goes on when the exchange answers
 // again.
 func TestWholeExchangeAndPair(t *testing.T) {

@@ -79,6 +79,12 @@ func (r *Registry) TakeProbe(t Target, now time.Time) bool {
 	if e == nil || e.out || e.at.After(now) || r.covered(t) {
 		return false
 	}
+	if e.isHeld() { // the time of a probe is counted as a refusal all the same
+		e.refusal.again(now, e.gap)
+		e.wait = min(2*e.wait, maxProbe)
+		r.schedule(e, now)
+		return false
+	}
 	e.out = true
 	return true
 }
@@ -111,7 +117,7 @@ func (r *Registry) Retry(p sink.Place, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, e := r.of(p); e != nil {
-		e.wait, e.at, e.nacks = minProbe, now, 0
+		e.wait, e.at, e.nacks, e.asked = minProbe, now, 0, true
 	}
 }
 

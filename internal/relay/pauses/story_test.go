@@ -23,6 +23,7 @@ var (
 	unroutable = sink.Fault{Class: sink.Destination, Reason: sink.Unroutable, Destination: "orders"}
 	notAllowed = *sink.NotAllowedFault("invoices", "invoices", "allow", false)
 	noExchange = sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Whole: true, Destination: "exchange"}
+	held       = sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Whole: true, Destination: "exchange", Held: "bind all queues"}
 	poison     = sink.Fault{Class: sink.Transient, Reason: sink.BrokerException}
 )
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Regroup implements Store.
@@ -40,6 +41,23 @@ func (m *Store) Exchanges(ctx context.Context) (list []uint64, err error) {
 	}
 	slices.Sort(list)
 	return slices.Compact(list), nil
+}
+
+// Missing implements Store.
+func (m *Store) Missing(ctx context.Context) (list []store.Missing, err error) {
+	end, err := m.begin(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	seen := map[uint64]bool{}
+	for _, e := range m.db.list(m.deferred) {
+		if r := e.row; r.Reason == sink.NoExchange && !seen[r.ExchangeOrTopic] {
+			seen[r.ExchangeOrTopic] = true
+			list = append(list, store.Missing{ExchangeOrTopic: r.ExchangeOrTopic, Destination: r.Destination, Text: r.Text})
+		}
+	}
+	return list, nil
 }
 
 // Reclaim implements Store.

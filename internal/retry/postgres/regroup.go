@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // loadRows is how many rows a page has at most. They are in memory until all of them were looked
@@ -297,6 +298,24 @@ func (p *Store) Exchanges(ctx context.Context) (list []uint64, err error) {
 	}
 	slices.Sort(list)
 	return slices.Compact(list), err
+}
+
+// missingSQL is served by the index retry_no_exchange: its cost is by rows that were refused so.
+// It reads no more exchanges than the relay can pause.
+var missingSQL = readFence + ` SELECT t.* FROM fence LEFT JOIN (SELECT DISTINCT ON (t.exchange_or_topic) t.exchange_or_topic, t.destination, t.error
+		FROM cdc_relay.retry t WHERE ` + ours("t") + ` AND t.reason = '` + string(sink.NoExchange) + `' ORDER BY t.exchange_or_topic, t.n LIMIT 10000) t ON true`
+
+// Missing implements Store.
+func (p *Store) Missing(ctx context.Context) (list []store.Missing, err error) {
+	err = p.read(ctx, "read missing exchanges", missingSQL, []any{p.c.SystemID}, func(rows pgx.Rows) error {
+		var m store.Missing
+		var exchange int64
+		err := rows.Scan(&exchange, &m.Destination, &m.Text)
+		m.ExchangeOrTopic = uint64(exchange)
+		list = append(list, m)
+		return err
+	})
+	return list, err
 }
 
 // Positions implements Store.

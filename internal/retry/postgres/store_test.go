@@ -195,6 +195,7 @@ var conformance = map[string]func(*bench){
 	"regroup in pages":      testRegroupInPages,
 	"regroup":               testRegroup,
 	"exchanges":             testExchanges,
+	"missing":               testMissing,
 	"positions":             testPositions,
 	"read":                  testRead,
 	"read behind a row":     testReadBehind,
@@ -477,6 +478,31 @@ func testExchanges(b *bench) {
 	want(hold.with(func(c *store.Config) { c.SystemID = "another" }))
 	b.answer(b.Ask(b.c, store.Discard, dead.N, event.Route{}), true, sink.Outcome{})
 	want(hold, deferred...)
+}
+
+func testMissing(b *bench) {
+	want := func(b *bench, want ...store.Missing) {
+		b.Helper()
+		got, err := b.Missing(await.Context(b.T))
+		b.must(err)
+		equal(b, "missing", got, want)
+	}
+	want(b)
+	rows := slices.Concat(b.rows(3, "k", 1<<64-1, 5), b.rows(3, "l", 2, 5), b.rows(2, "m", 3, 5))
+	for i, r := range rows {
+		if i%3 > 0 {
+			r.Class, r.Reason, r.Text, r.Destination = sink.Destination, sink.NoExchange, "no exchange", fmt.Sprintf("exchange of %s", r.Event.Key)
+		}
+	}
+	rows[7].Dead = true // the only one of its exchange
+	b.deferRow(rows...)
+	list := []store.Missing{
+		{ExchangeOrTopic: 1<<64 - 1, Destination: "exchange of k", Text: "no exchange"}, {ExchangeOrTopic: 2, Destination: "exchange of l", Text: "no exchange"},
+	}
+	want(b, list...)
+	want(b.with(func(c *store.Config) { c.SystemID = "another" }))
+	b.must(b.Apply(await.Context(b.T), []store.Result{{Row: rows[1]}, {Row: rows[2]}}))
+	want(b, list[1])
 }
 
 func testPositions(b *bench) {
@@ -1023,6 +1049,7 @@ func reads(b *bench, deferred *store.Row) map[string]func() error {
 	return map[string]func() error{
 		"Positions": func() error { _, err := b.Positions(c, event.Position{}, 10); return err },
 		"Exchanges": func() error { _, err := b.Exchanges(c); return err },
+		"Missing":   func() error { _, err := b.Missing(c); return err },
 		"Read":      func() error { _, err := b.Read(c, wants(deferred.Group, 9), 1, 1, all); return err },
 		"Sweep":     func() error { _, _, err := b.Sweep(c, at, 1); return err },
 		"Skip":      func() error { _, _, err := b.Skip(c, at); return err },

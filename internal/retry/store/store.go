@@ -26,7 +26,7 @@ import (
 //
 // Times that are read are on this process's clock, whatever the database's says.
 //
-// The callers: Regroup and Exchanges are called before the reader starts. The reader calls
+// The callers: Regroup, Exchanges and Missing are called before the reader starts. The reader calls
 // Positions (for Known), the writer calls Lease and Defer, and the feeder calls all others. (What
 // reads large rows for it calls BeginReplay, which may come at any time.)
 type Store interface {
@@ -44,6 +44,10 @@ type Store interface {
 	// ordering group, each once. Nothing waits for one that is not listed. Its cost is by exchanges
 	// and topics, not by rows or destinations.
 	Exchanges(ctx context.Context) ([]uint64, error)
+
+	// Missing lists the exchanges that were missing when one of their events was deferred, each
+	// once, with what was said of it.
+	Missing(ctx context.Context) ([]Missing, error)
 
 	// Positions lists the positions of rows and dead letters from that one on, in order, at most
 	// limit, each with the id of its event. Those of former incarnations of the slot are not among
@@ -134,6 +138,12 @@ type Config struct {
 
 // By is what cdc_relay.slots stores of how rows are grouped and placed.
 func (c *Config) By() string { return c.Places.By(c.Scope, c.Keys) }
+
+// Missing is an exchange with rows that were refused because it was missing (sink.NoExchange).
+type Missing struct {
+	ExchangeOrTopic   uint64
+	Destination, Text string // of one of them
+}
 
 // LeaseSize is how many row numbers a Lease takes: the increment of cdc_relay.row_number.
 const LeaseSize = 1000

@@ -3,14 +3,17 @@
 package rabbit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net"
 	"slices"
+	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
@@ -38,7 +41,7 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 			found = append(found, sink.Finding{Name: "broker", Warn: true, Detail: doubt, Fix: fixDoubt})
 		}
 		if exchange == nil {
-			exchange = append(exchange, s.checkExchange(ctx, sess))
+			exchange = append([]sink.Finding{s.checkExchange(ctx, sess)}, s.checkQueues(ctx, sess)...)
 			room = s.checkRoom(ctx, sess, url)
 		}
 		sess.Close(conn.CloseTimeout)
@@ -96,6 +99,7 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 		f.Detail, f.Fix = "no answer: "+conn.ErrorText(err), "check the log of the broker at "+sess.Address+" for why it hung up or did not answer"
 	case ex == nil:
 		f.OK, f.Detail = true, "exists, and this user may publish to it"
+		s.checkType(ctx, sess, name, &f)
 	case ex.Code == amqp.NotFound && s.cfg.Declare:
 		f.OK, f.Detail = true, "is missing, and will be declared at the start, if this user may (not tried)"
 	case ex.Code == amqp.NotFound:
@@ -110,6 +114,71 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 		f.Detail, f.Fix = brokerText(ex), "check the log of the broker at "+sess.Address
 	}
 	return f
+}
+
+// checkType adds what the type of an exchange that exists means, if the broker tells.
+func (s *Sink) checkType(ctx context.Context, sess *conn.Session, name string, f *sink.Finding) {
+	want := cmp.Or(s.cfg.ExchangeType, amqp.ExchangeTopic)
+	kind := typeOf(ctx, sess, name, want)
+	ignored, keeps := s.cfg.Unroutable.ignored(name), keepers[kind]
+	switch {
+	case keeps != "" && !ignored:
+		*f = sink.Finding{
+			Name: f.Name, Warn: true,
+			Detail: fmt.Sprintf("is of type %s, which %s and answers NO_ROUTE for them all the same: such an event would be sent again and again", kind, keeps),
+			Fix:    fmt.Sprintf("set sink.rabbitmq.unroutable: ignore, or {%q: ignore}", name),
+		}
+	case s.cfg.Declare && kind != "" && kind != want:
+		*f = sink.Finding{
+			Name: f.Name, Warn: true, Detail: fmt.Sprintf("is of type %s, and sink.rabbitmq.exchange_type is %s", kind, want),
+			Fix: "set sink.rabbitmq.exchange_type to " + kind + ", or make the exchange again, with all its bindings",
+		}
+	case ignored:
+		f.Detail += "; of type " + cmp.Or(kind, "unknown") + ": what it returns counts as delivered (sink.rabbitmq.unroutable)"
+	}
+}
+
+// typeText is RabbitMQ's text, which has more quotes around a name that Erlang would quote.
+var typeText = lazy.Regexp(`inequivalent arg 'type' for exchange .* but current is '+([^']*)'`)
+
+// typeOf asks for the type of an exchange; "": the broker does not tell, as to a user without the
+// right to configure the exchange. AMQP has no question for it, and a passive declaration ignores
+// the type. So the exchange is declared in a way that is always refused (406): where it exists,
+// over another type first, which the broker names; where it is missing, over an alternate exchange
+// that is a number. So it is never made.
+func typeOf(ctx context.Context, sess *conn.Session, name, guess string) string {
+	err := sess.ThrowAway(ctx, func(ch *amqp.Channel) error {
+		return ch.ExchangeDeclare(name, guess, true, false, false, false, amqp.Table{"alternate-exchange": int32(0)})
+	})
+	ex := answer(err, sess)
+	if ex == nil || ex.Code != amqp.PreconditionFailed {
+		return ""
+	}
+	if found := typeText().FindStringSubmatch(ex.Reason); found != nil {
+		return found[1]
+	}
+	if strings.Contains(ex.Reason, "inequivalent arg") { // another one
+		return guess
+	}
+	return ""
+}
+
+// checkQueues looks for the queues of the bindings.
+func (s *Sink) checkQueues(ctx context.Context, sess *conn.Session) (found []sink.Finding) {
+	for _, b := range s.cfg.Bindings {
+		f := sink.Finding{Name: fmt.Sprintf("queue %q", b.Queue), OK: true, Detail: "exists; it is bound at the start, if this user may (not tried)"}
+		switch ex, err := passiveQueue(ctx, sess, b.Queue); {
+		case err != nil:
+			f.OK, f.Detail, f.Fix = false, "no answer: "+conn.ErrorText(err), "check the log of the broker at "+sess.Address
+		case ex == nil:
+		case ex.Code == amqp.NotFound:
+			f.Detail = "is missing; it is declared and bound at the start, if this user may (not tried)"
+		default:
+			f.OK, f.Detail, f.Fix = false, brokerText(ex), "correct sink.rabbitmq.bindings, or give this user its rights"
+		}
+		found = append(found, f)
+	}
+	return found
 }
 
 // probeMark is neither a number of milliseconds nor a user's name.

@@ -22,8 +22,12 @@ type Config struct {
 	Lanes int
 	// Connections is the number of connections; 0 means two, and there are never more than lanes.
 	Connections int
-	// Declare declares a constant exchange (topic, durable) at every connect.
-	Declare bool
+	// Declare declares a constant exchange, durable, at the first connection.
+	Declare      bool
+	ExchangeType string // "": topic
+	// Bindings are declared for a constant exchange: see topology.
+	Bindings   []Binding
+	Unroutable Unroutable
 	// LoginTimeout ends Run when the broker has refused the login for so long and no connection was
 	// ever made; 0 means a minute.
 	LoginTimeout time.Duration

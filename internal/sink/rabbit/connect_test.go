@@ -113,13 +113,38 @@ func TestDeclare(t *testing.T) {
 	wantRejected(t, s.send(newEvent("k", "created"))[0], sink.Destination, sink.Unroutable)
 	b.must(b.channel().ExchangeDeclarePassive("events", "topic", true, false, false, false, nil))
 
-	// Deleted while the relay runs, it is declared again.
+	// Deleted while the relay runs, it is never declared again: neither when it is missed, nor on a
+	// new connection. Its pause waits for an operator.
 	b.must(b.ch.ExchangeDelete("events", false, false))
-	ev := newEvent("k", "created")
-	await.Until(t, "declared again", func() bool {
-		o := s.send(ev)[0]
-		return o.State == sink.Rejected && o.Fault.Reason == sink.Unroutable
-	})
+	missing := func() {
+		t.Helper()
+		for _, o := range []sink.Outcome{s.send(newEvent("k", "created"))[0], s.probe(newEvent("k", "created"), false)} {
+			wantRejected(t, o, sink.Destination, sink.NoExchange)
+			if !strings.Contains(o.Fault.Held, "bind all queues, then cdc-relay deferred retry") {
+				t.Errorf("held: %q", o.Fault.Held)
+			}
+		}
+	}
+	missing()
+	first := s.firstSession()
+	first.Kill(errors.New("cut"))
+	<-first.Gone
+	missing()
+}
+
+// The exchange is of the type that the configuration names; one that the broker does not know costs
+// a connection, and only once.
+func TestDeclareOfAType(t *testing.T) {
+	b := newBroker(t)
+	b.exchanges = []string{"events"}
+	cfg := b.config()
+	cfg.Declare, cfg.ExchangeType = true, "no-such-type"
+	wantRejected(t, start(t, cfg).send(newEvent("k", "created"))[0], sink.Destination, sink.NoExchange)
+	cfg.ExchangeType = "fanout"
+	wantRejected(t, start(t, cfg).send(newEvent("k", "created"))[0], sink.Destination, sink.Unroutable)
+	wantFinding(t, Check(b.ctx, cfg), `exchange "events"`, true, "may publish", "")
+	cfg.ExchangeType = "direct"
+	wantFinding(t, Check(b.ctx, cfg), `exchange "events"`, false, "is of type fanout, and sink.rabbitmq.exchange_type is direct", "exchange_type to fanout")
 }
 
 func TestCheckRights(t *testing.T) {

@@ -35,7 +35,7 @@ const notConnected = "not connected yet"
 
 // opened prepares a new connection.
 func (s *Sink) opened(ctx context.Context, sess *conn.Session, again bool) {
-	s.declare(ctx, sess)
+	s.prepare(ctx, sess)
 	if s.leads.Load() {
 		if sess.OpenAll(ctx); sess.Alive() {
 			s.crowded.Store(0)
@@ -51,21 +51,6 @@ func (s *Sink) opened(ctx context.Context, sess *conn.Session, again bool) {
 	}
 	if h := s.cfg.Connected; h != nil {
 		h(again)
-	}
-}
-
-// declare declares a constant exchange, when asked to. A refusal is logged and left to the
-// publishes, which then name it.
-func (s *Sink) declare(ctx context.Context, sess *conn.Session) {
-	name, constant := s.cfg.Exchange.Constant()
-	if !s.cfg.Declare || !constant || name == "" {
-		return
-	}
-	err := sess.ThrowAway(ctx, func(ch *amqp.Channel) error {
-		return ch.ExchangeDeclare(name, amqp.ExchangeTopic, true, false, false, false, nil)
-	})
-	if err != nil {
-		s.cfg.Log.Warn("declare exchange", zap.String("exchange", name), zap.Error(err))
 	}
 }
 

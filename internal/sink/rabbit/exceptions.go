@@ -21,10 +21,7 @@ import (
 //
 // A size counts only on a channel that was opened for this round: a channel keeps the limit of the
 // time when it was opened, and the limit may have been raised since.
-func (l *lane) channelException(ctx context.Context, ch *conn.Channel, ex *amqp.Error) error {
-	if l.sink.cfg.Declare && ex.Code == amqp.NotFound {
-		l.sink.declare(ctx, ch.Session) // the next attempt finds it
-	}
+func (l *lane) channelException(ch *conn.Channel, ex *amqp.Error) error {
 	limit := sizeLimit(ex)
 	if limit > 0 {
 		l.link.SizeLimit.Store(int64(limit))

@@ -101,6 +101,9 @@ func (l *lane) rounds(ctx context.Context) error {
 		if err != nil {
 			return l.Unavailable(err)
 		}
+		if l.rejectUnbound() {
+			continue
+		}
 		l.send(ctx, ch, batch)
 		end := l.await(ctx, ch)
 		if err := l.conclude(ctx, ch, end, l.resolve(ch)); err != nil {

@@ -20,7 +20,8 @@ func (p pair) clone() pair {
 func (l *lane) reject(i int, fault *sink.Fault) {
 	l.Reject(i, fault)
 	if fault.Class == sink.Destination {
-		_, dest := l.sink.layout.Place(l.Events[i])
+		exchange, dest := l.sink.layout.Place(l.Events[i])
+		l.sink.noteRefusal(exchange, fault)
 		l.sink.unanswered.note(dest, fault.Reason == sink.Unconfirmed)
 	}
 }

@@ -186,7 +186,7 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End, doubt
 			ch.Session.Kill(err)
 			return fmt.Errorf("connection ended: %w", err)
 		}
-		return l.channelException(ctx, ch, ex)
+		return l.channelException(ch, ex)
 	case connectionScope:
 		return l.connectionException(ctx, ex)
 	default:

@@ -27,6 +27,12 @@ func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.O
 	if len(l.todo) == 0 { // it is not allowed: the broker is not asked
 		return outcomes[0], nil
 	}
+	if fault, err := s.bindAgain(ctx, ev); err != nil {
+		return sink.Outcome{State: sink.Unsent}, err
+	} else if fault != nil {
+		l.Reject(0, fault)
+		return outcomes[0], nil
+	}
 	_, dest := s.layout.Place(ev)
 	if suspect {
 		if err := l.seekFor(ctx, dest); err != nil {

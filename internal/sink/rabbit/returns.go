@@ -55,6 +55,10 @@ func (l *lane) returned(ch *conn.Channel) (map[int]amqp.Return, error) {
 		if len(all) == 0 {
 			return nil, errStrangeReturn
 		}
+		if l.sink.cfg.Unroutable.ignored(r.Exchange) { // the answer decides
+			l.sink.ignored.Add(1)
+			continue
+		}
 		for _, i := range all {
 			found[i] = r
 		}

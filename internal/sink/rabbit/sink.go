@@ -28,6 +28,7 @@ type Sink struct {
 	private      chan struct{} // taken by the one call that may have a private connection
 	privateStuck chan struct{} // by the one suspect whose destination did not answer before
 	unanswered   unanswered
+	topology     topology
 
 	cluster atomic.Pointer[cluster] // nil: no broker has sent its name yet
 
@@ -41,6 +42,7 @@ type Sink struct {
 	leads       atomic.Bool  // the lanes have calls, or may have soon
 	askAgain    time.Duration
 	pending     atomic.Int64
+	ignored     atomic.Int64 // returned events that count as delivered
 
 	logMu  sync.Mutex
 	logged string // the state last logged
@@ -50,6 +52,7 @@ var (
 	_ sink.Opened = (*Sink)(nil)
 	_ sink.Leader = (*Sink)(nil)
 	_ sink.Prober = (*Sink)(nil) // the line asks for it
+	_ sink.Holder = (*Sink)(nil) // the retry table does
 )
 
 // New makes the sink. Nothing is connected before Run.
@@ -69,6 +72,9 @@ func New(cfg Config) (*Sink, error) {
 	s.cfg.Dialer.MaxChannels = func() int { return int(s.maxChannels.Load()) }
 	s.cfg.Dialer.ChannelOpen = cfg.ChannelOpen
 	s.limits.Negotiated(conn.FrameSize)
+	if name, constant := cfg.Exchange.Constant(); constant && len(cfg.Bindings) > 0 {
+		s.topology.exchange = sink.ExchangeOrTopicOf([]byte(name))
+	}
 	for i := range connections {
 		s.links = append(s.links, s.newLink(i == 0))
 	}
@@ -130,7 +136,7 @@ func (s *Sink) Run(ctx context.Context) error {
 
 // Status implements sink.Opened.
 func (s *Sink) Status() sink.Status {
-	now := sink.Status{PendingConfirms: int(s.pending.Load())}
+	now := sink.Status{PendingConfirms: int(s.pending.Load()), Ignored: s.ignored.Load()}
 	now.Up, now.Why = s.Up()
 	for _, l := range s.links {
 		if sess := l.Own(); sess != nil {

@@ -30,7 +30,7 @@ func New() *sink.Driver {
 func fixRefusal(reason sink.Reason, r *event.Route) string {
 	switch reason { //nolint:exhaustive // the others need nothing of RabbitMQ's own
 	case sink.Unroutable:
-		return fmt.Sprintf("bind a queue for it: rabbitmqadmin declare binding source=%q destination=QUEUE routing_key=%q", r.Name, r.RoutingKey)
+		return fmt.Sprintf("bind a queue for it: rabbitmqadmin declare binding source=%q destination=QUEUE routing_key=%q; if the exchange keeps or drops messages itself, set sink.rabbitmq.unroutable: ignore", r.Name, r.RoutingKey)
 	case sink.NoExchange:
 		return fmt.Sprintf("declare it: rabbitmqadmin declare exchange name=%q type=topic durable=true; or set sink.rabbitmq.declare: true", r.Name)
 	case sink.NotAllowed:
@@ -73,8 +73,11 @@ func (s *Settings) config(o *sink.Opening) (rabbit.Config, error) {
 			Credentials: s.Credentials(), // nil: the addresses carry them
 		},
 		Config: message.Config{Exchange: s.Exchange, RoutingKey: s.RoutingKey, Allow: s.Allow.Bounds(), AllowHeaders: s.AllowHeaders, ContentType: s.ContentType, PlainConfig: o.PlainConfig},
-		Lanes:  o.Lanes, Declare: s.Declare, Log: o.Log,
+		Lanes:  o.Lanes, Declare: s.Declare, ExchangeType: s.ExchangeType, Unroutable: s.Unroutable, Log: o.Log,
 		Connected: o.Connected, ChannelOpen: o.ChannelOpen, Confirms: o.Confirms,
+	}
+	for i := range s.Bindings {
+		out.Bindings = append(out.Bindings, s.Bindings[i].declared())
 	}
 	if o.OneLane {
 		out.Lanes = 1

@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
@@ -28,6 +29,9 @@ type Settings struct {
 	ContentType        string   // "": of the payload column's type
 	Properties         []setting.NamedColumn
 	Declare            bool
+	ExchangeType       string
+	Bindings           []Binding
+	Unroutable         rabbit.Unroutable
 	TLS                sink.TLS
 
 	userInURL bool // of every address, or of none
@@ -43,6 +47,8 @@ func defaults() *Settings {
 		Exchange:   sink.MustTemplate("outbox.events"),
 		RoutingKey: sink.MustTemplate("{aggregate}.{type}"),
 		Allow:      message.Allow{Exchange: sink.Everything(), RoutingKey: sink.Everything()},
+
+		ExchangeType: amqp.ExchangeTopic,
 	}
 }
 
@@ -95,7 +101,16 @@ func (s *Settings) Keys() []setting.Key {
 			Doc("`correlation_id`, `priority`, `expiration`, `content_type`: columns.",
 				"Where the column of `content_type` is NULL, `sink.rabbitmq.content_type` holds."),
 		setting.Compat(setting.Boolean("declare", &s.Declare)).
-			Doc("Declare a missing exchange (topic, durable). Only one without placeholders."),
+			Doc("Declare a missing exchange at the start.",
+				"It is durable. A running relay never declares it again. Only one without placeholders."),
+		setting.Compat(setting.Text("exchange_type", &s.ExchangeType)).
+			Doc("The type of the exchange that `declare` makes."),
+		bindingsKey(&s.Bindings).
+			Doc("Queues that miss nothing: `{queue, key, arguments}`.",
+				"They are bound at the start, and before a paused exchange resumes. A missing queue is made, durable. Without `key`: `#`. [Which arguments](rabbitmq.md#bindings)."),
+		unroutableKey(&s.Unroutable).
+			Doc("What becomes of an event that no queue takes.",
+				"`pause`: it waits. `ignore`: it counts as delivered. For some exchanges only: `{reminders: ignore}`; a `*` in a name stands for any characters, and the first that matches decides. [When to ignore it](rabbitmq.md#exchanges-that-return-what-they-took)."),
 	}
 	return append(keys, s.TLS.Keys("tls.")...)
 }
@@ -147,13 +162,7 @@ func (s *Settings) Validate(v *sink.Validation) {
 	if n := len(s.ContentType); n > message.MaxShortString {
 		v.FaultAt(section+"content_type", fmt.Errorf("has %d bytes, the protocol carries %d", n, message.MaxShortString))
 	}
-	switch exchange, constant := s.Exchange.Constant(); {
-	case !s.Declare:
-	case !constant:
-		v.FaultAt(section+"declare", fmt.Errorf("has no effect on exchange %q, which each event names; declare those exchanges at the broker", s.Exchange))
-	case exchange == "":
-		v.FaultAt(section+"declare", errors.New("has no effect on the default exchange, which is always there; leave it out"))
-	}
+	s.validateTopology(v)
 }
 
 // validateURLs reports whether an address leaves TLS off.

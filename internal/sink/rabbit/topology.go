@@ -1,0 +1,205 @@
+// What the sink declares at the broker: its exchange, once, and the bindings of listed queues.
+
+package rabbit
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
+)
+
+// Binding gives a queue what the exchange gets with a routing key.
+type Binding struct {
+	Queue string
+	Key   string
+	// Queue arguments are used when the queue is missing: then it is declared, durable.
+	QueueArguments, Arguments amqp.Table
+}
+
+// topology is what has become of the declarations.
+//
+// The exchange is declared at the first connection of the sink and never again, whatever becomes of
+// it. Bindings go with their exchange. So if the relay made it again, what waits for it would go to
+// the queue that is bound first, and one that is bound a second later would miss it, with nothing
+// to see. The pause of a missing exchange is held (sink.Fault.Held) until an operator says that all
+// queues are bound.
+//
+// The queues that are listed need no operator. Their bindings are declared on each new connection
+// before anything is sent over it, and after a refusal that says that one may be gone (stale),
+// before the probe that would end the pause. While they cannot be declared (fault) nothing is sent
+// to the exchange. A listed queue whose binding is removed while other queues take the events
+// misses them until then: the broker tells nobody.
+type topology struct {
+	exchange uint64 // its digest, when queues are listed; else 0
+
+	mu       sync.Mutex
+	declared bool // the broker has answered
+	stale    atomic.Bool
+	fault    atomic.Pointer[sink.Fault]
+}
+
+// bindFirst is sink.Fault.Held of a missing exchange.
+const bindFirst = "declare the exchange, bind all queues, then cdc-relay deferred retry --all"
+
+// Held implements sink.Holder.
+func (s *Sink) Held(exchangeOrTopic uint64) string {
+	if exchangeOrTopic == s.topology.exchange {
+		return ""
+	}
+	return bindFirst
+}
+
+// noteRefusal takes what a refusal of an event says of the bindings.
+func (s *Sink) noteRefusal(exchangeOrTopic uint64, f *sink.Fault) {
+	if f.Reason == sink.NoExchange {
+		f.Held = s.Held(exchangeOrTopic)
+	}
+	if exchangeOrTopic == s.topology.exchange && (f.Reason == sink.NoExchange || f.Reason == sink.Unroutable) {
+		s.topology.stale.Store(true)
+	}
+}
+
+// prepare declares on a new connection what is to be declared. A refusal of the exchange is logged
+// and left to the publishes, which then name it.
+func (s *Sink) prepare(ctx context.Context, sess *conn.Session) {
+	name, constant := s.cfg.Exchange.Constant()
+	if !constant || name == "" {
+		return
+	}
+	t := &s.topology
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if s.cfg.Declare && !t.declared {
+		err := sess.ThrowAway(ctx, func(ch *amqp.Channel) error {
+			return ch.ExchangeDeclare(name, cmp.Or(s.cfg.ExchangeType, amqp.ExchangeTopic), true, false, false, false, nil)
+		})
+		t.declared = err == nil || answer(err, sess) != nil
+		if err != nil {
+			s.cfg.Log.Warn("declare exchange", zap.String("exchange", name), zap.Error(err))
+		}
+	}
+	if err := s.bind(ctx, sess, name); err != nil {
+		sess.Kill(err)
+	}
+}
+
+// answer is the broker's exception for what was asked on a session; nil: it gave none.
+func answer(err error, sess *conn.Session) *amqp.Error {
+	var ex *amqp.Error
+	if err != nil && !errors.As(err, &ex) {
+		ex = sess.End()
+	}
+	if classifyException(ex) == noMessage {
+		return nil
+	}
+	return ex
+}
+
+// bindAgain declares the bindings before an event is sent to a paused destination, if they may be
+// gone. fault: they cannot be declared.
+func (s *Sink) bindAgain(ctx context.Context, ev *event.Event) (fault *sink.Fault, err error) {
+	t := &s.topology
+	exchange, _ := s.layout.Place(ev)
+	if exchange != t.exchange || !t.stale.Load() && t.fault.Load() == nil {
+		return nil, nil
+	}
+	sess, err := s.links[ev.Hash%uint64(len(s.links))].Session(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	name, _ := s.cfg.Exchange.Constant()
+	err = s.bind(ctx, sess, name)
+	return t.fault.Load(), err
+}
+
+// bind declares the bindings. An error says that the broker has given no answer.
+func (s *Sink) bind(ctx context.Context, sess *conn.Session, exchange string) error {
+	var fault *sink.Fault
+	for _, b := range s.cfg.Bindings {
+		err := bindQueue(ctx, sess, exchange, b)
+		if err == nil {
+			continue
+		}
+		ex := answer(err, sess)
+		if ex == nil {
+			return err
+		}
+		fault = &sink.Fault{
+			Class: sink.Destination, Reason: sink.BrokerException, Whole: true, Destination: message.Exchange(exchange),
+			Text: fmt.Sprintf("bind queue %q of sink.rabbitmq.bindings: %s", b.Queue, brokerText(ex)),
+		}
+		switch {
+		case ex.Code == amqp.NotFound && names(ex, exchange):
+			fault.Reason = sink.NoExchange
+		case ex.Code == amqp.AccessRefused:
+			fault.Reason = sink.NotPermitted
+		}
+		break
+	}
+	s.topology.stale.Store(false)
+	s.topology.fault.Store(fault)
+	return nil
+}
+
+// bindQueue binds a queue. One that exists is taken as it is.
+func bindQueue(ctx context.Context, sess *conn.Session, exchange string, b Binding) error {
+	ex, err := passiveQueue(ctx, sess, b.Queue)
+	missing := ex != nil && ex.Code == amqp.NotFound
+	switch {
+	case err != nil:
+		return err
+	case ex != nil && !missing:
+		return ex
+	}
+	return sess.ThrowAway(ctx, func(ch *amqp.Channel) error {
+		if missing {
+			if _, err := ch.QueueDeclare(b.Queue, true, false, false, false, b.QueueArguments); err != nil {
+				return err
+			}
+		}
+		return ch.QueueBind(b.Queue, b.Key, exchange, false, b.Arguments)
+	})
+}
+
+// passiveQueue asks for a queue; ex: the broker's exception.
+func passiveQueue(ctx context.Context, sess *conn.Session, queue string) (ex *amqp.Error, err error) {
+	err = sess.ThrowAway(ctx, func(ch *amqp.Channel) error {
+		_, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		return err
+	})
+	if ex = answer(err, sess); ex != nil {
+		return ex, nil
+	}
+	return nil, err
+}
+
+// rejectUnbound rejects the events of the round for the exchange whose queues cannot be bound.
+func (l *lane) rejectUnbound() (some bool) {
+	fault := l.sink.topology.fault.Load()
+	if fault == nil {
+		return false
+	}
+	for _, i := range l.todo {
+		if exchange, _ := l.sink.layout.Place(l.Events[i]); exchange == l.sink.topology.exchange && !l.IsBehindRejected(i) {
+			l.Reject(i, fault)
+			some = true
+		}
+	}
+	if some {
+		l.planNextRound()
+	}
+	return some
+}
