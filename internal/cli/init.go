@@ -41,7 +41,6 @@ runs init can read it: run init as the relay's user, or give the file to that us
 		Example: `  cdc-relay init --outbox-table
   cdc-relay init --no-backfill
   cdc-relay init --backfill="created_at > '2026-01-31'" --order-by created_at
-  cdc-relay init --status-view --url postgres://owner@db/shop
   cdc-relay init --url postgres://owner@db/shop --role relay
   cdc-relay init --add-transaction-column --url postgres://owner@db/shop
   cdc-relay init --print --role relay | psql shop`,
@@ -106,7 +105,6 @@ runs init can read it: run init as the relay's user, or give the file to that us
 	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "also create the outbox table")
 	cmd.Flags().BoolVar(&addTransaction, "add-transaction-column", false, "add the column outbox.transaction to tables that exist, with its\nindex and its trigger, and do nothing else")
 	cmd.Flags().BoolVar(&force, "force", false, "with --add-transaction-column: although another publication has\nthe table, whose subscriptions need the column, too")
-	cmd.Flags().BoolVar(&opt.StatusView, "status-view", false, "also create the view cdc_relay.outbox_status, or replace it;\nit shows the rows of the outbox with their status")
 	cmd.Flags().BoolVar(&noBackfill, "no-backfill", false, "leave rows that are already in the table unsent")
 	cmd.Flags().StringVar(&backfill.Where, "backfill", "", "send the rows that are already in the table, or those that\nthis `SQL` expression selects, through the retry table")
 	cmd.Flags().Lookup("backfill").NoOptDefVal = allRows

@@ -147,8 +147,7 @@ func needOwner(s standing, role string) error {
 // handed: something was not its own.
 //
 // A function that runs with its owner's rights would run with OwnerRole's from now on, whoever
-// wrote it: one that is not the relay's is refused, and the relay's are made again by restore. So
-// would the view outbox_status: it is dropped, and init --status-view makes it again.
+// wrote it: one that is not the relay's is refused, and the relay's are made again by restore.
 func handOver(ctx context.Context, tx pgx.Tx) (handed bool, err error) {
 	var strange string
 	err = tx.QueryRow(ctx, `SELECT coalesce(string_agg(p.oid::regprocedure::text, ', ' ORDER BY p.oid), '') FROM pg_proc p
@@ -167,7 +166,6 @@ func handOver(ctx context.Context, tx pgx.Tx) (handed bool, err error) {
 	rows, err := tx.Query(ctx, `WITH ns AS (SELECT oid, nspowner FROM pg_namespace WHERE nspname = 'cdc_relay'), o AS (SELECT oid FROM pg_roles WHERE rolname = $1::text)
 		SELECT sql FROM (
 			SELECT 1 AS step, 'GRANT USAGE, CREATE ON SCHEMA cdc_relay TO ' || quote_ident($1::text) AS sql FROM ns, o WHERE nspowner <> o.oid
-			UNION ALL SELECT 2, format('DROP VIEW %s', c.oid::regclass) FROM pg_class c JOIN ns ON relnamespace = ns.oid, o WHERE relkind = 'v' AND relowner <> o.oid
 			UNION ALL SELECT 2, format('ALTER TABLE %s OWNER TO %I', c.oid::regclass, $1::text) FROM pg_class c JOIN ns ON relnamespace = ns.oid, o WHERE relkind = 'r' AND relowner <> o.oid
 			UNION ALL SELECT 3, format('ALTER SEQUENCE %s OWNER TO %I', c.oid::regclass, $1::text) FROM pg_class c JOIN ns ON relnamespace = ns.oid, o WHERE relkind = 'S' AND relowner <> o.oid
 				AND NOT EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = c.oid AND deptype IN ('a', 'i'))

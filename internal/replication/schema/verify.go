@@ -31,10 +31,6 @@ type Trust struct {
 // as a superuser's own audit, is in order; PostgreSQL's own functions, some of which drop rows, are
 // not. What an expression calls is in pg_depend; what came with PostgreSQL is not there, or is in
 // pg_catalog, where a superuser alone makes anything.
-//
-// The view outbox_status is accepted when such a role owns it, whatever it selects: the relay and
-// its commands never read it, and none of them may write through it. It runs nothing in whoever
-// creates or drops it. An operator's init made it, and only its owner changes it.
 const verifySQL = `
 WITH ns AS (SELECT oid, nspowner, nspacl FROM pg_namespace WHERE nspname = 'cdc_relay'),
 trusted AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (session_user, current_user, $1::text)
@@ -61,7 +57,7 @@ fault (rank, what, why, fix) AS (
 		FROM rel WHERE relowner NOT IN (SELECT oid FROM trusted) AND relkind NOT IN ('i', 'I', 'c')
 			AND NOT (relkind = 'S' AND EXISTS (SELECT FROM pg_depend WHERE classid = 'pg_class'::regclass AND objid = rel.oid AND deptype IN ('a', 'i')))
 	UNION ALL SELECT 4, kind || ' ' || name, 'is none of the relay''s: it makes tables and sequences alone', format('DROP %s %s', upper(kind), name)
-		FROM rel WHERE relkind NOT IN ('r', 'i', 'S', 'c') AND NOT (relkind = 'v' AND relname = '` + statusView + `')
+		FROM rel WHERE relkind NOT IN ('r', 'i', 'S', 'c')
 	UNION ALL SELECT 5, 'function ' || p.oid::regprocedure, format('belongs to role %I', pg_get_userbyid(proowner)), 'DROP ROUTINE ' || p.oid::regprocedure
 		FROM pg_proc p JOIN ns ON p.pronamespace = ns.oid
 		WHERE proowner NOT IN (SELECT oid FROM trusted) OR NOT prosecdef AND proowner NOT IN (SELECT oid FROM self)
@@ -79,7 +75,7 @@ fault (rank, what, why, fix) AS (
 			LEFT JOIN pg_roles r ON r.oid = a.grantee
 		WHERE a.privilege_type IN ('TRIGGER', 'REFERENCES') AND a.grantee NOT IN (SELECT oid FROM trusted)
 	UNION ALL SELECT 9, 'table ' || name, format('has a rule %I', rulename), format('DROP RULE %I ON %s', rulename, name)
-		FROM rel JOIN pg_rewrite ON ev_class = rel.oid WHERE relkind = 'r' OR relkind = 'v' AND rulename <> '_RETURN'
+		FROM rel JOIN pg_rewrite ON ev_class = rel.oid WHERE relkind = 'r'
 	UNION ALL SELECT 10, 'table ' || name, format('has a policy %I', polname), format('DROP POLICY %I ON %s', polname, name)
 		FROM rel JOIN pg_policy ON polrelid = rel.oid
 	UNION ALL SELECT 11, 'table ' || name, 'has row level security', format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY', name)

@@ -24,7 +24,6 @@ type InitOptions struct {
 	URL         string // of a role that may create them; "" is the relay's own
 	Role        string // to GRANT the relay's rights to
 	NoSlot      bool   // leave the slot to the first start, or to a takeover
-	StatusView  bool   // create the view cdc_relay.outbox_status
 
 	// Check is asked when the tables are there and the slot is not; nil: there is nothing to ask
 	Check func(context.Context, *pgxpool.Pool) error
@@ -36,12 +35,10 @@ func (o InitOptions) Validate(c *source.Config) error {
 	if err := c.Validate(); err != nil {
 		return err
 	}
-	for flag, given := range map[string]bool{"--outbox-table": o.OutboxTable, "--status-view": o.StatusView} {
-		if given && len(c.Tables) == 0 {
-			return &event.Stop{
-				Code: event.ExitUsage, Reason: "config",
-				What: flag + " has no effect: source.tables names no table", Fix: "leave it out, or name the table",
-			}
+	if o.OutboxTable && len(c.Tables) == 0 {
+		return &event.Stop{
+			Code: event.ExitUsage, Reason: "config",
+			What: "--outbox-table has no effect: source.tables names no table", Fix: "leave it out, or name the table",
 		}
 	}
 	return nil
@@ -180,11 +177,6 @@ func CreateObjects(ctx context.Context, ddl *pgxpool.Pool, c *source.Config, opt
 	}
 	if err := schema.Install(ctx, ddl, opt.Role); err != nil {
 		return err
-	}
-	if opt.StatusView {
-		if err := schema.CreateStatusView(ctx, ddl, c, opt.Role); err != nil {
-			return err
-		}
 	}
 	if opt.Role != "" {
 		err := pgx.BeginFunc(ctx, ddl, func(tx pgx.Tx) error {

@@ -37,13 +37,6 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 		b.WriteString(strings.Join(schema.GrantSQL(opt.Role, false), ";\n") + ";\n")
 	}
 	b.WriteString("COMMIT;\n\n")
-	if opt.StatusView {
-		sql, err := schema.PrintedStatusView(&c, opt.OutboxTable)
-		if err != nil {
-			return err
-		}
-		b.WriteString(sql)
-	}
 	if opt.Role != "" {
 		fmt.Fprintf(&b, "ALTER ROLE %s REPLICATION;\n", source.QuoteName(opt.Role))
 		for _, sql := range tableGrantSQL(&c, opt.Role) {

@@ -176,9 +176,6 @@ func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) err
 				return fmt.Errorf("delete from cdc_relay.%s: %w", table, err)
 			}
 		}
-		if err := schema.ForgetStatusView(ctx, tx, c); err != nil {
-			return err
-		}
 		if err := slot.Forget(ctx, tx, c.Slot); err != nil {
 			return err
 		}
