@@ -120,7 +120,6 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 		Skipped: v.metrics.Skipped, Stray: v.metrics.Stray, Reconnect: v.metrics.StreamReconnected,
 		Beat: v.reporter.Beat, Monitor: v.watchdog.monitor.Work, FlushLimit: v.watchdog.flushLimit.Work,
 	}
-	rc.Broker = v.broker
 	rc.NewLine = func(ctx context.Context, t source.Term) (source.Line, error) {
 		l, err := newTerm(ctx, c, v, columns, t, log)
 		if err != nil {

@@ -85,14 +85,6 @@ func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
 	return out
 }
 
-// broker says whether the broker's connections are up, and whether one ever was.
-func (v *process) broker() (up, was bool) {
-	if up = v.sink.Status().Up; up { // a sink without connections tells only this way
-		v.reached.Store(true)
-	}
-	return up, v.reached.Load()
-}
-
 func (v *process) snapshot() ops.Snapshot {
 	s := v.stream.Snapshot()
 	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Slot: wiring.SlotSnapshot(v.slot, s.Slot)}
@@ -108,7 +100,10 @@ func (v *process) snapshot() ops.Snapshot {
 	}
 	var pausedBySink []ops.Paused
 	out.Sink, pausedBySink = wiring.SinkState(v.driver, v.sink)
-	_, out.Sink.WasUp = v.broker()
+	if out.Sink.Up { // a sink without connections tells only this way that they are up
+		v.reached.Store(true)
+	}
+	out.Sink.WasUp = v.reached.Load()
 	if l := v.line.Load(); l != nil && s.Phase != survey.Standby {
 		addLine(&out, l.Snapshot())
 		out.Settled = l.Watermark().LSN

@@ -51,7 +51,7 @@ func (s *Stream) decided(ctx context.Context) (string, error) {
 
 // forget makes the next Run begin as in a new process, which remembers nothing of the server.
 func (s *Stream) forget() {
-	s.durable, s.visitor, s.gaveBack, s.said = durable{}, visitor{}, false, ""
+	s.durable, s.visitor, s.said = durable{}, visitor{}, ""
 	s.cfg.Primary.Forget()
 	s.cfg.Primary.Wal.Store(0)
 	s.common.SetGood(&slot.View{})

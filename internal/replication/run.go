@@ -57,12 +57,6 @@ func (s *Stream) Run(reading, draining context.Context) error {
 			}
 			s.status.Enter(survey.Waiting, err.Error()) // the reporter has ended
 			continue
-		case errors.Is(err, session.ErrGivenBack):
-			t.End()
-			t = nil
-			s.gaveBack = true
-			s.status.Enter(survey.Standby, "gave the slot back: "+err.Error())
-			continue
 		case errors.Is(err, errTaken):
 			source.Sleep(reading, standbyPoll) // it may be free again at once, and taken again
 			continue                           // to stand by behind it
@@ -109,7 +103,7 @@ func (s *Stream) session(reading, draining context.Context, t **session.Term, wa
 // streaming says that a session of t begins.
 func (s *Stream) streaming(t *session.Term) {
 	s.sessions++
-	s.said, s.gaveBack = "", false
+	s.said = ""
 	if s.sessions > 1 && s.cfg.Hooks.Reconnect != nil {
 		s.cfg.Hooks.Reconnect()
 	}

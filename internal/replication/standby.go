@@ -25,8 +25,7 @@ const standbyPoll = 250 * time.Millisecond // how often a standby asks whether t
 // took are rows that we then never see: so no other program may stream from the slot, however
 // briefly.
 func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
-	walsenders := 0         // looks at one that is not of a relay
-	freeSince := time.Now() // since when no relay holds the slot
+	walsenders := 0 // looks at one that is not of a relay
 	for {
 		var rec *slot.Record
 		view, err := slot.Read(ctx, s.pool, s.cfg.Slot)
@@ -39,12 +38,6 @@ func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 		if view == nil || !view.Active() {
 			err := s.visitor.moved(s.cfg, rec, view)
 			s.visitor = visitor{}
-			if err == nil && view != nil && s.leavesIt(freeSince) {
-				if !source.Sleep(ctx, standbyPoll) {
-					return ctx.Err()
-				}
-				continue
-			}
 			return err // a missing slot is start's to explain
 		}
 		switch named := view.Holder+view.HolderUser != ""; {
@@ -58,9 +51,7 @@ func (s *Stream) standBy(ctx context.Context, t **session.Term) error {
 			s.wait(s.visitor.name)
 		case view.ReadByRelay():
 			s.visitor = visitor{} // a leader moves the slot
-			freeSince = time.Now()
 			s.standBehind(rec, view, t)
-			s.offer.renew(ctx, s.pool, s.cfg)
 		case s.visitor.name == "":
 			s.standBehind(rec, view, t)
 		}

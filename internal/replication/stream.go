@@ -33,8 +33,6 @@ type Stream struct {
 	sessions      int
 	said          string  // the last reason for waiting that was logged
 	visitor       visitor // that holds the slot
-	gaveBack      bool    // the slot, for want of a broker, and has not led since
-	offer         offer   // to take the slot over
 	ended         string  // what an operator decides with, when Run ended for good
 	durable       durable // what the database certainly has, as of the last session
 }

@@ -40,9 +40,6 @@ func (se *Session) monitor(ctx context.Context) error {
 		switch {
 		case err == nil:
 			said, missed = "", 0
-			if se.betterStandby(ctx) {
-				return ErrGivenBack
-			}
 			continue
 		case errors.As(err, &stop):
 			return err

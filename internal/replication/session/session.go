@@ -84,9 +84,6 @@ func (se *Session) attend(reading, draining context.Context, readerDone <-chan e
 	case <-se.shutdown:
 		return se.releaseSlot(readerDone)
 	case err := <-failed:
-		if errors.Is(err, ErrGivenBack) {
-			se.giveBack()
-		}
 		return err
 	case <-se.t.done:
 		if se.t.err != nil {

@@ -59,13 +59,6 @@ type Config struct {
 	Hooks   Hooks
 	Log     *zap.Logger
 
-	// Broker says whether the broker's connections are up, and whether one ever was in this
-	// process; nil: always.
-	Broker func() (up, was bool)
-	// GiveBackAfter and TakeBackAfter are of a leader that never reaches the broker; 0 is the
-	// default, tests make them shorter. See session.GiveBackAfter and replication.takeBackAfter.
-	GiveBackAfter, TakeBackAfter time.Duration
-
 	Guard guard.Limits // the disk guard
 
 	Primary *Primary // of a Stream
@@ -122,14 +115,6 @@ func AtWork(hook func(atWork bool), atWork bool) {
 	if hook != nil {
 		hook(atWork)
 	}
-}
-
-// BrokerState is what Broker says.
-func (c *Config) BrokerState() (up, was bool) {
-	if c.Broker == nil {
-		return true, true
-	}
-	return c.Broker()
 }
 
 var slotName = lazy.Regexp(`^[a-z0-9_]{1,63}$`)
