@@ -220,9 +220,9 @@ func fingerprints(m Message) []byte {
 	return slices.Concat(first.Sum(nil)[:8], []byte{2}, second.Sum(nil)[:15])
 }
 
-// isOfDelivery is whether a header belongs to a delivery and not to its event: it may be another one
-// when the event comes again. They are what the relay says of the delivery, the span that published
-// it, the run of a connector of Debezium, and what brokers note of a message's way.
+// isOfDelivery is whether a header belongs to a delivery and not to its event: it may be another
+// one when the event comes again. They are what the relay says of the delivery, the span that
+// published it, the run of a connector of Debezium, and what brokers note of a message's way.
 func isOfDelivery(name string) bool {
 	return slices.Contains([]string{"cdc_position", "cdc_replay", "traceparent", "tracestate", "x-routed-by", "x-stream-offset"}, name) ||
 		strings.HasPrefix(name, "__debezium.") || strings.HasPrefix(name, "x-opt-") || strings.HasPrefix(name, "x-shovelled")

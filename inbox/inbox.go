@@ -88,7 +88,7 @@ type Config struct {
 // called concurrently.
 type Inbox struct {
 	cfg      Config
-	sql      atomic.Pointer[statements] // of the table as it was last seen, at first as Schema makes it
+	sql      atomic.Pointer[statements] // of the table as it was last seen; at first as of Schema
 	metrics  *metrics
 	tracer   trace.Tracer
 	database *availability

@@ -13,8 +13,9 @@ import (
 // "name" or "schema.name", "" for processed_messages. It panics when table is something else. Put
 // the statements into a migration: run again, they wait for the transactions that write to the
 // table. Each ends with a semicolon. The role of the service needs the rights to SELECT, INSERT,
-// UPDATE and DELETE: nothing is updated, but old rows are locked before they are deleted. A consumer
-// also runs on the table of an earlier version, without what a column adds that it does not have.
+// UPDATE and DELETE: nothing is updated, but old rows are locked before they are deleted. A
+// consumer also runs on the table of an earlier version, without what a column adds that it does
+// not have.
 func Schema(table string) string {
 	if table != "" && !tableName.MatchString(table) {
 		panic(fmt.Sprintf("inbox: Schema of table %q: want \"name\" or \"schema.name\"", table))

@@ -157,8 +157,8 @@ func TestNoConfiguration(t *testing.T) {
 	}
 }
 
-// What pgconn ignores or does not know keeps no configuration from being used unless it is a demand,
-// and a service file is looked at as the URL is.
+// What pgconn ignores or does not know keeps no configuration from being used unless it is a
+// demand, and a service file is looked at as the URL is.
 func TestSettingsOfLibpq(t *testing.T) {
 	for _, env := range []string{
 		"PGSSLCRL=", "PGGSSENCMODE=disable", "PGSSLMODE=verify-full", "PGSSLROOTCERT=system", "PGSSLCERT=c", "PGSSLKEY=k", "PGSSLPASSWORD=p", "PGSSLCERTMODE=disable",

@@ -50,7 +50,7 @@ func (l *loader) validateSource() {
 	for _, name := range slices.Sorted(maps.Keys(l.Env)) {
 		key, is := strings.CutPrefix(name, "PG")
 		switch value := l.Env[name]; {
-		case !is || value == "" || name == "PGGSSENCMODE" && value != "require": // the others do without
+		case !is || value == "" || name == "PGGSSENCMODE" && value != "require": // ignored else
 		case ignored(strings.ToLower(key)):
 			l.Fault(document.Place{Variable: name}, "source.url", unsupported)
 		}

@@ -93,7 +93,8 @@ func (t Table) Check(columns []Column, extra []string) error {
 	return t.misfit(columns, misfits, "change the table, or the column names under outbox: in the configuration (a list of names allows for a rename)")
 }
 
-// Defaults says of each column that only a default names, and that does not fit, why it is not used.
+// Defaults says of each column that only a default names, and that does not fit, why it is not
+// used.
 func (t Table) Defaults(columns []Column) []string {
 	b := binding{columns: columns}
 	for part, names := range t.Mapping.parts() {

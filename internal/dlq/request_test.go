@@ -45,9 +45,9 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// Requests are apart by slot: one that somebody wrote for another slot, or for another system, about
-// a row of this one keeps no request about the row away, nor a job, and the row is not shown as one
-// that is replayed.
+// Requests are apart by slot: one that somebody wrote for another slot, or for another system,
+// about a row of this one keeps no request about the row away, nor a job, and the row is not shown
+// as one that is replayed.
 func TestRequestForAnotherSlotHoldsUpNone(t *testing.T) {
 	squat := func(r *rig, slot, system string, n int64) {
 		r.exec(`INSERT INTO cdc_relay.request (slot, system_id, kind, n) VALUES ($1, $2, 'replay', $3)`, slot, system, n)

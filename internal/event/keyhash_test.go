@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// The first vectors of SipHash's authors (key 00 01 ... 0f, message of nothing, and of 00 ... 0e). Digests are stored, so a change of these numbers is a change of format.
+// The first vectors of SipHash's authors (key 00 01 ... 0f, message of nothing, and of 00 ... 0e).
+// Digests are stored, so a change of these numbers is a change of format.
 func TestSipHash(t *testing.T) {
 	var secret [16]byte
 	for i := range secret {

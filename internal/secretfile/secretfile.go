@@ -1,5 +1,5 @@
-// Package secretfile has the one rule for files with a secret, whoever reads them: not every user of
-// the host may open them.
+// Package secretfile has the one rule for files with a secret, whoever reads them: not every user
+// of the host may open them.
 package secretfile
 
 import (

@@ -21,7 +21,8 @@ func TestCrashIsNotUsage(t *testing.T) {
 	t.Parallel()
 	never := strings.Fields(only(t, "RestartPreventExitStatus"))
 	for name, set := range tracebacks(t) {
-		for _, by := range []syscall.Signal{syscall.SIGABRT, syscall.SIGSEGV} { // the watchdog's, and a fault in the process
+		// the watchdog's, and a fault in the process
+		for _, by := range []syscall.Signal{syscall.SIGABRT, syscall.SIGSEGV} {
 			t.Run(fmt.Sprint(name, " ", by), func(t *testing.T) {
 				t.Parallel()
 				ctx, cancel := context.WithTimeout(context.Background(), bound)

@@ -65,8 +65,8 @@ func outboxTableSQL(t decode.Table) []string {
 	return []string{fmt.Sprintf(layout, source.QuoteTable(t), column), c.TableSQL()}
 }
 
-// createTable creates a table that is missing. One that is there stays as it is, and is refused if a
-// stranger could run code by it; it may have come just now.
+// createTable creates a table that is missing. One that is there stays as it is, and is refused if
+// a stranger could run code by it; it may have come just now.
 func createTable(ctx context.Context, ddl *pgxpool.Pool, t decode.Table, role string) error {
 	err := pgx.BeginFunc(ctx, ddl, func(tx pgx.Tx) error {
 		var there bool

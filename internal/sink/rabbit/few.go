@@ -87,8 +87,8 @@ func (s *Sink) ended(sess *conn.Session) (why string) {
 }
 
 // regain asks the broker at times whether there is room by now for channels that others had taken,
-// such as the relay before in an upgrade. It asks on a connection apart: the broker closes that of a
-// channel too many.
+// such as the relay before in an upgrade. It asks on a connection apart: the broker closes that of
+// a channel too many.
 func (s *Sink) regain(ctx context.Context) error {
 	for wait(ctx, s.askAgain) == nil {
 		connections := int64(len(s.links))

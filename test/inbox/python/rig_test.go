@@ -111,8 +111,9 @@ func (r *rig) queue(name string) amqp.Queue {
 	return q
 }
 
-// publish sends an order as the relay would, with a count of attempts that is none, and with headers
-// of most types that a JSON object has. The event "numbers" has the others, too. tenant may be another one.
+// publish sends an order as the relay would, with a count of attempts that is none, and with
+// headers of most types that a JSON object has. The event "numbers" has the others, too. tenant may
+// be another one.
 func (r *rig) publish(id, body string, tenant ...string) {
 	r.t.Helper()
 	headers := amqp.Table{

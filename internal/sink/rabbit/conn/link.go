@@ -151,8 +151,8 @@ func (l *Link) offer(sess *Session, own bool) {
 	l.OnChanged()
 }
 
-// AskAgain is how long a limit of the broker's counts that others have helped to use up: a link that
-// shares another one's session asks for one of its own then.
+// AskAgain is how long a limit of the broker's counts that others have helped to use up: a link
+// that shares another one's session asks for one of its own then.
 const AskAgain = time.Minute
 
 // share offers another link's session to the lanes, until it ends or the broker is asked again. The

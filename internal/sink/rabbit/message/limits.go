@@ -10,8 +10,8 @@ import (
 )
 
 // MaxShortString is what AMQP 0-9-1 carries in a shortstr: exchange, routing key, message id, type,
-// correlation id, content type and the names of headers. amqp091 answers a longer one by ending the whole
-// connection.
+// correlation id, content type and the names of headers. amqp091 answers a longer one by ending the
+// whole connection.
 const MaxShortString = 255
 
 // Limits are what a message is measured against before it is sent, since passing one would cost the
