@@ -30,16 +30,12 @@ func traceparentsOf(t *tracing.Tracer) wiring.Traceparents {
 	return t.Traceparent
 }
 
-// trace connects a tracer, which may be nil, to the sink, and its counts to the metrics.
+// trace connects a tracer, which may be nil, to the sink.
 func (v *process) trace(t *tracing.Tracer) {
 	v.tracer = t
 	if t != nil {
 		t.SendsTo(func(ev *event.Event) tracing.Destination { return tracing.Destination(v.sink.SentTo(ev)) })
 	}
-	v.metrics.WatchSpans(func() (exported, failed, dropped uint64) {
-		s := t.Stats()
-		return s.Exported, s.Failed, s.Dropped
-	})
 }
 
 // traced adds the spans to the hooks of the line.

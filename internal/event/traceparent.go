@@ -1,12 +1,10 @@
-// The text of a traceparent (W3C Trace Context): reading it, writing it, and seeing quickly that
-// its trace is not recorded.
+// The text of a traceparent (W3C Trace Context): reading it, and writing it.
 
 package event
 
 import (
 	"bytes"
 	"encoding/hex"
-	"strings"
 )
 
 // TraceContext is what a traceparent says (W3C Trace Context, version 00): which trace, which span
@@ -41,16 +39,6 @@ func ParseTraceparent(b []byte) (c TraceContext, ok bool) {
 	}
 	c.Flags = flags[0]
 	return c, true
-}
-
-// IsUnsampled reports, much faster than ParseTraceparent, that a text has the shape of a
-// traceparent of version 00 and says that the trace is not recorded. The ids in it may be none.
-func IsUnsampled(b []byte) bool {
-	if len(b) != traceparentSize || b[0] != '0' || b[1] != '0' || b[2] != '-' || b[35] != '-' || b[52] != '-' {
-		return false
-	}
-	high, low := strings.IndexByte(hexDigits, b[53]), strings.IndexByte(hexDigits, b[54])
-	return high >= 0 && low >= 0 && low&TraceSampled == 0
 }
 
 const hexDigits = "0123456789abcdef"

@@ -1,5 +1,5 @@
-// Package tracing makes a span of each sampled event and sends it by OTLP. It is the only importer
-// of OpenTelemetry.
+// Package tracing makes a span of each sampled event and exports it by OTLP, with OpenTelemetry's
+// SDK. It is the only importer of OpenTelemetry.
 //
 // An event has one span, outbox.publish: a child of what its row's traceparent names, from the
 // commit to the confirm, or to the dead letter. The message carries the span's context long before
@@ -8,14 +8,29 @@
 package tracing
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
+	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
-	common "go.opentelemetry.io/proto/otlp/common/v1"
+	"github.com/go-logr/logr/funcr"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
+	"go.opentelemetry.io/otel/sdk/resource"
+	sdk "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/secretfile"
 )
 
 // Config is what the environment does not say.
@@ -34,94 +49,100 @@ type Destination struct {
 	Partition  int // -1: there is none, or it is not known
 }
 
-// Stats are counts of spans since the start.
-type Stats struct {
-	Exported uint64 // the collector has them
-	Failed   uint64 // it refused them, or was away for too long
-	Dropped  uint64 // not made: too many others waited
-}
-
 // Tracer says what each message's traceparent is, and makes the spans. Its methods but Run may be
 // called from any goroutine; they wait for nothing.
 type Tracer struct {
 	cfg         Config
-	env         environment
+	grpc        bool // the protocol; else protobuf over HTTP
 	destination func(*event.Event) Destination
-	seed        uint64             // of ids
-	same        []*common.KeyValue // what all spans say
-	queue       *queue             // open while Run runs
-	shut        atomic.Bool        // there is no exporter and will be none: no event is sampled
-
-	exported  atomic.Uint64
-	failed    atomic.Uint64
-	dropped   atomic.Uint64
-	exportLog exportLog
+	seed        uint64                       // of ids
+	tracer      atomic.Pointer[trace.Tracer] // nil: Run does not run, and no event is sampled
 }
 
-// New reads the OTEL_* variables. It is nil when they ask for no traces. It starts nothing; what it
-// does not understand of the variables is logged and left out, as OpenTelemetry's specification has
-// it: no event waits for a span.
+// New reads which exporter the OTEL_* variables name; nil: none. It starts nothing. What it does
+// not know there is logged and left out, as OpenTelemetry's specification has it: no event waits
+// for a span.
 func New(cfg Config) *Tracer {
-	env := readEnvironment()
-	if cfg.Log == nil {
-		cfg.Log = zap.NewNop()
+	exporter, protocol := variable("OTEL_TRACES_EXPORTER"), variable("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+	if exporter == "" && variable("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT") != "" {
+		exporter = "otlp"
 	}
-	for _, w := range env.warnings {
-		cfg.Log.Warn("value of an OTEL_* variable is not supported", zap.String("why", w))
+	switch {
+	case exporter == "", exporter == "none", strings.EqualFold(variable("OTEL_SDK_DISABLED"), "true"):
+		return nil
+	case exporter != "otlp":
+		cfg.Log.Warn("value of an OTEL_* variable is not supported",
+			zap.String("why", fmt.Sprintf("OTEL_TRACES_EXPORTER is %q, known are otlp and none: no traces are exported", exporter)))
+		return nil
+	case protocol != "" && protocol != "grpc" && protocol != "http/protobuf":
+		cfg.Log.Warn("value of an OTEL_* variable is not supported",
+			zap.String("why", fmt.Sprintf("OTEL_EXPORTER_OTLP_PROTOCOL is %q, known are http/protobuf, which is taken, and grpc", protocol)))
 	}
-	if !env.on {
+	if err := secretfile.Check(variable("OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY")); err != nil {
+		cfg.Log.Warn("value of an OTEL_* variable is not supported", zap.String("why", err.Error()+": no traces are exported"))
 		return nil
 	}
-	t := &Tracer{
-		cfg: cfg, env: env, seed: rand.Uint64(), same: same(cfg), queue: newQueue(env.queue, env.batch), exportLog: exportLog{log: cfg.Log},
-	}
+	t := &Tracer{cfg: cfg, grpc: protocol == "grpc", seed: rand.Uint64()}
 	t.destination = func(*event.Event) Destination { return Destination{Partition: -1} }
 	return t
+}
+
+// variable is the value of the first of these that is set; an empty one is as if it was not.
+func variable(names ...string) string {
+	for _, name := range names {
+		if v := strings.TrimSpace(os.Getenv(name)); v != "" {
+			return v
+		}
+	}
+	return ""
 }
 
 // SendsTo sets how to find out where an event went. Call it before Run.
 func (t *Tracer) SendsTo(destination func(*event.Event) Destination) { t.destination = destination }
 
-// Stats are the counts; of no Tracer none.
-func (t *Tracer) Stats() Stats {
-	if t == nil {
-		return Stats{}
-	}
-	return Stats{Exported: t.exported.Load(), Failed: t.failed.Load(), Dropped: t.dropped.Load()}
-}
+// flushTime bounds what the end of Run waits for the collector.
+const flushTime = 3 * time.Second
 
-// Traceparent is what an event's message carries: the context of its span when it is sampled, in
-// buf[:0], else that of the row, byte for byte; nil: nothing. The same event has the same one as
-// long as the process lives.
-func (t *Tracer) Traceparent(ev *event.Event, buf []byte) []byte {
-	if t.isPlainlyNotSampled(ev) {
-		return ev.Traceparent
-	}
-	own, _, sampled := t.spanContext(ev)
-	if !sampled {
-		return ev.Traceparent
-	}
-	return own.Append(buf[:0])
-}
+// Run exports spans until ctx is done, and then, within a bound, those that wait. Before and after
+// it none are made. It returns nil: what is wrong with the export is logged, a line a minute at
+// most of each kind, and ends nothing. The SDK reads all other OTEL_* variables: sampler, queue,
+// endpoint, headers, certificates.
+func (t *Tracer) Run(ctx context.Context) error {
+	log := t.cfg.Log.WithOptions(zap.WrapCore(func(core zapcore.Core) zapcore.Core {
+		return zapcore.NewSamplerWithOptions(core, time.Minute, 1, 0)
+	}))
+	failed := func(err error) { log.Warn("spans are not exported, events flow on", zap.Error(err)) }
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(failed))
+	otel.SetLogger(funcr.New(func(_, text string) { failed(errors.New(text)) }, funcr.Options{}))
 
-// Span is the context of an event's span; ok is false when it is not sampled.
-func (t *Tracer) Span(ev *event.Event) (own event.TraceContext, ok bool) {
-	own, _, ok = t.spanContext(ev)
-	return own, ok
-}
-
-// Published makes the span of an event that was confirmed, after so many refusals.
-func (t *Tracer) Published(ev *event.Event, retries int, at time.Time) {
-	if !t.isPlainlyNotSampled(ev) {
-		t.endSpan(ev, at, retries, published)
+	var client otlptrace.Client
+	if t.grpc {
+		client = otlptracegrpc.NewClient()
+	} else {
+		client = otlptracehttp.NewClient()
 	}
-}
-
-// Dead makes the span of an event that became a dead letter: its row is committed there. reason is
-// of sink's closed list, "" when it was an operator's decision.
-func (t *Tracer) Dead(ev *event.Event, retries int, reason string, at time.Time) {
-	if reason == "" {
-		reason = operatorsReason
+	exporter, err := otlptrace.New(context.WithoutCancel(ctx), client)
+	if err != nil {
+		failed(fmt.Errorf("open exporter: %w", err))
+		<-ctx.Done()
+		return nil
 	}
-	t.endSpan(ev, at, retries, reason)
+	// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
+	sender, err := resource.New(ctx, resource.WithAttributes(
+		attribute.String("service.name", "cdc-relay"), attribute.String("service.version", t.cfg.Version), attribute.String("outbox.slot", t.cfg.Slot),
+	), resource.WithFromEnv())
+	if err != nil {
+		failed(fmt.Errorf("OTEL_RESOURCE_ATTRIBUTES: %w", err))
+	}
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(exporter), sdk.WithIDGenerator(ids{}), sdk.WithResource(sender))
+	tracer := provider.Tracer("github.com/cdc-relay/cdc-relay", trace.WithInstrumentationVersion(t.cfg.Version))
+	t.tracer.Store(&tracer)
+	<-ctx.Done()
+	t.tracer.Store(nil)
+	ending, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+	defer cancel()
+	if err := provider.Shutdown(ending); err != nil {
+		failed(fmt.Errorf("the last spans: %w", err))
+	}
+	return nil
 }

@@ -57,7 +57,6 @@ var metricTypes = map[string]string{
 	"outbox_standby":                         "gauge",
 	"outbox_table_bytes":                     "gauge",
 	"outbox_build_info":                      "gauge",
-	"outbox_spans_total":                     "counter",
 	"outbox_slot_lag_bytes":                  "gauge",
 	"outbox_slot_retained_bytes":             "gauge",
 	"outbox_slot_lag_seconds":                "gauge",

@@ -136,19 +136,6 @@ func (m *Metrics) Watch(snapshot func() ops.Snapshot) {
 	m.registry.MustRegister(&gauges{metrics: m, snapshot: snapshot, now: time.Now})
 }
 
-// WatchSpans adds the counts of the spans of events; to be called once.
-func (m *Metrics) WatchSpans(count func() (exported, failed, dropped uint64)) {
-	for i, result := range []string{"exported", "failed", "dropped"} {
-		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "outbox_spans_total", Help: "Spans of events: exported, failed when the collector did not accept them, dropped when the queue was full.",
-			ConstLabels: prometheus.Labels{"result": result},
-		}, func() float64 {
-			exported, failed, dropped := count()
-			return float64([]uint64{exported, failed, dropped}[i])
-		}))
-	}
-}
-
 // Confirmed counts events that the broker confirmed at this time, all of one call;
 // relay.Hooks.Confirmed.
 func (m *Metrics) Confirmed(_ int, events []*event.Event, at time.Time) {
