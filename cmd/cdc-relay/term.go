@@ -29,6 +29,7 @@ import (
 // term is what a leader runs in one term: the line of lanes, the retries, and operators' tasks.
 type term struct {
 	*relay.Line
+	lead       func(on bool) // the sink's; nil: it does not care
 	retryTable *retry.Table
 	operators  *operators
 	guard      *guard.Guard         // nil: there is none
@@ -41,9 +42,6 @@ var _ source.Line = (*term)(nil)
 // newTerm creates the line of a term and counts into it the deferred rows and the dead letters that
 // block their group.
 func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) (*term, error) {
-	if s, ok := v.sink.(sink.Leader); ok {
-		s.Lead()
-	}
 	cfg := retryTableConfig(c, v, columns, t, log)
 	retries := retry.New(cfg)
 	work := newOperators(c, v, columns, t, cfg.Store, retries, log)
@@ -54,6 +52,9 @@ func newTerm(ctx context.Context, c *config.Config, v *process, columns []string
 		OfDest: c.Sink.Driver.AppendsCalls, Guard: c.Guard.IsSet(),
 		Hooks: v.traced(relay.Hooks{Confirmed: v.metrics.Confirmed, Rejected: v.metrics.Rejected, Failed: v.metrics.Failed, Unavailable: v.metrics.Unavailable}),
 	})}
+	if s, ok := v.sink.(sink.Leader); ok {
+		l.lead = s.Lead
+	}
 	work.copies.Line = l.Line
 	var err error
 	if l.retention, err = newRetention(ctx, c, v, t, l.Line, log); err != nil {
@@ -119,6 +120,10 @@ func blocksOnDeadLetter(c *config.Config) bool {
 
 // Run runs all of them until ctx is done. An error of one, such as a newer leader, ends the others.
 func (l *term) Run(ctx context.Context) error {
+	if l.lead != nil {
+		l.lead(true)
+		defer l.lead(false)
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.Line.Run(ctx) })
 	group.Go(func() error { return l.retryTable.Run(ctx) })

@@ -141,6 +141,7 @@ func (a *Admin) rows(ctx context.Context, sql string, args []any, most, limit in
 		return nil, false, explain("read the rows", err)
 	}
 	defer rows.Close()
+	list = []Row{} // [] as JSON
 	for size := 0; rows.Next(); {
 		if len(list) == limit || size >= pageBytes {
 			more = true

@@ -106,13 +106,16 @@ func TestNewLeaderEndsTheSessionsOfFormerOnes(t *testing.T) {
 	const sessions = `SELECT coalesce(array_agg(pid), '{}')::int[] FROM pg_stat_activity
 		WHERE datname = current_database() AND application_name LIKE 'cdc-relay/%' AND backend_type = 'client backend' AND NOT pid = ANY ($1)`
 	const reading = ` AND query LIKE '%pg_sleep(3600)'`
-	var others, former, now []int32
+	// A session that was idle since before its relay led is no leader's yet, and does nothing.
+	const leads = ` AND pid IN (SELECT pid FROM pg_locks WHERE locktype = 'advisory')`
+	var others, former, leading, now []int32
 	reads(first.s.Pool())
 	await.Until(t, "a reader", func() bool {
 		b.scan(&former, sessions+reading, []int32{})
 		return len(former) == 1
 	})
 	b.scan(&former, sessions, []int32{})
+	b.scan(&leading, sessions+leads, []int32{})
 	second, last := standby.run(), third.run()
 	second.waitPhase(survey.Standby)
 	last.waitPhase(survey.Standby)
@@ -128,8 +131,8 @@ func TestNewLeaderEndsTheSessionsOfFormerOnes(t *testing.T) {
 	frozen.Hold(netproxy.Down)
 	b.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
 	await.Until(t, "the sessions of the former leader to end", func() bool {
-		b.scan(&now, `SELECT coalesce(array_agg(pid), '{}')::int[] FROM pg_stat_activity WHERE pid = ANY ($1)`, former)
-		return len(now) == 0
+		b.scan(&now, `SELECT coalesce(array_agg(pid), '{}')::int[] FROM pg_stat_activity WHERE pid = ANY ($1)`, leading)
+		return len(leading) > 0 && len(now) == 0
 	}, func() any { return now })
 	b.scan(&now, sessions+reading, former)
 	slices.Sort(now)

@@ -78,9 +78,9 @@ type Prober interface {
 	Probe(ctx context.Context, ev *event.Event, suspect bool) (Outcome, error)
 }
 
-// Leader is a Sink that takes more of the broker once its relay leads. Lead is called before the
-// calls of each term, and returns at once.
-type Leader interface{ Lead() }
+// Leader is a Sink that takes more of the broker while its relay leads. Lead is called when a term
+// begins, and when all calls of the term have ended. It returns at once.
+type Leader interface{ Lead(on bool) }
 
 // Holder is a Sink whose exchanges give a message only to who is bound when it comes.
 type Holder interface {

@@ -60,7 +60,8 @@ func flood(tr *Tracer) {
 	}
 }
 
-// TestSilentCollector: when the collector never answers, nothing waits, and the shutdown is bounded.
+// TestSilentCollector: when the collector never answers, nothing waits, and the shutdown is
+// bounded.
 func TestSilentCollector(t *testing.T) {
 	c := servers.StartCollector(t)
 	c.Hold(true)

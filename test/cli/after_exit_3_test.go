@@ -35,6 +35,7 @@ var findingTests = map[string]string{
 	`slot "…" belongs to system …, this server is system …`:                                         "TestAfterExit3/another system, TestAfterExit3/a copy",
 	`slot "…" was left on timeline …, this server is on timeline …`:                                 "TestAfterExit3/another timeline; internal/replication/slot: TestPromotionIsProven",
 	`slot "…" exists, but no relay has used it`:                                                     "TestAfterExit3/slot of nobody",
+	`table … is not used: … belongs to role …`:                                                      "internal/replication/setup: TestTableOfSomebodyElse",
 	`slot "…" is a … slot of plugin "…", not pgoutput`:                                              "internal/replication: TestSlotOfAnotherKind",
 	`slot "…" is active for "…" (role …), which is not a cdc-relay`:                                 "internal/replication: TestSlotHeldByAnotherProgram",
 	`slot "…" does not exist and source.create is false`:                                            "TestNothingIsMadeWithoutCreate",

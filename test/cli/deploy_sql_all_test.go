@@ -222,7 +222,7 @@ func (d *deployed) seesNone(role, text string) {
 		must(t, err)
 		for _, r := range list {
 			var there bool
-			err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM (SELECT `+r.Columns+` FROM `+r.Name+`) t WHERE t::text LIKE '%' || $1 || '%')`, text).Scan(&there)
+			err := conn.QueryRow(ctx, `SELECT EXISTS (SELECT FROM (SELECT `+r.Columns+` FROM `+r.Name+`) t WHERE t::text LIKE '%' || $1 || '%')`, text+`"": true`).Scan(&there)
 			if err != nil && !strings.Contains(err.Error(), "42501") { // behind a view
 				t.Errorf("%s: %v", r.Name, err)
 			}

@@ -200,6 +200,7 @@ func TestResendGapBesideOtherCopies(t *testing.T) {
 	r.jobOf(3, "--key", "a", "--order-by", "created_at", "--exchange", "unbound")
 	t.Log(r.ok("resend", "--gap", "1", "--order-by", "created_at", "--wait", "30s"))
 	r.queue("unbound")
+	r.ok("deferred", "retry", "--all") // the exchange was missing
 	eventually(t, func() string {
 		if n := ask[int](r.rig, `SELECT count(*) FROM cdc_relay.retry`); n > 0 {
 			return fmt.Sprintf("%d copies", n)

@@ -43,6 +43,7 @@ func TestWatch(t *testing.T) {
 	later, err := consumers.StartConsumer(await.Context(t), consumers.ConsumerOptions{URL: direct, Exchange: "later", Queue: "later"})
 	must(t, err)
 	t.Cleanup(later.Close)
+	b.ok("deferred", "retry", "--all")
 	must(t, later.WaitCount(await.Context(t), 1))
 	term.shows("state      idle")
 	term.shows("published  1 event")

@@ -6,9 +6,8 @@
 // pool makes takes a shared advisory lock that names its slot and its epoch. The lock writes
 // nothing, needs no right, keeps nobody waiting, and ends with its session. A session from before
 // the term takes it when it is used next, and those of the term are replaced when it ends. What
-// another session
-// has is not touched, whatever it does and whenever it began. A version that does not know the lock
-// is fenced as ever, and its transactions end by their own timeout.
+// another session has is not touched, whatever it does and whenever it began. A version that does
+// not know the lock is fenced as ever, and its transactions end by their own timeout.
 
 package source
 

@@ -75,7 +75,11 @@ func (s *Sink) ended(sess *conn.Session) (why string) {
 		share = limit
 		s.single.Store(true)
 	}
+	share = min(share, conn.Enough(s.cfg.Dialer.Lanes))
 	s.share.Store(int64(max(share, 1)))
+	if now := int(s.maxChannels.Load()); now > 0 && now < sess.Allowed {
+		share = min(share, now) // the connection is from before
+	}
 	if share >= sess.Allowed {
 		if share = sess.Allowed; int(s.crowded.Add(1)) > triesOfShare*len(s.links) {
 			share /= 2
@@ -147,11 +151,14 @@ func (s *Sink) few(channels int) string {
 		channels, conn.Enough(s.cfg.Dialer.Lanes), s.cfg.Dialer.Lanes, min(lanes, s.cfg.Dialer.Lanes))
 }
 
+// apart is how many channels the private connections have at most, each with a question.
+const apart = 4
+
 // fixFew is what to do about too few channels.
 func (s *Sink) fixFew() string {
 	enough := conn.Enough(s.cfg.Dialer.Lanes)
 	return fmt.Sprintf("set channel_max to %d or more and max-channels of the user to %d or more at the broker, or fewer delivery.lanes, and restart the relay",
-		enough, enough*len(s.links))
+		enough, enough*len(s.links)+apart)
 }
 
 const fixConnections = "the relay uses two connections, and at times one or two more: raise max-connections of the user or of the virtual host (rabbitmqctl set_user_limits, set_vhost_limits), or connection_max of the node"

@@ -88,7 +88,7 @@ func TestUserWithFewChannels(t *testing.T) {
 			b.must(b.real.LimitUser(b.ctx, user, "max-channels", limit))
 			await.Until(t, "check to meet the limit, which the broker counts late", func() bool {
 				return slices.ContainsFunc(Check(b.ctx, cfg), func(f sink.Finding) bool {
-					return f.Name == "channels" && f.Warn && strings.Contains(f.Fix, "max-channels of the user to 66 or more")
+					return f.Name == "channels" && f.Warn && strings.Contains(f.Fix, "max-channels of the user to 70 or more")
 				})
 			})
 			s := start(t, cfg)

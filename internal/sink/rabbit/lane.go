@@ -54,6 +54,7 @@ type call struct {
 	round   conn.Round
 	right   chan struct{} // taken, to a private connection; nil: the link serves
 	private *conn.Session // that connection; nil until it is needed
+	shared  bool          // the broker allows none: the link serves all the same
 }
 
 // sent is an event written in this round.
@@ -117,7 +118,7 @@ func (l *lane) rounds(ctx context.Context) error {
 // the broker: the verdict is the relay's own, whether the broker is there or not.
 func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 	l.Begin(events, outcomes)
-	l.todo, l.renew = l.todo[:0], false
+	l.todo, l.renew, l.shared = l.todo[:0], false, false
 	rejected := false
 	for i := range events {
 		if fault := l.message.NotAllowed(events[i]); fault != nil && !l.IsBehindRejected(i) {

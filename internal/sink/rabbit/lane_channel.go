@@ -46,8 +46,10 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 				return nil, err
 			}
 			continue
-		case sess == l.private:
+		case sess == l.private && !l.refusedApart(ctx):
 			return nil, err
+		case sess == l.private:
+			continue
 		}
 		// A connection that opens no channel is useless: have it re-created, with the link's
 		// backoff.
@@ -55,11 +57,26 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 	}
 }
 
+// refusedApart reports whether the broker allows this user no channel on a private connection: then
+// the call has the shared one.
+func (l *lane) refusedApart(ctx context.Context) bool {
+	if l.private.Alive() {
+		return false
+	}
+	select {
+	case <-l.private.Gone:
+	case <-ctx.Done():
+		return false
+	}
+	l.shared = channelLimit(l.private.End()) > 0
+	return l.shared
+}
+
 // session is the call's private one when it has one, else the link's. A broker that does not take
 // another connection may be away: the next call waits for the link's. One that allows no further
 // connection has the call on the shared one: then what is alone in its round is the culprit.
 func (l *lane) session(ctx context.Context) (*conn.Session, error) {
-	if l.right == nil {
+	if l.right == nil || l.shared {
 		return l.link.Session(ctx)
 	}
 	if l.private != nil && l.private.Alive() {
@@ -68,6 +85,7 @@ func (l *lane) session(ctx context.Context) (*conn.Session, error) {
 	l.closePrivate()
 	sess, err := l.sink.cfg.Dial(ctx, nil)
 	if _, is := connectionLimit(err); is { // the shared one must do
+		l.shared = true
 		return l.link.Session(ctx)
 	}
 	if err != nil {

@@ -498,15 +498,22 @@ func TestSmallFrames(t *testing.T) {
 	}
 }
 
-// Without room for a private connection, an event over which the broker closes connections is found
-// on the shared one.
+// Without room for a private connection, or for a channel on it, an event over which the broker
+// closes connections is found on the shared one.
 func TestKillerWithoutAPrivateConnection(t *testing.T) {
+	for limit, most := range map[string]int{"max-connections": 1, "max-channels": 2} {
+		t.Run(limit, func(t *testing.T) { killerWithout(t, limit, most) })
+	}
+}
+
+func killerWithout(t *testing.T, limit string, most int) {
+	t.Helper()
 	b := newBroker(t)
 	b.exchange("events", nil)
 	cfg := b.config()
 	user := b.user("", ".*", "")
 	cfg.URLs = []string{user}
-	b.must(b.real.LimitUser(b.ctx, user, "max-connections", 1))
+	b.must(b.real.LimitUser(b.ctx, user, limit, most))
 	s := startUnchecked(t, cfg, 1<<30)
 	poison := func() *event.Event {
 		ev := newEvent("k", "created")
@@ -543,12 +550,14 @@ func TestChannelsInAnUpgrade(t *testing.T) {
 	if n := next.Status().Channels; n != 0 {
 		t.Errorf("a standby has %d channels", n)
 	}
-	next.Lead() // earlier than it would: the other has all channels
+	next.Lead(true) // earlier than it would: the other has all channels
 	await.Until(t, "a refusal", func() bool { return next.share.Load() > next.maxChannels.Load() })
 	before.end()
 	// 41 on each connection: 16 of lanes, 18 of probes
 	await.Until(t, "the channels of the next", func() bool { return next.Status().Channels == 2*(16+18) })
 	next.everywhere(b, 20)
+	next.Lead(false)
+	await.Until(t, "the channels to be closed", func() bool { return next.Status().Channels == 0 })
 }
 
 // With so few channels that probes have none of their own, a queue that stands still behind many

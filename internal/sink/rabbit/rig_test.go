@@ -164,7 +164,7 @@ func start(t testing.TB, cfg Config) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Lead()
+	s.Lead(true)
 	return run(t, s)
 }
 

@@ -111,13 +111,18 @@ func (s *Sink) Publish(ctx context.Context, lane int, events []*event.Event, out
 	return s.lanes[lane].publish(ctx, events, outcomes)
 }
 
-// Lead implements sink.Leader: the channels are opened. A standby has none, since the leader may
-// need all that the user has.
-func (s *Sink) Lead() {
-	s.leads.Store(true)
+// Lead implements sink.Leader: the channels are opened, or closed. A standby has none, since the
+// leader may need all that the user has.
+func (s *Sink) Lead(on bool) {
+	s.leads.Store(on)
 	for _, l := range s.links {
-		if sess := l.Own(); sess != nil {
+		sess := l.Own()
+		switch {
+		case sess == nil:
+		case on:
 			sess.Spawn(func() { sess.OpenAll(context.Background()) })
+		default:
+			sess.Spawn(sess.CloseIdle)
 		}
 	}
 }

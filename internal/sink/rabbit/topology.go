@@ -128,6 +128,7 @@ func (s *Sink) bindAgain(ctx context.Context, ev *event.Event) (fault *sink.Faul
 // bind declares the bindings. An error says that the broker has given no answer.
 func (s *Sink) bind(ctx context.Context, sess *conn.Session, exchange string) error {
 	var fault *sink.Fault
+	s.topology.stale.Store(false) // a refusal from here on may be later than its binding
 	for _, b := range s.cfg.Bindings {
 		err := bindQueue(ctx, sess, exchange, b)
 		if err == nil {
@@ -135,6 +136,7 @@ func (s *Sink) bind(ctx context.Context, sess *conn.Session, exchange string) er
 		}
 		ex := answer(err, sess)
 		if ex == nil {
+			s.topology.stale.Store(true)
 			return err
 		}
 		fault = &sink.Fault{
@@ -149,28 +151,23 @@ func (s *Sink) bind(ctx context.Context, sess *conn.Session, exchange string) er
 		}
 		break
 	}
-	s.topology.stale.Store(false)
 	s.topology.fault.Store(fault)
 	return nil
 }
 
-// bindQueue binds a queue. One that exists is taken as it is.
+// bindQueue binds a queue. One that exists is taken as it is, and not asked: one that stands still
+// would not answer.
 func bindQueue(ctx context.Context, sess *conn.Session, exchange string, b Binding) error {
-	ex, err := passiveQueue(ctx, sess, b.Queue)
-	missing := ex != nil && ex.Code == amqp.NotFound
-	switch {
-	case err != nil:
+	bind := func(ch *amqp.Channel) error { return ch.QueueBind(b.Queue, b.Key, exchange, false, b.Arguments) }
+	err := sess.ThrowAway(ctx, bind)
+	if ex := answer(err, sess); ex == nil || ex.Code != amqp.NotFound || names(ex, exchange) {
 		return err
-	case ex != nil && !missing:
-		return ex
 	}
 	return sess.ThrowAway(ctx, func(ch *amqp.Channel) error {
-		if missing {
-			if _, err := ch.QueueDeclare(b.Queue, true, false, false, false, b.QueueArguments); err != nil {
-				return err
-			}
+		if _, err := ch.QueueDeclare(b.Queue, true, false, false, false, b.QueueArguments); err != nil {
+			return err
 		}
-		return ch.QueueBind(b.Queue, b.Key, exchange, false, b.Arguments)
+		return bind(ch)
 	})
 }
 

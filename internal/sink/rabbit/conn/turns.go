@@ -240,6 +240,16 @@ func (s *Session) OpenAll(ctx context.Context) {
 	}
 }
 
+// CloseIdle closes the channels that no call has.
+func (s *Session) CloseIdle() {
+	for use := range uses {
+		for c := s.takeIdle(use); c != nil; c = s.takeIdle(use) {
+			c.Close()
+			s.open.Add(-1)
+		}
+	}
+}
+
 // Opens reports whether so many channels can be opened on this connection, which is of no further
 // use: it has ended if not.
 func (s *Session) Opens(ctx context.Context, channels int) bool {

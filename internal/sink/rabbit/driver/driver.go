@@ -32,7 +32,7 @@ func fixRefusal(reason sink.Reason, r *event.Route) string {
 	case sink.Unroutable:
 		return fmt.Sprintf("bind a queue for it: rabbitmqadmin declare binding source=%q destination=QUEUE routing_key=%q; if the exchange keeps or drops messages itself, set sink.rabbitmq.unroutable: ignore", r.Name, r.RoutingKey)
 	case sink.NoExchange:
-		return fmt.Sprintf("declare it: rabbitmqadmin declare exchange name=%q type=topic durable=true; or set sink.rabbitmq.declare: true", r.Name)
+		return fmt.Sprintf("declare exchange %q, bind all queues, then run cdc-relay deferred retry --all", r.Name)
 	case sink.NotAllowed:
 		return fmt.Sprintf("add a pattern for exchange %q to sink.rabbitmq.allow.exchange, or for routing key %q to sink.rabbitmq.allow.routing_key", r.Name, r.RoutingKey)
 	}
