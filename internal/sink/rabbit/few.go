@@ -94,7 +94,7 @@ func (s *Sink) ended(sess *conn.Session) (why string) {
 // such as the relay before in an upgrade. It asks on a connection apart: the broker closes that of
 // a channel too many.
 func (s *Sink) regain(ctx context.Context) error {
-	for wait(ctx, s.askAgain) == nil {
+	for conn.Sleep(ctx, s.askAgain) {
 		connections := int64(len(s.links))
 		if s.single.Load() {
 			connections = 1

@@ -6,7 +6,6 @@ package rabbit
 import (
 	"context"
 	"errors"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -42,8 +41,8 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case errors.Is(err, amqp.ErrChannelMax): // until the broker has closed one
-			if err := wait(ctx, conn.BackoffMin); err != nil {
-				return nil, err
+			if !conn.Sleep(ctx, conn.BackoffMin) {
+				return nil, ctx.Err()
 			}
 			continue
 		case sess == l.private && !l.refusedApart(ctx):
@@ -149,16 +148,4 @@ func (l *lane) closePrivate() {
 	}
 	l.private.Close(conn.PrivateClose)
 	l.private = nil
-}
-
-// wait waits for d, or until ctx is done.
-func wait(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
 }

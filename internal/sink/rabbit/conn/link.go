@@ -102,7 +102,7 @@ func (l *Link) Keep(ctx context.Context) error {
 			if stop != nil {
 				return stop
 			}
-			if backoff = Longer(backoff); !sleep(ctx, backoff) {
+			if backoff = Longer(backoff); !Sleep(ctx, backoff) {
 				return nil
 			}
 			continue
@@ -112,7 +112,7 @@ func (l *Link) Keep(ctx context.Context) error {
 		wasUp = true
 		if time.Since(began) > backoffMax {
 			backoff = 0
-		} else if backoff = Longer(backoff); !sleep(ctx, backoff) {
+		} else if backoff = Longer(backoff); !Sleep(ctx, backoff) {
 			return nil
 		}
 	}
@@ -203,8 +203,8 @@ func (l *Link) noteBlocked(on bool) {
 	l.note(why)
 }
 
-// sleep waits for d; false when ctx ended first.
-func sleep(ctx context.Context, d time.Duration) bool {
+// Sleep waits for d; false when ctx ended first.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
