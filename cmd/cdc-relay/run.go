@@ -4,12 +4,12 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"runtime/debug"
 	"syscall"
-
-	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"time"
 
 	"github.com/spf13/cobra"
 	"go.uber.org/zap"
@@ -17,8 +17,15 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
 	opsadmin "github.com/cdc-relay/cdc-relay/internal/ops/admin"
+	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/retry"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/tracing"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
@@ -174,4 +181,125 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 		}
 	})
 	return group.Wait()
+}
+
+// run --hold-on-fatal: the process stays up after the stream has ended for good.
+
+// ending is why the stream has ended for good, while the process stays up to report it.
+type ending struct {
+	stop *event.Stop
+	at   time.Time
+}
+
+// stayUp keeps the process up after an end that only a person can fix (exit 3 or 4). It is for
+// orchestrators that would restart the relay again and again. Meanwhile the relay is not ready and
+// reports why. It returns true when an operator has decided, and the stream may run again, and
+// false when ctx is done or err is another end.
+func (v *process) stayUp(ctx context.Context, err error, log *zap.Logger) (again bool) {
+	var stop *event.Stop
+	if !errors.As(err, &stop) || stop.Code != event.ExitOperator && stop.Code != event.ExitMapping {
+		return false
+	}
+	v.ended.Store(&ending{stop, time.Now()})
+	log.Error("relaying has ended, process stays up to report it", zap.Error(err))
+	if !v.stream.AwaitDecision(ctx) {
+		return false
+	}
+	log.Info("the slot's record was changed by an operator: relaying begins again")
+	v.ended.Store(nil)
+	return true
+}
+
+// show replaces the stream's phase with the end.
+func (e *ending) show(out *ops.Snapshot) {
+	out.Phase, out.Why, out.Reason, out.Finding, out.Since = ops.Stopped, e.stop.Error(), e.stop.Reason, e.stop.Finding, e.at
+}
+
+// SIGHUP: the configuration is read again.
+
+// catchHangups makes SIGHUP harmless from now until the process has ended: it would end the relay
+// while it starts, drains, or holds after an end for good. One that comes early waits for reload.
+func catchHangups() <-chan os.Signal {
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	return hangups
+}
+
+// reload takes over what can change in a running relay: the level of the log, and passwords written
+// in the configuration, which the next connect uses. A configuration that is faulty, or half
+// written, changes nothing.
+type reload struct {
+	load    func() (*config.Config, error)
+	running *config.Config
+	level   zap.AtomicLevel
+	log     *zap.Logger
+}
+
+// run ends with ctx. Nobody waits for it: a configuration that is a pipe may never end.
+func (r *reload) run(ctx context.Context, hangups <-chan os.Signal) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-hangups:
+			r.once()
+		}
+	}
+}
+
+func (r *reload) once() {
+	again, err := r.load()
+	if err != nil {
+		r.log.Error("read configuration again failed: nothing has changed", zap.Error(err))
+		return
+	}
+	renewed, needRestart := r.running.Renew(again)
+	wiring.SetLevel(r.level, r.running.Log)
+	r.log.Info("configuration read again", zap.String("log_level", r.running.Log.Level), zap.Strings("renewed", renewed))
+	if len(needRestart) > 0 {
+		r.log.Warn("these keys need a restart", zap.Strings("keys", needRestart))
+	}
+}
+
+// Tracing, connected to the sink and to the hooks of line and retry table.
+
+// newTracer creates the tracer that the environment asks for; nil: no traces.
+func newTracer(c *config.Config, version string, log *zap.Logger) *tracing.Tracer {
+	driver := c.Sink.Driver
+	return tracing.New(tracing.Config{Version: version, Slot: c.Source.Slot, System: driver.Name, Operation: driver.Operation, Log: log})
+}
+
+// traceparentsOf returns the traceparents that messages carry with this tracer.
+func traceparentsOf(t *tracing.Tracer) wiring.Traceparents {
+	if t == nil {
+		return nil
+	}
+	return t.Traceparent
+}
+
+// trace connects a tracer, which may be nil, to the sink.
+func (v *process) trace(t *tracing.Tracer) {
+	v.tracer = t
+	if t != nil {
+		t.SendsTo(func(ev *event.Event) tracing.Destination { return tracing.Destination(v.sink.SentTo(ev)) })
+	}
+}
+
+// traced adds the spans to the hooks of the line.
+func (v *process) traced(h relay.Hooks) relay.Hooks {
+	if t := v.tracer; t != nil {
+		h.Published = func(_ int, ev *event.Event, refusals int, at time.Time) { t.Published(ev, refusals, at) }
+	}
+	return h
+}
+
+// tracedRetryTable adds the spans of dead letters to the hooks of the retry table. The first
+// attempt does not count as a retry.
+func (v *process) tracedRetryTable(h retry.Hooks) retry.Hooks {
+	if t := v.tracer; t != nil {
+		h.DeadLettered = func(ev *event.Event, reason sink.Reason, attempts int) {
+			t.Dead(ev, max(attempts-1, 0), string(reason), time.Now())
+		}
+	}
+	return h
 }

@@ -6,17 +6,22 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
+	"time"
 
 	"github.com/jackc/pglogrepl"
 	"go.uber.org/zap"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
 	"github.com/cdc-relay/cdc-relay/internal/retention"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
@@ -156,4 +161,116 @@ func (l *term) WaitSettled(ctx context.Context) error {
 	}
 	l.operators.wait(ctx)
 	return l.retryTable.WaitIdle(ctx)
+}
+
+// The disk guard of a term.
+
+// newGuard makes the disk guard of a term. A sink needs its confirm_timeout to blame a destination,
+// and a moment more.
+func newGuard(c *config.Config, v *process, t source.Term, line *relay.Line, log *zap.Logger) *guard.Guard {
+	return guard.New(guard.Config{
+		MaxBytes: c.Guard.MaxBytes, Patience: c.Delivery.ConfirmTimeout + 10*time.Second,
+		Line: line, Up: func() bool { return v.sink.Status().Up }, Log: log,
+		Measure: func(ctx context.Context) (guard.Disk, error) {
+			d, err := survey.ReadDisk(ctx, t.Pool, c.Source.Slot, c.Guard.Limits())
+			return guard.Disk(d), err
+		},
+		Count: func(ctx context.Context) (int64, error) { return survey.ReadRows(ctx, t.Pool, c.Guard.Limits()) },
+	})
+}
+
+// How the retry table places rows, and what is logged when that has changed.
+
+// placesOf tells the retry table how the sink that is configured places events.
+func placesOf(c *config.Config, out sink.Sink, log *zap.Logger) *store.Places {
+	var templates, flags []string
+	for _, t := range c.Sink.Settings.Templates() {
+		templates = append(templates, fmt.Sprintf("%s %q", t.Key, t.Template))
+	}
+	for _, part := range c.Sink.Driver.Route {
+		flags = append(flags, "--"+part.Flag())
+	}
+	return &store.Places{
+		Sink: c.Sink.Driver.Name, Templates: strings.Join(templates, ", "), Keyed: len(c.Sink.Driver.Route) > 1,
+		Route: func(ev *event.Event) event.Route { return out.Route(ev) },
+		Switched: func(s store.Switch) {
+			if s.Placed > 0 {
+				log.Warn("deferred events and dead letters had no place at this kind of broker: they go where the templates say now",
+					zap.Int("events", s.Placed), zap.String("from", s.From), zap.String("to", c.Sink.Driver.Name))
+			}
+			if s.Cancelled > 0 {
+				log.Warn("jobs that named a place at the other broker are cancelled: request them again",
+					zap.Int("jobs", s.Cancelled), zap.String("from", s.From), zap.String("to", c.Sink.Driver.Name))
+			}
+			if s.Kept > 0 {
+				log.Warn("the templates have changed: deferred events and dead letters keep the place that they had",
+					zap.Int("events", s.Kept), zap.String("fix", "to send one elsewhere: cdc-relay deferred dead-letter NUMBER, cdc-relay dead-letters replay NUMBER "+strings.Join(flags, " ")))
+			}
+		},
+	}
+}
+
+// The leader's tasks for operators: bulk jobs, the purge by age, the dead-letter mirror.
+
+// operators are the leader's tasks other than relaying and retries: bulk jobs, resends, the purge
+// by age and the mirror of dead letters.
+type operators struct {
+	leader   *dlq.Leader
+	resender *recovery.Resender
+	mirror   *dlq.Mirror // nil: none is configured
+	copies   *relay.Copies
+	done     chan struct{} // of the mirror
+}
+
+func newOperators(c *config.Config, v *process, columns []string, t source.Term, rows store.Store, retries *retry.Table, log *zap.Logger) *operators {
+	o := &operators{done: make(chan struct{}), copies: &relay.Copies{}}
+	o.resender = recovery.NewResender(recovery.ResenderConfig{
+		Source: v.source, Pool: t.Pool, SystemID: t.SystemID, Epoch: t.Epoch, Incarnation: t.Incarnation, Sink: v.sink, Scope: wiring.Ordering(c).Scope(),
+		Settled: func() pglogrepl.LSN { return o.copies.Line.Watermark().LSN }, Sent: t.Sent, Copied: retries.Resent, Log: log,
+	})
+	o.leader = dlq.NewLeader(dlq.LeaderConfig{
+		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Resend: o.resender.Wake, Keep: c.DeadLetters.Keep, Log: log,
+		Expire: func(ctx context.Context) (int, error) { return rows.Expire(ctx, c.DeadLetters.Keep, expireRows) },
+	})
+	if c.DeadLetters.Mirror.IsSet() {
+		o.mirror = dlq.NewMirror(dlq.MirrorConfig{
+			Store: &dlq.MirrorPostgres{DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch},
+			Route: c.MirrorRoute(), Columns: len(columns),
+			Publish: o.copies.Publish, Mirrored: v.metrics.Mirrored, Failed: v.metrics.MirrorFailed, Log: log,
+		})
+	}
+	return o
+}
+
+// expireRows is how many rows a purge by age changes at once.
+const expireRows = 1000
+
+// stop makes the mirror publish nothing new; wait gives copies in flight a moment to be recorded.
+func (o *operators) stop() {
+	if o.mirror != nil {
+		o.mirror.Stop()
+	}
+}
+
+func (o *operators) wait(ctx context.Context) {
+	if o.mirror == nil {
+		return
+	}
+	select {
+	case <-o.done:
+	case <-time.After(mirrorTimeout):
+	case <-ctx.Done():
+	}
+}
+
+// mirrorTimeout bounds how long a stop waits for the mirror. A copy that is not recorded by then is
+// mirrored once more.
+const mirrorTimeout = 2 * time.Second
+
+func (o *operators) runMirror(ctx context.Context) error {
+	defer close(o.done)
+	if o.mirror == nil {
+		return nil
+	}
+	return o.mirror.Run(ctx)
 }

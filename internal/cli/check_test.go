@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/replication/check"
-
 	"github.com/creack/pty"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 )
 
 // On a terminal each part of a finding has a line of its own, through a pipe a finding has one.

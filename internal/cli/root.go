@@ -3,14 +3,20 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io"
 
 	"github.com/spf13/cobra"
 
+	"github.com/cdc-relay/cdc-relay/internal/cli/client"
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/compare"
 	"github.com/cdc-relay/cdc-relay/internal/cli/operate"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/cli/status"
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // NewRoot is the whole command line. run creates the command run, which is wired outside of this
@@ -57,4 +63,126 @@ Exit codes: 0 done, 1 runtime failure, 2 usage or configuration, 3 an operator m
 	}
 	root.AddCommand(run(g), newInit(g), status.New(g), newHealth(g), newCheck(g), operate.NewEvents(g), operate.NewDeadLetters(g), operate.NewDeferred(g), operate.NewResend(g), newAccept(g), newTakeover(g), newRecover(g), newTeardown(g), newImport(), compare.New(g), newConfig(g), newVersion(g))
 	return root, g
+}
+
+// Running one command line.
+
+// Execute runs one command line and returns its exit code. An error is one message on stderr,
+// unless it was logged already. run creates the command run.
+func Execute(args []string, stdout, stderr io.Writer, version string, run func(*command.Options) *cobra.Command) int {
+	root, g := NewRoot(version, run)
+	root.SetArgs(args)
+	root.SetOut(stdout)
+	root.SetErr(stderr)
+	err := root.Execute()
+	var done command.Logged
+	if err != nil && !errors.As(err, &done) {
+		fmt.Fprintln(stderr, output.Layout("cdc-relay: "+output.CleanLines(err.Error()), output.Width(stderr), 0))
+	}
+	return command.ExitCode(err, g.Started)
+}
+
+// The command version.
+
+// newVersion is `version`.
+func newVersion(g *command.Options) *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version, the commit and the Go release",
+		Example: `  cdc-relay version
+  cdc-relay version --json`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if asJSON {
+				return output.JSONLine(cmd.OutOrStdout(), g.Build)
+			}
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), g.Build)
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	return cmd
+}
+
+// The commands config validate, config print and config schema.
+
+// newConfig is `config validate`, `config print` and `config schema`.
+func newConfig(g *command.Options) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "config",
+		Short: "Check or show the configuration, without any connection",
+		RunE:  command.NeedsSubcommand,
+	}
+	cmd.AddCommand(
+		&cobra.Command{
+			Use:   "validate",
+			Short: "Report every error in the file and the CDC_RELAY_ variables",
+			Example: `  cdc-relay config validate
+  cdc-relay config validate -c /etc/cdc-relay.yaml`,
+			Args: command.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				if _, err := g.Load(); err != nil {
+					return err
+				}
+				_, err := fmt.Fprintln(cmd.OutOrStdout(), "the configuration is valid")
+				return err
+			},
+		},
+		&cobra.Command{
+			Use:   "print",
+			Short: "Print the configuration in effect, without secrets, and where each value is from",
+			Example: `  cdc-relay config print
+  CDC_RELAY_DELIVERY__MAX_IN_FLIGHT=50000 cdc-relay config print -c cdc-relay.yaml`,
+			Args: command.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				c, err := g.Load()
+				if err != nil {
+					return err
+				}
+				return c.Print(cmd.OutOrStdout())
+			},
+		},
+		&cobra.Command{
+			Use:   "schema",
+			Short: "Print a JSON Schema of the configuration file, for editors",
+			Long: `Prints a JSON Schema (draft 2020-12) of the configuration file: every key with its values, its
+default and its meaning. With it, an editor completes keys and marks errors while you type.`,
+			Example: `  cdc-relay config schema > cdc-relay.schema.json
+  # first line of cdc-relay.yaml: # yaml-language-server: $schema=cdc-relay.schema.json`,
+			Args: command.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error { return config.Schema(cmd.OutOrStdout()) },
+		},
+	)
+	return cmd
+}
+
+// The command health.
+
+// newHealth is the command health: a probe for images that have no shell and no curl.
+func newHealth(g *command.Options) *cobra.Command {
+	var admin string
+	cmd := &cobra.Command{
+		Use:   "health",
+		Short: "Ask the running relay whether it is healthy, and exit 0 or 1",
+		Long: `Asks /healthz of the running relay, without a token: the health check of a container. It exits 0
+while the relay runs or waits for its servers, and 1 with the reason if one of its loops is stuck or
+nothing answers. "status" shows what the relay is doing.`,
+		Example: `  cdc-relay health
+  cdc-relay health --admin 127.0.0.1:9464`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := g.Load()
+			if err != nil && admin == "" {
+				return err
+			}
+			if why := client.Health(cmd.Context(), c, admin); why != "" {
+				return &event.Stop{Code: event.ExitFailure, Reason: "unhealthy", What: why}
+			}
+			_, err = fmt.Fprintln(cmd.OutOrStdout(), "healthy")
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&admin, "admin", "", "`ADDRESS` of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, then admin.listen)")
+	return cmd
 }

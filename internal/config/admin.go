@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
@@ -90,10 +89,10 @@ func (l *loader) tokensKey(path string) setting.Key {
 		},
 	}
 	return setting.Key{
-		Name: path, Kind: document.List,
+		Name: path, Kind: setting.List,
 		Form:         setting.AnyOf(setting.Form{"type": "string", "pattern": `\$\{`}, setting.Form{"type": "array", "items": one}),
 		FromVariable: tokensFromVariable,
-		Set:          func(_ *setting.Reader, path string, n *document.Node) { l.tokens(path, n) },
+		Set:          func(_ *setting.Reader, path string, n *setting.Node) { l.tokens(path, n) },
 		Secrets: func() (values []setting.Secret) {
 			for _, t := range l.cfg.Admin.Tokens {
 				values = append(values, t.Value)
@@ -130,15 +129,15 @@ func (a *Admin) renewTokens(again []Token) bool {
 }
 
 // tokensFromVariable reads NAME:ROLE:VALUE, separated by commas.
-func tokensFromVariable(variable, text string) *document.Node {
-	at := document.Place{Variable: variable}
-	out := &document.Node{Kind: document.List, Where: at}
-	for _, item := range document.SplitList(text) {
-		token := &document.Node{Kind: document.Mapping, Where: at}
+func tokensFromVariable(variable, text string) *setting.Node {
+	at := setting.Place{Variable: variable}
+	out := &setting.Node{Kind: setting.List, Where: at}
+	for _, item := range setting.SplitList(text) {
+		token := &setting.Node{Kind: setting.Mapping, Where: at}
 		parts := strings.SplitN(item, ":", 3)
 		for i, name := range []string{"name", "role", "value"}[:len(parts)] {
-			token.Entries = append(token.Entries, document.Entry{
-				Name: name, Where: at, Value: &document.Node{Kind: document.Scalar, Where: at, Text: parts[i]},
+			token.Entries = append(token.Entries, setting.Entry{
+				Name: name, Where: at, Value: &setting.Node{Kind: setting.Scalar, Where: at, Text: parts[i]},
 			})
 		}
 		out.Items = append(out.Items, token)
@@ -146,9 +145,9 @@ func tokensFromVariable(variable, text string) *document.Node {
 	return out
 }
 
-func (l *loader) tokens(path string, n *document.Node) {
+func (l *loader) tokens(path string, n *setting.Node) {
 	l.cfg.Admin.Tokens = nil
-	if n.Kind != document.List {
+	if n.Kind != setting.List {
 		l.Fault(n.Where, path, "wants a list of {name, role, value}, has "+n.Kind.String())
 		return
 	}
@@ -167,8 +166,8 @@ func (l *loader) tokens(path string, n *document.Node) {
 	}
 }
 
-func (l *loader) token(path string, n *document.Node) (t Token, ok bool) {
-	if n.Kind != document.Mapping {
+func (l *loader) token(path string, n *setting.Node) (t Token, ok bool) {
+	if n.Kind != setting.Mapping {
 		l.Fault(n.Where, path, "wants a mapping of name, role and value, has "+n.Kind.String())
 		return t, false
 	}
@@ -202,8 +201,8 @@ func (l *loader) token(path string, n *document.Node) (t Token, ok bool) {
 
 // shown begins the fault of a name or role with its value. That of a variable is not shown: with a
 // colon or comma too many or in the wrong place, it is a part of the secret.
-func shown(n *document.Node, value string) string {
-	if n.Where.Variable != "" || n.Kind == document.Scalar && value != n.Text {
+func shown(n *setting.Node, value string) string {
+	if n.Where.Variable != "" || n.Kind == setting.Scalar && value != n.Text {
 		return "is not shown; "
 	}
 	return "is " + strconv.Quote(value) + ", "

@@ -9,7 +9,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -26,7 +25,7 @@ type Compat struct {
 // Option is one option of Debezium, under Debezium's name.
 type Option struct {
 	Name, Value string
-	where       document.Place
+	where       setting.Place
 }
 
 // Records are the options, read; nil when there is no profile.
@@ -93,7 +92,7 @@ func destinationOf(text string) sink.Template {
 func (l *loader) optionFault(section string, f debezium.Fault) {
 	options := l.cfg.Sink.Compat.Options
 	where := l.PlaceOf(section)
-	if where == (document.Place{}) {
+	if where == (setting.Place{}) {
 		where = l.PlaceOf("sink.compat.profile")
 	}
 	if i := slices.IndexFunc(options, func(o Option) bool { return o.Name == f.Option }); i >= 0 {
@@ -147,10 +146,10 @@ func (l *loader) replaced() {
 		}
 		l.FaultAt(key, errors.New(text))
 	}
-	if tables, ok := l.Given["source.tables"]; ok && tables.Kind == document.List {
+	if tables, ok := l.Given["source.tables"]; ok && tables.Kind == setting.List {
 		for i, item := range tables.Items {
 			for _, e := range item.Entries {
-				if e.Name != "name" && e.Value.Kind != document.Null {
+				if e.Name != "name" && e.Value.Kind != setting.Null {
 					l.Fault(e.Where, fmt.Sprintf("source.tables[%d].%s", i, e.Name), "has no effect with sink.compat, whose options name the columns of all tables")
 				}
 			}
@@ -177,4 +176,71 @@ func (l *loader) validateCompat(named []*sink.Driver) {
 			}
 		}
 	}
+}
+
+// The key sink.compat.options: how its values are read and printed.
+
+// compatOptions reads names with single values. The profile decides which names exist.
+func (l *loader) compatOptions(path string) setting.Key {
+	c := &l.cfg.Sink.Compat
+	return setting.Key{
+		Name: path, Kind: setting.Mapping, FromVariable: optionsFromVariable,
+		Form: setting.Form{"type": "object", "additionalProperties": setting.OrNothing(setting.AnyText())},
+		Set: func(_ *setting.Reader, path string, n *setting.Node) {
+			if n.Kind != setting.Mapping {
+				l.Fault(n.Where, path, "wants a mapping of Debezium's options, has "+n.Kind.String())
+				return
+			}
+			for _, e := range n.Entries {
+				if e.Value.Kind == setting.Null {
+					continue
+				}
+				if value, ok := l.option(join(path, e.Name), e.Value); ok {
+					c.Options = append(c.Options, Option{e.Name, value, e.Value.Where})
+				}
+			}
+		},
+		Show: func() string { return showOptions(c.Options) },
+	}
+}
+
+// option reads a single value. ${...} is a reference everywhere in the file, and Debezium has
+// references of its own. If one fails here, the fault explains how to write one for Debezium.
+func (l *loader) option(path string, n *setting.Node) (string, bool) {
+	faults := len(l.Faults)
+	value, ok := l.Scalar(path, n)
+	if !ok && len(l.Faults) > faults && n.Kind == setting.Scalar && strings.Contains(n.Text, "${") {
+		l.Faults[faults].What += "; a ${...} that is for Debezium is written $${...}"
+	}
+	return value, ok
+}
+
+func showOptions(options []Option) string {
+	shown := make([]string, len(options))
+	for i, o := range options {
+		shown[i] = setting.Quote(o.Name) + ": " + setting.Quote(o.Value)
+	}
+	return "{" + strings.Join(shown, ", ") + "}"
+}
+
+// optionsFromVariable reads name=value,name=value. Values may be lists themselves, so a piece
+// without = continues the value before it.
+func optionsFromVariable(variable, text string) *setting.Node {
+	var pieces []string
+	for _, piece := range setting.SplitList(text) {
+		if last := len(pieces) - 1; last >= 0 && !strings.Contains(piece, "=") {
+			pieces[last] += "," + piece
+			continue
+		}
+		pieces = append(pieces, piece)
+	}
+	at := setting.Place{Variable: variable}
+	out := &setting.Node{Kind: setting.Mapping, Where: at}
+	for _, piece := range pieces {
+		name, value, _ := strings.Cut(piece, "=")
+		out.Entries = append(out.Entries, setting.Entry{
+			Name: strings.TrimSpace(name), Where: at, Value: &setting.Node{Kind: setting.Scalar, Where: at, Text: strings.TrimSpace(value)},
+		})
+	}
+	return out
 }

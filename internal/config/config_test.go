@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	rabbit "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/driver"
@@ -55,7 +54,7 @@ func faultsOf(t *testing.T, err error) []string {
 	if !errors.As(err, &stop) || stop.Code != event.ExitUsage {
 		t.Fatalf("got %v, want a Stop of exit code 2", err)
 	}
-	var faults document.Faults
+	var faults setting.Faults
 	if !errors.As(err, &faults) {
 		return []string{err.Error()}
 	}

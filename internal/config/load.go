@@ -4,11 +4,11 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -32,7 +32,7 @@ const (
 func Load(path string, environ []string) (*Config, error) {
 	l := newLoader(environ)
 	if path != "" {
-		content, err := document.ReadFile(path)
+		content, err := setting.ReadFile(path)
 		if err != nil {
 			return nil, &event.Stop{Code: event.ExitUsage, Reason: "config", What: "read configuration", Err: err}
 		}
@@ -62,7 +62,7 @@ func Load(path string, environ []string) (*Config, error) {
 
 func newLoader(environ []string) *loader {
 	l := &loader{cfg: Default(), sections: map[string]sink.Settings{}}
-	l.Env, l.Given = variables(environ), map[string]*document.Node{}
+	l.Env, l.Given = variables(environ), map[string]*setting.Node{}
 	for _, d := range drivers.All {
 		l.sections[d.Name] = d.Settings()
 	}
@@ -76,19 +76,19 @@ var allKeys = sync.OnceValue(func() []setting.Key { return newLoader(nil).fields
 // file reads the file at path. It returns false when that is no YAML, or no mapping: then nothing
 // else can be checked.
 func (l *loader) file(path string, content []byte) bool {
-	root, faults := document.Parse(path, content)
+	root, faults := setting.Parse(path, content)
 	l.Faults = append(l.Faults, faults...)
 	if root == nil {
 		return false
 	}
 	l.section("", root)
-	return root.Kind == document.Null || root.Kind == document.Mapping
+	return root.Kind == setting.Null || root.Kind == setting.Mapping
 }
 
 // section takes the keys of one mapping of the file; a section without a value is one without keys.
-func (l *loader) section(path string, n *document.Node) {
-	if n.Kind != document.Mapping {
-		if n.Kind != document.Null {
+func (l *loader) section(path string, n *setting.Node) {
+	if n.Kind != setting.Mapping {
+		if n.Kind != setting.Null {
 			l.Fault(n.Where, path, "wants a mapping of keys ("+strings.Join(keysIn(path), ", ")+"), has "+n.Kind.String())
 			l.wrongSink = l.wrongSink || path == "sink"
 		}
@@ -102,13 +102,13 @@ func (l *loader) section(path string, n *document.Node) {
 	}
 }
 
-func (l *loader) key(path string, e document.Entry) {
+func (l *loader) key(path string, e setting.Entry) {
 	if parent, _, _ := cutLast(path); parent == "sink" && (isSection(path) || isField(path)) {
 		l.mention(path, e.Where)
 	}
 	switch {
 	case isField(path):
-		if e.Value.Kind != document.Null {
+		if e.Value.Kind != setting.Null {
 			l.Given[path] = e.Value
 		}
 	case isSection(path):
@@ -141,7 +141,7 @@ func (l *loader) variables() {
 
 func (l *loader) variable(name string) {
 	path := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, variablePrefix), "__", "."))
-	where := document.Place{Variable: name}
+	where := setting.Place{Variable: name}
 	known := variableOf(path) == name
 	if known && strings.HasPrefix(path, "sink.") {
 		l.mention(strings.Join(strings.SplitN(path, ".", 3)[:2], "."), where)
@@ -156,12 +156,12 @@ func (l *loader) variable(name string) {
 	case fieldOf(path).FromVariable != nil:
 		l.Given[path] = fieldOf(path).FromVariable(name, l.Env[name])
 	default:
-		l.Given[path] = document.FromVariable(name, l.Env[name], fieldOf(path).Kind)
+		l.Given[path] = setting.FromVariable(name, l.Env[name], fieldOf(path).Kind)
 	}
 }
 
 // mention notes that a sink is named, which is what chooses it.
-func (l *loader) mention(path string, where document.Place) {
+func (l *loader) mention(path string, where setting.Place) {
 	if path == "sink.compat" {
 		return
 	}
@@ -196,4 +196,188 @@ func variables(environ []string) map[string]string {
 		}
 	}
 	return env
+}
+
+// The loader: the values that the file and the variables gave, reading a value, recording a fault.
+
+// loader gathers what the file and the variables say, gives it to the fields, and collects the
+// faults.
+type loader struct {
+	setting.Reader
+	cfg      *Config
+	sections map[string]sink.Settings // of the sinks, by name
+	sinks    []mention                // of the file, then of variables, each once
+
+	wrongSink bool // the file names a sink that does not exist, which is a fault already
+}
+
+type mention struct {
+	path  string
+	where setting.Place
+}
+
+func (m mention) driver() *sink.Driver { return drivers.Named(strings.TrimPrefix(m.path, "sink.")) }
+
+// column reads a column name, or a list of them: the first that the row has, not NULL, is used. ""
+// means not mapped.
+func (l *loader) column(path string, n *setting.Node) Column {
+	c := Column{Written: true}
+	for _, item := range n.Values() {
+		name, ok := l.Scalar(path, item)
+		switch {
+		case !ok:
+		case name == "" && n.Kind == setting.List:
+			l.Fault(item.Where, path, "has an empty column name in its list")
+		case name != "" && slices.Contains(c.Names, name):
+			l.Fault(item.Where, path, fmt.Sprintf("has column %q twice", name))
+		case name != "":
+			c.Names = append(c.Names, name)
+		}
+	}
+	return c
+}
+
+const maxHeaderName = 255 // bytes: the limit of AMQP 0-9-1. Kafka has none
+
+func (l *loader) checkHeader(name string) error {
+	ours := sink.ReservedHeaders
+	for _, m := range l.sinks {
+		ours = slices.Concat(m.driver().Reserved, ours)
+	}
+	switch {
+	case name == "":
+		return fmt.Errorf("has a header without a name")
+	case len(name) > maxHeaderName:
+		return fmt.Errorf("is longer than %d bytes, the most a header's name may have", maxHeaderName)
+	case slices.Contains(ours, name):
+		return fmt.Errorf("is a header that the relay writes or reserves (%s); choose another name", strings.Join(ours, ", "))
+	}
+	return nil
+}
+
+// validateTemplate refuses a template that names a part of the event that no column is mapped to.
+// Columns that it names itself are looked for in the tables, at the start.
+func (l *loader) validateTemplate(path string, t sink.Template) {
+	for _, table := range l.cfg.Source.Tables {
+		l.validateUses(path, t, table.Outbox, "column of "+table.String())
+	}
+	if l.cfg.Source.MessagePrefix != "" {
+		l.validateUses(path, t, l.cfg.Outbox, "member of messages")
+	}
+}
+
+// validateUses compares the template with one mapping; what describes the mapping.
+func (l *loader) validateUses(path string, t sink.Template, o Outbox, what string) {
+	where := l.PlaceOf(path)
+	mapped := map[string]Column{"aggregate": o.Aggregate, "key": o.Key, "type": o.Type}
+	for _, part := range t.Uses() {
+		if column, ok := mapped[part]; !ok || column.Mapped() {
+			continue
+		}
+		if where == (setting.Place{}) {
+			where = l.PlaceOf("outbox." + part) // the template is the default, so that was written
+		}
+		l.Fault(where, path, fmt.Sprintf("%q uses {%s}, but no %s is mapped to it; map one in the outbox section, or write the template without it", t, part, what))
+	}
+}
+
+// Names of keys and variables, and suggestions for misspelt ones.
+
+func fieldOf(path string) *setting.Key {
+	for i, k := range allKeys() {
+		if k.Name == path {
+			return &allKeys()[i]
+		}
+	}
+	return nil
+}
+
+func isField(path string) bool { return fieldOf(path) != nil }
+
+// isSection is true for a path that has keys under it.
+func isSection(path string) bool {
+	return slices.ContainsFunc(allKeys(), func(k setting.Key) bool { return strings.HasPrefix(k.Name, path+".") })
+}
+
+// emptyFault says why the section at path must not be empty; "": it may be.
+func emptyFault(path string) string {
+	for _, k := range allKeys() {
+		if section, _, _ := cutLast(k.Name); section == path && k.SectionFault != "" {
+			return k.SectionFault
+		}
+	}
+	return ""
+}
+
+// variableOf is the name of the variable that overrides the key at path.
+func variableOf(path string) string {
+	return variablePrefix + strings.ToUpper(strings.ReplaceAll(path, ".", "__"))
+}
+
+// knownPaths is every path that may be written: fields, in the order of `config print`.
+func knownPaths() []string {
+	var paths []string
+	for _, k := range allKeys() {
+		paths = append(paths, k.Name)
+	}
+	return paths
+}
+
+func knownVariables() []string {
+	names := knownPaths()
+	for i, path := range names {
+		names[i] = variableOf(path)
+	}
+	return names
+}
+
+// suggestKey names the key that an unknown one probably means: the nearest of its section. If there
+// is no near one, it names all keys of the section, and the keys of other sections that have this
+// name.
+func suggestKey(path string) string {
+	section, name, _ := cutLast(path)
+	siblings := keysIn(section)
+	if near := setting.Nearest(name, siblings); near != "" {
+		return ", the nearest known one is " + join(section, near)
+	}
+	said := "; known here are " + strings.Join(siblings, ", ")
+	var elsewhere []string
+	for _, known := range knownPaths() {
+		if _, leaf, nested := cutLast(known); nested && leaf == name {
+			elsewhere = append(elsewhere, known)
+		}
+	}
+	if len(elsewhere) > 0 {
+		said += "; elsewhere there is " + strings.Join(elsewhere, " and ")
+	}
+	return said
+}
+
+// keysIn returns the names that a section may have.
+func keysIn(section string) []string {
+	var names []string
+	for _, known := range knownPaths() {
+		rest, inside := strings.CutPrefix(known, join(section, ""))
+		if name, _, _ := strings.Cut(rest, "."); inside && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// join puts a name under a section; the file itself is the section "".
+func join(section, name string) string {
+	if section == "" {
+		return name
+	}
+	return section + "." + name
+}
+
+// cutLast splits a path before its last name.
+func cutLast(path string) (section, name string, nested bool) {
+	i := strings.LastIndexByte(path, '.')
+	if i < 0 {
+		return "", path, false
+	}
+	return path[:i], path[i+1:], true
 }

@@ -9,23 +9,22 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 )
 
 func (l *loader) tablesKey(path string) setting.Key {
 	return setting.Key{
-		Name: path, Kind: document.List, Form: l.tableList(),
-		Set:  func(_ *setting.Reader, path string, n *document.Node) { l.tables(path, n) },
+		Name: path, Kind: setting.List, Form: l.tableList(),
+		Set:  func(_ *setting.Reader, path string, n *setting.Node) { l.tables(path, n) },
 		Show: func() string { return l.showTables() },
 	}
 }
 
 // tables reads source.tables: names, or mappings of a name and keys of the outbox section for this
 // table alone.
-func (l *loader) tables(path string, n *document.Node) {
+func (l *loader) tables(path string, n *setting.Node) {
 	l.cfg.Source.Tables = nil
-	if n.Kind == document.Mapping {
+	if n.Kind == setting.Mapping {
 		l.Fault(n.Where, path, "wants a list of tables, has "+n.Kind.String())
 		return
 	}
@@ -37,15 +36,15 @@ func (l *loader) tables(path string, n *document.Node) {
 	}
 }
 
-func (l *loader) table(path string, n *document.Node) {
+func (l *loader) table(path string, n *setting.Node) {
 	name := n
 	t := Table{Outbox: l.cfg.Outbox}
-	if n.Kind == document.Mapping {
+	if n.Kind == setting.Mapping {
 		name = nil
 		for _, e := range n.Entries {
 			if e.Name == "name" {
 				name = e.Value
-			} else if e.Value.Kind != document.Null {
+			} else if e.Value.Kind != setting.Null {
 				l.override(&t.Outbox, path, e)
 			}
 		}
@@ -72,7 +71,7 @@ func (l *loader) table(path string, n *document.Node) {
 }
 
 // override reads one key of a table's entry over its copy of the outbox section.
-func (l *loader) override(into *Outbox, path string, e document.Entry) {
+func (l *loader) override(into *Outbox, path string, e setting.Entry) {
 	if e.Name == "headers" {
 		l.Fault(e.Where, join(path, e.Name), "cannot be set for one table; outbox.headers are the same for all")
 		return
@@ -90,7 +89,7 @@ func (l *loader) override(into *Outbox, path string, e document.Entry) {
 
 // requireColumns refuses a mapping without the two columns that every event has, and one whose
 // column of the transaction is another part's: init would overwrite its values.
-func (l *loader) requireColumns(path string, where document.Place, o *Outbox) {
+func (l *loader) requireColumns(path string, where setting.Place, o *Outbox) {
 	for _, required := range []struct {
 		key, of string
 		column  Column

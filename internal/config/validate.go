@@ -11,7 +11,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
@@ -30,7 +29,7 @@ func (l *loader) validate() {
 	l.validateRetention()
 	l.validateAdmin()
 	if _, written := l.Given["source.tables"]; !written || !l.cfg.Outbox.ID.Mapped() || !l.cfg.Outbox.Payload.Mapped() {
-		l.requireColumns("outbox", document.Place{}, &l.cfg.Outbox)
+		l.requireColumns("outbox", setting.Place{}, &l.cfg.Outbox)
 	}
 }
 
@@ -52,7 +51,7 @@ func (l *loader) validateSource() {
 		switch value := l.Env[name]; {
 		case !is || value == "" || name == "PGGSSENCMODE" && value != "require": // ignored else
 		case ignored(strings.ToLower(key)):
-			l.Fault(document.Place{Variable: name}, "source.url", unsupported)
+			l.Fault(setting.Place{Variable: name}, "source.url", unsupported)
 		}
 	}
 	if !s.URL.IsSet() && l.Env["PGHOST"] == "" && l.Env["PGSERVICE"] == "" && l.Env["PGDATABASE"] == "" {
@@ -119,7 +118,7 @@ func (l *loader) validateRetry() {
 		return
 	}
 	path := "retry.max_backoff"
-	if l.PlaceOf(path) == (document.Place{}) {
+	if l.PlaceOf(path) == (setting.Place{}) {
 		path = "retry.backoff"
 	}
 	l.FaultAt(path, fmt.Errorf("max_backoff %s is shorter than backoff %s, which it bounds", setting.ShowDuration(r.MaxBackoff), setting.ShowDuration(r.Backoff)))
@@ -196,4 +195,65 @@ func validateMirrorPart(d *sink.Driver, key, name string) error {
 		}
 	}
 	return fmt.Errorf("is %s's; with sink.%s the mirror is dead_letters.mirror.%s", drivers.WithPart(key).Broker, d.Name, strings.Join(keys, " and "))
+}
+
+// Checks of the section sink: one broker, its settings, and the columns its templates need.
+
+// wantSink is the end of a fault about the choice of a sink.
+func wantSink() string {
+	var names []string
+	for _, d := range drivers.All {
+		names = append(names, d.Name)
+	}
+	return "want exactly one of " + strings.Join(names, ", ")
+}
+
+// validateSink keeps the one sink that is named. All that are named are validated.
+func (l *loader) validateSink() {
+	switch len(l.sinks) {
+	case 0:
+		if !l.wrongSink {
+			l.Fault(setting.Place{}, "sink", "none is configured; "+wantSink())
+		}
+	case 1:
+	default:
+		var names []string
+		for _, m := range l.sinks {
+			_, name, _ := cutLast(m.path)
+			names = append(names, name)
+		}
+		l.Fault(l.sinks[1].where, "sink", strings.Join(names, " and ")+" are configured; "+wantSink())
+	}
+	var named []*sink.Driver
+	for _, m := range l.sinks {
+		named = append(named, m.driver())
+	}
+	l.validateCompat(named)
+	for _, d := range named {
+		l.validateDriver(d)
+		l.cfg.Sink.Driver, l.cfg.Sink.Settings = d, l.sections[d.Name]
+	}
+	if len(named) == 1 && named[0].NoHeaders && len(l.cfg.Outbox.Headers) > 0 {
+		l.FaultAt("outbox.headers", fmt.Errorf("has no effect with sink.%s, which has no headers to put these columns in; leave it out", named[0].Name))
+	}
+}
+
+func (l *loader) validateDriver(d *sink.Driver) {
+	section := l.sections[d.Name]
+	section.Validate(&sink.Validation{Reader: &l.Reader, Section: d.Section()})
+	for _, t := range section.Templates() {
+		if name, fixed := t.Constant(); fixed {
+			l.FaultAt(d.Section()+t.AllowKey(), t.CheckAllowed(name, d.Section()+t.Key+" sends every event"))
+		}
+		if l.cfg.Sink.Compat.Profile != "" {
+			continue // it is not used
+		}
+		l.validateTemplate(d.Section()+t.Key, *t.Template)
+		if t.Check != nil {
+			l.FaultAt(d.Section()+t.Key, t.Check(*t.Template))
+		}
+	}
+	if d.OwnLanes && l.IsGiven("delivery.lanes") {
+		l.FaultAt("delivery.lanes", fmt.Errorf("has no effect with sink.%s, where each partition of a topic is a lane; leave it out", d.Name))
+	}
 }

@@ -79,7 +79,7 @@ func MustTemplate(s string) Template {
 
 // TemplateKey is a key of a template. A profile replaces it.
 func TemplateKey(name string, at *Template) setting.Key {
-	return setting.Compat(setting.Scalar(name, setting.AnyText(), at, ParseTemplate, func(t Template) string { return setting.Quote(t.String()) }))
+	return setting.Compat(setting.Single(name, setting.AnyText(), at, ParseTemplate, func(t Template) string { return setting.Quote(t.String()) }))
 }
 
 // parsePlaceholder parses the text between the braces.

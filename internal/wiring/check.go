@@ -5,16 +5,30 @@ package wiring
 import (
 	"cmp"
 	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/replication/check"
-	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-
+	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
+	"github.com/cdc-relay/cdc-relay/internal/ops/admin"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/retention"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // CheckTimeout bounds a whole check.
@@ -35,4 +49,238 @@ func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Log
 		return nil, err
 	}
 	return slices.Concat(findings, kept, checkOrdering(c), broker, checkAdmin(&c.Admin, time.Now()), checkAdminListen(&c.Admin)), nil
+}
+
+// The ordering line of check: what order the sink's templates keep.
+
+// checkOrdering warns of a template that sends the events of one key to several exchanges or
+// topics: order is kept within one of them only. Nothing is found for a sink without a template.
+// With a profile it describes the order kept.
+func checkOrdering(c *config.Config) []check.Finding {
+	driver := c.Sink.Driver
+	if len(driver.Route) == 0 {
+		return nil
+	}
+	scope, t := driver.Route[0].Title(), c.Sink.Settings.Templates()[0]
+	key := driver.Section() + t.Key
+	f := check.Finding{Name: "ordering", Level: check.LevelOK}
+	if c.Sink.Compat.Profile != "" && c.Delivery.Ordering != config.OrderingNone {
+		f.Detail = profileOrdering(scope, c.Delivery.Ordering)
+		return []check.Finding{f}
+	}
+	whole, parts := "of a key", placeholdersWithinKey()
+	if c.Delivery.Ordering == config.OrderingCommit {
+		whole, parts = "of all keys", placeholders()
+	}
+	found := parts.FindAllString(t.String(), -1)
+	switch {
+	case c.Delivery.Ordering == config.OrderingNone:
+		f.Detail = "none is kept (delivery.ordering: none)"
+	case len(found) == 0:
+		f.Detail = fmt.Sprintf("the events %s go to one %s, in the order of their commits", whole, scope)
+	default:
+		f.Level = check.LevelWarn
+		f.Detail = fmt.Sprintf("%s %q sends events %s to several %ss by %s: they keep their order within each, and none among them", key, t.Template, whole, scope, strings.Join(found, " and "))
+		f.Fix = fmt.Sprintf("%s: %q; or, if nobody counts on the order, delivery.ordering: none", key, removePlaceholders(t.String(), parts))
+	}
+	return []check.Finding{f}
+}
+
+// profileOrdering describes the order that a profile keeps. Debezium's options choose the topics,
+// so there is nothing to fix, and one constant topic in its options is not the only one: a value
+// that the expression does not match is its own topic.
+func profileOrdering(scope, ordering string) string {
+	if scope == "topic" {
+		scope = "partition"
+	}
+	if ordering == config.OrderingCommit {
+		return fmt.Sprintf("as behind Debezium: events keep the order of their commits within each %s, and none among %ss", scope, scope)
+	}
+	return fmt.Sprintf("the events of a key keep their order within each %s, and none among %ss; behind Debezium all events do: delivery.ordering: commit", scope, scope)
+}
+
+// splitting are the placeholders that may differ between events of one ordering key, which is
+// aggregate and key.
+var (
+	placeholdersWithinKey = lazy.Regexp(`\{(?:type|id|column:[^{}]*)\}`)
+	placeholders          = lazy.Regexp(`\{[^{}]*\}`)
+)
+
+// removePlaceholders is the template without some of its parts, and without the dots and dashes
+// that they leave behind.
+func removePlaceholders(template string, parts *regexp.Regexp) string {
+	left := parts.ReplaceAllString(template, "")
+	left = regexp.MustCompile(`([._/-])[._/-]+`).ReplaceAllString(left, "$1")
+	if left = strings.Trim(left, "._/-"); left == "" {
+		return "outbox.events"
+	}
+	return left
+}
+
+// The check of what retention needs.
+
+// CheckRetained returns a Stop with exit code event.ExitUsage if a table lacks what retention goes
+// by. When that cannot be asked, it only says so: delivery does not depend on it.
+func CheckRetained(ctx context.Context, c *config.Config, pool *pgxpool.Pool, log *zap.Logger) error {
+	if !c.Retention.IsSet() {
+		return nil
+	}
+	tables := Retained(c)
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	err := retention.CheckTables(ctx, pool, tables)
+	var stop *event.Stop
+	if errors.As(err, &stop) {
+		return stop
+	}
+	if err != nil {
+		log.Warn("cannot tell whether the tables have what retention needs", zap.Error(err))
+	}
+	return nil
+}
+
+// checkRetention has no finding while the schema is not there: the check of PostgreSQL says so.
+// Without retention it is about the column of the rows' transaction alone.
+func checkRetention(ctx context.Context, c *config.Config, rc source.Config) []check.Finding {
+	const name = "retention"
+	tables := Retained(c)
+	if len(tables) == 0 {
+		return nil
+	}
+	pool, err := source.ConnectPool(&rc)
+	if err != nil {
+		return nil
+	}
+	defer source.ClosePool(pool)
+	var there bool
+	if err := pool.QueryRow(ctx, `SELECT to_regclass('cdc_relay.sent') IS NOT NULL`).Scan(&there); err != nil || !there {
+		return nil
+	}
+	var problems []retention.Problem
+	if c.Retention.IsSet() {
+		problems, err = retention.Examine(ctx, pool, c.Source.Slot, c.Source.Publication, tables)
+	} else {
+		problems, err = retention.ExamineColumns(ctx, pool, c.Source.Publication, tables)
+	}
+	switch {
+	case source.SQLState(err) == "42501": // on the relay's own tables: Examine tells of the outbox
+		return []check.Finding{{
+			Name: name, Level: check.LevelFail, Detail: "cannot be checked: " + source.OneLine(err).Error(),
+			Fix: fmt.Sprintf("cdc-relay init --url <of a role that may grant it> --role %s", pool.Config().ConnConfig.User),
+		}}
+	case err != nil:
+		return []check.Finding{{Name: name, Level: check.LevelWarn, Detail: "cannot be checked: " + source.OneLine(err).Error()}}
+	}
+	var list []check.Finding
+	ok := true
+	for _, p := range problems {
+		f := check.Finding{Name: name, Level: check.LevelFail, Detail: p.What, Fix: p.Fix}
+		if p.Warn {
+			f.Level = check.LevelWarn
+		} else {
+			ok = false
+		}
+		list = append(list, f)
+	}
+	if ok && c.Retention.IsSet() {
+		after := "at once"
+		if c.Retention.Keep > 0 {
+			after = setting.ShowDuration(c.Retention.Keep) + " after that"
+		}
+		list = append([]check.Finding{{Name: name, Level: check.LevelOK, Detail: "rows that were delivered are deleted, " + after}}, list...)
+	}
+	return list
+}
+
+// The check of the admin side: tokens, socket, certificate. Each is a warning at most, because
+// delivery depends on none of them.
+
+// The names of the findings.
+const (
+	nameTokens      = "admin tokens"
+	nameSocket      = "admin socket"
+	nameCertificate = "admin certificate"
+)
+
+// checkAdmin looks at what opens the API, with the eyes of the user who runs the check.
+func checkAdmin(c *config.Admin, now time.Time) []check.Finding {
+	findings := checkTokens(c)
+	if c.Socket != "" {
+		detail, fix := socketFault(c.Socket)
+		findings = append(findings, warnOrOK(nameSocket, c.Socket, detail, fix))
+	}
+	if c.TLS.Cert != "" {
+		detail := ""
+		if err := admin.TLSFiles(c.TLS).Fault(now); err != nil {
+			detail = err.Error() // with its fix
+		}
+		findings = append(findings, warnOrOK(nameCertificate, c.TLS.Cert, detail, ""))
+	}
+	return findings
+}
+
+func warnOrOK(name, good, fault, fix string) check.Finding {
+	if fault != "" {
+		return check.Finding{Name: name, Level: check.LevelWarn, Detail: fault, Fix: fix}
+	}
+	return check.Finding{Name: name, Level: check.LevelOK, Detail: good}
+}
+
+// checkTokens names each token that opens nothing, and why.
+func checkTokens(c *config.Admin) (findings []check.Finding) {
+	for i := range c.Tokens {
+		if _, err := c.Tokens[i].Read(); err != nil {
+			findings = append(findings, warnOrOK(nameTokens, "", err.Error(), ""))
+		}
+	}
+	good := fmt.Sprintf("%d can be used", len(c.Tokens))
+	switch {
+	case len(findings) > 0:
+		return findings
+	case len(c.Tokens) == 0 && c.Socket == "":
+		good = "none, and no admin.socket: the API answers nobody"
+	case len(c.Tokens) == 0:
+		good = "none: the API answers on admin.socket alone"
+	}
+	return append(findings, warnOrOK(nameTokens, good, "", ""))
+}
+
+// socketFault is why the relay cannot listen on a socket at path; "" when it can, or does.
+func socketFault(path string) (fault, fix string) {
+	dir := filepath.Dir(path)
+	switch info, err := os.Lstat(path); {
+	case err == nil && info.Mode().Type() != fs.ModeSocket:
+		return path + " exists and is not a socket", "move it away, or set admin.socket to another path"
+	case err == nil:
+		return "", ""
+	case !errors.Is(err, fs.ErrNotExist):
+		return err.Error(), "set admin.socket to a path in a directory of the relay's user"
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return "the directory of " + path + " is missing", "install -d -m 755 -o USER " + dir + ", USER being the relay's"
+	}
+	return "", ""
+}
+
+// The line of check about the way that tokens take to the admin port.
+
+// checkAdminListen warns of tokens that cross the network as they are: whoever reads one may do
+// what it opens. Nothing is found where there is no token to read.
+func checkAdminListen(a *config.Admin) []check.Finding {
+	const name = "admin listen"
+	if len(a.Tokens) == 0 {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(a.Listen)
+	switch {
+	case a.TLS.Cert != "":
+		return []check.Finding{{Name: name, Level: check.LevelOK, Detail: "sent over TLS"}}
+	case err == nil && sink.Loopback(host):
+		return []check.Finding{{Name: name, Level: check.LevelOK, Detail: "sent on this machine only"}}
+	}
+	return []check.Finding{{
+		Name: name, Level: check.LevelWarn, Detail: "admin.listen " + a.Listen + " has no TLS: whoever is in between reads the tokens",
+		Fix: "admin: {tls: {cert: /etc/cdc-relay/admin.pem, key: /etc/cdc-relay/admin.key}}; or admin.listen: 127.0.0.1:" + port +
+			", with admin.metrics_listen on another port for metrics and probes",
+	}}
 }

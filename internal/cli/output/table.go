@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
+	"time"
 )
 
 // Table is a table for people.
@@ -45,4 +47,72 @@ func (t *Table) Write(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// Counts, sizes and ages for people.
+
+// If returns s if yes is true, else "".
+func If(yes bool, s string) string {
+	if yes {
+		return s
+	}
+	return ""
+}
+
+// Since is how long ago at was, between two texts; "" when at is nil.
+func Since(now time.Time, before string, at *time.Time, after string) string {
+	if at == nil {
+		return ""
+	}
+	return before + Age(now.Sub(*at)) + after
+}
+
+// Count is a number with its noun: 1 event, 2 events.
+func Count[N int | uint64](n N, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return Thousands(uint64(n)) + " " + noun + "s"
+}
+
+// Thousands groups digits: 1,234,567.
+func Thousands(n uint64) string {
+	digits := strconv.FormatUint(n, 10)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
+
+// Bytes shows a size: 1.5 KiB.
+func Bytes(n int64) string {
+	const units = "KMGTPE"
+	if n < 1024 {
+		return strconv.FormatInt(n, 10) + " B"
+	}
+	value, unit := float64(n)/1024, 0
+	for value >= 1024 && unit < len(units)-1 {
+		value /= 1024
+		unit++
+	}
+	return fmt.Sprintf("%.1f %ciB", value, units[unit])
+}
+
+// Age is as exact as it is of use: 0.3s, 42s, 5m7s, 3h2m, 4d5h. Clocks that disagree make no
+// negative age.
+func Age(d time.Duration) string {
+	const day = 24 * time.Hour
+	switch {
+	case d <= 0:
+		return "0s"
+	case d < 10*time.Second:
+		return strconv.FormatFloat(d.Seconds(), 'f', 1, 64) + "s"
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", d/time.Second)
+	case d < time.Hour:
+		return fmt.Sprintf("%dm%ds", d/time.Minute, d%time.Minute/time.Second)
+	case d < day:
+		return fmt.Sprintf("%dh%dm", d/time.Hour, d%time.Hour/time.Minute)
+	}
+	return fmt.Sprintf("%dd%dh", d/day, d%day/time.Hour)
 }

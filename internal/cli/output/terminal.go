@@ -4,9 +4,13 @@ package output
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
+	"strings"
+	"unicode/utf8"
 
+	"github.com/clipperhouse/displaywidth"
 	"golang.org/x/term"
 
 	"github.com/cdc-relay/cdc-relay/internal/printable"
@@ -36,3 +40,114 @@ func Clean(s string) string { return printable.Line(s) }
 
 // CleanLines is Clean for a text that may have several lines.
 func CleanLines(s string) string { return printable.Lines(s) }
+
+// A progress line on a terminal.
+
+// Progress is one line on a terminal that is overwritten again and again. If the output is no
+// terminal, it prints nothing.
+type Progress struct {
+	W     io.Writer
+	width int // of the line that is shown
+}
+
+// Show replaces the line.
+func (p *Progress) Show(line string) {
+	line = Clean(line)
+	if !IsTerminal(p.W) {
+		return
+	}
+	fmt.Fprintf(p.W, "\r%s%s", line, strings.Repeat(" ", max(p.width-len(line), 0)))
+	p.width = len(line)
+}
+
+// Clear removes the line.
+func (p *Progress) Clear() {
+	if p.width > 0 {
+		fmt.Fprintf(p.W, "\r%s\r", strings.Repeat(" ", p.width))
+		p.width = 0
+	}
+}
+
+// Line breaks of messages.
+
+// maxWidth is how long a line of a message is, on a terminal that is not narrower.
+const maxWidth = 100
+
+// Width is the room for a message on w.
+func Width(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return min(width, maxWidth)
+		}
+	}
+	return maxWidth
+}
+
+// ForTerminal returns a line as it is printed to w. It is broken only on a terminal, so that a
+// program gets the whole line.
+func ForTerminal(w io.Writer, line string, hang int) string {
+	if IsTerminal(w) {
+		return Layout(line, Width(w), hang)
+	}
+	return line
+}
+
+// Layout puts each clause of a line that is longer than width on a line of its own, so that the fix
+// is below the fault. Further lines are indented, by hang at least. It breaks nowhere else: the
+// terminal wraps, and a command or a statement can be copied whole.
+func Layout(message string, width, hang int) string {
+	var out []string
+	for line := range strings.Lines(strings.TrimRight(message, "\n")) {
+		line = strings.TrimRight(line, "\n")
+		if utf8.RuneCountInString(line) > width {
+			text := strings.TrimLeft(line, " ")
+			indent := strings.Repeat(" ", max(len(line)-len(text)+2, hang))
+			line = line[:len(line)-len(text)] + strings.ReplaceAll(text, "; ", ";\n"+indent)
+		}
+		out = append(out, line)
+	}
+	return strings.Join(out, "\n")
+}
+
+// Columns of a terminal.
+
+// columns counts as a terminal does: an escape sequence of ours has no width.
+var columns = displaywidth.Options{ControlSequences: true}
+
+// Columns is the width of a text on a terminal.
+func Columns(s string) int { return columns.String(s) }
+
+// Cut shortens a text to a width, tail included.
+func Cut(s string, width int, tail string) string { return columns.TruncateString(s, width, tail) }
+
+// Wrap breaks a text into lines at spaces, and within a word only when a line has no room for it.
+func Wrap(s string, width int) []string {
+	var out []string
+	line := ""
+	for i, word := range strings.Split(s, " ") {
+		if i > 0 && Columns(line)+1+Columns(word) <= width {
+			line += " " + word
+			continue
+		}
+		if i > 0 {
+			out = append(out, line)
+		}
+		for Columns(word) > width {
+			head := hard(word, width)
+			out, word = append(out, head), word[len(head):]
+		}
+		line = word
+	}
+	return append(out, line)
+}
+
+// hard is what of a word fits into a line: a character at least.
+func hard(word string, width int) string {
+	end, used := 0, 0
+	for g := columns.StringGraphemes(word); g.Next(); end += len(g.Value()) {
+		if used += g.Width(); used > width && end > 0 {
+			break
+		}
+	}
+	return word[:end]
+}

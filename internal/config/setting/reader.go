@@ -4,9 +4,11 @@ package setting
 
 import (
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // Reader has what the file and the variables gave, reads values, and collects the faults. It is
@@ -14,13 +16,13 @@ import (
 type Reader struct {
 	Env map[string]string
 	// Given are the values that keys have in the end, by path, before they are read.
-	Given  map[string]*document.Node
-	Faults document.Faults
+	Given  map[string]*Node
+	Faults Faults
 }
 
 // Fault reports a fault of the key at path.
-func (r *Reader) Fault(where document.Place, path, what string) {
-	r.Faults = append(r.Faults, &document.Fault{Where: where, Key: path, What: what})
+func (r *Reader) Fault(where Place, path, what string) {
+	r.Faults = append(r.Faults, &Fault{Where: where, Key: path, What: what})
 }
 
 // FaultAt reports err, if it is one, about the key at path.
@@ -34,27 +36,27 @@ func (r *Reader) FaultAt(path string, err error) {
 func (r *Reader) IsGiven(path string) bool { return r.Given[path] != nil }
 
 // PlaceOf is where the value of a key was written, nowhere for a default.
-func (r *Reader) PlaceOf(path string) document.Place {
+func (r *Reader) PlaceOf(path string) Place {
 	if n, ok := r.Given[path]; ok {
 		return n.Where
 	}
-	return document.Place{}
+	return Place{}
 }
 
 // IsFaulty reports whether the value of the key at path was refused: a fault that only follows from
 // that is not reported.
 func (r *Reader) IsFaulty(path string) bool {
 	where := r.PlaceOf(path)
-	return where != (document.Place{}) && slices.ContainsFunc(r.Faults, func(f *document.Fault) bool { return f.Where == where })
+	return where != (Place{}) && slices.ContainsFunc(r.Faults, func(f *Fault) bool { return f.Where == where })
 }
 
 // Scalar is the text of a single value, references replaced; false after a fault.
-func (r *Reader) Scalar(path string, n *document.Node) (string, bool) {
-	if n.Kind != document.Scalar {
+func (r *Reader) Scalar(path string, n *Node) (string, bool) {
+	if n.Kind != Scalar {
 		r.Fault(n.Where, path, "wants a single value, has "+n.Kind.String())
 		return "", false
 	}
-	value, err := document.Expand(n.Text, r.Env)
+	value, err := Expand(n.Text, r.Env)
 	if err != nil {
 		r.Fault(n.Where, path, err.Error())
 		return "", false
@@ -65,7 +67,7 @@ func (r *Reader) Scalar(path string, n *document.Node) (string, bool) {
 // secret keeps the text with its references, and reads it once, so that a reference that cannot be
 // read is reported now. An empty text of a variable counts as not set, because it cannot change. A
 // file that is empty now may be filled later.
-func (r *Reader) secret(path string, n *document.Node, show func(text, value string) string) (Secret, bool) {
+func (r *Reader) secret(path string, n *Node, show func(text, value string) string) (Secret, bool) {
 	value, ok := r.Scalar(path, n)
 	if !ok {
 		return Secret{}, false
@@ -83,8 +85,8 @@ func (r *Reader) secret(path string, n *document.Node, show func(text, value str
 
 // FileSecret reads a secret whose files may be missing or hold anything: what does not depend on it
 // goes on without it.
-func (r *Reader) FileSecret(path string, n *document.Node) (Secret, bool) {
-	if n.Kind == document.Scalar && strings.Contains(n.Text, "${file:") {
+func (r *Reader) FileSecret(path string, n *Node) (Secret, bool) {
+	if n.Kind == Scalar && strings.Contains(n.Text, "${file:") {
 		return newSecret(written{text: n.Text, env: r.Env, shown: ShowPassword(n.Text, "")}), true
 	}
 	return r.secret(path, n, ShowPassword)
@@ -95,8 +97,8 @@ type NamedColumn struct{ Name, Column string }
 
 // Named reads a mapping of a header or property to its one column, in the order written; check
 // refuses a name.
-func (r *Reader) Named(path string, n *document.Node, check func(name string) error) []NamedColumn {
-	if n.Kind != document.Mapping {
+func (r *Reader) Named(path string, n *Node, check func(name string) error) []NamedColumn {
+	if n.Kind != Mapping {
 		r.Fault(n.Where, path, "wants a mapping of name: column, has "+n.Kind.String())
 		return nil
 	}
@@ -116,4 +118,86 @@ func (r *Reader) Named(path string, n *document.Node, check func(name string) er
 		}
 	}
 	return read
+}
+
+// Values as YAML on one line.
+
+// Quote writes text as a YAML scalar on one line that Load reads back as it is.
+func Quote(s string) string { return quoteScalar(Literal(s)) }
+
+// QuoteSecret does not escape: what a secret shows keeps its references.
+func QuoteSecret(s Secret) string { return quoteScalar(s.String()) }
+
+func quoteScalar(s string) string {
+	switch strings.ToLower(s) {
+	case "true", "false", "null", "yes", "no", "on", "off":
+		return strconv.Quote(s)
+	}
+	if !bare().MatchString(s) {
+		return strconv.Quote(s)
+	}
+	return s
+}
+
+// bare matches what every YAML reader takes as a string without quotes, also inside brackets.
+var bare = lazy.Regexp(`^[A-Za-z_/]([A-Za-z0-9_./:@=-]*[A-Za-z0-9_./@=-])?$`)
+
+// InlineList writes a list.
+func InlineList[T any](items []T, show func(T) string) string {
+	shown := make([]string, len(items))
+	for i, item := range items {
+		shown[i] = show(item)
+	}
+	return "[" + strings.Join(shown, ", ") + "]"
+}
+
+func showNamed(columns []NamedColumn) string {
+	shown := make([]string, len(columns))
+	for i, c := range columns {
+		shown[i] = Quote(c.Name) + ": " + Quote(c.Column)
+	}
+	return "{" + strings.Join(shown, ", ") + "}"
+}
+
+// ShowDuration writes a time span without parts that are zero.
+func ShowDuration(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}
+
+// ShowSize is a number of bytes in the largest unit that divides it.
+func ShowSize(n int64) string {
+	for _, unit := range units[:3] {
+		if n >= unit.bytes && n%unit.bytes == 0 {
+			return strconv.FormatInt(n/unit.bytes, 10) + unit.name
+		}
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+var units = []struct {
+	name  string
+	bytes int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"B", 1}, {"", 1}}
+
+// ParseSize reads whole bytes with or without a unit; MiB is 1024², MB is 1000².
+func ParseSize(s string) (int64, bool) {
+	for _, unit := range units {
+		digits, ok := strings.CutSuffix(s, unit.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(digits), 10, 64)
+		if err != nil || n < 0 || n > (1<<62)/unit.bytes {
+			return 0, false
+		}
+		return n * unit.bytes, true
+	}
+	return 0, false
 }

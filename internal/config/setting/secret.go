@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/secretfile"
 )
@@ -47,7 +46,7 @@ func (s Secret) written() written {
 
 // Plain is a secret that is no secret: one of the defaults.
 func Plain(text string) Secret {
-	return newSecret(written{text: document.Literal(text), shown: text})
+	return newSecret(written{text: Literal(text), shown: text})
 }
 
 // Read gives the value as it is now: it reads the files that the configuration names, unless all
@@ -59,7 +58,7 @@ func (s Secret) Read() (string, error) {
 		}
 	}
 	w := s.written()
-	return document.Expand(w.text, w.env)
+	return Expand(w.text, w.env)
 }
 
 // Files are the paths of the files that Read reads; a reference to a key of a .properties file has

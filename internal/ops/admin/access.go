@@ -3,9 +3,14 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/url"
@@ -13,8 +18,13 @@ import (
 	"os/user"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+
+	"github.com/cdc-relay/cdc-relay/internal/secretfile"
 )
 
 // Token opens the API for whoever sends its value.
@@ -178,4 +188,185 @@ func bearer(r *http.Request) string {
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
+}
+
+// Logging what anybody on the network can cause, or what stays wrong: rarely.
+
+// sparing lets one line through in logEvery. Without it a loop of bad requests fills the disk that
+// holds the log.
+type sparing struct {
+	mu   sync.Mutex
+	last time.Time
+	more int // held back since
+}
+
+const logEvery = 10 * time.Second
+
+// due reports whether a line may be logged now, and how many were not since the last one.
+func (s *sparing) due() (more int, due bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if now := time.Now(); s.last.IsZero() || now.Sub(s.last) >= logEvery {
+		more, s.more, s.last = s.more, 0, now
+		return more, true
+	}
+	s.more++
+	return 0, false
+}
+
+// sparingCore logs what net/http reports, such as handshakes that fail.
+type sparingCore struct {
+	zapcore.Core
+	*sparing
+}
+
+// Check implements zapcore.Core.
+func (c sparingCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *zapcore.CheckedEntry {
+	if _, due := c.due(); !due {
+		return checked
+	}
+	return c.Core.Check(entry, checked)
+}
+
+// logSparingly gives a server of net/http a logger at the level warn.
+func logSparingly(server *http.Server, log *zap.Logger) {
+	log = log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return sparingCore{c, &sparing{}} }))
+	var err error
+	if server.ErrorLog, err = zap.NewStdLogAt(log, zap.WarnLevel); err != nil {
+		panic(err) // there is no such level
+	}
+}
+
+// faults are the errors of what delivery does not depend on, such as a token's file. Each is logged
+// when it changes, not at every request.
+type faults struct {
+	mu   sync.Mutex
+	said map[string]string // by name; none: it works
+}
+
+// report logs an error that is new; nil clears it.
+func (f *faults) report(log *zap.Logger, name string, err error) {
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.said[name] == why {
+		return
+	}
+	if f.said == nil {
+		f.said = map[string]string{}
+	}
+	if f.said[name] = why; why != "" {
+		log.Warn("admin access is limited, delivery goes on", zap.String("reason", why))
+	}
+}
+
+// TLS of the admin server: its files are read again when they change.
+
+// TLSFiles names PEM files; an empty Key is in the file of Cert. Without a Cert there is no TLS.
+type TLSFiles struct {
+	Cert, Key string
+	CA        string // clients must have a certificate that it signed; "": need not
+}
+
+// soon is how long before its end a certificate is worth a warning.
+const soon = 7 * 24 * time.Hour
+
+// load reads the files.
+func (f TLSFiles) load() (*tls.Config, error) {
+	key := cmp.Or(f.Key, f.Cert)
+	if err := secretfile.Check(key); err != nil {
+		return nil, fmt.Errorf("admin.tls.key: %w", err)
+	}
+	pair, err := tls.LoadX509KeyPair(f.Cert, key)
+	if err != nil {
+		return nil, fmt.Errorf("admin.tls.cert: cannot use %s: %w: want PEM files that belong together and that the relay may read", f.Cert, err)
+	}
+	out := &tls.Config{MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{pair}, NextProtos: []string{"http/1.1"}}
+	if f.CA != "" {
+		pem, err := os.ReadFile(f.CA)
+		if err != nil {
+			return nil, fmt.Errorf("admin.tls.ca: %w", err)
+		}
+		out.ClientCAs, out.ClientAuth = x509.NewCertPool(), tls.RequireAndVerifyClientCert
+		if !out.ClientCAs.AppendCertsFromPEM(pem) {
+			return nil, fmt.Errorf("admin.tls.ca: no certificate in %s: want a PEM file", f.CA)
+		}
+	}
+	return out, nil
+}
+
+// Fault is what keeps clients from the server now, or soon will: one sentence with the fix.
+func (f TLSFiles) Fault(now time.Time) error {
+	loaded, err := f.load()
+	if err != nil {
+		return err
+	}
+	return f.expiry(loaded, now)
+}
+
+// expiry is an error about a certificate that is not valid now, or soon will not be: it is used
+// nevertheless, for whether to take it is the client's choice.
+func (f TLSFiles) expiry(loaded *tls.Config, now time.Time) error {
+	begins, ends := loaded.Certificates[0].Leaf.NotBefore, loaded.Certificates[0].Leaf.NotAfter
+	is := "expires"
+	switch {
+	case now.Before(begins):
+		return fmt.Errorf("the certificate %s of admin.tls is valid only from %s: correct the clock, or wait", f.Cert, begins.UTC().Format(time.RFC3339))
+	case now.Before(ends.Add(-soon)):
+		return nil
+	case now.After(ends):
+		is = "has expired"
+	}
+	return fmt.Errorf("the certificate %s of admin.tls %s on %s: replace the file", f.Cert, is, ends.UTC().Format(time.RFC3339))
+}
+
+// certificate is what the server shows at a handshake.
+type certificate struct {
+	files TLSFiles
+	log   *zap.Logger
+	now   func() time.Time
+
+	mu     sync.Mutex
+	seen   [3]stamp
+	loaded *tls.Config // nil: nothing could be loaded yet
+	broken faults
+}
+
+// stamp tells one state of a file from the next.
+type stamp struct {
+	changed time.Time
+	size    int64
+}
+
+func stampOf(path string) stamp {
+	if info, err := os.Stat(path); err == nil {
+		return stamp{info.ModTime(), info.Size()}
+	}
+	return stamp{}
+}
+
+// config is a tls.Config's GetConfigForClient. Files that changed and cannot be used leave what was
+// loaded before: they are replaced one by one.
+func (c *certificate) config(*tls.ClientHelloInfo) (*tls.Config, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := [3]stamp{stampOf(c.files.Cert), stampOf(c.files.Key), stampOf(c.files.CA)}
+	var err error
+	if c.loaded == nil || now != c.seen {
+		var loaded *tls.Config
+		if loaded, err = c.files.load(); err == nil {
+			c.loaded, c.seen = loaded, now
+		}
+	}
+	if err == nil { // a certificate ends without a change of its file
+		err = c.files.expiry(c.loaded, c.now())
+	}
+	c.broken.report(c.log, "admin.tls", err)
+	if c.loaded == nil {
+		return nil, errors.New("no certificate could be loaded")
+	}
+	return c.loaded, nil
 }

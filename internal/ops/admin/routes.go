@@ -5,11 +5,18 @@ package admin
 import (
 	"bytes"
 	"cmp"
+	"encoding/json"
+	"errors"
 	"maps"
 	"mime"
 	"net/http"
 	"slices"
 	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/printable"
 )
 
 // methods is what answers a path, by method.
@@ -183,4 +190,121 @@ func (m methods) allowed() []string {
 	}
 	slices.Sort(list)
 	return list
+}
+
+// Answers: JSON, and problem details for errors.
+
+// problem is an error answer in the form of RFC 9457.
+type problem struct {
+	Type   string `json:"type"` // about:blank: Title says what Status says
+	Title  string `json:"title"`
+	Status int    `json:"status"`
+	Detail string `json:"detail,omitempty"`
+}
+
+func writeProblem(w http.ResponseWriter, status int, detail string) {
+	w.Header().Set("Content-Type", "application/problem+json")
+	writeBody(w, status, problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: detail})
+}
+
+func writeJSON(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	writeBody(w, status, body)
+}
+
+// writeBody writes what a terminal may show as it comes: curl prints it raw.
+func writeBody(w http.ResponseWriter, status int, body any) {
+	w.Header().Set("Cache-Control", "no-store")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(printable.JSON(w)).Encode(body) //nolint:errcheck // the client has gone
+}
+
+// problemStatus is the status of an error that is the request's own; 0 for any other.
+func problemStatus(err error) int {
+	var bad *dlq.BadInput
+	var body *badRequest
+	var missing *dlq.NotFound
+	var not *dlq.NotNow
+	switch {
+	case errors.As(err, &bad), errors.As(err, &body):
+		return http.StatusBadRequest
+	case errors.As(err, &missing):
+		return http.StatusNotFound
+	case errors.As(err, &not):
+		return http.StatusConflict
+	}
+	return 0
+}
+
+func writeError(w http.ResponseWriter, err error) {
+	var done *dlq.Done
+	status := problemStatus(err)
+	switch {
+	case errors.As(err, &done):
+		writeJSON(w, http.StatusOK, map[string]string{"note": done.Error()})
+	case status != 0:
+		writeProblem(w, status, err.Error())
+	default:
+		writeProblem(w, http.StatusServiceUnavailable, "the database: "+err.Error())
+	}
+}
+
+// What the relay says of itself: the probes, a word for everybody and details for those who may
+// read, the status and the slots.
+
+// Health is what /healthz answers.
+func (s *Server) Health() ops.Health { return ops.HealthOf(s.cfg.Heartbeats, time.Now()) }
+
+func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
+	h := s.Health()
+	var body any = struct {
+		Healthy bool `json:"healthy"`
+	}{h.Healthy}
+	if s.knows(r) {
+		body = h
+	}
+	writeJSON(w, okOr503(h.Healthy), body)
+}
+
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	role := r.URL.Query().Get("role")
+	if role != "" && role != ops.RoleLeader {
+		writeProblem(w, http.StatusBadRequest, "role is leader, or left out")
+		return
+	}
+	snapshot := s.cfg.Snapshot()
+	ready := snapshot.Readiness(role == ops.RoleLeader)
+	var body any = struct {
+		Ready bool   `json:"ready"`
+		Role  string `json:"role"`
+	}{ready.Ready, ready.Role}
+	if s.knows(r) {
+		body = ready
+	}
+	writeJSON(w, okOr503(ready.Ready), body)
+}
+
+func okOr503(ok bool) int {
+	if ok {
+		return http.StatusOK
+	}
+	return http.StatusServiceUnavailable
+}
+
+func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, s.Status())
+}
+
+// Status is what /api/v1/status answers.
+func (s *Server) Status() ops.Status {
+	snapshot, now := s.cfg.Snapshot(), time.Now().UTC()
+	status := snapshot.Status(s.cfg.Metrics.Rates(now), s.cfg.Metrics.Totals(), now)
+	status.Version, status.StartedAt = s.cfg.Version, s.cfg.StartedAt.UTC()
+	return status
+}
+
+func (s *Server) slots(w http.ResponseWriter, _ *http.Request) {
+	snapshot := s.cfg.Snapshot()
+	items := snapshot.Slots(time.Now())
+	writeJSON(w, http.StatusOK, ops.Slots{Items: items, Total: max(len(items), 1+snapshot.OtherTotal)})
 }

@@ -1,14 +1,162 @@
-// Gauges: the state of the relay, read at every scrape.
+// Gauges: what a Snapshot says, read at every scrape.
 
 package metrics
 
 import (
+	"slices"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
+
+// gauge describes one metric of the state of the relay, or of something in it, an F. It is all that
+// there is of it in this package: a new one is a row of a list below. Its names are a contract with
+// dashboards, so rows are only ever added.
+type gauge[F any] struct {
+	name, help string
+	label      string // whose values send is given; "": none
+	values     func(from F, send func(value float64, label string))
+}
+
+// one is a gauge without labels that always has a value.
+func one[F any](name, help string, value func(F) float64) gauge[F] {
+	return gauge[F]{name, help, "", func(from F, send func(float64, string)) { send(value(from), "") }}
+}
+
+// state is what the gauges are read from.
+type state struct {
+	*ops.Snapshot
+	now         time.Time
+	lastConfirm int64 // Unix nanoseconds, 0 before the first
+}
+
+// ofEvery are reported by every relay.
+var ofEvery = []gauge[state]{
+	{"outbox_last_confirm_timestamp_seconds", "Unix time of the broker's last confirm; absent before the first.", "", func(s state, send func(float64, string)) {
+		if s.lastConfirm != 0 {
+			send(float64(s.lastConfirm)/1e9, "")
+		}
+	}},
+	one("outbox_sink_up", "1 when every connection to the broker is up and not blocked.", func(s state) float64 { return zeroOne(s.Sink.Up) }),
+	one("outbox_sink_pending_confirms", "Messages published and not yet answered by the broker.", func(s state) float64 { return float64(s.Sink.PendingConfirms) }),
+	one("outbox_sink_ignored_returns_total", "Events that no queue has got and that count as delivered, by sink.rabbitmq.unroutable.", func(s state) float64 { return float64(s.Sink.Ignored) }),
+	one("outbox_sink_connections", "Connections to the broker that are up.", func(s state) float64 { return float64(s.Sink.Connections) }),
+	one("outbox_sink_channels", "Channels to the broker that are open.", func(s state) float64 { return float64(s.Sink.Channels) }),
+	one("outbox_stream_up", "1 while the replication stream runs.", func(s state) float64 { return zeroOne(s.Phase == ops.Streaming) }),
+	one("outbox_leader", "1 while this relay leads, that is, reads the slot.", func(s state) float64 { return zeroOne(s.Leads()) }),
+	one("outbox_standby", "1 while another relay leads and this one waits to replace it.", func(s state) float64 { return zeroOne(s.Phase == ops.Standby) }),
+	{"outbox_stopped", "1 when the relay has stopped for this reason and stays up to report it.", "reason", func(s state, send func(float64, string)) {
+		if s.Phase == ops.Stopped {
+			send(1, s.Reason)
+		}
+	}},
+	{"outbox_table_bytes", "Size of the outbox tables on disk, with their indexes and partitions; absent before it was asked for.", "", func(s state, send func(float64, string)) {
+		if s.TableBytes != nil {
+			send(float64(*s.TableBytes), "")
+		}
+	}},
+}
+
+// ofLeader are reported by the leader alone. Another relay, even a former leader, knows only an
+// older state: the leader counts the same events, and they would appear twice.
+var ofLeader = []gauge[state]{
+	one("outbox_backlog", "Events read from the WAL and not yet settled, plus the deferred ones. Only the leader reports this and other counts of pending events.", func(s state) float64 {
+		return float64(s.InFlightEvents + s.WaitingEvents + s.RetryTable.Deferred)
+	}),
+	one("outbox_in_flight_events", "Events in the in-flight budget.", func(s state) float64 { return float64(s.InFlightEvents) }),
+	one("outbox_in_flight_bytes", "Bytes of the events in the in-flight budget.", func(s state) float64 { return float64(s.InFlightBytes) }),
+	one("outbox_oldest_unsettled_seconds", "Age of the commit of the oldest event that is read and not settled; 0 when there is none.", func(s state) float64 { return age(s.OldestUnsettled, s.now) }),
+	one("outbox_destinations_paused", "Destinations that refuse: their events are deferred unsent.", func(s state) float64 { return float64(s.PausedTotal) }),
+	one("outbox_waiting_keys", "Keys, each for one exchange or topic, whose later events wait behind a deferred one.", func(s state) float64 { return float64(s.WaitingKeys) }),
+	one("outbox_refused_rows", "Events that are to be deferred and whose row the database refuses: they block their key and keep WAL.", func(s state) float64 { return float64(s.RetryTable.RefusedTotal) }),
+	counted("outbox_deferred_events", "Events in the retry table; absent before it was counted.", func(s state) float64 { return float64(s.RetryTable.Deferred) }),
+	counted("outbox_deferred_oldest_age_seconds", "Age of the commit of the oldest deferred event; 0 when there is none.", func(s state) float64 { return age(s.RetryTable.OldestDeferred, s.now) }),
+	counted("outbox_retry_table_bytes", "Size of the retry table and the dead letters on disk, with their indexes, of all slots; absent before it was asked for.", func(s state) float64 { return float64(s.RetryTable.Bytes) }),
+	counted("outbox_dead_letters", "Dead letters that are open; absent before they were counted.", func(s state) float64 { return float64(s.RetryTable.Dead) }),
+	counted("outbox_dead_letters_oldest_age_seconds", "Time since the oldest open dead letter died; 0 when there is none.", func(s state) float64 { return age(s.RetryTable.OldestDead, s.now) }),
+	guarded("outbox_guard_active", "1 while the disk guard defers events because the broker is away; absent when no guard is configured.", func(g *ops.Guard) bool { return g.Active }),
+	guarded("outbox_guard_full", "1 while the disk guard defers nothing more because guard.max_bytes is reached; absent when no guard is configured.", func(g *ops.Guard) bool { return g.Full }),
+	{"outbox_retention_behind_seconds", "For how long the oldest delivered row that may be deleted has waited for that; 0 when none waits, absent without retention.", "", func(s state, send func(float64, string)) {
+		if s.Retention != nil {
+			send(s.Retention.Behind(s.now).Seconds(), "")
+		}
+	}},
+	{"outbox_unsent_rows", "Rows of an outbox table that the slot is past and that are not known to be sent, deferred or dead letters, at most 10,000; absent before they were counted.", "table", func(s state, send func(float64, string)) {
+		for table, rows := range s.Unsent {
+			send(float64(rows), table)
+		}
+	}},
+	{"outbox_slots_unheld", "Other slots of relays of this database that nobody holds and that have deferred events, open dead letters or WAL; absent before they were asked for.", "", func(s state, send func(float64, string)) {
+		if s.Unheld != nil {
+			send(float64(len(s.Unheld)), "")
+		}
+	}},
+	{"outbox_slot_synced", "1 when this other host of source.url has the relay's failover slot, synced and ready for a promotion; 0 also when it does not answer. Only the leader reports it.", "host", func(s state, send func(float64, string)) {
+		for _, h := range s.Hosts {
+			send(zeroOne(h.Synced), h.Host)
+		}
+	}},
+}
+
+// counted is a gauge of the retry table, which has a value once that was counted.
+func counted(name, help string, value func(state) float64) gauge[state] {
+	return gauge[state]{name, help, "", func(s state, send func(float64, string)) {
+		if !s.RetryTable.Counted.IsZero() {
+			send(value(s), "")
+		}
+	}}
+}
+
+// guarded is a gauge of the disk guard.
+func guarded(name, help string, value func(*ops.Guard) bool) gauge[state] {
+	return gauge[state]{name, help, "", func(s state, send func(float64, string)) {
+		if s.Guard != nil {
+			send(zeroOne(value(s.Guard)), "")
+		}
+	}}
+}
+
+// ofSlot are reported of each logical slot of the server, with its name as the label slot.
+var ofSlot = []gauge[*ops.SlotItem]{
+	one("outbox_slot_own", "1 for the relay's own slot, 0 for the others of the server.", func(i *ops.SlotItem) float64 { return zeroOne(i.Own) }),
+	{"outbox_slot_lag_seconds", "Of the relay's own slot, the age of the oldest commit that is not settled (while there is no stream, the time since it ended; absent while another relay leads). Of another's, the time since WAL was seen that it has not confirmed.", "", func(i *ops.SlotItem, send func(float64, string)) {
+		if i.LagSeconds != nil {
+			send(*i.LagSeconds, "")
+		}
+	}},
+	looked("outbox_slot_waiting_for_standby", "1 while a standby of synchronized_standby_slots holds back delivery from the relay's own slot; only of a failover slot.", "", func(i *ops.SlotItem, send func(float64, string)) {
+		if i.Own && i.Failover {
+			send(zeroOne(i.WaitingForStandby), "")
+		}
+	}),
+	looked("outbox_slot_lag_bytes", "WAL between the slot's confirmed position and the server's.", "", func(i *ops.SlotItem, send func(float64, string)) { send(float64(i.LagBytes), "") }),
+	looked("outbox_slot_retained_bytes", "WAL that the server keeps for the slot.", "", func(i *ops.SlotItem, send func(float64, string)) { send(float64(i.RetainedBytes), "") }),
+	looked("outbox_slot_safe_wal_bytes", "WAL that can still be written before the slot may be lost; absent when it is unlimited.", "", func(i *ops.SlotItem, send func(float64, string)) {
+		if i.SafeWALBytes != nil {
+			send(float64(*i.SafeWALBytes), "")
+		}
+	}),
+	looked("outbox_slot_active", "1 while a process reads the slot.", "", func(i *ops.SlotItem, send func(float64, string)) { send(zeroOne(i.Active), "") }),
+	looked("outbox_slot_wal_status", "1 for the slot's present wal_status, 0 for the others.", "status", func(i *ops.SlotItem, send func(float64, string)) {
+		for _, status := range []string{"reserved", "extended", "unreserved", "lost"} {
+			send(zeroOne(i.WALStatus == status), status)
+		}
+	}),
+	looked("outbox_slot_spilled_bytes_total", "Bytes of transactions that the server's decoding wrote to disk.", "", func(i *ops.SlotItem, send func(float64, string)) { send(float64(i.SpilledBytes), "") }),
+}
+
+// looked is a gauge of a slot that was read lately.
+func looked(name, help, label string, values func(*ops.SlotItem, func(float64, string))) gauge[*ops.SlotItem] {
+	return gauge[*ops.SlotItem]{name, help, label, func(i *ops.SlotItem, send func(float64, string)) {
+		if !i.CheckedAt.IsZero() {
+			values(i, send)
+		}
+	}}
+}
 
 // gauges is a collector that takes one Snapshot per scrape.
 type gauges struct {
@@ -19,117 +167,77 @@ type gauges struct {
 
 var _ prometheus.Collector = (*gauges)(nil)
 
-var (
-	backlog         = describe("outbox_backlog", "Events read from the WAL and not yet settled, plus the deferred ones. Only the leader reports this and other counts of pending events.")
-	oldestUnsettled = describe("outbox_oldest_unsettled_seconds", "Age of the commit of the oldest event that is read and not settled; 0 when there is none.")
-	lastConfirm     = describe("outbox_last_confirm_timestamp_seconds", "Unix time of the broker's last confirm; absent before the first.")
-	inFlightEvents  = describe("outbox_in_flight_events", "Events in the in-flight budget.")
-	inFlightBytes   = describe("outbox_in_flight_bytes", "Bytes of the events in the in-flight budget.")
+// descs are the descriptions by name, made at the first scrape.
+var descs = sync.OnceValue(func() map[string]*prometheus.Desc {
+	all := map[string]*prometheus.Desc{}
+	for _, g := range slices.Concat(ofEvery, ofLeader) {
+		all[g.name] = prometheus.NewDesc(g.name, g.help, labels(g.label), nil)
+	}
+	for _, g := range ofSlot {
+		all[g.name] = prometheus.NewDesc(g.name, g.help, append([]string{"slot"}, labels(g.label)...), nil)
+	}
+	return all
+})
 
-	sinkUp          = describe("outbox_sink_up", "1 when every connection to the broker is up and not blocked.")
-	sinkIgnored     = describe("outbox_sink_ignored_returns_total", "Events that no queue has got and that count as delivered, by sink.rabbitmq.unroutable.")
-	sinkPending     = describe("outbox_sink_pending_confirms", "Messages published and not yet answered by the broker.")
-	sinkConnections = describe("outbox_sink_connections", "Connections to the broker that are up.")
-	sinkChannels    = describe("outbox_sink_channels", "Channels to the broker that are open.")
-
-	paused         = describe("outbox_destinations_paused", "Destinations that refuse: their events are deferred unsent.")
-	waitingKeys    = describe("outbox_waiting_keys", "Keys, each for one exchange or topic, whose later events wait behind a deferred one.")
-	deferred       = describe("outbox_deferred_events", "Events in the retry table; absent before it was counted.")
-	deferredOldest = describe("outbox_deferred_oldest_age_seconds", "Age of the commit of the oldest deferred event; 0 when there is none.")
-	refusedRows    = describe("outbox_refused_rows", "Events that are to be deferred and whose row the database refuses: they block their key and keep WAL.")
-	retryBytes     = describe("outbox_retry_table_bytes", "Size of the retry table and the dead letters on disk, with their indexes, of all slots; absent before it was asked for.")
-	guardActive    = describe("outbox_guard_active", "1 while the disk guard defers events because the broker is away; absent when no guard is configured.")
-	guardFull      = describe("outbox_guard_full", "1 while the disk guard defers nothing more because guard.max_bytes is reached; absent when no guard is configured.")
-	dead           = describe("outbox_dead_letters", "Dead letters that are open; absent before they were counted.")
-	deadOldest     = describe("outbox_dead_letters_oldest_age_seconds", "Time since the oldest open dead letter died; 0 when there is none.")
-
-	retentionBehind = describe("outbox_retention_behind_seconds", "For how long the oldest delivered row that may be deleted has waited for that; 0 when none waits, absent without retention.")
-
-	unsentRows = describe("outbox_unsent_rows", "Rows of an outbox table that the slot is past and that are not known to be sent, deferred or dead letters, at most 10,000; absent before they were counted.", "table")
-
-	slotsUnheld = describe("outbox_slots_unheld", "Other slots of relays of this database that nobody holds and that have deferred events, open dead letters or WAL; absent before they were asked for.")
-
-	streamUp = describe("outbox_stream_up", "1 while the replication stream runs.")
-	leader   = describe("outbox_leader", "1 while this relay leads, that is, reads the slot.")
-	standby  = describe("outbox_standby", "1 while another relay leads and this one waits to replace it.")
-	stopped  = describe("outbox_stopped", "1 when the relay has stopped for this reason and stays up to report it.", "reason")
-
-	tableBytes = describe("outbox_table_bytes", "Size of the outbox tables on disk, with their indexes and partitions; absent before it was asked for.")
-)
+func labels(one string) []string {
+	if one == "" {
+		return nil
+	}
+	return []string{one}
+}
 
 // Describe sends every description.
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range append([]*prometheus.Desc{
-		backlog, oldestUnsettled, lastConfirm, inFlightEvents, inFlightBytes, sinkUp, sinkPending, sinkIgnored, sinkConnections, sinkChannels,
-		paused, waitingKeys, deferred, deferredOldest, refusedRows, retryBytes, guardActive, guardFull, dead, deadOldest, retentionBehind, unsentRows, slotsUnheld, streamUp, leader, standby, stopped, tableBytes,
-	}, slotDescs...) {
+	for _, d := range descs() {
 		out <- d
 	}
 }
 
 // Collect sends what one Snapshot says.
 func (g *gauges) Collect(out chan<- prometheus.Metric) {
-	s, now := g.snapshot(), g.now()
-	gauge := func(d *prometheus.Desc, value float64, labels ...string) {
-		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, value, labels...)
+	s := g.snapshot()
+	from := state{&s, g.now(), g.metrics.lastConfirmed.Load()}
+	for _, d := range ofEvery {
+		d.collect(from, out)
 	}
 	if s.Leads() {
-		collectEvents(&s, now, gauge)
-		for _, h := range s.Hosts {
-			gauge(slotSynced, zeroOne(h.Synced), h.Host)
+		for _, d := range ofLeader {
+			d.collect(from, out)
 		}
 	}
-	if last := g.metrics.lastConfirmed.Load(); last != 0 {
-		gauge(lastConfirm, float64(last)/1e9)
-	}
-	gauge(sinkUp, zeroOne(s.Sink.Up))
-	gauge(sinkPending, float64(s.Sink.PendingConfirms))
-	out <- prometheus.MustNewConstMetric(sinkIgnored, prometheus.CounterValue, float64(s.Sink.Ignored))
-	gauge(sinkConnections, float64(s.Sink.Connections))
-	gauge(sinkChannels, float64(s.Sink.Channels))
-	gauge(streamUp, zeroOne(s.Phase == ops.Streaming))
-	gauge(leader, zeroOne(s.Leads()))
-	gauge(standby, zeroOne(s.Phase == ops.Standby))
-	if s.Phase == ops.Stopped {
-		gauge(stopped, 1, s.Reason)
-	}
-	if s.TableBytes != nil {
-		gauge(tableBytes, float64(*s.TableBytes))
-	}
-	for _, slot := range s.Slots(now) {
-		collectSlot(&slot, out)
+	for _, slot := range s.Slots(from.now) {
+		for _, d := range ofSlot {
+			d.collect(&slot, out, slot.Name)
+		}
 	}
 }
 
-// collectEvents sends what is of the leader alone. Another relay, even a former leader, knows only
-// an older state: the leader counts the same events, and they would appear twice.
-func collectEvents(s *ops.Snapshot, now time.Time, gauge func(*prometheus.Desc, float64, ...string)) {
-	gauge(backlog, float64(s.InFlightEvents+s.WaitingEvents+s.RetryTable.Deferred))
-	gauge(inFlightEvents, float64(s.InFlightEvents))
-	gauge(inFlightBytes, float64(s.InFlightBytes))
-	gauge(oldestUnsettled, age(s.OldestUnsettled, now))
-	gauge(paused, float64(s.PausedTotal))
-	gauge(waitingKeys, float64(s.WaitingKeys))
-	gauge(refusedRows, float64(s.RetryTable.RefusedTotal))
-	if s.Guard != nil {
-		gauge(guardActive, zeroOne(s.Guard.Active))
-		gauge(guardFull, zeroOne(s.Guard.Full))
+// collect sends the values of one gauge, or counter by its name.
+func (g *gauge[F]) collect(from F, out chan<- prometheus.Metric, slot ...string) {
+	kind := prometheus.GaugeValue
+	if strings.HasSuffix(g.name, "_total") {
+		kind = prometheus.CounterValue
 	}
-	if s.Retention != nil {
-		gauge(retentionBehind, s.Retention.Behind(now).Seconds())
+	g.values(from, func(value float64, label string) {
+		values := slot
+		if g.label != "" {
+			values = append(slices.Clone(slot), label)
+		}
+		out <- prometheus.MustNewConstMetric(descs()[g.name], kind, value, values...)
+	})
+}
+
+// age is 0 for what is not, and for a time that is ahead: it may be another machine's.
+func age(at, now time.Time) float64 {
+	if at.IsZero() {
+		return 0
 	}
-	for table, rows := range s.Unsent {
-		gauge(unsentRows, float64(rows), table)
+	return max(0, now.Sub(at).Seconds())
+}
+
+func zeroOne(b bool) float64 {
+	if b {
+		return 1
 	}
-	if s.Unheld != nil {
-		gauge(slotsUnheld, float64(len(s.Unheld)))
-	}
-	if s.RetryTable.Counted.IsZero() {
-		return
-	}
-	gauge(deferred, float64(s.RetryTable.Deferred))
-	gauge(deferredOldest, age(s.RetryTable.OldestDeferred, now))
-	gauge(retryBytes, float64(s.RetryTable.Bytes))
-	gauge(dead, float64(s.RetryTable.Dead))
-	gauge(deadOldest, age(s.RetryTable.OldestDead, now))
+	return 0
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/goleak"
+
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
@@ -334,3 +336,84 @@ func TestRatesAndTotals(t *testing.T) {
 		t.Errorf("rates are %+v", got)
 	}
 }
+
+func TestMetricsOfAllSlots(t *testing.T) {
+	lines := scrape(t, watched(opstest.BusyWithOtherSlots()))
+	mustHave(t, lines,
+		`outbox_slot_lag_seconds{slot="cdc_relay"} 3`,
+		`outbox_slot_lag_seconds{slot="debezium"} 90`,
+		`outbox_slot_lag_seconds{slot="other_relay"} 0`,
+		`outbox_slot_lag_bytes{slot="debezium"} 1024`,
+		`outbox_slot_lag_bytes{slot="other_relay"} 0`,
+		`outbox_slot_retained_bytes{slot="debezium"} 5120`,
+		`outbox_slot_active{slot="debezium"} 0`,
+		`outbox_slot_active{slot="other_relay"} 1`,
+		`outbox_slot_wal_status{slot="debezium",status="extended"} 1`,
+		`outbox_slot_wal_status{slot="debezium",status="lost"} 0`,
+		`outbox_slot_spilled_bytes_total{slot="other_relay"} 7`,
+	)
+	mustLack(t, lines, "outbox_slot_synced", "outbox_slot_waiting_for_standby")
+	for _, line := range lines {
+		if strings.Contains(line, "unheard_of") {
+			t.Errorf("nobody knows that: %s", line)
+		}
+	}
+}
+
+// A slot that is no failover slot waits for no standby.
+func TestMetricOfAStandbyThatIsWaitedFor(t *testing.T) {
+	s := opstest.Busy()
+	s.Slot.Failover = true
+	mustHave(t, scrape(t, watched(s)), `outbox_slot_waiting_for_standby{slot="cdc_relay"} 0`)
+	s.WaitingForStandby = []string{"b"}
+	mustHave(t, scrape(t, watched(s)), `outbox_slot_waiting_for_standby{slot="cdc_relay"} 1`)
+}
+
+// The other hosts are the leader's to report.
+func TestMetricOfOtherHosts(t *testing.T) {
+	s := opstest.Busy()
+	s.Hosts = []ops.HostSlot{{Host: "a:5432", Synced: true}, {Host: "b:5432"}}
+	mustHave(t, scrape(t, watched(s)), `outbox_slot_synced{host="a:5432"} 1`, `outbox_slot_synced{host="b:5432"} 0`)
+	s.Phase = ops.Standby
+	mustLack(t, scrape(t, watched(s)), "outbox_slot_synced")
+}
+
+// openMetrics returns the exemplars that an OpenMetrics scraper receives, in the order of their
+// buckets.
+func openMetrics(t *testing.T, m *Metrics) (exemplars []string) {
+	t.Helper()
+	request := httptest.NewRequest(http.MethodGet, "/metrics", nil)
+	request.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
+	answer := httptest.NewRecorder()
+	m.Handler().ServeHTTP(answer, request)
+	for _, found := range regexp.MustCompile(`(?m)^outbox_publish_latency_seconds_bucket\{le="([^"]*)"\} .* # \{trace_id="([^"]*)"\}`).FindAllStringSubmatch(answer.Body.String(), -1) {
+		exemplars = append(exemplars, found[1]+" "+found[2])
+	}
+	return exemplars
+}
+
+// One event a second whose trace is sampled is an exemplar of the latency, and no other.
+func TestExemplars(t *testing.T) {
+	m := New("", "", "")
+	trace := func(digit string) string { return strings.Repeat(digit, 32) }
+	newEvent := func(digit, flags string, latency time.Duration) *event.Event {
+		return &event.Event{CommitTime: opstest.Noon.Add(-latency), Traceparent: []byte("00-" + trace(digit) + "-b7ad6b7169203331-" + flags)}
+	}
+	want := func(exemplars ...string) {
+		t.Helper()
+		if got := openMetrics(t, m); !slices.Equal(got, exemplars) {
+			t.Errorf("exemplars are %q, want %q", got, exemplars)
+		}
+	}
+	m.Confirmed(0, []*event.Event{{CommitTime: opstest.Noon}, newEvent("1", "00", 0)}, opstest.Noon)
+	want()
+	m.Confirmed(0, []*event.Event{newEvent("2", "00", 0), newEvent("3", "01", 2*time.Millisecond), newEvent("4", "01", time.Second)}, opstest.Noon)
+	want("0.0025 " + trace("3"))
+	m.Confirmed(0, []*event.Event{newEvent("5", "01", 0)}, opstest.Noon.Add(999*time.Millisecond))
+	want("0.0025 " + trace("3"))
+	m.Confirmed(0, []*event.Event{newEvent("6", "01", 8*time.Second)}, opstest.Noon.Add(time.Second))
+	want("0.0025 "+trace("3"), "10.0 "+trace("6"))
+	mustHave(t, scrape(t, m), `outbox_publish_latency_seconds_count 7`)
+}
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -63,7 +62,7 @@ func read(t *testing.T, s *Settings, values map[string]string) {
 	var r setting.Reader
 	for _, k := range s.Keys() {
 		if text, given := values[k.Name]; given {
-			k.Set(&r, section+k.Name, &document.Node{Kind: document.Scalar, Text: text})
+			k.Set(&r, section+k.Name, &setting.Node{Kind: setting.Scalar, Text: text})
 		}
 	}
 	if len(r.Faults) > 0 {

@@ -10,7 +10,6 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -138,9 +137,9 @@ func (s *SASL) validate(v *sink.Validation) {
 // bootstrap.servers.
 func brokers(name string, at *[]string) setting.Key {
 	return setting.Key{
-		Name: name, Kind: document.List,
+		Name: name, Kind: setting.List,
 		Form: setting.ListOrOne(setting.Form{"type": setting.PlainTypes, "minLength": 1}, 1),
-		Set: func(r *setting.Reader, path string, n *document.Node) {
+		Set: func(r *setting.Reader, path string, n *setting.Node) {
 			var read []string
 			for _, item := range n.Values() {
 				written, ok := r.Scalar(path, item)

@@ -10,7 +10,6 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/config/document"
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
@@ -57,11 +56,11 @@ func bindingsKey(at *[]Binding) setting.Key {
 		"properties": setting.Form{"queue": text, "key": text, "arguments": setting.Form{"type": "object", "additionalProperties": text}},
 	}
 	return setting.Key{
-		Name: "bindings", Kind: document.List,
+		Name: "bindings", Kind: setting.List,
 		Form: setting.AnyOf(setting.Form{"type": "array", "items": one}, setting.Form{"type": "string", "pattern": `\$\{`}),
-		Set: func(r *setting.Reader, path string, n *document.Node) {
+		Set: func(r *setting.Reader, path string, n *setting.Node) {
 			*at = nil
-			if n.Kind != document.List {
+			if n.Kind != setting.List {
 				r.Fault(n.Where, path, "wants a list of {queue, key, arguments}, has "+n.Kind.String())
 				return
 			}
@@ -81,11 +80,11 @@ func bindingsKey(at *[]Binding) setting.Key {
 			})
 		},
 		// QUEUE=KEY, separated by commas
-		FromVariable: func(variable, text string) *document.Node {
-			out := &document.Node{Kind: document.List, Where: document.Place{Variable: variable}}
-			for _, e := range document.FromVariable(variable, text, document.Mapping).Entries {
-				queue := &document.Node{Kind: document.Scalar, Where: e.Where, Text: e.Name}
-				out.Items = append(out.Items, &document.Node{Kind: document.Mapping, Where: e.Where, Entries: []document.Entry{
+		FromVariable: func(variable, text string) *setting.Node {
+			out := &setting.Node{Kind: setting.List, Where: setting.Place{Variable: variable}}
+			for _, e := range setting.FromVariable(variable, text, setting.Mapping).Entries {
+				queue := &setting.Node{Kind: setting.Scalar, Where: e.Where, Text: e.Name}
+				out.Items = append(out.Items, &setting.Node{Kind: setting.Mapping, Where: e.Where, Entries: []setting.Entry{
 					{Name: "queue", Where: e.Where, Value: queue}, {Name: "key", Where: e.Where, Value: e.Value},
 				}})
 			}
@@ -94,8 +93,8 @@ func bindingsKey(at *[]Binding) setting.Key {
 	}
 }
 
-func readBinding(r *setting.Reader, path string, n *document.Node) (b Binding, ok bool) {
-	if n.Kind != document.Mapping {
+func readBinding(r *setting.Reader, path string, n *setting.Node) (b Binding, ok bool) {
+	if n.Kind != setting.Mapping {
 		r.Fault(n.Where, path, "wants a mapping of queue, key and arguments, has "+n.Kind.String())
 		return b, false
 	}
@@ -138,7 +137,7 @@ func unroutableKey(at *rabbit.Unroutable) setting.Key {
 		}
 		return pause
 	}
-	read := func(r *setting.Reader, path, exchange string, n *document.Node) (of rabbit.UnroutableOf, ok bool) {
+	read := func(r *setting.Reader, path, exchange string, n *setting.Node) (of rabbit.UnroutableOf, ok bool) {
 		text, ok := r.Scalar(path, n)
 		if ok && text != pause && text != ignore {
 			r.Fault(n.Where, path, fmt.Sprintf("is %q, want one of %s, %s", text, pause, ignore))
@@ -147,11 +146,11 @@ func unroutableKey(at *rabbit.Unroutable) setting.Key {
 		return rabbit.UnroutableOf{Exchange: exchange, Ignore: text == ignore}, ok
 	}
 	return setting.Key{
-		Name: "unroutable", Kind: document.Scalar, Values: "`pause` or `ignore`",
+		Name: "unroutable", Kind: setting.Scalar, Values: "`pause` or `ignore`",
 		Form: setting.AnyOf(one, setting.Form{"type": "object", "additionalProperties": one}),
-		Set: func(r *setting.Reader, path string, n *document.Node) {
+		Set: func(r *setting.Reader, path string, n *setting.Node) {
 			*at = nil
-			if n.Kind != document.Mapping {
+			if n.Kind != setting.Mapping {
 				if of, ok := read(r, path, "*", n); ok {
 					*at = rabbit.Unroutable{of}
 				}

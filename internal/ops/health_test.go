@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"go.uber.org/goleak"
 )
 
 // A loop that reports when it waits is stuck when it does not finish its work in time, and never
@@ -50,3 +52,5 @@ func TestHeartbeatBeginsAgain(t *testing.T) {
 		t.Error("not stuck after its bound")
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
@@ -16,9 +17,84 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+	"go.uber.org/zap/zaptest/observer"
+
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 )
+
+// A key's events are split by what differs among them, and not by what their key consists of.
+func TestTemplatesThatSplitAKey(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, c := range []struct {
+		sink, ordering string
+		level          string
+		fix            string
+	}{
+		{`{rabbitmq: {exchange: events}}`, "key", "ok", ""},
+		{`{rabbitmq: {exchange: "e.{aggregate}.{key}"}}`, "key", "ok", ""},
+		{`{rabbitmq: {exchange: events, routing_key: "{type}"}}`, "key", "ok", ""},
+		{`{rabbitmq: {exchange: "e.{type}"}}`, "key", "warn", `sink.rabbitmq.exchange: "e";`},
+		{`{rabbitmq: {exchange: "e.{type}"}}`, "pipelined", "warn", `sink.rabbitmq.exchange: "e";`},
+		{`{rabbitmq: {exchange: "e.{type}"}}`, "none", "ok", ""},
+		{`{rabbitmq: {exchange: "e.{aggregate}"}}`, "commit", "warn", `sink.rabbitmq.exchange: "e";`},
+		{`{kafka: {topic: "outbox.event.{aggregate}"}}`, "key", "ok", ""},
+		{`{kafka: {topic: "{aggregate}.{type}.events"}}`, "key", "warn", `sink.kafka.topic: "{aggregate}.events";`},
+		{`{kafka: {topic: "{id}"}}`, "key", "warn", `sink.kafka.topic: "outbox.events";`},
+		{`{kafka: {topic: "t.{column:tenant}"}}`, "key", "warn", `sink.kafka.topic: "t";`},
+	} {
+		conf := configured(t, c.sink, "")
+		conf.Delivery.Ordering = c.ordering
+		found := checkOrdering(conf)
+		if len(found) != 1 || found[0].Name != "ordering" || found[0].Level != c.level || !strings.HasPrefix(found[0].Fix, c.fix) || found[0].Detail == "" {
+			t.Errorf("%s with ordering %s: %+v", c.sink, c.ordering, found)
+		}
+	}
+	if found := checkOrdering(configured(t, `{stdout: {}}`, "")); len(found) != 0 {
+		t.Errorf("stdout has no template: %+v", found)
+	}
+}
+
+// With a profile the topics are Debezium's, by routes that the relay does not choose: there is
+// nothing to fix, and the template's keys are refused there. A constant topic is not the only one:
+// values that the expression does not match have their own.
+func TestOrderingBehindDebezium(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const constant = `"route.topic.replacement": all, "route.topic.regex": "order"`
+	for _, c := range []struct{ sink, profile, options, ordering, detail string }{
+		{"kafka", "debezium-connect", "", "commit", "as behind Debezium: events keep the order of their commits within each partition,"},
+		{"kafka", "debezium-connect", constant, "commit", "as behind Debezium: events keep the order of their commits within each partition,"},
+		{"kafka", "debezium-server", "", "key", "the events of a key keep their order within each partition,"},
+		{"rabbitmq", "debezium-server", "", "commit", "as behind Debezium: events keep the order of their commits within each exchange,"},
+		{"rabbitmq", "debezium-server", "", "none", "none is kept"},
+	} {
+		conf := configured(t, fmt.Sprintf(`{%s: {}, compat: {profile: %s, options: {"topic.prefix": shop, %s}}}`, c.sink, c.profile, c.options), "")
+		conf.Delivery.Ordering = c.ordering
+		found := checkOrdering(conf)
+		if len(found) != 1 || found[0].Level != "ok" || found[0].Fix != "" || !strings.HasPrefix(found[0].Detail, c.detail) {
+			t.Errorf("%+v: %+v", c, found)
+		}
+	}
+}
+
+// A question about the tables that is not answered keeps no relay from delivering.
+func TestTablesThatCannotBeAsked(t *testing.T) {
+	t.Parallel()
+	pool, err := pgxpool.New(await.Context(t), "postgres://127.0.0.1:1/shop?sslmode=disable")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer pool.Close()
+	core, logs := observer.New(zap.WarnLevel)
+	c := &config.Config{Retention: config.Retention{Mode: config.RetentionDelete}}
+	c.Source.Tables = []config.Table{{Schema: "public", Name: "outbox", Outbox: config.Default().Outbox}}
+	if err := CheckRetained(await.Context(t), c, pool, zap.New(core)); err != nil || logs.Len() != 1 {
+		t.Errorf("it ends with %v, and logs %v", err, logs.All())
+	}
+}
 
 // certificate writes a certificate that is valid until the time given, and its key.
 func certificate(t *testing.T, until time.Time) (cert, key string) {
@@ -122,5 +198,33 @@ func TestCheckNamesEachBrokenToken(t *testing.T) {
 	c := &config.Admin{Tokens: []config.Token{{Name: "a"}, {Name: "b"}}}
 	if found := checkAdmin(c, time.Now()); len(found) != 2 || !strings.Contains(found[0].Detail, `"a"`) || !strings.Contains(found[1].Detail, `"b"`) {
 		t.Errorf("%+v", found)
+	}
+}
+
+// Tokens that cross a network without TLS are a warning.
+func TestTokensInClear(t *testing.T) {
+	tokens := []config.Token{{Name: "ops", Role: config.RoleOperate}}
+	for name, c := range map[string]struct {
+		admin config.Admin
+		level string
+	}{
+		"everywhere":      {config.Admin{Listen: "0.0.0.0:9464", Tokens: tokens}, check.LevelWarn},
+		"no host":         {config.Admin{Listen: ":9464", Tokens: tokens}, check.LevelWarn},
+		"an address":      {config.Admin{Listen: "10.0.0.7:9464", Tokens: tokens}, check.LevelWarn},
+		"this machine":    {config.Admin{Listen: "127.0.0.1:9464", Tokens: tokens}, check.LevelOK},
+		"IPv6":            {config.Admin{Listen: "[::1]:9464", Tokens: tokens}, check.LevelOK},
+		"TLS":             {config.Admin{Listen: "0.0.0.0:9464", Tokens: tokens, TLS: config.AdminTLS{Cert: "c"}}, check.LevelOK},
+		"nothing to read": {config.Admin{Listen: "0.0.0.0:9464"}, ""},
+	} {
+		found := checkAdminListen(&c.admin)
+		if c.level == "" {
+			if found != nil {
+				t.Errorf("%s: found %+v", name, found)
+			}
+			continue
+		}
+		if len(found) != 1 || found[0].Level != c.level || (c.level == check.LevelWarn) != strings.Contains(found[0].Fix, "tls: {cert:") {
+			t.Errorf("%s: found %+v, want %s", name, found, c.level)
+		}
 	}
 }

@@ -1,14 +1,22 @@
-// Package document reads YAML, or a variable, as a tree of nodes with their places, and resolves
-// the references in their texts. It knows no configuration key.
+// YAML, or a variable, read as a tree of nodes with their places, the references in their texts
+// resolved. Nothing here knows a configuration key.
 //
 // goccy/go-yaml parses. Its strict decoder is not used: it stops at the first unknown key, and does
 // not report where a value stood that a later check refuses.
-package document
+
+package setting
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 	"unicode/utf8"
 
 	"github.com/goccy/go-yaml"
@@ -16,7 +24,9 @@ import (
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
 	"github.com/goccy/go-yaml/token"
+	java "github.com/magiconair/properties"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
@@ -262,4 +272,238 @@ func SplitList(text string) []string {
 		items[i] = strings.TrimSpace(items[i])
 	}
 	return items
+}
+
+// References in texts: ${VAR}, ${VAR:-default}, ${file:/path}.
+
+// Expand replaces ${VAR}, ${VAR:-default}, ${file:/path}, ${file:/path:key} and $$ in the text of a
+// scalar. What it puts in is not expanded again. A dollar sign before anything else stands for
+// itself. The content of a file loses its last line end.
+//
+// As in a shell, the default is taken for a variable that is unset or empty; without a default only
+// an unset variable is an error.
+func Expand(text string, env map[string]string) (string, error) {
+	if !strings.Contains(text, "$") {
+		return text, nil
+	}
+	var out strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "$")
+		out.WriteString(before)
+		switch {
+		case !found:
+			return out.String(), nil
+		case strings.HasPrefix(rest, "$"):
+			out.WriteByte('$')
+			text = rest[1:]
+		case strings.HasPrefix(rest, "{"):
+			reference, after, closed := strings.Cut(rest[1:], "}")
+			if !closed {
+				return "", errors.New("a ${ without its } (a literal $ before { is written $$)")
+			}
+			value, err := resolve(reference, env)
+			if err != nil {
+				return "", err
+			}
+			out.WriteString(value)
+			text = after
+		default:
+			out.WriteByte('$')
+			text = rest
+		}
+	}
+}
+
+// resolve is the value of the text between ${ and }.
+func resolve(reference string, env map[string]string) (string, error) {
+	if path, ok := strings.CutPrefix(reference, "file:"); ok {
+		value, err := readReference(path)
+		if err != nil {
+			return "", fmt.Errorf("read ${%s}: %w", reference, err)
+		}
+		return value, nil
+	}
+	name, fallback, hasFallback := strings.Cut(reference, ":-")
+	if !isVariable(name) {
+		return "", errors.New("between ${ and } there must be VAR, VAR:-default or file:/path (a literal $ before { is written $$)")
+	}
+	value, set := env[name]
+	switch {
+	case hasFallback && value == "":
+		return fallback, nil
+	case !set:
+		return "", fmt.Errorf("the environment variable %s is not set", name)
+	}
+	return value, nil
+}
+
+// readReference is the content of the file at path; where there is none, and path ends in :key,
+// that key of a .properties file, as Kafka Connect's FileConfigProvider reads it.
+func readReference(path string) (string, error) {
+	content, err := readSecretFile(path)
+	if err == nil {
+		return strings.TrimSuffix(strings.TrimSuffix(string(content), "\n"), "\r"), nil
+	}
+	i := strings.LastIndexByte(path, ':')
+	if i <= 0 || strings.ContainsRune(path[i:], '/') || !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	file, key := path[:i], path[i+1:]
+	if content, err = readSecretFile(file); err != nil {
+		return "", err
+	}
+	loader := java.Loader{Encoding: java.UTF8, DisableExpansion: true}
+	read, err := loader.LoadBytes(content)
+	if err != nil {
+		// the library quotes the line, which may hold the secret
+		return "", errors.New("it is not a .properties file")
+	}
+	value, ok := read.Get(key)
+	if !ok {
+		return "", fmt.Errorf("%s has no key %s", file, key)
+	}
+	return value, nil
+}
+
+func isVariable(name string) bool {
+	for i, r := range name {
+		deadLetter := r == '_' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z'
+		if !deadLetter && (i == 0 || r < '0' || r > '9') {
+			return false
+		}
+	}
+	return name != ""
+}
+
+// Literal writes text so that Expand gives it back.
+func Literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
+
+// Reading files: bounded, so that a wrong path costs neither the memory nor the start.
+
+// The most that is read of a file.
+const (
+	MaxFileBytes   = 256 << 10 // of the configuration
+	maxSecretBytes = 64 << 10  // of one that ${file:} names
+)
+
+// ReadFile reads the configuration. It may be a pipe, such as the output of a program that decrypts
+// it. A file of more than MaxFileBytes is read a little further than that, for Parse to refuse it.
+func ReadFile(path string) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	return io.ReadAll(io.LimitReader(f, MaxFileBytes+1))
+}
+
+// readSecretFile reads a small regular file. It is read again at every connect, where a FIFO would
+// wait for a writer and a device such as /dev/zero never end.
+func readSecretFile(path string) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0) // a FIFO does not wait
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	info, err := f.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is not a regular file", path)
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxSecretBytes+1))
+	if err == nil && len(content) > maxSecretBytes {
+		err = fmt.Errorf("%s has more than %d KiB, the most a secret may have", path, maxSecretBytes>>10)
+	}
+	return content, err
+}
+
+// Faults of a configuration and their places.
+
+// Fault is one thing that is wrong with the configuration: `cdc-relay.yaml:3:5: source.slot: what
+// is wrong`.
+type Fault struct {
+	Where Place
+	Key   string // the path of the key, "" for the file as a whole
+	What  string
+}
+
+// Error is the fault on one line.
+func (f *Fault) Error() string {
+	var parts []string
+	for _, part := range []string{f.Where.String(), f.Key, f.What} {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return strings.Join(parts, ": ")
+}
+
+// Faults is everything that is wrong, in the order of the file, then of the variables.
+type Faults []*Fault
+
+// maxShown is how many faults are printed: a file that is not a configuration has thousands.
+const maxShown = 50
+
+// Error is a single fault on its line, or a count and then one fault on a line.
+func (fs Faults) Error() string {
+	if len(fs) == 1 {
+		return fs[0].Error()
+	}
+	lines := make([]string, 1, len(fs)+1)
+	lines[0] = strconv.Itoa(len(fs)) + " faults"
+	for i, f := range fs {
+		if i == maxShown {
+			lines = append(lines, fmt.Sprintf("and %d more", len(fs)-i))
+			break
+		}
+		lines = append(lines, f.Error())
+	}
+	return strings.Join(lines, "\n  ")
+}
+
+// Stop sorts the faults and wraps them with exit code 2; no faults are no error.
+func (fs Faults) Stop() error {
+	if len(fs) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(fs, func(a, b *Fault) int { return a.Where.compare(b.Where) })
+	return &event.Stop{Code: event.ExitUsage, Reason: "config", What: "the configuration cannot be used", Err: fs}
+}
+
+// Place is where a value was written: a place in a file, a variable, or neither for a default.
+type Place struct {
+	File         string
+	Line, column int
+	Variable     string
+}
+
+// String is file:line:column, the variable's name, or "".
+func (p Place) String() string {
+	if p.Variable != "" || p.File == "" {
+		return p.Variable
+	}
+	return fmt.Sprintf("%s:%d:%d", p.File, p.Line, p.column)
+}
+
+// compare orders places: first those in the file, by line, then variables by name, then values
+// without a place.
+func (p Place) compare(q Place) int {
+	return cmp.Or(
+		cmp.Compare(p.rank(), q.rank()),
+		cmp.Compare(p.Line, q.Line),
+		cmp.Compare(p.column, q.column),
+		cmp.Compare(p.Variable, q.Variable),
+	)
+}
+
+func (p Place) rank() int {
+	switch {
+	case p.File != "":
+		return 0
+	case p.Variable != "":
+		return 1
+	}
+	return 2
 }

@@ -1,0 +1,255 @@
+// Package command is what the commands share: the configuration of -c, errors of usage, exit codes,
+// times on the command line.
+package command
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
+)
+
+// Where the configuration is when -c is not given.
+const (
+	DefaultConfigFile = "cdc-relay.yaml"
+	ConfigVariable    = "CDC_RELAY_CONFIG"
+)
+
+// Options is what the commands share.
+type Options struct {
+	ConfigPath string // of -c; "" when it was not given
+	Started    bool   // the command line was understood and its command began
+	Build      Build  // this binary
+}
+
+// Load reads the configuration of -c, else of $CDC_RELAY_CONFIG, else ./cdc-relay.yaml. Only the
+// last file may be missing: then the environment must have the whole configuration.
+func (g *Options) Load() (*config.Config, error) { return config.Load(g.Path(), os.Environ()) }
+
+// Path returns the path of the configuration file; "" when there is none.
+func (g *Options) Path() string {
+	path := cmp.Or(g.ConfigPath, os.Getenv(ConfigVariable))
+	if path == "" {
+		path = DefaultConfigFile
+		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) {
+			path = ""
+		}
+	}
+	return path
+}
+
+// DatabaseTimeout is how long the database may take to answer.
+const DatabaseTimeout = 10 * time.Second
+
+// Source is what a command needs that talks to the database alone.
+func (g *Options) Source() (*config.Config, source.Config, *zap.Logger, error) {
+	c, err := g.Load()
+	if err != nil {
+		return nil, source.Config{}, nil, err
+	}
+	log, _ := wiring.NewLogger(config.Log{Level: c.Log.Level, Format: "console"})
+	rc, err := wiring.Replication(c, wiring.SinkColumns(c), log)
+	return c, rc, log, err
+}
+
+// Errors of the command line, in place of cobra's own texts.
+
+// NoArgs is the Args of a command that takes none.
+func NoArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	fix := ""
+	if ext := filepath.Ext(args[0]); ext == ".yaml" || ext == ".yml" {
+		fix = "; name the configuration file with -c " + args[0]
+	}
+	return UsageError(fmt.Sprintf("`%s` takes no argument, has %q%s", cmd.CommandPath(), args[0], fix))
+}
+
+// OneArg is the Args of a command that takes one argument. what names the argument, such is an
+// example. The argument may be left out when least is 0.
+func OneArg(least int, what, such string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) >= least && len(args) <= 1 && !slices.Contains(args, "") {
+			return nil
+		}
+		return UsageError(fmt.Sprintf("`%s` wants %s, such as `%[1]s %[3]s`", cmd.CommandPath(), what, such))
+	}
+}
+
+// FlagError reports an error of a flag.
+func FlagError(cmd *cobra.Command, err error) error {
+	var value *pflag.InvalidValueError
+	var missing *pflag.ValueRequiredError
+	var unknown *pflag.NotExistError
+	switch {
+	case errors.As(err, &value):
+		want := "; want " + map[string]string{
+			"int": "a whole number", "int64": "a whole number", "duration": "a time such as 30s",
+			"bool": "true or false", "stringToString": "NAME=VALUE",
+		}[value.GetFlag().Value.Type()]
+		if want == "; want " {
+			want = ": " + value.Unwrap().Error()
+		}
+		return UsageError(fmt.Sprintf("--%s is %q%s", value.GetFlag().Name, value.GetValue(), want))
+	case errors.As(err, &missing):
+		return UsageError(fmt.Sprintf("--%s needs a value", missing.GetFlag().Name))
+	case errors.As(err, &unknown):
+		flag := "--" + unknown.GetSpecifiedName()
+		if unknown.GetSpecifiedShortnames() != "" {
+			flag = "-" + unknown.GetSpecifiedName()
+		}
+		return UsageError(fmt.Sprintf("unknown flag: %s; `%s --help` lists the flags", flag, cmd.CommandPath()))
+	}
+	return UsageError(err.Error())
+}
+
+// NeedsSubcommand is the RunE of a command that only groups others: cobra would print its help and
+// exit 0 on a misspelt one.
+func NeedsSubcommand(cmd *cobra.Command, args []string) error {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		names = append(names, sub.Name())
+	}
+	what := fmt.Sprintf("`%s` wants one of %s", cmd.CommandPath(), strings.Join(names, ", "))
+	if len(args) > 0 {
+		what += ", not " + args[0]
+	}
+	return UsageError(what)
+}
+
+// UnknownCommand returns the error for an unknown command. It suggests commands: those with this
+// name in a group, else those with a similar name.
+func UnknownCommand(root *cobra.Command, name string) error {
+	var meant []string
+	for _, group := range root.Commands() {
+		for _, sub := range group.Commands() {
+			if sub.Name() == name && group.Name() != "completion" {
+				meant = append(meant, "`"+sub.CommandPath()+"`")
+			}
+		}
+	}
+	if len(meant) == 0 {
+		root.SuggestionsMinimumDistance = 2
+		for _, near := range root.SuggestionsFor(name) {
+			meant = append(meant, "`"+root.Name()+" "+near+"`")
+		}
+	}
+	if len(meant) == 0 {
+		return UsageError(fmt.Sprintf("unknown command %q; `%s --help` lists the commands", name, root.Name()))
+	}
+	return UsageError(fmt.Sprintf("unknown command %q; there is %s", name, strings.Join(meant, ", ")))
+}
+
+// Errors of commands and their exit codes.
+
+// UsageError is an error of exit 2: the command line is wrong.
+func UsageError(what string) error {
+	return &event.Stop{Code: event.ExitUsage, Reason: "usage", What: what}
+}
+
+// ExitCode is the code of a Stop; 2 for an error from before the command began (an unknown command,
+// flag or argument); else 1.
+func ExitCode(err error, started bool) int {
+	var stop *event.Stop
+	switch {
+	case err == nil:
+		return event.ExitOK
+	case errors.As(err, &stop):
+		return stop.Code
+	case !started:
+		return event.ExitUsage
+	}
+	return event.ExitFailure
+}
+
+// Logged is an error that was already logged or shown. It is not printed again.
+type Logged struct{ Err error }
+
+// Error implements error.
+func (l Logged) Error() string { return l.Err.Error() }
+
+// Unwrap returns the error that was logged.
+func (l Logged) Unwrap() error { return l.Err }
+
+// Times on the command line.
+
+// ParseTime reads a time: RFC 3339, a date, a date and a time, or how long ago, also in days.
+func ParseTime(s string, now time.Time) (time.Time, error) {
+	if days, ok := strings.CutSuffix(s, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
+			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
+		}
+	}
+	if ago, err := time.ParseDuration(s); err == nil && ago >= 0 {
+		return now.Add(-ago), nil
+	}
+	for _, layout := range []string{time.RFC3339, time.DateOnly, "2006-01-02 15:04", time.DateTime} {
+		if t, err := time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, errors.New("want a time in UTC such as 2026-11-20, 2026-11-20T15:04:05Z or \"2026-11-20 15:04\", or how long ago, such as 90m or 7d")
+}
+
+// The version and the build of this binary.
+
+// Build is what is known of this binary.
+type Build struct {
+	Version  string `json:"version"`
+	Commit   string `json:"commit"`   // "" when it was built outside a checkout
+	Modified bool   `json:"modified"` // the checkout had changes
+	Go       string `json:"go"`
+	Platform string `json:"platform"`
+}
+
+// ThisBuild is this binary. version is the linker's; "" for the module's own.
+func ThisBuild(version string) Build {
+	b := Build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if b.Version == "" {
+		b.Version = info.Main.Version
+	}
+	for _, setting := range info.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			b.Commit = setting.Value
+		case "vcs.modified":
+			b.Modified = setting.Value == "true"
+		}
+	}
+	return b
+}
+
+// String is the build on one line.
+func (b Build) String() string {
+	out := "cdc-relay " + b.Version
+	if b.Commit != "" {
+		out += " (" + b.Commit
+		if b.Modified {
+			out += ", modified"
+		}
+		out += ")"
+	}
+	return out + " " + b.Go + " " + b.Platform
+}
