@@ -53,6 +53,7 @@ func TestUsageErrors(t *testing.T) {
 	for line, want := range map[string]string{
 		"nonsense":                        "unknown command \"nonsense\"; `cdc-relay --help` lists the commands",
 		"chek":                            "unknown command \"chek\"; there is `cdc-relay check`",
+		"dead-letter list":                "unknown command \"dead-letter\"; there is `cdc-relay dead-letters`",
 		"replay 17":                       "unknown command \"replay\"; there is `cdc-relay dead-letters replay`",
 		"show 17":                         "there is `cdc-relay dead-letters show`, `cdc-relay deferred show`, `cdc-relay events show`",
 		"run --confg x":                   "unknown flag: --confg; `cdc-relay run --help` lists the flags",

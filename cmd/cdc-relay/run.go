@@ -45,7 +45,8 @@ other changes need a restart. Passwords in files are read at every connect anywa
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			hangups := catchHangups()
-			c, err := g.Load()
+			load := func() (*config.Config, error) { return config.Load(g.Path(), os.Environ()) }
+			c, err := load()
 			if err != nil {
 				return err
 			}
@@ -54,9 +55,12 @@ other changes need a restart. Passwords in files are read at every connect anywa
 			signal.Ignore(syscall.SIGPIPE)
 			log, level := wiring.NewLogger(c.Log)
 			defer log.Sync() //nolint:errcheck // stderr cannot be synced everywhere, and nobody is left to report it to
+			for _, sentence := range c.NotRead {
+				log.Warn(sentence)
+			}
 			reading, draining, stop := untilSignalled(cmd.Context(), log)
 			defer stop()
-			again := reload{load: g.Load, running: c, level: level, log: log}
+			again := reload{load: load, running: c, level: level, log: log}
 			go again.run(draining, hangups)
 			if err := run(reading, draining, c, g.Build, log, holdOnFatal); err != nil {
 				log.Error("stopped", zap.Error(err), zap.Int("exit", command.ExitCode(err, true)))

@@ -169,7 +169,7 @@ func newHealth(g *command.Options) *cobra.Command {
 while the relay runs or waits for its servers, and 1 with the reason if one of its loops is stuck or
 nothing answers. "status" shows what the relay is doing.`,
 		Example: `  cdc-relay health
-  cdc-relay health --admin 127.0.0.1:9464`,
+  cdc-relay health --admin 127.0.0.1:8464`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := g.Load()

@@ -213,7 +213,9 @@ const longestSocket = 107
 
 func (l *loader) validateAdmin() {
 	a := &l.cfg.Admin
-	l.checkListen("admin.listen", a.Listen)
+	if a.Listen != "" {
+		l.checkListen("admin.listen", a.Listen)
+	}
 	if a.MetricsListen != "" {
 		l.checkListen("admin.metrics_listen", a.MetricsListen)
 		if a.MetricsListen == a.Listen && !strings.HasSuffix(a.Listen, ":0") {
@@ -233,6 +235,6 @@ func (l *loader) validateAdmin() {
 func (l *loader) checkListen(path, listen string) {
 	_, port, err := net.SplitHostPort(listen)
 	if n, portErr := strconv.Atoi(port); err != nil || portErr != nil || n < 0 || n > 65535 {
-		l.FaultAt(path, fmt.Errorf("is %q, want host:port, such as 127.0.0.1:9464", listen))
+		l.FaultAt(path, fmt.Errorf("is %q, want host:port, such as 127.0.0.1:8464", listen))
 	}
 }

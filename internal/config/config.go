@@ -30,6 +30,8 @@ type Config struct {
 	Admin       Admin
 	Log         Log
 
+	NotRead []string // sentences about variables that look like keys and are none; written by Load
+
 	wrote map[string]*setting.Node // by path: the values that the file or the environment gave
 }
 
@@ -183,10 +185,13 @@ func (g Guard) Limits() guard.Limits {
 	return guard.Limits{DeferAt: g.DeferAt.Bytes, Percent: g.DeferAt.Percent, MaxBytes: g.MaxBytes}
 }
 
+// LogFormatAuto is the value of Log.Format for console on a terminal, and json elsewhere.
+const LogFormatAuto = "auto"
+
 // Log is the level and the form of the log on stderr.
 type Log struct {
 	Level  string // debug, info, warn, error
-	Format string // json, console
+	Format string // LogFormatAuto, json, console
 }
 
 // Default is the configuration before the file and the environment are read. It has no sink: that
@@ -230,8 +235,8 @@ func Default() *Config {
 		},
 		DeadLetters: DeadLetters{OnDeadLetter: DeadLetterContinue, Mirror: mirror, Keep: 720 * time.Hour},
 		Retention:   Retention{Mode: RetentionNone, Keep: 72 * time.Hour},
-		Admin:       Admin{Listen: "127.0.0.1:9464", ShowPayloads: true},
-		Log:         Log{Level: "info", Format: "json"},
+		Admin:       Admin{Listen: "127.0.0.1:8464", ShowPayloads: true},
+		Log:         Log{Level: "info", Format: LogFormatAuto},
 	}
 }
 
@@ -410,7 +415,7 @@ func (l *loader) adminFields(a *Admin) []setting.Key {
 	return []setting.Key{
 		setting.Text("admin.listen", &a.Listen).
 			Doc("`host:port` of the [HTTP server](reference.md#http).",
-				"Port 0 takes a free port, which the log names."),
+				"Port 0 takes a free port, which the log names. Empty: there is none."),
 		setting.Text("admin.metrics_listen", &a.MetricsListen).
 			Doc("`host:port` for `/metrics`, which is then only there, and for probes. Without TLS."),
 		setting.Text("admin.socket", &a.Socket).
@@ -435,8 +440,8 @@ func (g *Log) fields() []setting.Key {
 	return []setting.Key{
 		setting.Choice("log.level", &g.Level, "debug", "info", "warn", "error").
 			Doc("The lowest level in [the log](metrics.md#the-log)."),
-		setting.Choice("log.format", &g.Format, "json", "console").
-			Doc("The form of its lines. They go to stderr."),
+		setting.Choice("log.format", &g.Format, LogFormatAuto, "json", "console").
+			Doc("The form of its lines. They go to stderr.", "`auto`: `console` on a terminal, else `json`."),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -105,12 +106,12 @@ func TestMessagesAlone(t *testing.T) {
 // A host and a port need no quotes, in any brackets. What has a space behind its
 // colon, or quotes before it, is a mapping.
 func TestAddressesInFlowStyle(t *testing.T) {
-	c, err := load(t, "{source: {url: postgres://h:5432/d, tables: [{name: public.outbox, id: id}]}, admin: {listen: localhost:9464},\n"+
+	c, err := load(t, "{source: {url: postgres://h:5432/d, tables: [{name: public.outbox, id: id}]}, admin: {listen: localhost:8464},\n"+
 		"sink: {rabbitmq: {url: [amqp://h:5672/v?heartbeat=5, amqp://[::1]:5673/], exchange: y}}}\n")
 	if err == nil {
 		t.Errorf("a list with [ ] in it is %v, want it in quotes", rabbitMQ(c).URLs)
 	}
-	c, err = load(t, "{source: {url: postgres://h:5432/d, tables: [{name: public.outbox, id: id}]}, admin: {listen: localhost:9464},\n"+
+	c, err = load(t, "{source: {url: postgres://h:5432/d, tables: [{name: public.outbox, id: id}]}, admin: {listen: localhost:8464},\n"+
 		"sink: {rabbitmq: {url: [amqp://h:5672/v?heartbeat=5, 'amqp://[::1]:5673/'], exchange: y}}}\n")
 	if err != nil {
 		t.Fatal(err)
@@ -123,7 +124,7 @@ func TestAddressesInFlowStyle(t *testing.T) {
 		}
 		urls = append(urls, url)
 	}
-	if got := fmt.Sprint(urls, c.Source.Tables, c.Admin.Listen); got != "[amqp://h:5672/v?heartbeat=5 amqp://[::1]:5673/] [public.outbox]localhost:9464" {
+	if got := fmt.Sprint(urls, c.Source.Tables, c.Admin.Listen); got != "[amqp://h:5672/v?heartbeat=5 amqp://[::1]:5673/] [public.outbox]localhost:8464" {
 		t.Errorf("got %s", got)
 	}
 	for _, item := range []string{"h: 9092", "h :9092", "'h':9092", "h:'9092'", "{h:9092}", "h:[9092]"} {
@@ -527,5 +528,22 @@ func TestExamples(t *testing.T) {
 		if err := schemaTakes(t, string(content)); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
+	}
+}
+
+// A variable with one underscore in the place of two is named: with a good configuration as a
+// warning, with a bad one among its faults.
+func TestAlmostOverrides(t *testing.T) {
+	environ := []string{"CDC_RELAY_SINK_RABBITMQ_PASSWORD=x", "CDC_RELAY_CONFIG=relay.yaml", "CDC_RELAY_OTHER=1", "CDC_RELAY_SOURCE__URL=postgres://h/shop"}
+	c, err := Load("", append(environ, "CDC_RELAY_SINK__STDOUT={}"))
+	const want = "CDC_RELAY_SINK_RABBITMQ_PASSWORD: is not read; the variable of this key is CDC_RELAY_SINK__RABBITMQ__PASSWORD"
+	if err != nil || !slices.Equal(c.NotRead, []string{want}) {
+		t.Errorf("%v, %v", c, err)
+	}
+	if _, err := Load("", environ); err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("without a sink: %v", err)
+	}
+	if _, err := Load("", []string{"CDC_RELAY_SOURCE_URL=x"}); err == nil || !strings.Contains(err.Error(), "CDC_RELAY_SOURCE__URL") {
+		t.Errorf("without any key: %v", err)
 	}
 }

@@ -46,6 +46,8 @@ func TestFaults(t *testing.T) {
 		{"mirror without a routing key", source + "sink: {rabbitmq: {allow: {routing_key: \"order.*\"}}}\ndead_letters: {mirror: {exchange: dead}}\n", "", `relay.yaml:2:40: sink.rabbitmq.allow.routing_key: does not allow "", where dead_letters.mirror.routing_key sends the copies of dead letters; add it to the patterns`},
 		{"header that steers nothing", source + "sink: {rabbitmq: {allow_headers: [CC, cc]}}\n", "", `relay.yaml:2:39: sink.rabbitmq.allow_headers: has "cc", which is none of CC, BCC, x-delay, x-deduplication-header, x-cache-ttl, x-recent-history-no-store, x-received-from, x-death, x-mqtt-publish-qos, x-mqtt-dup, x-stream-filter-value`},
 		{"misspelt sink", source + "sink: {kafak: {}}\n", "", "relay.yaml:2:8: sink.kafak: unknown sink, the nearest known one is sink.kafka; want exactly one of rabbitmq, kafka, stdout"},
+		{"misspelt sink in a variable", source, "CDC_RELAY_SINK__RABITMQ__URL=amqp://h", "CDC_RELAY_SINK__RABITMQ__URL: unknown override; the nearest known one is CDC_RELAY_SINK__RABBITMQ__URL"},
+		{"a sink without a name in a variable", source, "CDC_RELAY_SINK__=x", "CDC_RELAY_SINK__: unknown override…"},
 		{"sink as a name", source + "sink: kafka\n", "", "relay.yaml:2:7: sink: wants a mapping of keys (compat, rabbitmq, kafka, stdout), has a single value"},
 		{"profile as a name", source + "sink: {kafka: {}, compat: debezium-server}\n", "", "relay.yaml:2:27: sink.compat: wants a mapping of keys (profile, options), has a single value"},
 		{"section of the wrong kind", base + "log: debug\n", "", "relay.yaml:3:6: log: wants a mapping of keys (level, format), has a single value"},
@@ -196,7 +198,7 @@ func TestFaults(t *testing.T) {
 		{"mirror as a name", base + "dead_letters: {mirror: dlx}\n", "", "relay.yaml:3:24: dead_letters.mirror: wants a mapping of keys (exchange, routing_key, topic), has a single value"},
 		{"payloads of a doubtful kind", base + "admin: {show_payloads: no}\n", "", `relay.yaml:3:24: admin.show_payloads: is "no", want true or false`},
 
-		{"admin address", base + "admin: {listen: 9464}\n", "", `relay.yaml:3:17: admin.listen: is "9464", want host:port, such as 127.0.0.1:9464`},
+		{"admin address", base + "admin: {listen: 8464}\n", "", `relay.yaml:3:17: admin.listen: is "8464", want host:port, such as 127.0.0.1:8464`},
 		{"admin port", base + "admin: {listen: \"localhost:99999\"}\n", "", `relay.yaml:3:17: admin.listen: is "localhost:99999"…`},
 		{"metrics on the same port", base + "admin: {listen: \"h:1\", metrics_listen: \"h:1\"}\n", "", "relay.yaml:3:40: admin.metrics_listen: is the address of admin.listen; want another port, or leave it out"},
 		{"long socket", base + "admin: {socket: /" + strings.Repeat("s", 107) + "}\n", "", "relay.yaml:3:17: admin.socket: is longer than 107 bytes, the most a Unix socket's path may have"},
@@ -271,7 +273,7 @@ func TestEveryFaultAtOnce(t *testing.T) {
 		"relay.yaml:2:1: max_in_flight: unknown key; known here are source, outbox, sink, delivery, retry, dead_letters, guard, retention, admin, log; elsewhere there is delivery.max_in_flight",
 		`relay.yaml:4:10: log.level: is "x", want one of debug, info, warn, error`,
 		"relay.yaml:5:3: log.colour: unknown key; known here are level, format",
-		`CDC_RELAY_LOG__FORMAT: log.format: is "xml", want one of json, console`,
+		`CDC_RELAY_LOG__FORMAT: log.format: is "xml", want one of auto, json, console`,
 		"sink: none is configured; want exactly one of rabbitmq, kafka, stdout",
 		"source.url: is not set, and neither is PGHOST, PGSERVICE or PGDATABASE",
 	}

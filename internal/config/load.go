@@ -5,6 +5,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -23,7 +24,7 @@ const (
 )
 
 // Load reads the file at path ("" for none) and the environment, as os.Environ gives it, and checks
-// the whole. Its error is an *event.Stop of exit code 2 that lists every fault, each with its
+// the whole. Config.NotRead has what is no fault and most likely a mistake. Its error is an *event.Stop of exit code 2 that lists every fault, each with its
 // file, line and column or its variable.
 //
 // Every single value may contain ${VAR}, ${VAR:-default}, ${file:/path} and $$, in the file and in
@@ -41,7 +42,8 @@ func Load(path string, environ []string) (*Config, error) {
 		}
 	}
 	l.variables()
-	if len(l.Given) == 0 && len(l.sinks) == 0 && len(l.Faults) == 0 {
+	almost := l.almostOverrides()
+	if len(almost) == 0 && len(l.Given) == 0 && len(l.sinks) == 0 && len(l.Faults) == 0 {
 		file := "no file"
 		if path != "" {
 			file = path + " sets nothing"
@@ -54,8 +56,12 @@ func Load(path string, environ []string) (*Config, error) {
 	}
 	l.assign()
 	l.validate()
-	if err := l.Faults.Stop(); err != nil {
-		return nil, err
+	if len(l.Faults) > 0 {
+		l.Faults = append(l.Faults, almost...) // most likely the cause
+		return nil, l.Faults.Stop()
+	}
+	for _, f := range almost {
+		l.cfg.NotRead = append(l.cfg.NotRead, f.Error())
 	}
 	return l.cfg, nil
 }
@@ -139,12 +145,31 @@ func (l *loader) variables() {
 	}
 }
 
+// almostOverrides says of each variable that has one underscore in the place of two which key it
+// would be. It may be meant for something else, so it is no fault of a configuration that is good.
+func (l *loader) almostOverrides() (almost []*setting.Fault) {
+	meant := map[string]string{}
+	for _, known := range knownVariables() {
+		meant[strings.ReplaceAll(known, "__", "_")] = known
+	}
+	for _, name := range slices.Sorted(maps.Keys(l.Env)) {
+		if known := meant[name]; known != "" && known != name {
+			almost = append(almost, &setting.Fault{Where: setting.Place{Variable: name}, What: "is not read; the variable of this key is " + known})
+		}
+	}
+	return almost
+}
+
 func (l *loader) variable(name string) {
 	path := strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, variablePrefix), "__", "."))
 	where := setting.Place{Variable: name}
 	known := variableOf(path) == name
 	if known && strings.HasPrefix(path, "sink.") {
-		l.mention(strings.Join(strings.SplitN(path, ".", 3)[:2], "."), where)
+		if section := strings.Join(strings.SplitN(path, ".", 3)[:2], "."); isSection(section) || isField(section) {
+			l.mention(section, where)
+		} else {
+			l.wrongSink = true // a fault already
+		}
 	}
 	switch {
 	case !known || !isField(path):

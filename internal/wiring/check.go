@@ -268,7 +268,7 @@ func socketFault(path string) (fault, fix string) {
 // what it opens. Nothing is found where there is no token to read.
 func checkAdminListen(a *config.Admin) []check.Finding {
 	const name = "admin listen"
-	if len(a.Tokens) == 0 {
+	if len(a.Tokens) == 0 || a.Listen == "" {
 		return nil
 	}
 	host, port, err := net.SplitHostPort(a.Listen)

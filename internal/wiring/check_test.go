@@ -208,13 +208,13 @@ func TestTokensInClear(t *testing.T) {
 		admin config.Admin
 		level string
 	}{
-		"everywhere":      {config.Admin{Listen: "0.0.0.0:9464", Tokens: tokens}, check.LevelWarn},
-		"no host":         {config.Admin{Listen: ":9464", Tokens: tokens}, check.LevelWarn},
-		"an address":      {config.Admin{Listen: "10.0.0.7:9464", Tokens: tokens}, check.LevelWarn},
-		"this machine":    {config.Admin{Listen: "127.0.0.1:9464", Tokens: tokens}, check.LevelOK},
-		"IPv6":            {config.Admin{Listen: "[::1]:9464", Tokens: tokens}, check.LevelOK},
-		"TLS":             {config.Admin{Listen: "0.0.0.0:9464", Tokens: tokens, TLS: config.AdminTLS{Cert: "c"}}, check.LevelOK},
-		"nothing to read": {config.Admin{Listen: "0.0.0.0:9464"}, ""},
+		"everywhere":      {config.Admin{Listen: "0.0.0.0:8464", Tokens: tokens}, check.LevelWarn},
+		"no host":         {config.Admin{Listen: ":8464", Tokens: tokens}, check.LevelWarn},
+		"an address":      {config.Admin{Listen: "10.0.0.7:8464", Tokens: tokens}, check.LevelWarn},
+		"this machine":    {config.Admin{Listen: "127.0.0.1:8464", Tokens: tokens}, check.LevelOK},
+		"IPv6":            {config.Admin{Listen: "[::1]:8464", Tokens: tokens}, check.LevelOK},
+		"TLS":             {config.Admin{Listen: "0.0.0.0:8464", Tokens: tokens, TLS: config.AdminTLS{Cert: "c"}}, check.LevelOK},
+		"nothing to read": {config.Admin{Listen: "0.0.0.0:8464"}, ""},
 	} {
 		found := checkAdminListen(&c.admin)
 		if c.level == "" {

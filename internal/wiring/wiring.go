@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
+	"golang.org/x/term"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/decode"
@@ -308,7 +309,7 @@ func newEncoder(format string) zapcore.Encoder {
 		EncodeLevel:    zapcore.LowercaseLevelEncoder,
 		EncodeDuration: func(d time.Duration, out zapcore.PrimitiveArrayEncoder) { out.AppendString(d.String()) },
 	}
-	if format == "console" {
+	if format == "console" || format == config.LogFormatAuto && term.IsTerminal(int(os.Stderr.Fd())) {
 		keys.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 		keys.ConsoleSeparator = "  "
 		return zapcore.NewConsoleEncoder(keys)

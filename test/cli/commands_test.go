@@ -252,7 +252,7 @@ func TestHealth(t *testing.T) {
 	}
 	other := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(other.Close)
-	r.refused(1, "health --admin "+other.URL, "is not a cdc-relay")
+	r.refused(1, "health --admin "+other.URL, "another program than a relay answers")
 	stuck := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
 		fmt.Fprint(w, `{"healthy": false, "stuck": ["the reporter has been stuck for 16s (bound 15s)"]}`)
@@ -335,6 +335,6 @@ func TestStatusWithTokens(t *testing.T) {
 
 	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") }))
 	t.Cleanup(other.Close)
-	r.refused(1, "status --admin "+other.URL, "is not a cdc-relay")
-	r.refused(1, "status --watch --admin "+other.URL, "is not a cdc-relay")
+	r.refused(1, "status --admin "+other.URL, "another program than a relay answers")
+	r.refused(1, "status --watch --admin "+other.URL, "another program than a relay answers")
 }

@@ -168,7 +168,7 @@ func TestPrometheusFindsRulesAndRelays(t *testing.T) {
 		}
 	}
 	for name, s := range project.Services {
-		if target := name + ":9464"; len(s.Ports) == 1 && s.Ports[0].Target == 9464 {
+		if target := name + ":8464"; len(s.Ports) == 1 && s.Ports[0].Target == 8464 {
 			if !asked[target] {
 				t.Errorf("Prometheus does not ask %s: %v", target, asked)
 			}

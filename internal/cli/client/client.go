@@ -12,11 +12,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
@@ -69,8 +72,6 @@ func Health(ctx context.Context, c *config.Config, admin string) string {
 		var h ops.Health
 		code, err := t.get(ctx, "/healthz", "", &h)
 		switch {
-		case err != nil && code == 0:
-			return fmt.Errorf("no relay answers: %w", err)
 		case err != nil:
 			return err
 		case !h.Healthy || code != http.StatusOK:
@@ -80,26 +81,61 @@ func Health(ctx context.Context, c *config.Config, admin string) string {
 		}
 		return nil
 	})
-	if err != nil {
+	var answered *AnswerError
+	switch {
+	case err == nil:
+		return ""
+	case errors.As(err, &answered):
 		return err.Error()
 	}
-	return ""
+	return "no relay answers: " + err.Error()
 }
 
 // anyOf asks one target after the other until one answers. A socket that refuses, or that a relay
-// left behind, is not the end: there may be a token for the port. The error is the last one.
+// left behind, is not the end: there may be a token for the port. The error is a refusal, or says
+// of each target why nobody answers there.
 func anyOf(c *config.Config, admin string, probe bool, ask func(target) error) error {
 	all, err := targets(c, admin, probe)
 	if err != nil {
 		return err
 	}
+	if len(all) == 0 {
+		return errors.New("this configuration opens no way to its relay: set admin.socket or admin.listen")
+	}
+	var refused *RefusedError
+	var silent []string
 	for _, t := range all {
 		var answered *AnswerError
 		if err = ask(t); err == nil || errors.As(err, &answered) {
 			return err
 		}
+		if !errors.As(err, &refused) {
+			silent = append(silent, t.silence(err))
+		}
 	}
-	return err
+	if refused != nil {
+		return refused
+	}
+	return errors.New(strings.Join(silent, ", and "))
+}
+
+// silence says why nobody answers.
+func (t *target) silence(err error) string {
+	path := strings.TrimPrefix(t.name, unixPrefix)
+	if whole, failed := filepath.Abs(path); failed == nil {
+		path = whole
+	}
+	switch {
+	case t.socket && errors.Is(err, fs.ErrNotExist):
+		return "there is no socket at " + path
+	case t.socket && errors.Is(err, syscall.ECONNREFUSED):
+		return "the socket at " + path + " was left by a relay that has ended"
+	case t.socket && errors.Is(err, fs.ErrPermission):
+		return "this user may not open the socket at " + path
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return "nothing listens on " + t.name
+	}
+	return err.Error()
 }
 
 // get reads the JSON of a path. code is 0 when nobody answers.
@@ -125,7 +161,7 @@ func (t *target) get(ctx context.Context, path, token string, into any) (code in
 	}
 	defer resp.Body.Close()
 	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(into); err != nil {
-		return resp.StatusCode, &AnswerError{fmt.Sprintf("the program at %s is not a cdc-relay: %v", t.name, err)}
+		return resp.StatusCode, &AnswerError{fmt.Sprintf("another program than a relay answers at %s: %v", t.name, err)}
 	}
 	return resp.StatusCode, nil
 }
@@ -157,7 +193,9 @@ func targets(c *config.Config, admin string, probe bool) ([]target, error) {
 		if probe && c.Admin.MetricsListen != "" {
 			addresses = append(addresses, c.Admin.MetricsListen)
 		}
-		addresses = append(addresses, c.Admin.Listen)
+		if c.Admin.Listen != "" {
+			addresses = append(addresses, c.Admin.Listen)
+		}
 	}
 	var out []target
 	for _, address := range addresses {

@@ -99,7 +99,15 @@ func TestWayToTheRelay(t *testing.T) {
 	open, closed := socket(t, relay("")), socket(t, relay("nobody has it"))
 	port, silent := serve(t, relay(read), false), serve(t, relay(""), false)
 	silent.Close()
-	missing := filepath.Join(t.TempDir(), "missing")
+	missing, left := filepath.Join(t.TempDir(), "missing"), filepath.Join(t.TempDir(), "left")
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: left})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
 	tokens := "tokens: [{name: broken, role: read, value: '${file:" + missing + "}'}, {name: o, role: operate, value: " + operate + "}, {name: r, role: read, value: " + read + "}]"
 	operator := "tokens: [{name: o, role: operate, value: " + operate + "}]"
 	anybody, secure := serve(t, relay(""), false), serve(t, relay(operate), true)
@@ -108,7 +116,7 @@ func TestWayToTheRelay(t *testing.T) {
 	for _, c := range []struct {
 		name, section, admin string
 		sent                 string // the token that was sent
-		err                  any    // what the error is
+		err                  any    // what the error is, or says
 	}{
 		{"the socket", "socket: " + open + ", listen: '" + address(silent) + "', " + tokens, "", "", nil},
 		{"the port beside a socket that is not there", "socket: " + missing + ", listen: '" + address(port) + "', " + tokens, "", "", refused},
@@ -122,7 +130,9 @@ func TestWayToTheRelay(t *testing.T) {
 		{"a token that may do more, by name", operator, anybody.URL, operate, nil},
 		{"the wrong token", operator, address(port), "", refused},
 		{"a socket that refuses", "socket: " + closed, "unix:" + closed, "", refused},
-		{"nobody", "socket: " + missing + ", listen: '" + address(silent) + "'", "", "", new(*net.OpError)},
+		{"nobody", "socket: " + missing + ", listen: '" + address(silent) + "'", "", "", "there is no socket at " + missing + ", and nothing listens on " + address(silent)},
+		{"a socket that was left", "socket: " + left + ", listen: ''", "", "", "the socket at " + left + " was left by a relay that has ended"},
+		{"no way", "listen: ''", "", "", "this configuration opens no way to its relay: set admin.socket or admin.listen"},
 		{"a socket by name", "listen: '" + address(silent) + "', " + tokens, "unix:" + open, "", nil},
 		{"a socket as a URL", "", "unix://" + open, "", nil},
 		{"a port by name", tokens, address(port), read, nil},
@@ -137,7 +147,11 @@ func TestWayToTheRelay(t *testing.T) {
 		if c.sent != "" {
 			want = "Bearer " + c.sent
 		}
+		said, isText := c.err.(string)
 		switch {
+		case isText && (err == nil || err.Error() != said):
+			t.Errorf("%s: %v, want %q", c.name, err, said)
+		case isText:
 		case c.err == nil && (err != nil || status.Version != want):
 			t.Errorf("%s: %+v, %v; want the token %q", c.name, status, err, c.sent)
 		case c.err != nil && (err == nil || !errors.As(err, c.err)):
@@ -197,7 +211,7 @@ func TestTokenStaysHere(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
 	c := admin(t, "tokens: [{name: o, role: operate, value: "+operate+"}]")
 	for address, want := range map[string]string{
-		"http://relay.example:9464": "", "relay.example:9464": "", "https://relay.example:9464": operate, "localhost:9464": operate, "http://[::1]:9464": operate,
+		"http://relay.example:8464": "", "relay.example:8464": "", "https://relay.example:8464": operate, "localhost:8464": operate, "http://[::1]:8464": operate,
 	} {
 		all, err := targets(c, address, false)
 		if err != nil {

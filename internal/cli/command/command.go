@@ -41,7 +41,16 @@ type Options struct {
 
 // Load reads the configuration of -c, else of $CDC_RELAY_CONFIG, else ./cdc-relay.yaml. Only the
 // last file may be missing: then the environment must have the whole configuration.
-func (g *Options) Load() (*config.Config, error) { return config.Load(g.Path(), os.Environ()) }
+// What is most likely a mistake in it is printed on stderr.
+func (g *Options) Load() (*config.Config, error) {
+	c, err := config.Load(g.Path(), os.Environ())
+	if err == nil {
+		for _, sentence := range c.NotRead {
+			fmt.Fprintln(os.Stderr, "cdc-relay: warning: "+sentence)
+		}
+	}
+	return c, err
+}
 
 // Path returns the path of the configuration file; "" when there is none.
 func (g *Options) Path() string {
@@ -135,21 +144,22 @@ func NeedsSubcommand(cmd *cobra.Command, args []string) error {
 	return UsageError(what)
 }
 
-// UnknownCommand returns the error for an unknown command. It suggests commands: those with this
-// name in a group, else those with a similar name.
+// UnknownCommand returns the error for an unknown command. It suggests commands: those with a
+// similar name, else those with this name in a group. In the other order "dead-letter list" would
+// lead to `deferred dead-letter`, which gives events up.
 func UnknownCommand(root *cobra.Command, name string) error {
 	var meant []string
-	for _, group := range root.Commands() {
-		for _, sub := range group.Commands() {
-			if sub.Name() == name && group.Name() != "completion" {
-				meant = append(meant, "`"+sub.CommandPath()+"`")
-			}
-		}
+	root.SuggestionsMinimumDistance = 2
+	for _, near := range root.SuggestionsFor(name) {
+		meant = append(meant, "`"+root.Name()+" "+near+"`")
 	}
 	if len(meant) == 0 {
-		root.SuggestionsMinimumDistance = 2
-		for _, near := range root.SuggestionsFor(name) {
-			meant = append(meant, "`"+root.Name()+" "+near+"`")
+		for _, group := range root.Commands() {
+			for _, sub := range group.Commands() {
+				if sub.Name() == name && group.Name() != "completion" {
+					meant = append(meant, "`"+sub.CommandPath()+"`")
+				}
+			}
 		}
 	}
 	if len(meant) == 0 {

@@ -35,7 +35,7 @@ relay is away.`,
   cdc-relay status --watch
   cdc-relay status --watch --every 10s >> status.log
   cdc-relay status --admin unix:/run/cdc-relay/admin.sock
-  cdc-relay status --admin https://10.0.0.7:9464 --json | jq .slot.lag_bytes`,
+  cdc-relay status --admin https://10.0.0.7:8464 --json | jq .slot.lag_bytes`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := g.Load()

@@ -22,7 +22,7 @@ import (
 
 // Config is what the admin server needs.
 type Config struct {
-	Listen        string // host:port; port 0 takes a free one
+	Listen        string // host:port; port 0 takes a free one; "": none
 	MetricsListen string // of metrics and probes alone; "": they are on Listen
 	Socket        string // path of the Unix socket; "": none
 	TLS           TLSFiles
@@ -40,8 +40,8 @@ type Config struct {
 // Server answers /healthz, /readyz, /metrics and /api/v1.
 type Server struct {
 	cfg         Config
-	listener    net.Listener
-	metrics     net.Listener // nil: they are on listener
+	listener    net.Listener // nil: admin.listen is ""
+	metrics     net.Listener // nil: they are on listener, if there is one
 	api, probes http.Handler
 	socketEvery time.Duration
 
@@ -54,18 +54,22 @@ type Server struct {
 func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, socketEvery: socketEvery}
 	var err error
-	if s.listener, err = listen("admin.listen", "CDC_RELAY_ADMIN__LISTEN", cfg.Listen); err != nil {
-		return nil, err
+	if cfg.Listen != "" {
+		if s.listener, err = listen("admin.listen", "CDC_RELAY_ADMIN__LISTEN", cfg.Listen); err != nil {
+			return nil, err
+		}
 	}
 	all := s.paths()
 	if cfg.MetricsListen != "" {
 		if s.metrics, err = listen("admin.metrics_listen", "CDC_RELAY_ADMIN__METRICS_LISTEN", cfg.MetricsListen); err != nil {
-			_ = s.listener.Close()
+			if s.listener != nil {
+				_ = s.listener.Close()
+			}
 			return nil, err
 		}
 		delete(all, "/metrics")
 	}
-	if cfg.TLS.Cert != "" {
+	if cfg.TLS.Cert != "" && s.listener != nil {
 		c := &certificate{files: cfg.TLS, log: cfg.Log, now: time.Now}
 		_, _ = c.config(nil) //nolint:errcheck // it has logged what is wrong, and tries again at a handshake
 		s.listener = tls.NewListener(s.listener, &tls.Config{MinVersion: tls.VersionTLS12, GetConfigForClient: c.config})
@@ -85,8 +89,13 @@ func listen(key, variable, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Addr is the address it listens on.
-func (s *Server) Addr() string { return s.listener.Addr().String() }
+// Addr is the address it listens on; "" without admin.listen.
+func (s *Server) Addr() string {
+	if s.listener == nil {
+		return ""
+	}
+	return s.listener.Addr().String()
+}
 
 // Run serves until ctx is done, and returns nil then.
 func (s *Server) Run(ctx context.Context) error {
@@ -109,7 +118,13 @@ func (s *Server) Run(ctx context.Context) error {
 	if s.metrics != nil {
 		others.Go(func() { serve(s.probes, s.metrics) })
 	}
-	others.Go(func() { serve(s.api, s.listener) })
+	if s.listener != nil {
+		others.Go(func() { serve(s.api, s.listener) })
+	}
+	if s.listener == nil && s.metrics == nil {
+		<-ctx.Done()
+		return nil
+	}
 	if err := <-failed; err != nil {
 		return fmt.Errorf("serve admin.listen: %w", err)
 	}

@@ -53,6 +53,25 @@ func TestSocket(t *testing.T) {
 	}
 }
 
+// Without admin.listen the socket is the only way, and the port of the metrics has none of the API.
+func TestNoPort(t *testing.T) {
+	path, metrics := filepath.Join(t.TempDir(), "s"), ""
+	address := serve(t, func(c *Config) { c.Listen, c.Socket, c.MetricsListen = "", path, "127.0.0.1:0" }, func(s *Server) { metrics = "http://" + s.metrics.Addr().String() })
+	if code := untilServed(t, path); code != 200 || address != "http://" {
+		t.Errorf("the socket answers %d, the port is %q", code, address)
+	}
+	for path, want := range map[string]int{"/healthz": 200, "/metrics": 200, "/api/v1/status": 404} {
+		if code, _ := ask(t, http.MethodGet, metrics+path, asOps, nil); code != want {
+			t.Errorf("%s answers %d, want %d", path, code, want)
+		}
+	}
+	path = filepath.Join(t.TempDir(), "alone")
+	serve(t, func(c *Config) { c.Listen, c.Socket = "", path })
+	if code := untilServed(t, path); code != 200 {
+		t.Errorf("the socket alone answers %d", code)
+	}
+}
+
 // Any other user has no right, should the file's mode let it in.
 func TestPeers(t *testing.T) {
 	for uid, want := range map[int]rights{0: operator, os.Geteuid(): operator, -1: nobody, 65534: nobody} {
