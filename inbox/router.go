@@ -1,0 +1,80 @@
+// One handler for each type of event.
+
+package inbox
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// Unknown is what a Router does with a message of a type that it has no handler for.
+type Unknown int
+
+// What becomes of an unknown type. A consumer of everything ignores; one of a topic or binding of
+// its own, to which a new type comes by mistake or too early, rejects: the dead letter is replayed
+// when its handler is there.
+const (
+	Reject Unknown = iota // it becomes a dead letter
+	Ignore                // it counts as processed
+)
+
+// Router chooses the handler of a message by its type. Add the handlers with On, give Handle to
+// Config.Handler, and add none afterwards.
+//
+//	r := inbox.NewRouter(inbox.Reject)
+//	inbox.On(r, "order.created", func(ctx context.Context, tx pgx.Tx, order OrderCreated) error {
+//		_, err := tx.Exec(ctx, "INSERT INTO notifications (order_id, total) VALUES ($1, $2)", inbox.MessageOf(ctx).Key, order.Total)
+//		return err
+//	})
+//	in, err := inbox.New(inbox.Config{Service: "notification-service", Pool: pool, Handler: r.Handle})
+type Router struct {
+	unknown  Unknown
+	handlers map[string]Handler
+}
+
+// NewRouter makes a Router without handlers.
+func NewRouter(unknown Unknown) *Router {
+	return &Router{unknown: unknown, handlers: map[string]Handler{}}
+}
+
+// On adds the handler of a type: the message's Type alone, or its Aggregate and Type with a dot
+// between them, which comes first. The payload is decoded as JSON into a T; members that T does not
+// have are ignored. A payload that is no T makes the message a dead letter, since it will be none at
+// another attempt. A type that has a handler already is a mistake of the program: On panics.
+func On[T any](r *Router, eventType string, handle func(ctx context.Context, tx pgx.Tx, event T) error) {
+	if r.handlers[eventType] != nil {
+		panic("inbox: the type " + eventType + " has two handlers")
+	}
+	r.handlers[eventType] = func(ctx context.Context, tx pgx.Tx, m Message) error {
+		var event T
+		if err := json.Unmarshal(m.Payload, &event); err != nil {
+			return fmt.Errorf("decode the payload of %q as %T: %w: %w", eventType, event, ErrPermanent, err)
+		}
+		return handle(context.WithValue(ctx, messageKey{}, m), tx, event)
+	}
+}
+
+type messageKey struct{}
+
+// MessageOf is the message that a handler of On is called for, by the handler's ctx: its key, its id
+// and its headers.
+func MessageOf(ctx context.Context) Message {
+	m, _ := ctx.Value(messageKey{}).(Message)
+	return m
+}
+
+// Handle is a Handler.
+func (r *Router) Handle(ctx context.Context, tx pgx.Tx, m Message) error {
+	for _, eventType := range []string{m.Aggregate + "." + m.Type, m.Type} {
+		if handle := r.handlers[eventType]; handle != nil {
+			return handle(ctx, tx, m)
+		}
+	}
+	if r.unknown == Ignore {
+		return nil
+	}
+	return fmt.Errorf("there is no handler for the type %q of %q: %w", m.Type, m.Aggregate, ErrPermanent)
+}
