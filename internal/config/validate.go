@@ -54,6 +54,9 @@ func (l *loader) validateSource() {
 			l.Fault(setting.Place{Variable: name}, "source.url", unsupported)
 		}
 	}
+	if l.IsFaulty("source.url") {
+		return
+	}
 	if !s.URL.IsSet() && l.Env["PGHOST"] == "" && l.Env["PGSERVICE"] == "" && l.Env["PGDATABASE"] == "" {
 		l.FaultAt("source.url", errors.New("is not set, and neither is PGHOST, PGSERVICE or PGDATABASE"))
 		return

@@ -88,7 +88,7 @@ func Parse(file string, content []byte) (*Node, []*Fault) {
 	}
 	parsed, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		return nil, []*Fault{t.syntax(err)}
+		return nil, []*Fault{t.syntax(err, string(content))}
 	}
 	var body ast.Node
 	for _, doc := range parsed.Docs {
@@ -127,13 +127,45 @@ func (t *tree) fault(tok *token.Token, what string) {
 }
 
 // syntax keeps the message and the place of a parse error and drops the source text that it quotes.
-func (t *tree) syntax(err error) *Fault {
+func (t *tree) syntax(err error, content string) *Fault {
 	var at yaml.Error
 	if errors.As(err, &at) {
+		if where := t.place(at.GetToken()); isIndentedAlone(strings.Split(content, "\n"), where.Line) {
+			return &Fault{Where: where, What: "not valid YAML: this line is indented like no key above it; the keys of a section are indented by the same number of spaces"}
+		}
 		return &Fault{Where: t.place(at.GetToken()), What: "not valid YAML: " + plainly(at.GetMessage())}
 	}
 	return &Fault{Where: t.place(nil), What: "not valid YAML"}
 }
+
+// isIndentedAlone reports whether a line is a key that is indented less than the key above it, and
+// like none of the sections that this one is in: the commonest mistake, of which the parser says
+// something else.
+func isIndentedAlone(lines []string, number int) bool {
+	indent := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
+	if number < 1 || number > len(lines) || !blockKey().MatchString(lines[number-1]) {
+		return false
+	}
+	var open []int // the indents of the sections that are open, outermost first
+	for _, line := range lines[:number] {
+		if !blockKey().MatchString(line) {
+			continue
+		}
+		for len(open) > 0 && open[len(open)-1] > indent(line) {
+			open = open[:len(open)-1]
+			if len(open) == 0 || open[len(open)-1] < indent(line) {
+				return true
+			}
+		}
+		if len(open) == 0 || open[len(open)-1] < indent(line) {
+			open = append(open, indent(line))
+		}
+	}
+	return false
+}
+
+// blockKey is a line with a key of a mapping that is not in brackets.
+var blockKey = lazy.Regexp(`^ *[A-Za-z_"'][^:{\[]*:(?: |\r?$)`)
 
 // plainly replaces the parser's text for two common mistakes with a plain one.
 func plainly(message string) string {
