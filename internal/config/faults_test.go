@@ -25,6 +25,7 @@ func TestFaults(t *testing.T) {
 		{"an address with brackets", source + "sink: {kafka: {brokers: [[::1]:9092]}}\n", "", "relay.yaml:2:27: not valid YAML: …"},
 		{"an address with brackets on a line", source + "sink:\n  kafka:\n    brokers:\n      - [::1]:9092\n", "", `relay.yaml:5:14: not valid YAML: value is not allowed in this context; a value with [ ] { } or : in it is written in quotes, such as "[::1]:9092"`},
 		{"a line indented by one space more", "source:\n  url: postgres://h/d\nsink:\n  rabbitmq:\n    url: amqp://h\n   exchange: e\n", "", "relay.yaml:6:4: not valid YAML: this line is indented like no key above it; the keys of a section are indented by the same number of spaces"},
+		{"a line indented too far", "source:\n  url: postgres://h/d\n   slot: s\nsink: {stdout: {}}\n", "", "relay.yaml:2:8: not valid YAML: mapping value is not allowed in this context; is the line below it indented too far…"},
 		{"a key below the sections", base + "log:\n  level: info\n format: json\n", "", "relay.yaml:5:2: not valid YAML: this line is indented like no key above it…"},
 		{"a first section that is indented", " source:\n  url: postgres://h/d\nsink:\n  stdout: {}\n", "", "relay.yaml:3:1: not valid YAML: this line is indented like no key above it…"},
 		{"an address that is a variable which is not set", "source: {url: \"${NOT_SET}\"}\nsink: {stdout: {}}\n", "", "relay.yaml:1:15: source.url: the environment variable NOT_SET is not set"},

@@ -172,6 +172,8 @@ func plainly(message string) string {
 	switch {
 	case strings.Contains(message, "tab character"), strings.Contains(message, "'\t'"):
 		return "a tab is not allowed here; YAML is indented with spaces"
+	case message == "mapping value is not allowed in this context":
+		return message + "; is the line below it indented too far, or is a colon with a space in a value without quotes?"
 	case message == "found an invalid key for this map", message == "value is not allowed in this context":
 		return message + `; a value with [ ] { } or : in it is written in quotes, such as "[::1]:9092"`
 	}
