@@ -364,7 +364,7 @@ func (r *Retry) fields() []setting.Key {
 	return []setting.Key{
 		setting.Integer("retry.max_attempts", 1, 1_000_000, &r.MaxAttempts).
 			Doc("Attempts of an event that is itself at fault.",
-				"After the last one it becomes a dead letter if its exchange (Kafka: its partition) has confirmed another event since the first attempt. If not, it becomes one after `retry.destination_max_age`. An outage or a paused destination uses up no attempt."),
+				"An outage or a paused destination uses up no attempt. After the last attempt the relay looks whether the same exchange (Kafka: the same partition) has confirmed any other event since the first one. If it has, the fault is the event's, which becomes a dead letter. If it has not, the fault may be the exchange's, and the event waits for `retry.destination_max_age`."),
 		setting.Duration("retry.backoff", 10*time.Millisecond, day, &r.Backoff).
 			Doc("The pause before the second attempt, at most.",
 				"Each next pause may be twice as long. The relay waits a random part of it."),
@@ -372,7 +372,7 @@ func (r *Retry) fields() []setting.Key {
 			Doc("The longest pause between two attempts."),
 		setting.Duration("retry.destination_max_age", 0, 3650*day, &r.DestinationMaxAge).
 			Doc("How long a destination may refuse its events.",
-				"Then they become dead letters. The time starts again at each confirm of the destination, at a restart and at a leader change. Time without an answer does not count, as in an outage of the broker, except for what `allow` excludes (`not_allowed`). While 10,000 destinations are paused (5,000 for `not_allowed`), others have no limit. `0`: no limit."),
+				"Then they become dead letters. The time starts again when the destination confirms an event, at a restart and at a leader change. The clock stands still while the broker does not answer at all. For events that `allow` excludes (`not_allowed`) it always runs, since the broker is not asked. While 10,000 destinations are paused (5,000 for `not_allowed`), others have no limit. `0`: no limit."),
 	}
 }
 
