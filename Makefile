@@ -77,7 +77,7 @@ test-all: ## what CI runs, 16 minutes: make test with the race detector, lint, t
 .PHONY: test-nightly
 test-nightly: ## before a release, two hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
 	@red=0; $(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall,nightly DEPS=deps-nightly SOAK=10m \
-		PARTS='lint test-tools test-plain test-race $(patsubst %,test-pg%,$(filter-out $(PG_NEWEST),$(PG_VERSIONS))) test-mutants soak-faults' || red=1; \
+		PARTS='lint platforms test-tools test-plain test-race $(patsubst %,test-pg%,$(filter-out $(PG_NEWEST),$(PG_VERSIONS))) test-mutants soak-faults' || red=1; \
 	$(MAKE) --no-print-directory bench-compare || red=1; exit $$red
 
 # The parts. By themselves they start servers of their own, and run the first tier: make test-race TAGS=testall.
@@ -172,6 +172,12 @@ golden-debezium: deps-debezium ## have the real Debezium make the golden records
 .PHONY: lint
 lint: ## vet, golangci-lint (tools/lint pins it), formatting
 	@$(STEP) $@ scripts/lint.sh
+
+.PHONY: platforms
+platforms: ## build the relay for macOS, and the packages for services for Windows, too
+	@CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 go build -o /dev/null ./cmd/cdc-relay
+	@CGO_ENABLED=0 GOOS=darwin GOARCH=arm64 go build ./outbox/... ./inbox/...
+	@CGO_ENABLED=0 GOOS=windows go build ./outbox/... ./inbox/...
 
 .PHONY: steady
 steady: ## make test in 12 fresh clones of HEAD, half of them on a busy machine (RUNS=4 sets how many): which tests are red, and why

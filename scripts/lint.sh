@@ -18,6 +18,7 @@ fi
 "$lint" run --allow-parallel-runners ./...
 go mod tidy -diff
 go run ./tools/words
+(cd tools/lint && go tool actionlint ../../.github/workflows/*.yml)
 for module in tools/deploycheck tools/testrun; do # modules of their own
 	(cd "$module" && "../../$lint" run --allow-parallel-runners ./... && go mod tidy -diff)
 done
