@@ -16,11 +16,12 @@ VERSION := $(shell git describe --tags --dirty 2>/dev/null)
 
 # The longest packages come first: last they would run alone.
 FIRST := ./test/fault ./test/cli ./internal/replication
+# "work" is all packages of all modules of go.work, where ./... stops at the folder of another module.
 # What is in the binary, or in a service that writes or consumes.
-PRODUCT = go list ./internal/... ./cmd/... ./outbox/... ./inbox/... | grep -v /internal/devenv
+PRODUCT = go list work | grep -E '^[^/]*/[^/]*/[^/]*/(internal|cmd|outbox|inbox)(/|$$)' | grep -v /internal/devenv
 # Of that, test-race leaves out what has no goroutines.
 RACED   = $(PRODUCT) | grep -vE '/internal/(config|debezium|decode|event|guard|migrate|printable|wiring)(/|$$)'
-OTHERS  = go list -e -tags '$(TAGS)' ./... | grep -vxFf <($(PRODUCT)) | grep -vxFf <(go list $(QUICK)) | grep -v /test/soak
+OTHERS  = go list -e -tags '$(TAGS)' work | grep -vxFf <($(PRODUCT)) | grep -vxFf <(go list $(QUICK)) | grep -v /test/soak
 # What differs between PostgreSQL versions. scripts/postgres.sh fetches them. test-race is on the newest.
 PG_PACKAGES ?= ./internal/replication
 PG_VERSIONS := 14 15 16 17 18
@@ -43,7 +44,7 @@ demo: deps-$(SINK) ## PostgreSQL, the relay and a broker through poison, an outa
 .PHONY: shop
 shop: deps-$(SINK) ## order-service and notification-service with the relay between: kills, a broker restart, poison, retries, a verdict (SINK=kafka: Kafka; KEEP=1 leaves it running)
 	@echo 'building the shop (the first time this takes a minute or two) ...'
-	@KEEP=$(KEEP) go run ./internal/devenv/shop -sink $(SINK)
+	@KEEP=$(KEEP) go run ./tools/shop -sink $(SINK)
 
 # Tests that need no server. TestQuickNeedsNoServer in test/docs reads this list.
 QUICK := ./internal/event ./internal/decode ./internal/config/... ./internal/debezium/... ./internal/guard ./internal/migrate/... \
@@ -71,25 +72,25 @@ test: ## for everybody, after each change: 4 minutes on two cores
 .PHONY: test-all
 test-all: ## what CI runs, 16 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
 	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all \
-		PARTS='lint test-tools test-plain test-race test-mutants-and-oldest'
+		PARTS='lint test-tools test-modules test-plain test-race test-mutants-and-oldest'
 
 # The speed is compared when the tests' servers have ended.
 .PHONY: test-nightly
 test-nightly: ## before a release, two hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
 	@red=0; $(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall,nightly DEPS=deps-nightly SOAK=10m \
-		PARTS='lint platforms test-tools test-plain test-race $(patsubst %,test-pg%,$(filter-out $(PG_NEWEST),$(PG_VERSIONS))) test-mutants soak-faults' || red=1; \
+		PARTS='lint platforms test-tools test-modules test-plain test-race $(patsubst %,test-pg%,$(filter-out $(PG_NEWEST),$(PG_VERSIONS))) test-mutants soak-faults' || red=1; \
 	$(MAKE) --no-print-directory bench-compare || red=1; exit $$red
 
 # The parts. By themselves they start servers of their own, and run the first tier: make test-race TAGS=testall.
 
 .PHONY: test-servers test-plain test-race
 test-servers: bin/testrun
-	@echo "== $@"; $(GO_TEST) $(FIRST) $$(go list ./... | grep -vxFf <(go list $(QUICK)))
+	@echo "== $@"; $(GO_TEST) $(FIRST) $$(go list work | grep -vxFf <(go list $(QUICK)))
 test-plain: bin/testrun
 	@echo "== $@"; $(GO_TEST) -tags '$(TAGS)' ./test/fault ./test/cli ./test/debezium ./internal/devenv/demo $$($(OTHERS))
 test-race: bin/testrun bin/serve ## the packages of relay, outbox and inbox under the race detector, on the newest PostgreSQL
 	@echo "== $@"; export CDC_RELAY_TEST_POSTGRES= CDC_RELAY_TEST_POSTGRES_BIN=$$(scripts/postgres.sh $(PG_NEWEST)); \
-		$(SERVE) $(GO_TEST) -race -tags '$(TAGS)' ./internal/replication ./internal/sink/kafka ./internal/sink/rabbit ./inbox/kafka $$($(RACED))
+		$(SERVE) $(GO_TEST) -race -tags '$(TAGS)' ./internal/replication ./internal/sink/kafka ./internal/sink/rabbit ./inbox/test/kafka $$($(RACED))
 
 # The shared server is of another version: the package starts its own.
 .PHONY: $(PG_VERSIONS:%=test-pg%)
@@ -102,8 +103,12 @@ test-oldest: ## the first tier on the oldest PostgreSQL
 	@$(MAKE) --no-print-directory TAGS= test-pg$(PG_OLDEST)
 
 .PHONY: test-tools
-test-tools: bin/testrun ## modules of their own: deploy/ read as those who will run it read it, bin/testrun
-	@echo "== $@"; red=0; for module in deploycheck testrun; do (cd tools/$$module && ../../bin/testrun -count=1 ./...) || red=1; done; exit $$red
+test-tools: bin/testrun ## modules outside of the workspace: deploy/ read as those who will run it read it, bin/testrun
+	@echo "== $@"; red=0; for module in deploycheck testrun; do (cd tools/$$module && GOWORK=off ../../bin/testrun -count=1 ./...) || red=1; done; exit $$red
+
+.PHONY: test-modules
+test-modules: ## what users get of a release: go install of the relay, a service that imports outbox, one that imports inbox
+	@echo "== $@"; scripts/modules.sh
 
 .PHONY: mutants test-mutants
 mutants: deps bin/serve ## plant each bug of mutants/: its named test must turn red
@@ -124,7 +129,7 @@ serve: deps bin/serve ## start PostgreSQL, RabbitMQ and Kafka for tests by hand,
 bin/serve:
 	@[ -e $@ ] || echo 'compiling $@ ...'; go build -o $@ ./internal/devenv/serve
 bin/testrun:
-	@[ -e $@ ] || echo 'compiling $@ ...'; go build -C tools/testrun -o ../../$@ .
+	@[ -e $@ ] || echo 'compiling $@ ...'; GOWORK=off go build -C tools/testrun -o ../../$@ .
 
 .PHONY: bench
 bench: deps-$(SINK) ## the main benchmark table, under 25 minutes (SINK=kafka: that of Kafka)

@@ -6,12 +6,13 @@ ARG GO_VERSION=1.26
 
 FROM --platform=$BUILDPLATFORM golang:${GO_VERSION}-bookworm AS build
 WORKDIR /src
-COPY go.mod go.sum ./
-RUN --mount=type=cache,target=/go/pkg/mod go mod download
+COPY go.mod go.sum go.work go.work.sum ./
 COPY examples/shop ./examples/shop
 COPY inbox ./inbox
 COPY internal/kafkaguard ./internal/kafkaguard
 COPY outbox ./outbox
+# Modules of the workspace that are not here.
+RUN sed -i '/^\t\.\/\(bench\|inbox\/test\|tools\)/d' go.work
 COPY scripts/notices.sh ./scripts/notices.sh
 ARG TARGETOS
 ARG TARGETARCH

@@ -1,4 +1,5 @@
-// The service's database: whether it answers, and how long to wait for it.
+// The service's database: whether it answers, how long to wait for it, and the table of processed
+// messages.
 
 package inbox
 
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -28,8 +30,8 @@ func (in *Inbox) ready(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case class(err, "42P01", "3F000"): // no such table, no such schema
-			return fmt.Errorf("find the table of processed messages: %w: create it with inbox.Schema:\n\n%s", err, Schema(in.cfg.Table))
+		case class(err, "42P01", "3F000", "42703"): // no such table, schema, column
+			return fmt.Errorf("find the table of processed messages: %w: create it, or what it lacks, with inbox.Schema:\n\n%s", err, Schema(in.cfg.Table))
 		case class(err, "28", "3D", "42"), errors.Is(err, errForgets): // login, right
 			return err
 		}
@@ -53,11 +55,9 @@ func (in *Inbox) probe(ctx context.Context) error {
 	}
 	defer rollback(ctx, tx)
 	var synchronous, persistence string
-	var hashed bool
-	if err := tx.QueryRow(ctx, in.sql.Load().settings, quoted(in.cfg.Table)).Scan(&synchronous, &persistence, &hashed); err != nil {
+	if err := tx.QueryRow(ctx, in.sql.settings, quoted(in.cfg.Table)).Scan(&synchronous, &persistence); err != nil {
 		return fmt.Errorf("read the settings of %s: %w", in.cfg.Table, err)
 	}
-	in.sql.Store(newStatements(in.cfg.Table, hashed))
 	first, err := in.record(ctx, tx, "", nil)
 	switch {
 	case err != nil:
@@ -66,10 +66,10 @@ func (in *Inbox) probe(ctx context.Context) error {
 		return fmt.Errorf("%w: %s does not take a row: has it a trigger or a rule? Make it as inbox.Schema does", errForgets, in.cfg.Table)
 	}
 	// These show that the rights are there. The second is of no rows.
-	if _, err := tx.Exec(ctx, in.sql.Load().recorded, in.cfg.Service, "", []byte{}); err != nil {
+	if _, err := tx.Exec(ctx, in.sql.recorded, in.cfg.Service, "", []byte{}); err != nil {
 		return fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)
 	}
-	if _, err := tx.Exec(ctx, in.sql.Load().prune, in.cfg.Service, in.cfg.Keep.Seconds(), 0); err != nil {
+	if _, err := tx.Exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), 0); err != nil {
 		return fmt.Errorf("delete old rows of %s: %w", in.cfg.Table, err)
 	}
 	switch {
@@ -85,7 +85,7 @@ func (in *Inbox) probe(ctx context.Context) error {
 // It waits while another transaction has recorded it and has not ended.
 func (in *Inbox) record(ctx context.Context, tx pgx.Tx, id string, content []byte) (first bool, err error) {
 	idle := strconv.FormatInt((in.cfg.Timeout + overtime).Milliseconds(), 10)
-	tag, err := tx.Exec(ctx, in.sql.Load().record, in.cfg.Service, id, content, idle)
+	tag, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, id, content, idle)
 	if class(err, "25006") { // the server is a standby now, a new connection may find another one
 		_ = tx.Conn().Close(ctx)
 	}
@@ -124,4 +124,109 @@ func rollback(ctx context.Context, tx pgx.Tx) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
 	defer cancel()
 	_ = tx.Rollback(ctx) //nolint:errcheck // then the connection is closed
+}
+
+// Schema returns the statements that make the table of processed messages if it does not exist:
+// "name" or "schema.name", "" for processed_messages. It panics when table is something else. Put
+// the statements into a migration: run again, they wait for the transactions that write to the
+// table. Each ends with a semicolon. The role of the service needs the rights to SELECT, INSERT,
+// UPDATE and DELETE: nothing is updated, but old rows are locked before they are deleted. Of the
+// table of an earlier version they make the one that this version needs.
+func Schema(table string) string {
+	if table != "" && !tableName.MatchString(table) {
+		panic(fmt.Sprintf("inbox: Schema of table %q: want \"name\" or \"schema.name\"", table))
+	}
+	return strings.NewReplacer("TABLE_NAME", quoted(table), "INDEX_NAME", indexOf(table)).Replace(`CREATE TABLE IF NOT EXISTS TABLE_NAME (
+    service text NOT NULL,
+    id text NOT NULL,
+    processed_at timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (service, id)
+);
+-- Of all that an event has: an id that another event has again is found. The first byte is its version.
+ALTER TABLE TABLE_NAME ADD COLUMN IF NOT EXISTS content_hash bytea;
+CREATE INDEX IF NOT EXISTS INDEX_NAME ON TABLE_NAME (service, processed_at);
+`)
+}
+
+// quoted is a table's name as SQL has it.
+func quoted(table string) string { return identifier(table).Sanitize() }
+
+// indexOf is the name of the table's index, which is in the table's schema. PostgreSQL cuts names
+// off after 63 bytes: uncut, the index of a table with a long name would be taken for the table,
+// and not be made.
+func indexOf(table string) string {
+	const suffix = "_processed_at"
+	name := identifier(table)
+	last := name[len(name)-1]
+	return pgx.Identifier{strings.ToValidUTF8(last[:min(len(last), 63-len(suffix))], "") + suffix}.Sanitize()
+}
+
+func identifier(table string) pgx.Identifier {
+	if table == "" {
+		table = "processed_messages"
+	}
+	return strings.Split(table, ".")
+}
+
+// statements are those on one table.
+type statements struct{ record, recorded, settings, remembers, prune string }
+
+func newStatements(table string) *statements {
+	name := quoted(table)
+	return &statements{
+		// A process whose machine is frozen or has lost its power keeps the record locked, as long
+		// as its transaction lives. The server ends one in which nothing has come for so long.
+		record: "INSERT INTO " + name + " (service, id, content_hash) SELECT $1::text, $2::text, $3::bytea" +
+			" FROM set_config('idle_in_transaction_session_timeout', $4::text, true) ON CONFLICT (service, id) DO NOTHING",
+		// What a consumer of another version has recorded may not have our fingerprint. The message
+		// has no meaning: see confirm.
+		recorded: "SELECT CASE WHEN substr(content_hash, 1, 1) = substr($3::bytea, 1, 1) THEN content_hash = $3 ELSE true END FROM " + name +
+			", pg_logical_emit_message(true, 'inbox', '') WHERE service = $1 AND id = $2",
+		settings:  "SELECT current_setting('synchronous_commit'), relpersistence::text FROM pg_class WHERE oid = $1::text::regclass",
+		remembers: "SELECT EXISTS (SELECT FROM " + name + " WHERE service = $1)",
+		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a
+		// batch. Found by ctid, they are deleted without another search, whatever the planner knows
+		// of the table. They stay where they are: nobody updates them.
+		prune: "DELETE FROM " + name + " WHERE ctid = ANY (ARRAY (SELECT ctid FROM " + name +
+			" WHERE service = $1 AND processed_at < now() - $2 * interval '1 second' ORDER BY processed_at LIMIT $3 FOR UPDATE SKIP LOCKED))",
+	}
+}
+
+const (
+	pruneBatch = 1000
+	pruneEvery = 10 * time.Minute
+)
+
+// Prune deletes the records of this service that are older than Config.Keep, and returns how many.
+// It deletes in small transactions, waits for no lock of a row, and may run in several processes at
+// once. A consumer that runs does it every ten minutes.
+func (in *Inbox) Prune(ctx context.Context) (int64, error) {
+	for all := int64(0); ; {
+		tag, err := in.cfg.Pool.Exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), pruneBatch)
+		if err != nil {
+			return all, fmt.Errorf("delete old rows of %s: %w", in.cfg.Table, err)
+		}
+		all += tag.RowsAffected()
+		if tag.RowsAffected() < pruneBatch {
+			return all, nil
+		}
+	}
+}
+
+// prune prunes until ctx ends.
+func (in *Inbox) prune(ctx context.Context) {
+	ticker := time.NewTicker(pruneEvery)
+	defer ticker.Stop()
+	for {
+		if n, err := in.Prune(ctx); err != nil && ctx.Err() == nil {
+			in.cfg.Log.Warn("prune processed messages", "error", err)
+		} else if n > 0 {
+			in.cfg.Log.Info("processed messages pruned", "rows", n)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
 }

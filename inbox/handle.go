@@ -1,4 +1,5 @@
-// One message: the transaction that has its effect, and what becomes of it when that fails.
+// One message: the transaction that has its effect, what becomes of it when that fails, and what a
+// package that receives messages needs of an inbox.
 
 package inbox
 
@@ -8,6 +9,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -125,7 +127,7 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 		return failed, &unavailableError{err: fmt.Errorf("begin a transaction: %w", err)}
 	}
 	defer rollback(ctx, tx)
-	content := fingerprints(m)
+	content := fingerprint(m)
 	first, err := in.record(ctx, tx, m.ID, content)
 	switch {
 	case err == nil:
@@ -176,7 +178,7 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 // sequence is reset, or from a second outbox table: such an event has had no effect.
 func (in *Inbox) confirm(ctx context.Context, tx pgx.Tx, m Message, content []byte) error {
 	var same bool
-	err := tx.QueryRow(ctx, in.sql.Load().recorded, in.cfg.Service, m.ID, content).Scan(&same)
+	err := tx.QueryRow(ctx, in.sql.recorded, in.cfg.Service, m.ID, content).Scan(&same)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows): // it was pruned in between: it is old
 		return nil
@@ -193,23 +195,18 @@ func (in *Inbox) confirm(ctx context.Context, tx pgx.Tx, m Message, content []by
 	}
 }
 
-// fingerprints tell events with the same id apart. The first 8 bytes are the fingerprint of earlier
-// versions, which consumers of these compare. Behind it is its version, 2, and 15 bytes of the hash
-// of all that an event has: each part with its length before it, so that none can pass for the end
-// of another.
-func fingerprints(m Message) []byte {
-	first, second := sha256.New(), sha256.New()
-	var size [8]byte
+// fingerprint tells events with the same id apart: its version, 2, and 15 bytes of the hash of all
+// that an event has. Each part has its length before it, so that none can pass for the end of
+// another.
+func fingerprint(m Message) []byte {
+	hash := sha256.New()
 	add := func(part []byte) {
-		binary.BigEndian.PutUint64(size[:], uint64(len(part)))
-		second.Write(size[:])
-		second.Write(part)
+		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
+		hash.Write(part)
 	}
 	for _, part := range []string{m.Aggregate, m.Key, m.Type} {
-		first.Write([]byte(part + "\x00"))
 		add([]byte(part))
 	}
-	first.Write(m.Payload)
 	add(m.Payload)
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		if !isOfDelivery(name) {
@@ -217,7 +214,7 @@ func fingerprints(m Message) []byte {
 			add([]byte(m.Headers[name]))
 		}
 	}
-	return slices.Concat(first.Sum(nil)[:8], []byte{2}, second.Sum(nil)[:15])
+	return append([]byte{2}, hash.Sum(nil)[:15]...)
 }
 
 // isOfDelivery is whether a header belongs to a delivery and not to its event: it may be another
@@ -269,3 +266,91 @@ var errUnended = errors.New("the inbox ends the transaction of a handler: return
 
 func (unended) Commit(context.Context) error   { return errUnended }
 func (unended) Rollback(context.Context) error { return errUnended }
+
+// Publisher sends a message that has failed. Both methods return nil only once the broker has
+// confirmed that it keeps the message: then the delivery is acknowledged.
+type Publisher interface {
+	// Retry has the message delivered again after f.Level. An error that wraps ErrPermanent says
+	// that the broker will never take it: then it is a dead letter.
+	Retry(ctx context.Context, m Message, f Failure) error
+	// DeadLetter gives the message up until somebody replays it.
+	DeadLetter(ctx context.Context, m Message, f Failure) error
+}
+
+// Transport is an Inbox for who writes a package that receives messages from a broker, as
+// inbox/rabbit does: services do not need it.
+type Transport struct {
+	in     *Inbox
+	system string
+}
+
+// Transport returns the side of the inbox that receives. system is the broker's name in spans, such
+// as "rabbitmq".
+func (in *Inbox) Transport(system string) *Transport { return &Transport{in, system} }
+
+// Handle processes a message. It returns nil when the delivery may be acknowledged: the effect is
+// committed, or was before, or p has confirmed that it keeps the message. After an error the
+// message must be delivered again: end the session with the broker, and start with Ready.
+//
+// Messages with the same key must be handled one after another, in their order.
+func (t *Transport) Handle(ctx context.Context, m Message, p Publisher) error {
+	in := t.in
+	ctx, span := in.begin(ctx, t.system, m)
+	if m.Attempt > 1 && m.Attempt-2 < len(in.cfg.Levels) {
+		in.metrics.returned.WithLabelValues(LevelName(in.cfg.Levels[m.Attempt-2])).Inc()
+	}
+	began := time.Now()
+	o, err := in.handle(ctx, m, p)
+	in.metrics.done(o, time.Since(began), m.Committed)
+	end(span, o, err)
+	if o == failed {
+		return err
+	}
+	return nil
+}
+
+// Ready waits until the database can record events. It returns an error for what waiting does not
+// cure, such as a missing table, and when ctx ends. Call it before messages are asked for: what was
+// delivered and cannot be processed is delivered again, and brokers count that.
+func (t *Transport) Ready(ctx context.Context) error { return t.in.ready(ctx) }
+
+// Remembers is whether there is a record of an event that the service has processed.
+func (t *Transport) Remembers(ctx context.Context) (found bool, err error) {
+	in := t.in
+	if err := in.cfg.Pool.QueryRow(ctx, in.sql.remembers, in.cfg.Service).Scan(&found); err != nil {
+		return false, fmt.Errorf("find a record in %s: %w", in.cfg.Table, err)
+	}
+	return found, nil
+}
+
+// Prune deletes old records from time to time, until ctx ends.
+func (t *Transport) Prune(ctx context.Context) { t.in.prune(ctx) }
+
+// Waiting reports how many messages wait in a queue or topic of the service.
+func (t *Transport) Waiting(queue string, n int64) {
+	t.in.metrics.waiting.WithLabelValues(queue).Set(float64(n))
+}
+
+// BrokerUp reports whether the broker delivers.
+func (t *Transport) BrokerUp(up bool) {
+	value := 0.0
+	if up {
+		value = 1
+	}
+	t.in.metrics.brokerUp.Set(value)
+}
+
+// Service is Config.Service.
+func (t *Transport) Service() string { return t.in.cfg.Service }
+
+// Levels are the pauses between attempts: Config.Levels.
+func (t *Transport) Levels() []time.Duration { return slices.Clone(t.in.cfg.Levels) }
+
+// Concurrency is how many messages may be handled at once: Config.Concurrency.
+func (t *Transport) Concurrency() int { return t.in.cfg.Concurrency }
+
+// Grace is how long handlers may go on after a stop: Config.Grace.
+func (t *Transport) Grace() time.Duration { return t.in.cfg.Grace }
+
+// Log is Config.Log, with the service.
+func (t *Transport) Log() *slog.Logger { return t.in.cfg.Log }

@@ -20,7 +20,6 @@ import (
 	"log/slog"
 	"regexp"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -88,7 +87,7 @@ type Config struct {
 // called concurrently.
 type Inbox struct {
 	cfg      Config
-	sql      atomic.Pointer[statements] // of the table as it was last seen; at first as of Schema
+	sql      *statements
 	metrics  *metrics
 	tracer   trace.Tracer
 	database *availability
@@ -114,11 +113,9 @@ func New(cfg Config) (*Inbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("inbox: register metrics: %w", err)
 	}
-	in := &Inbox{
-		cfg: cfg, metrics: m, tracer: newTracer(cfg.TracerProvider), database: newAvailability(cfg.Log, m.databaseUp),
-	}
-	in.sql.Store(newStatements(cfg.Table, true))
-	return in, nil
+	return &Inbox{
+		cfg: cfg, sql: newStatements(cfg.Table), metrics: m, tracer: newTracer(cfg.TracerProvider), database: newAvailability(cfg.Log, m.databaseUp),
+	}, nil
 }
 
 func (cfg *Config) check() error {

@@ -1,28 +1,34 @@
 package inbox
 
 import (
+	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 	"unicode/utf8"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 func TestNewRefuses(t *testing.T) {
 	t.Parallel()
 	pool, err := pgxpool.New(t.Context(), "postgres://nobody@127.0.0.1:1/?pool_max_conns=4")
-	await.Must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(pool.Close)
 	valid := func() Config {
-		return Config{Service: "notifier", Pool: pool, Handler: write, Registerer: prometheus.NewRegistry()}
+		return Config{Service: "notifier", Pool: pool, Handler: func(context.Context, pgx.Tx, Message) error { return nil }, Registerer: prometheus.NewRegistry()}
 	}
 	in, err := New(valid())
-	await.Must(t, err)
+	if err != nil {
+		t.Fatal(err)
+	}
 	if c := in.cfg; c.Concurrency != 4 || len(c.Levels) != 3 || c.Timeout != 30*time.Second || c.Grace != 10*time.Second || c.Keep != 720*time.Hour || c.Table != "processed_messages" {
 		t.Errorf("presets: %+v", c)
 	}
@@ -50,31 +56,6 @@ func TestNewRefuses(t *testing.T) {
 		change(&cfg)
 		if _, err := New(cfg); err == nil || !strings.HasPrefix(err.Error(), "inbox: ") || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want %q", err, want)
-		}
-	}
-}
-
-// Two services of one process share a registry, and so do two inboxes of one service.
-func TestSharedRegistry(t *testing.T) {
-	t.Parallel()
-	r := newRig(t, write, nil)
-	cfg := r.cfg
-	again, err := New(cfg)
-	await.Must(t, err)
-	cfg.Service = "billing"
-	other, err := New(cfg)
-	await.Must(t, err)
-	for _, in := range []*Inbox{r.Inbox, again, other} {
-		await.Must(t, in.Transport("kafka").Handle(t.Context(), Message{ID: "1"}, &r.published))
-	}
-	got := r.gathered()
-	for _, want := range []string{
-		`consumer_messages_total{outcome="success",service="notifier"} 1`,
-		`consumer_messages_total{outcome="duplicate",service="notifier"} 1`,
-		`consumer_messages_total{outcome="success",service="billing"} 1`, // each service has it
-	} {
-		if !strings.Contains(got, want) {
-			t.Errorf("metrics lack %s:\n%s", want, got)
 		}
 	}
 }
@@ -124,4 +105,30 @@ func TestReason(t *testing.T) {
 			t.Errorf("reason of %d bytes %.10q: %d bytes %.10q", len(text), text, len(got), got)
 		}
 	}
+}
+
+// A handler that goes on after ctx has ended is named, again each minute, and no more once it has
+// returned.
+func TestDeafHandler(t *testing.T) {
+	t.Parallel()
+	registered, err := newMetrics(prometheus.NewRegistry(), "notifier", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		var said strings.Builder
+		in := &Inbox{metrics: registered, cfg: Config{Timeout: 30 * time.Second, Log: slog.New(slog.NewTextHandler(&said, nil))}}
+		for runs, lines := range map[time.Duration]int{34 * time.Second: 0, 36 * time.Second: 1, 156 * time.Second: 3} {
+			said.Reset()
+			in.cfg.Handler = func(context.Context, pgx.Tx, Message) error { <-time.After(runs); return nil }
+			if err := in.call(t.Context(), nil, Message{ID: "7"}); err != nil {
+				t.Error(err)
+			}
+			<-time.After(time.Hour)
+			synctest.Wait()
+			if n := strings.Count(said.String(), "still runs"); n != lines || n != strings.Count(said.String(), "event_id=7") {
+				t.Errorf("a handler that runs for %s: %d lines, want %d:\n%s", runs, n, lines, said.String())
+			}
+		}
+	})
 }

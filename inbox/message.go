@@ -1,11 +1,16 @@
-// A message as a handler sees it, and what a failure adds to it.
+// A message as a handler sees it, and what a failed attempt says about it.
 
 package inbox
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
+	"unicode/utf8"
+
+	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Message is an event as it arrived.
@@ -84,4 +89,143 @@ func LevelName(d time.Duration) string {
 		name = strings.TrimSuffix(name, "0m")
 	}
 	return name
+}
+
+// A handler wraps one of these with %w to say what an error means. Any other error is transient.
+var (
+	// ErrPermanent: another attempt would fail, too. The message becomes a dead letter at once.
+	ErrPermanent = errors.New("permanent")
+	// ErrTransient: another attempt may succeed. It wins over an ErrPermanent in the same error.
+	ErrTransient = errors.New("transient")
+)
+
+var (
+	errTimeout = errors.New("the handler took longer than Timeout")
+	errIgnored = errors.New("the handler ignored an error of its transaction: return it, or use a savepoint")
+	errEnded   = fmt.Errorf("the handler ended its transaction by SQL: %w", ErrPermanent)
+)
+
+// endedError is errEnded after a handler that has returned err, which must not decide: another
+// attempt would find the record, and make a duplicate of a message whose effect is there in part.
+func endedError(err error) error {
+	if err == nil {
+		return errEnded
+	}
+	return fmt.Errorf("%w: and it returned: %s", errEnded, err.Error())
+}
+
+// panicError is a panic of a handler.
+type panicError struct {
+	value any
+	stack []byte
+}
+
+func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
+
+// unavailableError is an error of the database, or of the service's table in it, before the handler
+// was called. It says nothing about a message: each other one would meet it, too.
+type unavailableError struct {
+	err  error
+	late bool // there was no answer within Config.Timeout
+}
+
+func (e *unavailableError) Error() string { return e.err.Error() }
+func (e *unavailableError) Unwrap() error { return e.err }
+
+// lostError is an error that the database may have caused, or the message: the connection was lost
+// in the handler or in COMMIT, or the server had no memory or disk.
+type lostError struct {
+	doing string
+	err   error
+}
+
+func (e *lostError) Error() string { return e.doing + ": " + e.err.Error() }
+func (e *lostError) Unwrap() error { return e.err }
+
+// longestReason is how much of an error's text a message carries, in bytes.
+const longestReason = 1 << 10
+
+// judge says what becomes of a message after its attempt ended with err.
+func (in *Inbox) judge(m Message, err error) Failure {
+	now := time.Now()
+	f := Failure{Class: classOf(err), Reason: reasonOf(err), Attempts: max(m.Attempt, 1), FirstFailed: m.FirstFailed, LastFailed: now}
+	if f.FirstFailed.IsZero() {
+		f.FirstFailed = now
+	}
+	again := f.Class != Permanent && (f.Class != Panic || f.Attempts == 1)
+	if again && f.Attempts <= len(in.cfg.Levels) {
+		f.Level = in.cfg.Levels[f.Attempts-1]
+	}
+	return f
+}
+
+func classOf(err error) Class {
+	var panicked *panicError
+	switch {
+	case errors.As(err, &panicked):
+		return Panic
+	case errors.Is(err, ErrTransient):
+		return Transient
+	case errors.Is(err, ErrPermanent):
+		return Permanent
+	case errors.Is(err, errTimeout):
+		return Timeout
+	}
+	return Transient
+}
+
+// reasonOf is the text of an error as a header may carry it.
+func reasonOf(err error) string {
+	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
+	if len(text) <= longestReason {
+		return text
+	}
+	cut := longestReason
+	for !utf8.RuneStart(text[cut]) {
+		cut--
+	}
+	return text[:cut]
+}
+
+// withCause adds why ctx has ended.
+func withCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return fmt.Errorf("%w: %w", cause, err)
+	}
+	return err
+}
+
+// longestID bounds the id of an event, in bytes: an index holds it.
+const longestID = 1000
+
+// checkID returns why an id cannot be recorded.
+func checkID(id string) error {
+	switch {
+	case id == "":
+		return fmt.Errorf("the message has no id of an event: %w", ErrPermanent)
+	case len(id) > longestID, !utf8.ValidString(id), strings.ContainsRune(id, 0):
+		return fmt.Errorf("the event's id has more than %d bytes, or bytes that are no text: %w", longestID, ErrPermanent)
+	}
+	return nil
+}
+
+// class is whether err is an error of PostgreSQL whose code begins so.
+func class(err error, codes ...string) bool {
+	var server *pgconn.PgError
+	if !errors.As(err, &server) {
+		return false
+	}
+	for _, code := range codes {
+		if strings.HasPrefix(server.Code, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// isRepeatable is whether an attempt is made again at once, a few times, before it counts: after a
+// deadlock, a serialization failure, and what the database may have caused.
+func isRepeatable(err error) bool {
+	var lost *lostError
+	return class(err, "40") || errors.As(err, &lost)
 }

@@ -82,9 +82,8 @@ type Event struct {
 var standard = mustNew(Config{})
 
 // Write inserts events into the table outbox in the caller's transaction: 1,000 a statement, in the
-// order of the arguments, which is the order of delivery of those with one aggregate and key. The
-// trace context of the span in ctx, if there is one, goes with them. Without events it does
-// nothing.
+// order of the arguments, which is the order of delivery of those with one aggregate and key.
+// Without events it does nothing. Of the span in ctx it knows nothing: see Config.Trace.
 //
 // The error is ErrInvalid if an event can never be delivered; no statement was sent then. Any other
 // error leaves tx aborted.

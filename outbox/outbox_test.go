@@ -6,23 +6,20 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
-	"go.opentelemetry.io/otel/trace"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
 const anID = "0190c5a4-0000-7000-8000-000000000001"
 
-// rig is a database of the test's own.
+// rig is a schema of the test's own.
 type rig struct {
 	t    *testing.T
 	url  string
@@ -31,20 +28,20 @@ type rig struct {
 
 func newRig(t *testing.T, ddl string) *rig {
 	t.Helper()
-	r := &rig{t: t, url: servers.SharedPostgres(t).Database(t)}
+	r := &rig{t: t, url: schema(t)}
 	r.conn = r.connect(pgx.QueryExecModeCacheStatement)
-	_, err := r.conn.Exec(await.Context(t), ddl)
-	await.Must(t, err)
+	_, err := r.conn.Exec(t.Context(), ddl)
+	must(t, err)
 	return r
 }
 
 func (r *rig) connect(mode pgx.QueryExecMode) *pgx.Conn {
 	r.t.Helper()
 	cfg, err := pgx.ParseConfig(r.url)
-	await.Must(r.t, err)
+	must(r.t, err)
 	cfg.DefaultQueryExecMode = mode
-	conn, err := pgx.ConnectConfig(await.Context(r.t), cfg)
-	await.Must(r.t, err)
+	conn, err := pgx.ConnectConfig(r.t.Context(), cfg)
+	must(r.t, err)
 	r.t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	return conn
 }
@@ -52,31 +49,39 @@ func (r *rig) connect(mode pgx.QueryExecMode) *pgx.Conn {
 // in runs do in a transaction, which is committed.
 func (r *rig) in(do func(ctx context.Context, tx pgx.Tx) error) {
 	r.t.Helper()
-	ctx := await.Context(r.t)
-	await.Must(r.t, pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error { return do(ctx, tx) }))
+	ctx := r.t.Context()
+	must(r.t, pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error { return do(ctx, tx) }))
 }
 
 // rows are the rows of a query, each as the text of its columns.
 func (r *rig) rows(query string) (list []string) {
 	r.t.Helper()
-	found, err := r.conn.Query(await.Context(r.t), query)
-	await.Must(r.t, err)
+	found, err := r.conn.Query(r.t.Context(), query)
+	must(r.t, err)
 	list, err = pgx.CollectRows(found, pgx.RowTo[string])
-	await.Must(r.t, err)
+	must(r.t, err)
 	return list
 }
 
 // asText is a row of the default table, in the order of its insertion.
 const asText = `SELECT concat_ws('|', id, aggregatetype, aggregateid, type, coalesce(payload::text, 'NULL'), coalesce(headers::text, 'NULL'), coalesce(traceparent, 'NULL')) FROM outbox ORDER BY ctid`
 
-// traced is a context with a span, whose trace has a state.
-func traced(t *testing.T) context.Context {
+// traced is a configuration in whose trace the events are. A context without inSpan has no span.
+var traced = outbox.Config{Trace: func(ctx context.Context, carrier map[string]string) {
+	if ctx.Value(inSpan{}) != nil {
+		carrier["traceparent"], carrier["tracestate"] = "00-00000000000000000000000000000001-0000000000000002-01", "vendor=1"
+	}
+}}
+
+type inSpan struct{}
+
+func span(t *testing.T) context.Context { return context.WithValue(t.Context(), inSpan{}, true) }
+
+func newWriter(t *testing.T, cfg outbox.Config) *outbox.Writer {
 	t.Helper()
-	state, err := trace.ParseTraceState("vendor=1")
-	await.Must(t, err)
-	return trace.ContextWithSpanContext(await.Context(t), trace.NewSpanContext(trace.SpanContextConfig{
-		TraceID: trace.TraceID{15: 1}, SpanID: trace.SpanID{7: 2}, TraceFlags: trace.FlagsSampled, TraceState: state,
-	}))
+	w, err := outbox.New(cfg)
+	must(t, err)
+	return w
 }
 
 // Each way to insert, with the ways in which pgx sends parameters, writes the same rows: all parts,
@@ -101,17 +106,17 @@ func TestWrite(t *testing.T) {
 		"pgx, simple protocol": withPgx(pgx.QueryExecModeSimpleProtocol, events),
 		"database/sql": func(r *rig) error {
 			db, err := sql.Open("pgx", r.url)
-			await.Must(r.t, err)
+			must(r.t, err)
 			defer db.Close()
-			tx, err := db.BeginTx(await.Context(r.t), nil)
-			await.Must(r.t, err)
-			return errors.Join(outbox.WriteSQL(traced(r.t), tx, events...), tx.Commit())
+			tx, err := db.BeginTx(r.t.Context(), nil)
+			must(r.t, err)
+			return errors.Join(newWriter(r.t, traced).WriteSQL(span(r.t), tx, events...), tx.Commit())
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, outbox.Schema())
-			await.Must(t, write(r))
+			must(t, write(r))
 			if got := r.rows(asText); !slices.Equal(got, want) {
 				t.Errorf("the rows are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
@@ -124,8 +129,8 @@ func TestWrite(t *testing.T) {
 
 func withPgx(mode pgx.QueryExecMode, events []outbox.Event) func(r *rig) error {
 	return func(r *rig) error {
-		return pgx.BeginFunc(await.Context(r.t), r.connect(mode), func(tx pgx.Tx) error {
-			return outbox.Write(traced(r.t), tx, events...)
+		return pgx.BeginFunc(r.t.Context(), r.connect(mode), func(tx pgx.Tx) error {
+			return newWriter(r.t, traced).Write(span(r.t), tx, events...)
 		})
 	}
 }
@@ -149,8 +154,10 @@ func TestManyEvents(t *testing.T) {
 			t.Errorf("%d rows, or not in the order of the events by %s", len(got), order)
 		}
 	}
-	if first := uuid.MustParse(r.rows("SELECT min(id::text) FROM outbox")[0]); first.Version() != 7 || events[0].ID != "" {
-		t.Errorf("the id is %s of version %d; the event has %q", first, first.Version(), events[0].ID)
+	// of version 7, with the time of now
+	first := r.rows("SELECT min(id::text) || ' ' || (abs(extract(epoch FROM now()) * 1000 - ('x' || translate(left(min(id::text), 13), '-', ''))::bit(48)::bigint) < 3600000) FROM outbox")[0]
+	if !regexp.MustCompile(`^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12} true$`).MatchString(first) || events[0].ID != "" {
+		t.Errorf("the first id is %s; the event has %q", first, events[0].ID)
 	}
 	if got := r.rows("SELECT count(*)::text FROM outbox WHERE traceparent IS NOT NULL OR headers IS NOT NULL"); got[0] != "0" {
 		t.Errorf("%s rows have a trace", got[0])
@@ -163,8 +170,8 @@ func TestRolledBack(t *testing.T) {
 	r := newRig(t, outbox.Schema())
 	event := outbox.Event{Aggregate: "order", Type: "created"}
 	cause := errors.New("the order is not placed")
-	err := pgx.BeginFunc(await.Context(t), r.conn, func(tx pgx.Tx) error {
-		return errors.Join(outbox.Write(await.Context(t), tx, event), cause)
+	err := pgx.BeginFunc(t.Context(), r.conn, func(tx pgx.Tx) error {
+		return errors.Join(outbox.Write(t.Context(), tx, event), cause)
 	})
 	if !errors.Is(err, cause) || len(r.rows(asText)) > 0 {
 		t.Errorf("%v; the rows are %q", err, r.rows(asText))
@@ -187,7 +194,7 @@ func TestRolledBack(t *testing.T) {
 func TestDatabaseError(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "")
-	ctx := await.Context(t)
+	ctx := t.Context()
 	err := pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error {
 		return outbox.Write(ctx, tx, outbox.Event{Aggregate: "order", Type: "created"})
 	})
@@ -202,13 +209,13 @@ func TestDatabaseError(t *testing.T) {
 func TestEmit(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, "SELECT pg_create_logical_replication_slot('emitted', 'test_decoding', true)")
-	w, err := outbox.New(outbox.Config{Prefix: "shop", Columns: outbox.Columns{Key: "key", Traceparent: outbox.NoColumn}})
-	await.Must(t, err)
+	w, err := outbox.New(outbox.Config{Prefix: "shop", Trace: traced.Trace, Columns: outbox.Columns{Key: "key", Traceparent: outbox.NoColumn}})
+	must(t, err)
 	raw := json.RawMessage(`{"z":1, "a":[ 1.50,"\u00e9\\"]}`)
 	r.in(func(_ context.Context, tx pgx.Tx) error {
 		return errors.Join(
-			w.Emit(traced(t), tx, outbox.Event{ID: "1", Aggregate: "order", Key: "k", Type: "created", Payload: raw}, outbox.Event{ID: "2", Aggregate: "order", Type: "counted"}),
-			outbox.Emit(await.Context(t), tx, outbox.Event{ID: "3", Aggregate: "a", Key: "k", Type: "t", Headers: map[string]string{"h": "é"}}),
+			w.Emit(span(t), tx, outbox.Event{ID: "1", Aggregate: "order", Key: "k", Type: "created", Payload: raw}, outbox.Event{ID: "2", Aggregate: "order", Type: "counted"}),
+			outbox.Emit(t.Context(), tx, outbox.Event{ID: "3", Aggregate: "a", Key: "k", Type: "t", Headers: map[string]string{"h": "é"}}),
 		)
 	})
 	want := []string{
@@ -271,8 +278,8 @@ func TestOtherTables(t *testing.T) {
 			t.Parallel()
 			r := newRig(t, tc.ddl)
 			w, err := outbox.New(tc.cfg)
-			await.Must(t, err)
-			ctx := await.Context(t)
+			must(t, err)
+			ctx := t.Context()
 			err = pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error { return w.Write(ctx, tx, tc.event) })
 			if tc.row == "" {
 				if err == nil || !strings.Contains(err.Error(), tc.want) {
@@ -280,7 +287,7 @@ func TestOtherTables(t *testing.T) {
 				}
 				return
 			}
-			await.Must(t, err)
+			must(t, err)
 			if got := r.rows("SELECT " + tc.row + " FROM outbox"); !slices.Equal(got, []string{tc.want}) {
 				t.Errorf("the rows are %q, want %q", got, tc.want)
 			}
@@ -300,15 +307,15 @@ func TestMaxPayload(t *testing.T) {
 	r := newRig(t, outbox.Schema())
 	r.in(func(ctx context.Context, tx pgx.Tx) error { return outbox.Write(ctx, tx, event) })
 	size, err := strconv.Atoi(r.rows("SELECT octet_length(payload::text)::text FROM outbox")[0])
-	await.Must(t, err)
+	must(t, err)
 	if size <= len(payload) {
 		t.Fatalf("the payload has %d bytes in the table", size)
 	}
 	exact, err := outbox.New(outbox.Config{MaxPayload: size})
-	await.Must(t, err)
+	must(t, err)
 	r.in(func(ctx context.Context, tx pgx.Tx) error { return exact.Write(ctx, tx, event) })
 	smaller, err := outbox.New(outbox.Config{MaxPayload: size - 1})
-	await.Must(t, err)
+	must(t, err)
 	if err := smaller.Write(t.Context(), nil, event); !errors.Is(err, outbox.ErrInvalid) {
 		t.Errorf("one byte too many: %v", err)
 	}
@@ -322,7 +329,7 @@ func TestSchema(t *testing.T) {
 		{Columns: outbox.Columns{ID: outbox.NoColumn, Aggregate: outbox.NoColumn}},
 	} {
 		w, err := outbox.New(cfg)
-		await.Must(t, err)
+		must(t, err)
 		r := newRig(t, w.Schema())
 		event := outbox.Event{Type: "created", Headers: map[string]string{"a": "b"}}
 		if cfg.Columns.Aggregate == "" {

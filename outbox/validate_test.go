@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
@@ -45,7 +44,7 @@ func TestInvalid(t *testing.T) {
 		return with(func(ev *outbox.Event) { ev.Headers = map[string]string{name: value} })
 	}
 	small, err := outbox.New(outbox.Config{MaxPayload: 10, AllowHeaders: []string{"CC", "x-delay"}})
-	await.Must(t, err)
+	must(t, err)
 	for _, tc := range []struct {
 		want  string
 		event outbox.Event
@@ -55,6 +54,8 @@ func TestInvalid(t *testing.T) {
 		{"the routing key (aggregate.type) has 256 bytes, the limit is 255", with(func(ev *outbox.Event) { ev.Type = long[:250] })},
 		{"id is no UUID", with(func(ev *outbox.Event) { ev.ID = "42" })},
 		{"id is no UUID", with(func(ev *outbox.Event) { ev.ID = "{" + anID + "}" })},
+		{"id is no UUID", with(func(ev *outbox.Event) { ev.ID = strings.ReplaceAll(anID, "-", "") })},
+		{"id is no UUID", with(func(ev *outbox.Event) { ev.ID = "g" + anID[1:] })},
 		{"id has 256 bytes", with(func(ev *outbox.Event) { ev.ID = long })},
 		{"key has a NUL byte", with(func(ev *outbox.Event) { ev.Key = "a\x00b" })},
 		{"aggregate is not UTF-8", with(func(ev *outbox.Event) { ev.Aggregate = "\xff" })},

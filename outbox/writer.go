@@ -1,10 +1,13 @@
-// The configuration of a writer: which table, which columns.
+// A writer: which table, which columns, and the statements that make them.
 
 package outbox
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"slices"
 	"strings"
 
@@ -39,6 +42,30 @@ type Columns struct {
 	Traceparent string
 }
 
+// column is one of Columns: its field and name, the name by default, the type in Schema, and what
+// an event has for it.
+type column struct {
+	field    string
+	name     *string
+	standard string
+	kind     string
+	null     bool // for an empty value
+	json     bool // the value is JSON, else text
+	value    func(*row) string
+}
+
+func (c *Columns) all() []column {
+	return []column{
+		{"ID", &c.ID, "id", "uuid PRIMARY KEY", false, false, func(r *row) string { return r.id }},
+		{"Aggregate", &c.Aggregate, "aggregatetype", "text NOT NULL", false, false, func(r *row) string { return r.aggregate }},
+		{"Key", &c.Key, "aggregateid", "text NOT NULL", false, false, func(r *row) string { return r.key }},
+		{"Type", &c.Type, "type", "text NOT NULL", false, false, func(r *row) string { return r.typ }},
+		{"Payload", &c.Payload, "payload", "jsonb", true, true, func(r *row) string { return r.payload }},
+		{"Headers", &c.Headers, "headers", "jsonb", true, true, func(r *row) string { return r.headers }},
+		{"Traceparent", &c.Traceparent, "traceparent", "text", true, false, func(r *row) string { return r.traceparent }},
+	}
+}
+
 // Config is the configuration of a Writer. The zero value is that of the package's functions.
 type Config struct {
 	// Table is the outbox table, "name" or "schema.name", exactly as the catalog has it: it is
@@ -49,6 +76,14 @@ type Config struct {
 	// Prefix is the prefix of logical messages, the relay's source.message_prefix. Default
 	// "outbox".
 	Prefix string
+	// Trace puts the trace context of the span in ctx into carrier, as "traceparent" and
+	// "tracestate". It goes with the events, and the relay's span is below that span. By default
+	// there is none, and the trace begins at the relay. With OpenTelemetry:
+	//
+	//	Trace: func(ctx context.Context, carrier map[string]string) {
+	//		propagation.TraceContext{}.Inject(ctx, propagation.MapCarrier(carrier))
+	//	},
+	Trace func(ctx context.Context, carrier map[string]string)
 	// AllowHeaders lists headers that steer RabbitMQ and are allowed all the same, such as
 	// "x-delay": what sink.rabbitmq.allow_headers of the relay's configuration lists. The relay
 	// drops others.
@@ -59,14 +94,15 @@ type Config struct {
 	MaxPayload int
 }
 
-// Writer writes events to one outbox. It is immutable: any number of goroutines may share it, each
-// with a transaction of its own.
+// Writer writes events to one outbox. Any number of goroutines may share it, each with a
+// transaction of its own.
 type Writer struct {
 	cfg     Config // with its defaults
 	table   string // quoted
 	uuid    bool   // the id's column is that of Schema
 	columns []column
 	single  string // the INSERT of one event
+	ids     ids
 }
 
 // New makes a Writer. It asks no database: that the table has these columns shows at the first
@@ -75,32 +111,16 @@ func New(cfg Config) (*Writer, error) {
 	w := &Writer{cfg: cfg, uuid: cfg.Columns.ID == ""}
 	w.cfg.AllowHeaders = slices.Clone(cfg.AllowHeaders)
 	c := &w.cfg.Columns
-	for _, d := range []struct {
-		text     *string
-		standard string
-	}{
-		{&w.cfg.Table, "outbox"},
-		{&w.cfg.Prefix, "outbox"},
-		{&c.ID, "id"},
-		{&c.Aggregate, "aggregatetype"},
-		{&c.Key, "aggregateid"},
-		{&c.Type, "type"},
-		{&c.Payload, "payload"},
-		{&c.Headers, "headers"},
-		{&c.Traceparent, "traceparent"},
-	} {
-		if *d.text == "" {
-			*d.text = d.standard
-		}
-	}
-	if w.cfg.MaxPayload == 0 {
-		w.cfg.MaxPayload = maxPayload
+	w.cfg.Table, w.cfg.Prefix = cmp.Or(cfg.Table, "outbox"), cmp.Or(cfg.Prefix, "outbox")
+	w.cfg.MaxPayload = cmp.Or(cfg.MaxPayload, maxPayload)
+	for _, col := range c.all() {
+		*col.name = cmp.Or(*col.name, col.standard)
 	}
 	if err := w.validate(); err != nil {
 		return nil, fmt.Errorf("outbox: invalid configuration: %w", err)
 	}
 	w.table = pgx.Identifier(strings.Split(w.cfg.Table, ".")).Sanitize()
-	w.columns = insertColumns(c)
+	w.columns = slices.DeleteFunc(c.all(), func(col column) bool { return *col.name == NoColumn })
 	w.single = insertSQL(w.table, w.columns, 1)
 	return w, nil
 }
@@ -141,24 +161,16 @@ func (w *Writer) validate() error {
 
 func (c *Columns) validate() error {
 	fields := map[string]string{} // by column
-	for _, f := range []struct{ name, column string }{
-		{"ID", c.ID},
-		{"Aggregate", c.Aggregate},
-		{"Key", c.Key},
-		{"Type", c.Type},
-		{"Payload", c.Payload},
-		{"Headers", c.Headers},
-		{"Traceparent", c.Traceparent},
-	} {
-		switch other, taken := fields[f.column]; {
-		case notAName(f.column):
-			return fmt.Errorf("Columns.%s is %q: want a name of 1 to %d bytes", f.name, f.column, maxName)
-		case f.column == NoColumn:
+	for _, col := range c.all() {
+		switch other, taken := fields[*col.name]; {
+		case notAName(*col.name):
+			return fmt.Errorf("Columns.%s is %q: want a name of 1 to %d bytes", col.field, *col.name, maxName)
+		case *col.name == NoColumn:
 			continue
 		case taken:
-			return fmt.Errorf("Columns.%s and Columns.%s are both %q", other, f.name, f.column)
+			return fmt.Errorf("Columns.%s and Columns.%s are both %q", other, col.field, *col.name)
 		}
-		fields[f.column] = f.name
+		fields[*col.name] = col.field
 	}
 	if c.Payload == NoColumn {
 		return errors.New("Columns.Payload is NoColumn: every outbox has a column for the payload")
@@ -168,3 +180,70 @@ func (c *Columns) validate() error {
 
 // notAName is whether PostgreSQL cannot have a table or column of that name.
 func notAName(name string) bool { return name == "" || len(name) > maxName || textProblem(name) != "" }
+
+// Schema is the statements that create this writer's table if it does not exist, with the types of
+// the package's [Schema]. Where the database makes the ids it has them in a column id of type
+// bigint.
+//
+// The column tx has the transaction that wrote the row, whatever an INSERT says: by it the relay
+// knows which rows were delivered (docs/outbox.md#which-rows-were-delivered). Of a table that
+// exists without it nothing is changed: `cdc-relay init --add-transaction-column` adds it.
+func (w *Writer) Schema() string {
+	var lines []string
+	add := func(name, kind string) {
+		lines = append(lines, fmt.Sprintf("    %s %s", pgx.Identifier{name}.Sanitize(), kind))
+	}
+	if w.cfg.Columns.ID == NoColumn {
+		add("id", "bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY")
+	}
+	for _, col := range w.columns {
+		add(*col.name, col.kind)
+	}
+	add("created_at", "timestamptz NOT NULL DEFAULT now()")
+	add("tx", "xid8 DEFAULT pg_current_xact_id()")
+	return fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (\n%s\n);\n", w.table, strings.Join(lines, ",\n")) + w.transactionSQL()
+}
+
+// transactionSQL makes index and trigger of the column tx, once. What it makes is what `cdc-relay
+// init --outbox-table` makes.
+func (w *Writer) transactionSQL() string {
+	name := strings.Split(w.cfg.Table, ".")
+	last := len(name) - 1
+	function := pgx.Identifier(append(name[:last:last], shortened("cdc_relay_"+name[last]+"_set_tx"))).Sanitize()
+	return fmt.Sprintf(`DO $schema$ BEGIN
+    IF EXISTS (SELECT FROM pg_attribute
+            JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+            WHERE attrelid = %[3]s::regclass AND attname = 'tx'
+                AND atttypid = 'xid8'::regtype
+                AND pg_get_expr(adbin, adrelid) LIKE '%%pg_current_xact_id()%%')
+        AND NOT EXISTS (SELECT FROM pg_trigger
+            WHERE tgrelid = %[3]s::regclass AND tgname = 'zz_cdc_relay_tx')
+    THEN
+        IF NOT EXISTS (SELECT FROM pg_index
+                JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[0]
+                WHERE indrelid = %[3]s::regclass AND attname = 'tx' AND indpred IS NULL)
+        THEN
+            CREATE INDEX ON %[1]s (tx);
+        END IF;
+        CREATE OR REPLACE FUNCTION %[2]s()
+            RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN NEW."tx" := pg_catalog.pg_current_xact_id(); RETURN NEW; END $$;
+        ALTER FUNCTION %[2]s() OWNER TO CURRENT_USER;
+        CREATE TRIGGER zz_cdc_relay_tx BEFORE INSERT ON %[1]s FOR EACH ROW
+            WHEN (NEW.tx IS DISTINCT FROM pg_current_xact_id())
+            EXECUTE FUNCTION %[2]s();
+        ALTER TABLE %[1]s ENABLE ALWAYS TRIGGER zz_cdc_relay_tx;
+    END IF;
+END $schema$;
+`, w.table, function, "'"+strings.ReplaceAll(w.table, "'", "''")+"'")
+}
+
+// shortened is a name that PostgreSQL does not cut: one that is too long ends with a checksum of it
+// all, so that those of two tables are not the same.
+func shortened(name string) string {
+	if len(name) <= maxName {
+		return name
+	}
+	sum := fmt.Sprintf("_%08x", crc32.ChecksumIEEE([]byte(name)))
+	return strings.ToValidUTF8(name[:maxName-len(sum)], "") + sum
+}

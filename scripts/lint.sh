@@ -9,16 +9,17 @@ lint=bin/golangci-lint-$pin
 if [ ! -x "$lint" ]; then
 	echo "building golangci-lint (a minute, once)"
 	rm -f bin/golangci-lint-*
-	(cd tools/lint && go build -o "../../$lint" github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
+	(cd tools/lint && GOWORK=off go build -o "../../$lint" github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
 fi
 
 if [ "${1:-}" = fmt ]; then
 	exec "$lint" fmt
 fi
-"$lint" run --allow-parallel-runners ./...
-go mod tidy -diff
+# All modules of go.work: ./... stops at the folder of another module.
+sed -n 's|^\t\(\.[^ ]*\)$|\1/...|p' go.work | xargs "$lint" run --allow-parallel-runners
+scripts/tidy.sh -diff
 go run ./tools/words
-(cd tools/lint && go tool actionlint ../../.github/workflows/*.yml)
-for module in tools/deploycheck tools/testrun; do # modules of their own
-	(cd "$module" && "../../$lint" run --allow-parallel-runners ./... && go mod tidy -diff)
+(cd tools/lint && GOWORK=off go tool actionlint ../../.github/workflows/*.yml)
+for module in tools/deploycheck tools/testrun; do # outside of the workspace
+	(cd "$module" && GOWORK=off "../../$lint" run --allow-parallel-runners ./... && GOWORK=off go mod tidy -diff)
 done

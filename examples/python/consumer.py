@@ -14,11 +14,11 @@ PASSING = BROKERS + ("__debezium.", "x-opt-", "x-shovelled")
 CHANGING = """timestamp_in_ms cdc_position cdc_replay traceparent tracestate x-routed-by x-stream-offset x-retry-count
     attempts failure_reason failure_class first_failed_at failed_at original_destination consumer_service""".split()
 # The server ends the transaction of a process that is frozen or has no power: until then its record is locked.
-RECORD = """INSERT INTO processed_messages (service, id, fingerprint, content_hash) SELECT %s, %s, %s, %s
+RECORD = """INSERT INTO processed_messages (service, id, content_hash) SELECT %s, %s, %s
     FROM set_config('idle_in_transaction_session_timeout', '60s', true) ON CONFLICT DO NOTHING"""
 # What another consumer has recorded may have no hash of our version.
 OTHER = """SELECT FROM processed_messages WHERE service = %s AND id = %s AND
-    CASE WHEN substr(content_hash, 1, 1) = substr(%s::bytea, 1, 1) THEN content_hash <> %s ELSE fingerprint <> %s END"""
+    substr(content_hash, 1, 1) = substr(%s::bytea, 1, 1) AND content_hash <> %s"""
 
 
 class Permanent(Exception): """No later attempt can succeed: the message becomes a dead letter at once."""
@@ -35,32 +35,31 @@ def handle(db, message, body):
     db.execute("INSERT INTO notifications (message_id, order_id, email) VALUES (%s, %s, %s)", row)
 
 
-def fingerprints(message, body):
-    """What tells events with the same id apart: without headers, as earlier versions have it, and with them. Of a
-    header that is neither text nor a truth value pika does not say what it is: then there is no second one."""
+def fingerprint(message, body):
+    """What tells events with the same id apart. Of a header that is neither text nor a truth value pika does not say
+    what it is: then there is nothing that does."""
     headers = {k: v for k, v in (message.headers or {}).items() if not isinstance(v, (type(None), dict, list))}
     parts = [headers.pop("aggregate_type", None), headers.pop("aggregate_id", None), message.type]
     parts = [str(part or "").encode() for part in parts] + [body]
-    first = hashlib.sha256(b"\0".join(parts)).digest()[:8]
     for name in sorted(headers):  # UTF-8 has the order of its characters
         if name in CHANGING or name.startswith(PASSING):
             continue
         if not isinstance(headers[name], (str, bool)):
-            return first, None
+            return None
         parts += name.encode(), {True: "true", False: "false"}.get(headers[name], headers[name]).encode()
     hashed = hashlib.sha256(b"".join(struct.pack(">Q", len(part)) + part for part in parts))
-    return first, b"\2" + hashed.digest()[:15]
+    return b"\2" + hashed.digest()[:15]
 
 
 def record(db, message, body):
     """Records the message as processed; False if it was before. An id that another event has had, as when a
     sequence was reset, is no duplicate: that event has had no effect. A duplicate writes to the WAL, so that its
     COMMIT waits for a synchronous standby: that of the first may have been cut short while it waited."""
-    key, (first, second) = (SERVICE, message.message_id), fingerprints(message, body)
+    key, content = (SERVICE, message.message_id), fingerprint(message, body)
     try:
-        if db.execute(RECORD, (*key, first, second)).rowcount == 1:
+        if db.execute(RECORD, (*key, content)).rowcount == 1:
             return True
-        other = db.execute(OTHER, (*key, second, second, first))
+        other = db.execute(OTHER, (*key, content, content))
         db.execute("SELECT pg_logical_emit_message(true, 'inbox', '')")
     except psycopg.Error as error:  # a DataError: the id is no text for the database
         raise error if isinstance(error, psycopg.DataError) else Unavailable(f"record the message: {error}")

@@ -59,10 +59,9 @@ func (c *Consumer) judge(ctx context.Context, k *kafkalink.Link, p *partition, f
 		if e := there[p.id]; from < e.First || from > e.After {
 			if at, err := k.Committed(ctx, c.group, map[string][]int{p.topic: {p.id}}); err != nil {
 				return nil //nolint:nilerr // as above
-			} else if at[p.topic][p.id] > from {
-				return fmt.Errorf("read %s-%d: %w", p.topic, p.id, errOvertaken)
+			} else {
+				return c.gone(p, from, e, at[p.topic][p.id])
 			}
-			return &LostError{Group: c.group, Topic: p.topic, Partition: p.id, Next: from, First: e.First, After: e.After}
 		}
 		return nil
 	case errors.Is(err, kafkago.UnknownTopicOrPartition), errors.Is(err, protocol.ErrNoTopic):
@@ -72,6 +71,15 @@ func (c *Consumer) judge(ctx context.Context, k *kafkalink.Link, p *partition, f
 		return fmt.Errorf("read %s-%d: %w", p.topic, p.id, err)
 	}
 	return nil
+}
+
+// gone returns what it means that the broker does not have the offset that is read: the group may
+// have committed a later one meanwhile.
+func (c *Consumer) gone(p *partition, from int64, there kafkalink.Ends, committed int64) error {
+	if committed > from {
+		return fmt.Errorf("read %s-%d: %w", p.topic, p.id, errOvertaken)
+	}
+	return &LostError{Group: c.group, Topic: p.topic, Partition: p.id, Next: from, First: there.First, After: there.After}
 }
 
 // errUnreadable ends a membership: the brokers are looked up again.

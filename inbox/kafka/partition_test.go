@@ -2,7 +2,10 @@ package kafka
 
 import (
 	"context"
+	"errors"
 	"testing"
+
+	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 )
 
 // The offset to commit is the lowest that was not handled, over gaps in the log, and a session
@@ -83,5 +86,18 @@ func TestRoom(t *testing.T) {
 	go p.handled(0)
 	if !p.room(t.Context(), 3) {
 		t.Error("there is no room after the first message was handled")
+	}
+}
+
+// A process that is about to read what the broker has no more was overtaken if the group is behind
+// it: another has processed the messages. Else they are lost.
+func TestOvertaken(t *testing.T) {
+	c := &Consumer{group: "mailer"}
+	for from, overtaken := range map[int64]bool{0: true, 1: false} {
+		err := c.gone(&partition{topic: "orders"}, from, kafkalink.Ends{First: 2, After: 3}, 1)
+		var lost *LostError
+		if errors.Is(err, errOvertaken) != overtaken || errors.As(err, &lost) == overtaken {
+			t.Errorf("about to read %d while the group is at 1: %v", from, err)
+		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5"
 	_ "github.com/jackc/pgx/v5/stdlib" // the driver of database/sql
+	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
 	"pgregory.net/rapid"
 
@@ -28,11 +29,24 @@ var writers = []struct {
 	name  string
 	write func(ctx context.Context, r *rig, events ...outbox.Event) error
 }{
-	{"Write", byPgx(outbox.Write)},
-	{"WriteSQL", bySQL(outbox.WriteSQL)},
-	{"Emit", byPgx(outbox.Emit)},
-	{"EmitSQL", bySQL(outbox.EmitSQL)},
+	{"Write", byPgx(inTrace.Write)},
+	{"WriteSQL", bySQL(inTrace.WriteSQL)},
+	{"Emit", byPgx(inTrace.Emit)},
+	{"EmitSQL", bySQL(inTrace.EmitSQL)},
 }
+
+// inTrace is the package's outbox with OpenTelemetry's trace context, as docs/outbox.md says.
+var inTrace = func() *outbox.Writer {
+	events, err := outbox.New(outbox.Config{
+		Trace: func(ctx context.Context, carrier map[string]string) {
+			propagation.TraceContext{}.Inject(ctx, propagation.MapCarrier(carrier))
+		},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return events
+}()
 
 func byPgx(write func(context.Context, pgx.Tx, ...outbox.Event) error) func(context.Context, *rig, ...outbox.Event) error {
 	return func(ctx context.Context, r *rig, events ...outbox.Event) error {

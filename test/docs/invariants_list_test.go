@@ -219,11 +219,12 @@ var invariants = []invariant{
 			record. A message is acknowledged only after that commit (and after a synchronous standby has it), or after the broker
 			has confirmed its copy for a later attempt or as a dead letter.`,
 		tests: []tests{
-			{"inbox", `TestEffectOnce TestTheOtherHasTheEffect TestConnectionLostInCommit TestRepeats
+			{"inbox/test/core", `TestEffectOnce TestTheOtherHasTheEffect TestConnectionLostInCommit TestRepeats
 				TestStricterIsolation TestMisuseOfTheTransaction TestPublishRefused TestIDs TestNotReady
 				TestSynchronousStandbyAway`},
-			{"inbox/rabbit", "TestLadder TestTwoProcesses TestStop TestDeletedQueues"},
-			{"inbox/kafka", "TestPartition TestLadder TestStop TestGrace TestLost TestMembers TestTwoAtOnce"},
+			{"inbox/test/rabbit", "TestLadder TestTwoProcesses TestStop TestDeletedQueues"},
+			{"inbox/kafka", "TestPartition TestOvertaken"},
+			{"inbox/test/kafka", "TestLadder TestStop TestGrace TestLost TestMembers TestTwoAtOnce"},
 			{"test/inbox/faults", "TestRabbitMQ TestKafka"},
 		},
 	},

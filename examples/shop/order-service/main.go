@@ -20,11 +20,24 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"go.opentelemetry.io/otel/propagation"
 
 	"github.com/cdc-relay/cdc-relay/examples/shop/telemetry"
+	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
-type service struct{ pool *pgxpool.Pool }
+type service struct {
+	pool   *pgxpool.Pool
+	events *outbox.Writer
+}
+
+// newService makes one whose events belong to the trace of the request.
+func newService(pool *pgxpool.Pool) (*service, error) {
+	events, err := outbox.New(outbox.Config{Trace: func(ctx context.Context, carrier map[string]string) {
+		propagation.TraceContext{}.Inject(ctx, propagation.MapCarrier(carrier))
+	}})
+	return &service{pool, events}, err
+}
 
 func main() {
 	if err := run(); err != nil {
@@ -49,8 +62,12 @@ func run() error {
 	if _, err := pool.Exec(ctx, schema); err != nil {
 		return fmt.Errorf("create tables: %w", err)
 	}
+	s, err := newService(pool)
+	if err != nil {
+		return err
+	}
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /orders", telemetry.Traced("POST /orders", (&service{pool}).post))
+	mux.HandleFunc("POST /orders", telemetry.Traced("POST /orders", s.post))
 	return telemetry.Serve(ctx, cmp.Or(os.Getenv("LISTEN"), ":8080"), mux)
 }
 

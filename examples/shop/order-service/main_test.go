@@ -1,30 +1,48 @@
 package main
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-func TestMain(m *testing.M) { servers.Main(m) }
+// TestMain runs the test beside a database, which the repository's main module prepares.
+func TestMain(m *testing.M) {
+	if os.Getenv("CDC_RELAY_TEST_BESIDE") != "" {
+		os.Exit(m.Run())
+	}
+	beside := exec.Command("go", append([]string{"run", "github.com/cdc-relay/cdc-relay/internal/devenv/beside", "-database"}, os.Args...)...)
+	beside.Stdout, beside.Stderr = os.Stdout, os.Stderr
+	if err := beside.Run(); err != nil {
+		fmt.Fprintln(os.Stderr, "tests beside servers:", err)
+		os.Exit(1)
+	}
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestOrders: what a client sends twice is one order with one event, an id is used once, and what
 // cannot be an order is refused before it meets the database.
 func TestOrders(t *testing.T) {
-	t.Parallel()
-	ctx := await.Context(t)
-	pool, err := pgxpool.New(ctx, servers.SharedPostgres(t).Database(t))
-	await.Must(t, err)
+	ctx := t.Context()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	must(t, err)
 	defer pool.Close()
 	_, err = pool.Exec(ctx, schema)
-	await.Must(t, err)
-	s := &service{pool}
+	must(t, err)
+	s, err := newService(pool)
+	must(t, err)
 	for _, tc := range []struct {
 		body string
 		want int

@@ -56,7 +56,7 @@ func (s *service) place(ctx context.Context, o order) error {
 		if tag.RowsAffected() == 0 {
 			return sameOrder(ctx, tx, o)
 		}
-		return outbox.Write(ctx, tx, outbox.Event{Aggregate: "order", Key: o.Customer, Type: "created", Payload: o})
+		return s.events.Write(ctx, tx, outbox.Event{Aggregate: "order", Key: o.Customer, Type: "created", Payload: o})
 	})
 }
 

@@ -11,8 +11,6 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
-
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -42,7 +40,9 @@ func TestOrderOfAKey(t *testing.T) {
 		})
 		for n := range 1000 {
 			key := []string{"", "a", "b", "c", "d"}[n%5]
-			await.Must(t, w.Add(t.Context(), key, task{key, n}))
+			if err := w.Add(t.Context(), key, task{key, n}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		closeAll(t, w)
 		for key, got := range done {
@@ -68,10 +68,14 @@ func TestSlowKey(t *testing.T) {
 		}
 		others <- task
 	})
-	await.Must(t, w.Add(t.Context(), "slow", task{key: "slow"}))
+	if err := w.Add(t.Context(), "slow", task{key: "slow"}); err != nil {
+		t.Fatal(err)
+	}
 	<-begun
 	for n := range 10 {
-		await.Must(t, w.Add(t.Context(), "", task{n: n}))
+		if err := w.Add(t.Context(), "", task{n: n}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	for n := range 10 {
 		if got := <-others; got.n != n {
@@ -81,7 +85,9 @@ func TestSlowKey(t *testing.T) {
 
 	// Two tasks wait for the worker of the slow key, and one more does not fit.
 	for range 2 {
-		await.Must(t, w.Add(t.Context(), "slow", task{key: "slow"}))
+		if err := w.Add(t.Context(), "slow", task{key: "slow"}); err != nil {
+			t.Fatal(err)
+		}
 	}
 	ctx, cancel := context.WithCancelCause(t.Context())
 	full := make(chan error)
@@ -132,7 +138,9 @@ func TestCloseInVain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		goOn := make(chan struct{})
 		w := Start(3, 2, func(task) { <-goOn })
-		await.Must(t, w.Add(t.Context(), "a", task{}))
+		if err := w.Add(t.Context(), "a", task{}); err != nil {
+			t.Fatal(err)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if n := w.Close(ctx); n != 1 {

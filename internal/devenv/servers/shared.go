@@ -128,15 +128,18 @@ func server[S any](t testing.TB, start func() (S, error)) S {
 // Main is for TestMain: it runs the tests, ends the servers of this process, checks that no
 // goroutine is left, and exits. The examples of a package have no testing.T: what they need is
 // prepared before (ExampleDatabase).
-func Main(m *testing.M, examples ...Example) { goleak.VerifyTestMain(closing{m, examples}) }
+func Main(m *testing.M, examples ...Example) { goleak.VerifyTestMain(closing{m.Run, examples}) }
+
+// Beside is Main for a program that runs tests of another module.
+func Beside(run func() int, examples ...Example) (code int) { return closing{run, examples}.Run() }
 
 type closing struct {
-	m        *testing.M
+	run      func() int
 	examples []Example
 }
 
 func (c closing) Run() int {
-	code, err := prepared(c.examples, c.m.Run)
+	code, err := prepared(c.examples, c.run)
 	if err := errors.Join(err, shared.close()); err != nil {
 		fmt.Fprintln(os.Stderr, "prepare or end shared servers:", err)
 		return 1

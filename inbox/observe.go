@@ -1,0 +1,175 @@
+// What a consumer shows of itself: metrics (docs/consuming.md lists them), the span of a message,
+// and log lines that name it.
+
+package inbox
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	"go.opentelemetry.io/otel/trace"
+)
+
+// outcome is what became of one delivery, as in the label outcome of consumer_messages_total.
+type outcome string
+
+const (
+	success      outcome = "success"
+	duplicate    outcome = "duplicate" // its effect was there
+	retried      outcome = "retry"
+	deadLettered outcome = "dlq"
+	failed       outcome = "failed" // it will be delivered again
+)
+
+// metrics are the series of one service.
+type metrics struct {
+	messages, failures, retries, returned *prometheus.CounterVec
+	deadLetters, deadLettersFailed        prometheus.Counter
+	processing, endToEnd                  prometheus.Observer
+	waiting                               *prometheus.GaugeVec
+	databaseUp, brokerUp, inProgress      prometheus.Gauge
+}
+
+// newMetrics registers the metrics, or finds those that another inbox has registered.
+func newMetrics(registerer prometheus.Registerer, service string, levels []time.Duration) (*metrics, error) {
+	r := registry{Registerer: registerer, of: prometheus.Labels{"service": service}}
+	m := &metrics{
+		messages:          r.counters("consumer_messages_total", "Deliveries, by what became of them.", "outcome"),
+		failures:          r.counters("consumer_processing_failed_total", "Attempts that failed, by why.", "class"),
+		retries:           r.counters("consumer_retries_total", "Messages that the broker keeps for a later attempt, by the pause before it.", "level"),
+		returned:          r.counters("consumer_retries_returned_total", "Messages that came back for another attempt, by the pause before it.", "level"),
+		deadLetters:       r.counters("consumer_dlq_published_total", "Messages that the broker keeps as dead letters.").WithLabelValues(),
+		deadLettersFailed: r.counters("consumer_dlq_publish_failed_total", "Dead letters that the broker did not confirm. They are delivered again.").WithLabelValues(),
+		processing:        r.seconds("consumer_processing_seconds", "From the delivery of a message to its outcome."),
+		endToEnd:          r.seconds("consumer_commit_to_processed_seconds", "From the timestamp of a message to the commit of its effect."),
+		waiting:           r.gauges("consumer_waiting_messages", "Messages that wait in a queue or topic, of all processes of the service.", "queue"),
+		databaseUp:        r.gauges("consumer_database_up", "Whether the database records processed messages.").WithLabelValues(),
+		brokerUp:          r.gauges("consumer_broker_up", "Whether the broker delivers.").WithLabelValues(),
+		inProgress:        r.gauges("consumer_in_progress", "Messages that are in the handler.").WithLabelValues(),
+	}
+	if r.err != nil {
+		return nil, r.err
+	}
+	// A rate sees nothing of a series that begins with 1: all that may come are there at once.
+	for _, o := range []outcome{success, duplicate, retried, deadLettered, failed} {
+		m.messages.WithLabelValues(string(o))
+	}
+	for _, c := range []Class{Transient, Permanent, Panic, Timeout} {
+		m.failures.WithLabelValues(string(c))
+	}
+	for _, level := range levels {
+		m.retries.WithLabelValues(LevelName(level))
+		m.returned.WithLabelValues(LevelName(level))
+	}
+	return m, nil
+}
+
+// done counts the end of one delivery.
+func (m *metrics) done(o outcome, took time.Duration, committed time.Time) {
+	m.messages.WithLabelValues(string(o)).Inc()
+	m.processing.Observe(took.Seconds())
+	if o == success && !committed.IsZero() {
+		m.endToEnd.Observe(max(time.Since(committed).Seconds(), 0))
+	}
+}
+
+// registry makes metrics with the label service.
+type registry struct {
+	prometheus.Registerer
+	of  prometheus.Labels
+	err error
+}
+
+func (r *registry) counters(name, help string, labels ...string) *prometheus.CounterVec {
+	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"service"}, labels...))
+	return registered(r, vec).MustCurryWith(r.of)
+}
+
+func (r *registry) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
+	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, append([]string{"service"}, labels...))
+	return registered(r, vec).MustCurryWith(r.of)
+}
+
+// seconds makes a histogram from half a millisecond to an hour: a message that waits in the retry
+// ladder or behind an outage takes minutes.
+func (r *registry) seconds(name, help string) prometheus.Observer {
+	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name: name, Help: help, NativeHistogramBucketFactor: 1.1,
+		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600},
+	}, []string{"service"})
+	return registered(r, vec).With(r.of)
+}
+
+// registered returns c, or the same metrics as they are registered already.
+func registered[C prometheus.Collector](r *registry, c C) C {
+	err := r.Register(c)
+	var before prometheus.AlreadyRegisteredError
+	if errors.As(err, &before) {
+		if same, ok := before.ExistingCollector.(C); ok {
+			return same
+		}
+	}
+	r.err = errors.Join(r.err, err)
+	return c
+}
+
+func newTracer(provider trace.TracerProvider) trace.Tracer {
+	if provider == nil {
+		provider = otel.GetTracerProvider()
+	}
+	return provider.Tracer("github.com/cdc-relay/cdc-relay/inbox")
+}
+
+// begin starts the span of one delivery, as a child of the span in the message's traceparent: that
+// of the relay's publish, or else of the producer's transaction.
+func (in *Inbox) begin(ctx context.Context, system string, m Message) (context.Context, trace.Span) {
+	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(m.Headers))
+	return in.tracer.Start(ctx, "process "+m.Source, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
+		attribute.String("messaging.system", system),
+		attribute.String("messaging.operation.type", "process"),
+		attribute.String("messaging.destination.name", m.Source),
+		attribute.String("messaging.consumer.group.name", in.cfg.Service),
+		attribute.String("messaging.message.id", m.ID),
+		attribute.Int(system+".retry_count", max(m.Attempt-1, 0)),
+	))
+}
+
+// end ends it. A duplicate's outcome is success: its effect is there.
+func end(span trace.Span, o outcome, err error) {
+	if o == duplicate {
+		o = success
+		span.SetAttributes(attribute.Bool("consumer.duplicate", true))
+	}
+	span.SetAttributes(attribute.String("consumer.outcome", string(o)))
+	if err != nil {
+		span.RecordError(err)
+		span.SetStatus(codes.Error, reasonOf(err))
+	}
+	span.End()
+}
+
+// log is the logger with what names a message: never its payload.
+func (in *Inbox) log(ctx context.Context, m Message) *slog.Logger {
+	log := in.cfg.Log.With("event_id", m.ID, "type", m.Type, "source", m.Source)
+	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
+		log = log.With("trace_id", span.TraceID(), "span_id", span.SpanID())
+	}
+	return log
+}
+
+// failureLog is log with what is known of a failure.
+func (in *Inbox) failureLog(ctx context.Context, m Message, f Failure, err error) *slog.Logger {
+	log := in.log(ctx, m).With("error", err, "class", f.Class)
+	var panicked *panicError
+	if errors.As(err, &panicked) {
+		log = log.With("stack", string(panicked.stack))
+	}
+	return log
+}

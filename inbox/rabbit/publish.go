@@ -1,0 +1,325 @@
+// Messages that failed are published to the queues of a later attempt and of the dead letters, and
+// dead letters to the service again.
+
+package rabbit
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+)
+
+// publisher has a connection of its own, which it opens when there is something to publish: a
+// broker that is short of memory or disk reads nothing from connections that publish, and
+// acknowledgements must go on. Each message has a channel to itself until it is confirmed.
+type publisher struct {
+	c *Consumer
+
+	mu   sync.Mutex
+	link *link
+	free []*outlet
+}
+
+// outlet is a channel in confirm mode.
+type outlet struct {
+	link     *link
+	ch       *amqp.Channel
+	returned chan amqp.Return
+	closed   chan *amqp.Error
+}
+
+// errUnpublishable is an error of a message that the broker has delivered and does not take again.
+var errUnpublishable = fmt.Errorf("the broker does not take the message again: %w", inbox.ErrPermanent)
+
+// patience is how long a message is offered again. Then its session ends: all that was delivered
+// goes back to the queue.
+const patience = 5 * time.Minute
+
+// send publishes a message, and returns nil when the broker has confirmed that a queue keeps it.
+// What is refused or in doubt is offered again, so a queue may have it twice: the second is a
+// duplicate.
+func (p *publisher) send(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
+	began := time.Now()
+	var pauses wait.Backoff
+	for {
+		err := p.try(ctx, exchange, key, msg)
+		switch {
+		case err == nil, errors.Is(err, errUnpublishable):
+			return err
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case time.Since(began) > patience:
+			return err
+		}
+		p.c.publishing.Failed(err)
+		if err := pauses.Pause(ctx); err != nil {
+			return err
+		}
+	}
+}
+
+// try publishes once. A broker that is short of memory or disk answers nothing: that is said, and
+// tried on another connection.
+func (p *publisher) try(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, p.c.confirmWithin, fmt.Errorf("no answer within %s: is the broker short of memory or disk?", p.c.confirmWithin))
+	defer cancel()
+	o, err := p.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, o.link.kill)() // the call may wait for a broker that reads nothing
+	err = o.publish(ctx, exchange, key, msg)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	switch {
+	case err == nil:
+		p.put(o)
+	case errors.Is(err, errUnpublishable):
+		_ = o.ch.Close() //nolint:errcheck // the broker has closed it, or does so with the connection
+	default: // also a queue that is missing: the next connection declares it
+		p.drop(o.link)
+	}
+	if err != nil {
+		return fmt.Errorf("publish to exchange %q with routing key %q: %w", exchange, key, err)
+	}
+	p.c.publishing.Works()
+	return nil
+}
+
+// publish waits for the broker's word. It comes after a return, if there is one.
+func (o *outlet) publish(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
+	if size := tableSize(msg.Headers); size > o.link.Config.FrameSize-propertiesSize {
+		return fmt.Errorf("%w: its headers have %d bytes", errUnpublishable, size)
+	}
+	confirm, err := o.ch.PublishWithDeferredConfirmWithContext(ctx, exchange, key, true, false, msg)
+	if err != nil {
+		return err
+	}
+	select {
+	case <-confirm.Done():
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	if !confirm.Acked() {
+		return o.refusal(len(msg.Body))
+	}
+	select {
+	case r := <-o.returned:
+		return fmt.Errorf("no queue has it: %s", r.ReplyText)
+	default:
+		return nil
+	}
+}
+
+// refusal is why a message was not confirmed.
+func (o *outlet) refusal(size int) error {
+	select {
+	case err := <-o.closed:
+		if err == nil {
+			return amqp.ErrClosed
+		}
+		if err.Code == amqp.PreconditionFailed && strings.Contains(err.Reason, fmt.Sprintf("message size %d ", size)) {
+			return fmt.Errorf("%w: %w", errUnpublishable, err)
+		}
+		return err
+	default:
+		return errors.New("the broker has refused it (nack): is a queue full?")
+	}
+}
+
+// take returns a channel that nobody uses.
+func (p *publisher) take(ctx context.Context) (*outlet, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.link != nil && p.link.IsClosed() {
+		p.forget()
+	}
+	if p.link == nil {
+		l, err := p.c.connect(ctx, "publish")
+		if err != nil {
+			return nil, err
+		}
+		if err := p.c.declare(ctx, l); err != nil {
+			l.close()
+			return nil, err
+		}
+		p.link = l
+	}
+	if last := len(p.free) - 1; last >= 0 {
+		o := p.free[last]
+		p.free = p.free[:last]
+		return o, nil
+	}
+	return newOutlet(ctx, p.link)
+}
+
+func newOutlet(ctx context.Context, l *link) (*outlet, error) {
+	defer context.AfterFunc(ctx, l.kill)()
+	ch, err := l.Channel()
+	if err != nil {
+		return nil, err
+	}
+	if err := ch.Confirm(false); err != nil {
+		return nil, err
+	}
+	return &outlet{l, ch, ch.NotifyReturn(make(chan amqp.Return, 1)), ch.NotifyClose(make(chan *amqp.Error, 1))}, nil
+}
+
+// put gives a channel back.
+func (p *publisher) put(o *outlet) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if o.link == p.link && !o.ch.IsClosed() {
+		p.free = append(p.free, o)
+	}
+}
+
+// drop ends a connection, if nobody has before.
+func (p *publisher) drop(l *link) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l == p.link {
+		p.forget()
+	}
+}
+
+// close ends the connection.
+func (p *publisher) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.forget()
+}
+
+func (p *publisher) forget() {
+	if p.link != nil {
+		p.link.close()
+	}
+	p.link, p.free = nil, nil
+}
+
+// Replay publishes dead letters to the service's queue again, as if they had never failed, and
+// returns how many. Each is removed from the dead letters after the broker has confirmed it: when
+// Replay is cut short, one may be in both. The event has its effect once all the same, if it was
+// not longer ago than inbox.Config.Keep.
+//
+// It looks at the dead letters that are there when it begins: what becomes one again meanwhile is
+// not replayed again. It holds those that the filter does not match, unacknowledged and so not seen
+// by others, until it ends; then they are in their old order. So many that are skipped make a long
+// list in the broker, but not in this process. A replay that was cut short begins at the front when
+// it is called again.
+func (c *Consumer) Replay(ctx context.Context, f inbox.ReplayFilter) (n int, err error) {
+	if err := f.Check(); err != nil {
+		return 0, err
+	}
+	l, err := c.connect(ctx, "replay")
+	if err != nil {
+		return 0, err
+	}
+	defer l.close()
+	defer context.AfterFunc(ctx, l.kill)()
+	n, err = c.replay(ctx, l, f)
+	if err != nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return n, err
+}
+
+func (c *Consumer) replay(ctx context.Context, l *link, f inbox.ReplayFilter) (n int, err error) {
+	ch, err := l.Channel()
+	if err != nil {
+		return 0, fmt.Errorf("replay dead letters: %w", err)
+	}
+	from := c.topology.deadLetters
+	found, err := ch.QueueDeclarePassive(from, true, false, false, false, nil)
+	if err != nil {
+		return 0, fmt.Errorf("find the dead letters: %w", err)
+	}
+	var o *outlet
+	kept := 0
+	var refused error // of one that the broker does not take: the others go on
+	for range found.Messages {
+		d, ok, err := ch.Get(from, false)
+		if err != nil {
+			return n, fmt.Errorf("read a dead letter: %w", err)
+		}
+		if !ok { // somebody else has taken some
+			break
+		}
+		if !f.Matches(idOf(&d), d.Type, classOf(&d)) {
+			kept++
+			continue
+		}
+		if o == nil || o.ch.IsClosed() {
+			o, err = newOutlet(ctx, l)
+		}
+		if err == nil {
+			err = o.publish(ctx, c.topology.toSelf, c.topology.service, again(&d))
+		}
+		if err != nil {
+			err = fmt.Errorf("replay event %q: %w", idOf(&d), err)
+		}
+		switch {
+		case errors.Is(err, errUnpublishable):
+			kept, refused = kept+1, err
+			continue
+		case err != nil:
+			return n, err
+		}
+		if err := d.Ack(false); err != nil {
+			return n, fmt.Errorf("remove the dead letter of event %q: %w", idOf(&d), err)
+		}
+		if n++; n == f.Limit {
+			break
+		}
+	}
+	return n, errors.Join(refused, giveBack(ctx, ch, from, kept))
+}
+
+// giveBack returns those that were kept to their places, and waits until they are there: the next
+// replay counts them. It does not wait for long: somebody else may take them at once.
+func giveBack(ctx context.Context, ch *amqp.Channel, queue string, kept int) error {
+	if kept == 0 {
+		return ch.Close() // all acknowledgements have arrived then
+	}
+	const all = 0
+	if err := ch.Nack(all, true, true); err != nil {
+		return fmt.Errorf("give dead letters back: %w", err)
+	}
+	var pauses wait.Backoff
+	for range 6 {
+		found, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
+		if err != nil {
+			return fmt.Errorf("give dead letters back: %w", err)
+		}
+		if found.Messages >= kept {
+			break
+		}
+		if err := pauses.Pause(ctx); err != nil {
+			return err
+		}
+	}
+	return ch.Close()
+}
+
+// classOf is why a dead letter was given up: the service's word, or that of the broker, whose last
+// one is the first of x-death. It may have said before that the message expired, between attempts.
+func classOf(d *amqp.Delivery) inbox.Class {
+	if class, ok := textOf(d.Headers[headerClass]); ok {
+		return inbox.Class(class)
+	}
+	if deaths, ok := d.Headers["x-death"].([]any); ok && len(deaths) > 0 {
+		death, _ := deaths[0].(amqp.Table)
+		reason, _ := textOf(death["reason"])
+		return inbox.Class(reason)
+	}
+	return ""
+}
