@@ -32,7 +32,7 @@ PG_NEWEST   := $(lastword $(PG_VERSIONS))
 help: ## print this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-19s %s\n", $$1, $$2}'
 
-# The broker of demo, shop and bench: rabbitmq or kafka. They install that one alone.
+# The broker of demo and shop: rabbitmq or kafka. They install that one alone.
 SINK ?= rabbitmq
 
 .PHONY: demo
@@ -103,8 +103,9 @@ test-oldest: ## the first tier on the oldest PostgreSQL
 	@$(MAKE) --no-print-directory TAGS= test-pg$(PG_OLDEST)
 
 .PHONY: test-tools
-test-tools: bin/testrun ## modules outside of the workspace: deploy/ read as those who will run it read it, bin/testrun
-	@echo "== $@"; red=0; for module in deploycheck testrun; do (cd tools/$$module && GOWORK=off ../../bin/testrun -count=1 ./...) || red=1; done; exit $$red
+test-tools: bin/testrun ## modules of their own: deploy/ read as those who will run it read it, bin/testrun, bench
+	@echo "== $@"; red=0; for module in tools/deploycheck tools/testrun; do (cd $$module && GOWORK=off ../../bin/testrun -count=1 ./...) || red=1; done; \
+		(cd bench && ../bin/testrun -count=1 -tags '$(TAGS)' ./...) || red=1; exit $$red
 
 .PHONY: test-modules
 test-modules: ## what users get of a release: go install of the relay, a service that imports outbox, one that imports inbox
@@ -131,36 +132,24 @@ bin/serve:
 bin/testrun:
 	@[ -e $@ ] || echo 'compiling $@ ...'; GOWORK=off go build -C tools/testrun -o ../../$@ .
 
-.PHONY: bench
-bench: deps-$(SINK) ## the main benchmark table, under 25 minutes (SINK=kafka: that of Kafka)
-	@$(STEP) $@ go run ./bench -sink $(SINK)
+# bench is a module of its own. ROWS selects by a regular expression of broker/report/row: kafka/main, /inbox/live.
+BENCH = $(STEP) $@ go run -C bench .
+
+.PHONY: bench bench-debezium bench-inbox bench-leader-change
+bench: $(if $(ROWS),deps-rabbitmq deps-kafka,deps-debezium) ## measure and write all tables of README.md and docs/performance.md, an hour (ROWS=kafka/main: only these)
+	@$(BENCH) -only '$(ROWS)'
+bench-debezium: deps-debezium ## of these: Debezium Server beside the relay on both brokers, half an hour
+	@$(BENCH) -only /debezium/
+bench-inbox: deps-rabbitmq deps-kafka ## of these: the way to the effect's COMMIT, and how fast the inbox empties a queue, eight minutes
+	@$(BENCH) -only /inbox/
+bench-leader-change: deps-rabbitmq deps-kafka ## of these: how long a standby takes when the leader dies or is cut off, three minutes
+	@$(BENCH) -only /leader-change/
 
 # BASE is the last release. Until there is one, it is the commit whose speed is the measure.
 BASE ?= $(or $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null),903aef27)
 .PHONY: bench-compare
 bench-compare: deps-rabbitmq deps-kafka ## the relay of BASE=commit and this one in turns, under 30 minutes: CPU per event, rates, latency, memory, start (ROWS=kafka/live: only these)
-	@red=0; for sink in rabbitmq kafka; do $(STEP) $@-$$sink go run ./bench -base '$(BASE)' -only '$(ROWS)' -sink $$sink || red=1; done; exit $$red
-
-.PHONY: bench-retry
-bench-retry: deps-$(SINK) ## the benchmark of the retry table, an hour (SINK=kafka: direct delivery after a pause, a quarter of an hour)
-	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^retry- -name $(SINK)-retry
-
-.PHONY: bench-leader-change
-bench-leader-change: deps-$(SINK) ## how long a standby takes when the leader dies or is cut off, a minute or two (SINK=kafka, too)
-	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^leader-change$$ -name $(SINK)-leader-change
-
-.PHONY: bench-inbox
-bench-inbox: deps-$(SINK) ## the way to the effect's COMMIT, and how fast the inbox empties a queue, four minutes (SINK=kafka, too)
-	@$(STEP) $@ go run ./bench -sink $(SINK) -only ^inbox$$ -name $(SINK)-inbox
-
-# Both, whatever becomes of the first. A red one is red.
-.PHONY: bench-debezium
-bench-debezium: deps-debezium ## Debezium Server beside the relay on RabbitMQ and on Kafka, under 25 minutes: the README's table
-	@red=0; for sink in rabbitmq kafka; do $(STEP) $@-$$sink go run ./bench -debezium -sink $$sink || red=1; done; exit $$red
-
-.PHONY: bench-full
-bench-full: deps-$(SINK) ## every cell of the benchmark, hours (SINK=kafka: of that of Kafka)
-	@$(STEP) $@ go run ./bench -sink $(SINK) -full
+	@$(BENCH) -base '$(BASE)' -only '$(ROWS)'
 
 .PHONY: soak
 soak: deps soak-faults ## random faults for an hour, none for another (SOAK=10m sets the time), then a million seeds of test/sim (SEEDS=1000 sets how many)

@@ -4,273 +4,194 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"io"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
-// versions are the relay of an earlier commit and that of the checkout. A round is a run of the
-// earlier relay, of the new one, and of the earlier one again. The two runs of the same build are
-// the round's A/A pair. The new one stands in their middle, so that a machine which gets slower
-// favors neither. Each run has a database, a slot and a queue or topic of its own, which are gone
-// afterwards: no run finds what another one has left.
-type versions struct {
-	*stand
-	at            comparedBroker
-	earlier, ours string // binaries
+// comparedRows are what both builds do: of makes a run of one of them.
+func (s *stand) comparedRows() []row {
+	backlog := 80_000
+	if s.kind.sink == "kafka" {
+		backlog = 200_000
+	}
+	drain := func(name string, events, perTx int) row {
+		l := load{events: s.n(events), perTx: perTx, keys: 1000, payload: 512, ordering: "key", partitions: 12}
+		return row{name: name, base: s.bare(l), of: func(p relay) run { return s.drain(p, l) }, figures: figures{
+			warmCPUFigure, rateFigure.named("events per second, and ÷ bare baseline").besideBare(), peakFigure,
+		}}
+	}
+	live := load{keys: 1000, payload: 512, ordering: "key", partitions: 12}
+	hear := func(p program) run { return s.hear(p, live, 2*time.Second, 7*time.Second) }
+	first := load{events: 1, perTx: 1, keys: 1, payload: 512, ordering: "key"}
+	return []row{
+		{name: "start", of: func(p relay) run { return s.drain(p, first) }, figures: figures{
+			startFigure.named("time to the first event"), cpuFigure.named("CPU to the first event"),
+		}},
+		{name: "live", base: hear(bareLoop{}), of: func(p relay) run { return hear(p) }, figures: figures{
+			warmCPUFigure, p50Figure.named("p50 from COMMIT to the consumer, and ÷ bare loop").besideBare(),
+			p99Figure.named("p99 from COMMIT to the consumer, and ÷ bare loop").besideBare(),
+		}},
+		drain("drain-100", backlog, 100),
+		drain("drain-1", backlog/2, 1),
+	}
 }
 
-// comparedBroker is the broker's part of a comparison.
-type comparedBroker interface {
-	backlog() int // events of a drain in 100-row transactions; half of them in single-row ones
-	// place makes a queue or topic, with the relay's configuration for it.
-	place(ctx context.Context, l runSpec) (_ place, config string, err error)
-	// bare is the events per second of the baseline, on a database of its own.
-	bare(ctx context.Context, l runSpec) (float64, error)
-	listen(ctx context.Context) (*listener, error)
-}
+// round is a run of the earlier relay, of the new one, and of the earlier one again. The two runs
+// of the same build are the round's A/A pair. The new one stands in their middle, so that a machine
+// which gets slower favors neither.
+type round struct{ earlier, ours, again, bare outcome }
 
-func (s *rabbitStand) backlog() int { return s.size.events }
-func (s *kafkaStand) backlog() int  { return s.size.drainCell }
-
-func (s *rabbitStand) place(_ context.Context, l runSpec) (place, string, error) {
-	q, err := s.newQueue("classic")
-	return q, s.config(l), err
-}
-
-func (s *rabbitStand) bare(ctx context.Context, l runSpec) (float64, error) {
-	l.queue = "classic"
-	r, err := s.bareRun(ctx, l)
-	return r.rate, err
-}
-
-func (s *kafkaStand) place(ctx context.Context, l runSpec) (place, string, error) {
-	t, err := s.newTopic(ctx, l.partitions)
+// compare measures rows for the relay of a commit and that of the checkout, and writes the table.
+// What was measured before an error is in it.
+func (s *stand) compare(ctx context.Context, base string, rows []row, out io.Writer) error {
+	began := time.Now()
+	commit, err := git(ctx, "rev-parse", "--verify", "--quiet", base+"^{commit}")
 	if err != nil {
-		return nil, "", err
+		return fmt.Errorf("%q is no commit of this clone (a shallow one has few: git fetch --unshallow)", base)
 	}
-	return t, s.config(t.name), nil
-}
-
-// bare is the best of the ways in which the bare reader can read.
-func (s *kafkaStand) bare(ctx context.Context, l runSpec) (best float64, err error) {
-	if err := execSQL(ctx, s.db, loopSQL, "SELECT pg_create_logical_replication_slot('"+bareSlot+"', 'pgoutput')"); err != nil {
-		return 0, err
+	s.say("building the relay of %s", commit[:8])
+	// both are run as the earlier one can be
+	earlier, ours := relay{earlier: true}, relay{earlier: true}
+	if ours.binary, err = runner.Program(ctx, "cmd/cdc-relay"); err != nil {
+		return err
 	}
-	if _, err := s.fill(ctx, l); err != nil {
-		return 0, err
+	if earlier.binary, err = runner.RelayAt(commit); err != nil {
+		return fmt.Errorf("build the relay of %s: %w", commit[:8], err)
 	}
-	for _, pause := range coalescePauses {
-		r, err := s.readSlot(ctx, l.events, pause)
-		if err != nil {
-			return 0, err
+	head, err := s.machine(ctx, "")
+	if err != nil {
+		return err
+	}
+	pairs := 5
+	if s.quick {
+		pairs = 1
+	}
+	table, worse := "", 0
+	for _, r := range rows {
+		s.say("%s", r.path(s.kind))
+		var rounds []round
+		if rounds, err = s.rounds(ctx, r, earlier, ours, pairs); err != nil {
+			err = fmt.Errorf("measure %s: %w", r.name, err)
+			break
 		}
-		best = max(best, r.rate)
+		lines, n := r.compared(rounds)
+		s.say("\n%s", lines)
+		table += lines
+		worse += n
 	}
-	return best, nil
+	fmt.Fprintf(out, "# %s: new (the checkout) beside earlier (%s)\n\n- %s\n- %s, took %s\n\n"+
+		"Medians of %d runs of the bare baseline, and of as many rounds: earlier, new, earlier. New ÷ earlier is the median of the rounds' ratios. A/A is the\n"+
+		"second largest difference of the two earlier runs of a round. WORSE: by more than A/A and %.0f %%. Unclear: A/A is above %.0f %%.\n\n"+
+		"| | earlier | new | new ÷ earlier | A/A | |\n|---|---|---|---|---|---|\n%s",
+		s.kind.name, commit[:8], strings.Join(head, "\n- "), began.UTC().Format("2006-01-02 15:04 UTC"), time.Since(began).Round(time.Second),
+		pairs, 100*tolerated, 100*unclear, table)
+	if err == nil && worse > 0 && !s.quick {
+		err = fmt.Errorf("%w: %d figures on %s", errWorse, worse, s.kind.name)
+	}
+	return err
 }
 
-// comparedRow is what both builds do in turns.
-type comparedRow struct {
-	name    string
-	figures []figure
-	run     func(ctx context.Context) (outcome, error)
-	// nil: nothing does the same without the relay
-	bare func(ctx context.Context) (outcome, error)
-}
-
-// comparedRows are the rows of c that o selects by broker/name.
-func (o options) comparedRows(c *versions) []comparedRow {
-	drain := func(rowsPerTx int) comparedRow {
-		load := func() runSpec {
-			l := runSpec{keys: keyset{count: 1000}, rowsPerTx: rowsPerTx, events: c.at.backlog(), ordering: "key", partitions: 12}
-			if rowsPerTx == 1 {
-				l.events /= 2
-			}
-			return l
-		}
-		return comparedRow{
-			name: fmt.Sprintf("drain-%d", rowsPerTx), figures: drainFigures,
-			run: func(ctx context.Context) (outcome, error) { return c.drain(ctx, load()) },
-			bare: func(ctx context.Context) (found outcome, err error) {
-				found.rate, err = c.at.bare(ctx, load())
-				return found, err
-			},
-		}
-	}
-	first := runSpec{keys: keyset{count: 1}, rowsPerTx: 1, events: 1, ordering: "key", partitions: 1}
-	rows := []comparedRow{
-		{name: "start", figures: startFigures, run: func(ctx context.Context) (outcome, error) { return c.drain(ctx, first) }},
-		{name: "live", figures: liveFigures, run: c.hearRelay, bare: c.hearLoop},
-		drain(100),
-		drain(1),
-	}
-	return slices.DeleteFunc(rows, func(r comparedRow) bool { return !o.only.MatchString(o.sink + "/" + r.name) })
-}
-
-// selectsNothing is an error unless -only selects rows of another broker.
-func (o options) selectsNothing() error {
-	for o.sink = range brokers {
-		if len(o.comparedRows(&versions{})) > 0 {
-			return nil
-		}
-	}
-	return fmt.Errorf("-only %q selects none of start, live, drain-100, drain-1 of rabbitmq/ and kafka/", o.only)
-}
-
-// measure runs the rounds of a row. The bare baseline comes before all of them, so that each relay
-// follows another one.
-func (c *versions) measure(ctx context.Context, r comparedRow) (compared, error) {
-	found := compared{row: r}
-	var failed error
-	one := func(name, binary string, run func(context.Context) (outcome, error)) (o outcome) {
-		if failed != nil || run == nil {
+// rounds are those of a row. The bare baseline comes before all of them, so that each relay follows
+// another one.
+func (s *stand) rounds(ctx context.Context, r row, earlier, ours relay, n int) (all []round, err error) {
+	one := func(name string, do run) (o outcome) {
+		if err != nil || do == nil {
 			return o
 		}
-		c.binary = binary
-		failed = c.onFreshDatabase(ctx, func() (err error) {
-			o, err = run(ctx)
-			return err
-		})
-		if failed != nil {
-			failed = fmt.Errorf("%s: %w", name, failed)
+		if o, err = do(ctx); err != nil {
+			err = fmt.Errorf("%s: %w", name, err)
 		}
 		return o
 	}
-	bare := make([]outcome, c.size.pairs)
-	for i := range bare {
-		bare[i] = one("bare baseline", "", r.bare)
+	all = make([]round, n)
+	for i := range all {
+		all[i].bare = one("bare baseline", r.base)
 	}
-	one("new relay, to warm up", c.ours, r.run)
-	one("earlier relay, to warm up", c.earlier, r.run)
-	for i := range c.size.pairs {
-		next := round{
-			bare:    bare[i],
-			earlier: one("earlier relay", c.earlier, r.run),
-			ours:    one("new relay", c.ours, r.run),
-			again:   one("earlier relay", c.earlier, r.run),
-		}
-		if failed != nil {
-			return found, failed
-		}
-		c.say("    earlier %s\n            new     %s\n            earlier %s", next.earlier, next.ours, next.again)
-		found.rounds = append(found.rounds, next)
-	}
-	return found, nil
-}
-
-// onFreshDatabase has do use a database that nobody has used, and drops it with its slots.
-func (c *versions) onFreshDatabase(ctx context.Context, do func() error) (err error) {
-	const name = "compared"
-	usual := c.db
-	if c.db, err = c.database(ctx, name, fillSQL); err != nil {
-		return err
-	}
-	defer func() {
-		c.db = usual
-		err = errors.Join(err, c.pg.DropDatabase(context.WithoutCancel(ctx), name))
-	}()
-	return do()
-}
-
-// drain has the relay publish rows that wait for it.
-func (c *versions) drain(ctx context.Context, l runSpec) (found outcome, err error) {
-	to, config, err := c.at.place(ctx, l)
-	if err != nil {
-		return found, err
-	}
-	defer func() { err = errors.Join(err, to.close()) }()
-	// the table is empty; older versions have no flag to say that it may be backfilled or not
-	if err := c.runInit(ctx, config); err != nil {
-		return found, err
-	}
-	first, err := c.fill(ctx, l)
-	if err == nil {
-		err = execSQL(ctx, c.db, "CHECKPOINT") // none comes within
-	}
-	if err != nil {
-		return found, err
-	}
-	began := time.Now()
-	err = c.withRelay(config, func(relay *runner.Relay) (err error) {
-		if found, err = follow(ctx, to, l.events, relay, began); err == nil {
-			found.peak, err = peakRSS(relay.Pid())
-		}
-		return err
-	})
-	if err != nil {
-		return found, err
-	}
-	h, err := c.readTable(ctx, first, l)
-	if err != nil {
-		return found, err
-	}
-	h.anyShape = c.binary == c.earlier
-	return found, to.check(ctx, h)
-}
-
-// hearRelay is live rows through the relay: what an event costs once it has streamed for a second,
-// and how long it takes.
-func (c *versions) hearRelay(ctx context.Context) (found outcome, err error) {
-	l, err := c.at.listen(ctx)
-	if err != nil {
-		return found, err
-	}
-	defer func() { err = errors.Join(err, l.end()) }()
-	if err := c.runInit(ctx, l.config); err != nil {
-		return found, err
-	}
-	return found, c.withRelay(l.config, func(relay *runner.Relay) (err error) {
-		bounded, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		if err := relay.WaitLog(bounded, `"msg":"streaming"`); err != nil {
-			return err
-		}
-		if _, err = l.hear(ctx, c.phase(c.db, settling)); err != nil {
-			return err
-		}
-		before, err := cpuTime(relay.Pid())
+	one("new relay, to warm up", r.of(ours))
+	one("earlier relay, to warm up", r.of(earlier))
+	for i := range all {
+		a := &all[i]
+		a.earlier, a.ours, a.again = one("earlier relay", r.of(earlier)), one("new relay", r.of(ours)), one("earlier relay", r.of(earlier))
 		if err != nil {
-			return err
+			return nil, err
 		}
-		p := c.phase(c.db, c.size.live)
-		if found, err = hearPhase(ctx, l, p); err != nil {
-			return err
+		s.say("    earlier %s\n            new     %s\n            earlier %s", r.say(a.earlier), r.say(a.ours), r.say(a.again))
+		for _, f := range r.figures {
+			// it would be compared with nothing
+			if min(f.pick(a.earlier), f.pick(a.ours), f.pick(a.again)) <= 0 {
+				return nil, fmt.Errorf("a run has no %q", f.name)
+			}
 		}
-		after, err := cpuTime(relay.Pid())
-		found.warmCPU = float64((after - before).Microseconds()) / float64(len(p.at))
-		return err
-	})
+	}
+	return all, nil
 }
 
-// hearLoop is the same rows through the bare loop.
-func (c *versions) hearLoop(ctx context.Context) (found outcome, err error) {
-	l, err := c.at.listen(ctx)
-	if err != nil {
-		return found, err
-	}
-	defer func() { err = errors.Join(err, l.end()) }()
-	if err := execSQL(ctx, c.db, loopSQL); err != nil {
-		return found, err
-	}
-	loop, err := startLoop(ctx, c.db, l.dial)
-	if err != nil {
-		return found, err
-	}
-	if _, err = l.hear(ctx, c.phase(c.db, settling)); err == nil {
-		found, err = hearPhase(ctx, l, c.phase(c.db, c.size.live))
-	}
-	return found, errors.Join(err, loop.stop())
+const (
+	// tolerated is how much worse a new build may be where the A/A pairs agree better than that.
+	tolerated = 0.03
+	// unclear is the A/A beyond which a figure says nothing unless it is worse.
+	unclear = 0.10
+)
+
+// judgment is a figure over all rounds.
+type judgment struct {
+	earlier, ours, bare float64 // medians
+	// new ÷ earlier, the median of the rounds. A round has the new run against the geometric mean
+	// of the two earlier ones around it.
+	ratio float64
+	// the second largest difference of two runs of the same build in one round, as a share: one
+	// disturbed round hides no change
+	spread float64
+	change float64 // how much worse the new one is, as a share; below 0: better
 }
 
-func hearPhase(ctx context.Context, l *listener, p *phase) (outcome, error) {
-	took, err := l.hear(ctx, p)
-	return outcome{p50: median(took), p99: quantile(took, 0.99)}, err
+func (f figure) judge(rounds []round) (j judgment) {
+	var earlier, ours, bare, ratios, spreads []float64
+	for _, r := range rounds {
+		a, n, b := f.pick(r.earlier), f.pick(r.ours), f.pick(r.again)
+		earlier, ours, bare = append(earlier, a, b), append(ours, n), append(bare, f.pick(r.bare))
+		ratios, spreads = append(ratios, n/math.Sqrt(a*b)), append(spreads, max(a, b)/min(a, b)-1)
+	}
+	slices.Sort(spreads)
+	j = judgment{earlier: median(earlier), ours: median(ours), bare: median(bare), ratio: median(ratios), spread: spreads[max(len(spreads)-2, 0)]}
+	if j.change = j.ratio - 1; f.higher {
+		j.change = 1/j.ratio - 1
+	}
+	return j
 }
 
-func (c *versions) phase(db string, length time.Duration) *phase {
-	return &phase{db: db, first: c.nextRun(), rate: liveRate, length: length}
+func (j judgment) verdict() string {
+	switch bound := max(j.spread, tolerated); {
+	case j.change > bound:
+		return "WORSE"
+	case 1/(1+j.change)-1 > bound:
+		return "better"
+	case j.spread > unclear:
+		return "unclear"
+	default:
+		return "same"
+	}
+}
+
+// compared is a row's lines of the table, and how many figures are worse.
+func (r row) compared(rounds []round) (lines string, worse int) {
+	for _, f := range r.figures {
+		j := f.judge(rounds)
+		earlier, ours := f.show(j.earlier), f.show(j.ours)
+		if f.bare {
+			earlier += fmt.Sprintf(" (%s ×)", decimals(j.earlier/j.bare))
+			ours += fmt.Sprintf(" (%s ×)", decimals(j.ours/j.bare))
+		}
+		if j.verdict() == "WORSE" {
+			worse++
+		}
+		lines += fmt.Sprintf("| %s: %s | %s | %s | %.2f | %.1f %% | %s |\n", r.name, f.name, earlier, ours, j.ratio, 100*j.spread, j.verdict())
+	}
+	return lines, worse
 }

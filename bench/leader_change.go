@@ -6,105 +6,100 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"strings"
-	"sync"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/consumers"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
-const (
-	leaderChangeRate = 1000            // rows a second
-	silentTimeout    = 2 * time.Second // source.wal_sender_timeout where the leader is cut off
-)
+// silentTimeout is source.wal_sender_timeout.
+const silentTimeout = 2 * time.Second
 
-// leaderChange is two relays under a live load, each by a way of its own to PostgreSQL, and the
-// consumer of what they publish.
+// leaderChange is two relays under live rows, each by a way of its own to PostgreSQL.
 type leaderChange struct {
 	*stand
-	config   string // of the relays, whose way to PostgreSQL is replaced
-	consumer consumers.Witness
-
+	load            load
+	to              place
+	rows            *phase
 	leader, standby *candidate
-
-	work    *load.Workload
-	endWork func() error // and waits for it
-
-	mu sync.Mutex
-	// id: when its COMMIT was about to be sent, of those since the leader was lost last
-	committed map[string]time.Time
 }
 
 // candidate is a relay that leads or stands by.
 type candidate struct {
-	relay *runner.Relay
-	way   *netproxy.Proxy
+	relayProcess
+	way *netproxy.Proxy
 }
 
-// leaderChanges measures, from the loss of the leader, the time until the first event arrives at
-// the consumer whose COMMIT was sent after it: that one only the new leader can have published.
-func (s *stand) leaderChanges(ctx context.Context, listen func(context.Context) (*listener, error)) (_ []result, err error) {
-	l, err := listen(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, l.end()) }()
-	t := &leaderChange{stand: s, config: l.config, consumer: l, committed: map[string]time.Time{}}
-	defer t.close()
-	if err := execSQL(ctx, s.db, "TRUNCATE outbox"); err != nil {
-		return nil, err
-	}
-	if err := t.begin(ctx); err != nil {
-		return nil, t.explained(err)
-	}
-	killed, err := t.times(ctx, s.size.kills, t.kill)
-	if err != nil {
-		return nil, t.explained(err)
-	}
-	silent, err := t.times(ctx, s.size.faults, t.cut)
-	if err != nil {
-		return nil, t.explained(err)
-	}
-	duplicates, rows, err := t.end(ctx)
-	if err != nil {
-		return nil, t.explained(err)
-	}
-	live := fmt.Sprintf(" under %s/s: to the first event at a consumer that was committed after it, the worst", thousands(leaderChangeRate))
-	return []result{{
-		name: "the leader is killed (SIGKILL)" + live, ours: spread(killed, milliseconds), value: slices.Max(killed), unit: "s",
-		must: 1, aim: 0.5, pairs: len(killed), note: fmt.Sprintf("%d of %s events came twice, those of the cuts among them", duplicates, thousands(rows)),
+// leaderChangeRows measure, from the loss of the leader, the time until the first event arrives
+// whose COMMIT was sent after it: that one only the new leader can have published.
+func (s *stand) leaderChangeRows() []row {
+	killed := &leaderChange{stand: s, load: load{keys: 1000, payload: 200, partitions: 12, heard: true}}
+	cut := &leaderChange{stand: s, load: killed.load}
+	return []row{{
+		report: leaderChangeReport, name: "killed", title: "the leader is killed (SIGKILL) under 1,000/s", pairs: 11,
+		figures: figures{gapFigure.ofTheWorst().reach(1).as("the leader is killed (11 times)")},
+		around:  killed.around, ours: killed.lose(killed.kill),
 	}, {
-		name: fmt.Sprintf("the leader is cut off silently, `wal_sender_timeout: %s`,%s", silentTimeout, live), ours: spread(silent, milliseconds),
-		value: slices.Max(silent), unit: "s", must: silentTimeout.Seconds() + 1, aim: silentTimeout.Seconds() + 0.5, pairs: len(silent),
-	}}, nil
+		report: leaderChangeReport, name: "cut", title: fmt.Sprintf("the leader is cut off silently, `wal_sender_timeout: %s`, under 1,000/s", silentTimeout), pairs: 3,
+		figures: figures{gapFigure.ofTheWorst().reach(silentTimeout.Seconds() + 1).as(fmt.Sprintf("the leader is cut off, `wal_sender_timeout: %s` (3 times)", silentTimeout))},
+		around:  cut.around, ours: cut.lose(cut.cut),
+	}}
 }
 
-// explained adds the end of the relays' logs to an error.
-func (t *leaderChange) explained(err error) error {
-	for _, c := range []*candidate{t.leader, t.standby} {
-		if c != nil && c.relay != nil {
-			err = fmt.Errorf("%w: %s", err, c.relay.Log())
+// around starts a leader, a standby and the rows, and in the end compares what has arrived with the
+// table: nothing may be lost or out of order.
+func (t *leaderChange) around(ctx context.Context, measure func() error) error {
+	h := &history{repeats: true}
+	err := t.at(ctx, t.relay(), t.load, h, func(to place) (err error) {
+		t.to, t.leader, t.standby = to, nil, nil
+		defer func() {
+			for _, c := range []*candidate{t.leader, t.standby} {
+				if c == nil {
+					continue
+				}
+				if err != nil {
+					err = fmt.Errorf("%w: %s", err, processes.Tail(c.Log()))
+				}
+				err = errors.Join(err, c.Kill())
+				c.way.Close()
+			}
+		}()
+		if t.leader, err = t.start(ctx); err != nil {
+			return err
 		}
-	}
+		if t.standby, err = t.start(ctx); err != nil {
+			return err
+		}
+		t.rows = t.phase(t.load, 10*time.Minute)
+		enough, written := make(chan struct{}), make(chan error, 1)
+		go func() { written <- t.rows.run(ctx, enough) }()
+		err = measure()
+		close(enough)
+		if err = errors.Join(err, <-written); err != nil {
+			return err
+		}
+		return t.allArrived(ctx)
+	})
+	t.say("    %d of %s events came twice", h.twice, thousands(h.count))
 	return err
 }
 
-// begin starts a leader, a standby and the load.
-func (t *leaderChange) begin(ctx context.Context) (err error) {
-	if t.leader, err = t.start(ctx); err == nil {
-		t.standby, err = t.start(ctx)
-	}
-	if err != nil {
+// allArrived waits until each committed row has come.
+func (t *leaderChange) allArrived(ctx context.Context) error {
+	var rows int
+	if err := t.ask(ctx, &rows, "SELECT count(*) FROM outbox"); err != nil {
 		return err
 	}
-	t.work = &load.Workload{URL: t.db, Writers: 4, Keys: 1000, Rate: leaderChangeRate, Payload: 200, Seed: 1, OnCommit: t.note}
-	t.endWork = startWork(ctx, t.work)
-	return nil
+	seen, from := map[int64]bool{}, 0
+	return await(ctx, 10*watchEvery, "all rows", func() (have int, done bool, err error) {
+		arrived, err := t.to.arrived(from)
+		for _, a := range arrived {
+			seen[a.n] = true
+		}
+		from += len(arrived)
+		return len(seen), len(seen) >= rows, err
+	})
 }
 
 // start starts a relay by a way of its own, and waits until it is ready: the first one to lead, the
@@ -114,110 +109,80 @@ func (t *leaderChange) start(ctx context.Context) (_ *candidate, err error) {
 	if c.way, err = netproxy.Start(t.pg.Addr()); err != nil {
 		return nil, err
 	}
-	via := strings.Replace(t.config, t.pg.Addr(), c.way.Addr(), 1)
-	via = strings.Replace(via, "source:\n", fmt.Sprintf("source:\n  wal_sender_timeout: %s\n", silentTimeout), 1)
-	if c.relay, err = t.startLive(ctx, via); err != nil {
+	p := t.relay()
+	p.db = strings.Replace(t.db, t.pg.Addr(), c.way.Addr(), 1)
+	p.source = fmt.Sprintf("  wal_sender_timeout: %s\n", silentTimeout)
+	r, err := p.start(ctx, t.stand, t.to, t.load)
+	if err != nil {
 		c.way.Close()
 		return nil, err
+	}
+	c.relayProcess = r.(relayProcess) // a relay's process is one
+	if err := c.WaitReady(ctx); err != nil {
+		c.way.Close()
+		return nil, errors.Join(err, c.Kill())
 	}
 	return c, nil
 }
 
-func (c *candidate) end() error {
-	if c == nil {
-		return nil
-	}
-	err := c.relay.Kill()
-	c.way.Close()
-	return err
-}
-
-// close ends what is left.
-func (t *leaderChange) close() {
-	if t.endWork != nil {
-		_ = t.endWork() //nolint:errcheck // there is an error already
-	}
-	for _, c := range []*candidate{t.leader, t.standby} {
-		_ = c.end() //nolint:errcheck // it has ended in order, or there is an error already
-	}
-}
-
-// times loses the leader so often.
-func (t *leaderChange) times(ctx context.Context, n int, lose func(context.Context) error) (took []float64, err error) {
-	for range n {
-		one, err := t.lost(ctx, lose)
-		if err != nil {
-			return nil, err
+// lose loses the leader at any moment between two questions of the standby, while events flow, and
+// sees the standby lead. loss returns with a new standby.
+func (t *leaderChange) lose(loss func(context.Context) error) run {
+	return func(ctx context.Context) (found outcome, err error) {
+		before, _, err := t.newest()
+		if err == nil {
+			err = await(ctx, 10*watchEvery, "events to flow", func() (have int, done bool, err error) {
+				now, have, err := t.newest()
+				return have, now >= before+liveRate/2, errors.Join(err, alive(t.leader, t.standby)())
+			})
 		}
-		t.say("    %s", milliseconds(one))
-		took = append(took, one)
-	}
-	return took, nil
-}
-
-// lost loses the leader at any moment between two questions of the standby, while events flow, and
-// sees the standby lead. lose returns with a new standby.
-func (t *leaderChange) lost(ctx context.Context, lose func(context.Context) error) (seconds float64, err error) {
-	if err := t.flows(ctx); err != nil {
-		return 0, err
-	}
-	if err := waitUntil(ctx, time.Now().Add(rand.N(500*time.Millisecond))); err != nil {
-		return 0, err
-	}
-	from, _ := t.consumer.Count()
-	t.mu.Lock()
-	t.committed = map[string]time.Time{}
-	t.mu.Unlock()
-	began := time.Now()
-	if err := lose(ctx); err != nil {
-		return 0, err
-	}
-	bounded, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	for {
-		t.mu.Lock()
-		for _, d := range t.consumer.DeliveriesFrom(from) {
-			if at, ok := t.committed[d.ID]; ok && at.After(began) {
-				t.mu.Unlock()
-				return float64(d.At-began.UnixNano()) / 1e9, nil
+		if err == nil {
+			err = waitUntil(ctx, time.Now().Add(rand.N(500*time.Millisecond)))
+		}
+		_, from, newestErr := t.newest()
+		if err = errors.Join(err, newestErr); err != nil {
+			return found, err
+		}
+		began := time.Now().UnixNano()
+		if err := loss(ctx); err != nil {
+			return found, err
+		}
+		err = await(ctx, 10*watchEvery, "an event of the new leader", func() (have int, done bool, err error) {
+			arrived, err := t.to.arrived(from)
+			for _, a := range arrived {
+				if i := a.n - t.rows.first; i >= 0 && t.rows.at[i].Load() > began {
+					found.gap = float64(a.at-began) / 1e9
+					return from, true, err
+				}
 			}
-		}
-		t.mu.Unlock()
-		if err := waitUntil(bounded, time.Now().Add(50*time.Millisecond)); err != nil {
-			return 0, fmt.Errorf("wait for an event of the new leader: %w", err)
-		}
+			from += len(arrived)
+			return from, false, err
+		})
+		return found, err
 	}
 }
 
-// flows waits until a good part of a second's events has arrived.
-func (t *leaderChange) flows(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	have, _ := t.consumer.Count()
-	return t.consumer.WaitCount(bounded, have+leaderChangeRate/2)
-}
-
-// note keeps when a row was committed, of those since the leader was lost.
-func (t *leaderChange) note(rows []checker.Row, at time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, r := range rows {
-		t.committed[r.ID] = at
+// newest is the newest row that has arrived, and how many messages have.
+func (t *leaderChange) newest() (n int64, count int, err error) {
+	arrived, err := t.to.arrived(0)
+	n = t.rows.first
+	for _, a := range arrived {
+		n = max(n, a.n)
 	}
+	return n, len(arrived), err
 }
 
 // kill ends the leader without a word. The new standby is started when the old one leads: here
 // nothing else competes for the machine.
-func (t *leaderChange) kill(ctx context.Context) error {
-	if err := t.leader.relay.Kill(); err != nil {
+func (t *leaderChange) kill(ctx context.Context) (err error) {
+	if err := t.leader.Kill(); err != nil {
 		return err
 	}
-	if err := t.leads(ctx, t.standby); err != nil {
+	if err := t.standby.answers(ctx, "/readyz?role=leader", 200); err != nil {
 		return err
 	}
 	t.leader.way.Close()
 	t.leader, t.standby = t.standby, nil
-	var err error
 	t.standby, err = t.start(ctx)
 	return err
 }
@@ -228,40 +193,22 @@ func (t *leaderChange) cut(ctx context.Context) error {
 	old := t.leader
 	old.way.Hold(netproxy.Up)
 	old.way.Hold(netproxy.Down)
-	if err := t.leads(ctx, t.standby); err != nil {
+	if err := t.standby.answers(ctx, "/readyz?role=leader", 200); err != nil {
 		return err
 	}
 	old.way.Reset() // what was kept back is gone
 	old.way.Release(netproxy.Up)
 	old.way.Release(netproxy.Down)
 	t.leader, t.standby = t.standby, old
-	if err := t.answers(ctx, old, "/readyz", 200); err != nil {
+	if err := old.answers(ctx, "/readyz", 200); err != nil {
 		return err
 	}
-	return t.answers(ctx, old, "/readyz?role=leader", 503)
+	return old.answers(ctx, "/readyz?role=leader", 503)
 }
 
-func (t *leaderChange) leads(ctx context.Context, c *candidate) error {
-	return t.answers(ctx, c, "/readyz?role=leader", 200)
-}
-
-func (t *leaderChange) answers(ctx context.Context, c *candidate, path string, want int) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, patience, fmt.Errorf("%s of a relay did not answer with %d", path, want))
-	defer cancel()
-	for {
-		if code, _, err := c.relay.Get(ctx, path); err == nil && code == want {
-			return nil
-		}
-		if err := waitUntil(ctx, time.Now().Add(20*time.Millisecond)); err != nil {
-			return context.Cause(ctx)
-		}
-	}
-}
-
-// end stops the load and both relays, and checks what has arrived.
-func (t *leaderChange) end(ctx context.Context) (duplicates, rows int, err error) {
-	if err := t.endWork(); err != nil {
-		return 0, 0, err
-	}
-	return t.checkLive(ctx, t.work, t.consumer, t.standby.relay, t.leader.relay)
+func (c *candidate) answers(ctx context.Context, path string, want int) error {
+	return await(ctx, 4*watchEvery, fmt.Sprintf("%d of %s", want, path), func() (code int, done bool, err error) {
+		code, _, err = c.Get(ctx, path)
+		return 0, err == nil && code == want, nil // it is asked again
+	})
 }

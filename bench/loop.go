@@ -3,10 +3,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -27,48 +27,62 @@ type loopRow struct {
 	position   string // as the relay writes it
 }
 
-// loop is the bare loop. It has a temporary slot, which goes with its connection.
-type loop struct {
-	conn      *pgconn.PgConn
-	publish   publish
-	relations map[uint32]*pglogrepl.RelationMessage
-	commit    *pglogrepl.BeginMessage
-	index     int
-	flushed   pglogrepl.LSN
+// publicationSQL makes what all but the relay need in their database.
+const publicationSQL = "CREATE PUBLICATION bench FOR TABLE outbox WITH (publish = 'insert')"
 
-	cancel context.CancelFunc
-	done   chan error
+// bareLoop is the loop as a program.
+type bareLoop struct{}
+
+func (bareLoop) prepare(ctx context.Context, s *stand, _ load) error {
+	return s.exec(ctx, publicationSQL)
 }
 
-// startLoop connects and starts it; it streams once startLoop has returned.
-func startLoop(ctx context.Context, db string, dial func() (publish, error)) (*loop, error) {
-	conn, err := pgconn.Connect(ctx, db+"&replication=database")
+// start returns when it streams. It has a temporary slot, which goes with its connection.
+func (bareLoop) start(ctx context.Context, s *stand, to place, _ load) (process, error) {
+	conn, err := pgconn.Connect(ctx, s.db+"&replication=database")
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	l := &loop{conn: conn, relations: map[uint32]*pglogrepl.RelationMessage{}, done: make(chan error, 1)}
-	if l.publish, err = dial(); err == nil {
-		err = l.startReplication(ctx)
+	l := &loop{conn: conn, done: make(chan struct{})}
+	if l.publish, err = s.broker.dial(to); err == nil {
+		_, err = pglogrepl.CreateReplicationSlot(ctx, conn, "bench_loop", "pgoutput", pglogrepl.CreateReplicationSlotOptions{Temporary: true})
+	}
+	if err == nil {
+		options := pglogrepl.StartReplicationOptions{PluginArgs: []string{"proto_version '1'", `publication_names '"bench"'`}}
+		err = pglogrepl.StartReplication(ctx, conn, "bench_loop", 0, options)
 	}
 	if err != nil {
 		l.close()
-		return nil, err
+		return nil, fmt.Errorf("start replication: %w", err)
 	}
 	ctx, l.cancel = context.WithCancel(ctx)
-	go func() { l.done <- l.run(ctx) }()
+	l.self = self{func() error {
+		select {
+		case <-l.done:
+			return cmp.Or(l.err, errors.New("it was stopped"))
+		default:
+			return nil
+		}
+	}}
+	go func() {
+		defer close(l.done)
+		l.err = l.run(ctx)
+	}()
 	return l, nil
 }
 
-func (l *loop) startReplication(ctx context.Context) error {
-	slot := pglogrepl.CreateReplicationSlotOptions{Temporary: true}
-	if _, err := pglogrepl.CreateReplicationSlot(ctx, l.conn, "bench_loop", "pgoutput", slot); err != nil {
-		return fmt.Errorf("create slot: %w", err)
-	}
-	options := pglogrepl.StartReplicationOptions{PluginArgs: []string{"proto_version '1'", `publication_names '"bench"'`}}
-	if err := pglogrepl.StartReplication(ctx, l.conn, "bench_loop", 0, options); err != nil {
-		return fmt.Errorf("start replication: %w", err)
-	}
-	return nil
+// loop is a bare loop that runs.
+type loop struct {
+	self
+	conn     *pgconn.PgConn
+	publish  publish
+	relation *pglogrepl.RelationMessage
+	commit   *pglogrepl.BeginMessage
+	index    int
+
+	cancel context.CancelFunc
+	done   chan struct{}
+	err    error // why it has ended, when it has
 }
 
 func (l *loop) close() {
@@ -80,60 +94,32 @@ func (l *loop) close() {
 	l.conn.Close(ctx)
 }
 
-// stop ends the loop and returns why it ended before, if it did.
-func (l *loop) stop() error {
+// Stop ends the loop and returns why it ended before, if it did.
+func (l *loop) Stop(context.Context) error {
 	l.cancel()
-	err := <-l.done
+	<-l.done
 	l.close()
-	return err
+	return l.err
 }
 
+// Kill is Stop.
+func (l *loop) Kill() error { return l.Stop(context.Background()) }
+
+// run reports every commit, and so soon that no keepalive has to be answered.
 func (l *loop) run(ctx context.Context) error {
 	for {
 		msg, err := l.conn.ReceiveMessage(ctx)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("receive: %w", err)
-		}
-		data, ok := msg.(*pgproto3.CopyData)
-		if !ok {
-			return fmt.Errorf("receive: unexpected %T", msg)
-		}
-		switch data.Data[0] {
-		case pglogrepl.PrimaryKeepaliveMessageByteID:
-			err = l.keepalive(ctx, data.Data[1:])
-		case pglogrepl.XLogDataByteID:
+		if data, ok := msg.(*pgproto3.CopyData); err == nil && ok && data.Data[0] == pglogrepl.XLogDataByteID {
 			err = l.change(ctx, data.Data[1:])
 		}
 		// stopped when all had arrived; the answer to the last row may still have been on its way
 		if ctx.Err() != nil {
-			return nil
+			return nil // that is why
 		}
 		if err != nil {
 			return err
 		}
 	}
-}
-
-func (l *loop) keepalive(ctx context.Context, data []byte) error {
-	k, err := pglogrepl.ParsePrimaryKeepaliveMessage(data)
-	if err != nil {
-		return fmt.Errorf("parse keepalive: %w", err)
-	}
-	if k.ReplyRequested && l.flushed > 0 {
-		return l.report(ctx)
-	}
-	return nil
-}
-
-func (l *loop) report(ctx context.Context) error {
-	status := pglogrepl.StandbyStatusUpdate{WALWritePosition: l.flushed, WALFlushPosition: l.flushed, WALApplyPosition: l.flushed}
-	if err := pglogrepl.SendStandbyStatusUpdate(ctx, l.conn, status); err != nil {
-		return fmt.Errorf("report: %w", err)
-	}
-	return nil
 }
 
 func (l *loop) change(ctx context.Context, data []byte) error {
@@ -147,29 +133,20 @@ func (l *loop) change(ctx context.Context, data []byte) error {
 	}
 	switch m := msg.(type) {
 	case *pglogrepl.RelationMessage:
-		l.relations[m.RelationID] = m
+		l.relation = m
 	case *pglogrepl.BeginMessage:
 		l.commit, l.index = m, 0
 	case *pglogrepl.InsertMessage:
-		return l.insert(ctx, m)
+		r := loopRow{columns: map[string]string{}, commitTime: l.commit.CommitTime}
+		for i, c := range m.Tuple.Columns {
+			r.columns[l.relation.Columns[i].Name] = string(c.Data)
+		}
+		r.position = fmt.Sprintf("%016X-%08d", uint64(l.commit.FinalLSN), l.index)
+		l.index++
+		return l.publish.send(ctx, &r)
 	case *pglogrepl.CommitMessage:
-		l.flushed = m.TransactionEndLSN
-		return l.report(ctx)
+		end := m.TransactionEndLSN
+		return pglogrepl.SendStandbyStatusUpdate(ctx, l.conn, pglogrepl.StandbyStatusUpdate{WALWritePosition: end, WALFlushPosition: end, WALApplyPosition: end})
 	}
 	return nil
-}
-
-// insert publishes a row.
-func (l *loop) insert(ctx context.Context, m *pglogrepl.InsertMessage) error {
-	relation := l.relations[m.RelationID]
-	if relation == nil || l.commit == nil {
-		return errors.New("insert without relation or transaction")
-	}
-	r := loopRow{columns: map[string]string{}, commitTime: l.commit.CommitTime}
-	for i, c := range m.Tuple.Columns {
-		r.columns[relation.Columns[i].Name] = string(c.Data)
-	}
-	r.position = strings.ToUpper(fmt.Sprintf("%016x-%08d", uint64(l.commit.FinalLSN), l.index))
-	l.index++
-	return l.publish.send(ctx, &r)
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
 // losesItsSlot has a relay send row 1 of key a. Row 2 is not sent when the slot is lost.
@@ -35,24 +36,45 @@ func (r *rig) losesItsSlot() {
 // frozenRecover starts a recover, and freezes it in the middle of its copy. It returns the process
 // and what it says.
 func (r *rig) frozenRecover(args ...string) (*exec.Cmd, *lines) {
+	r.t.Helper()
+	cmd, out, release := r.stopped("cdc_relay.retry", "EXCLUSIVE", args...)
+	must(r.t, processes.FreezePID(cmd.Process.Pid))
+	release()
+	return cmd, out
+}
+
+// stopped starts a command, which stands before the lock of a table until release is called.
+func (r *rig) stopped(table, lock string, args ...string) (cmd *exec.Cmd, out *lines, release func()) {
 	t := r.t
 	t.Helper()
 	ctx := await.Context(t)
 	conn, err := pgx.Connect(ctx, r.db)
 	must(t, err)
-	_, err = conn.Exec(ctx, `BEGIN; LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
+	_, err = conn.Exec(ctx, `BEGIN; LOCK TABLE `+table+` IN `+lock+` MODE`)
 	must(t, err)
-	out := &lines{}
-	cmd := r.background(out, args...)
+	out = &lines{}
+	cmd = r.background(out, args...)
 	eventually(t, func() string {
-		if !ask[bool](r, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass)`) {
-			return "it does not copy yet: " + out.String()
+		if !ask[bool](r, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = $1::regclass)`, table) {
+			return "it does not want the lock of " + table + " yet: " + out.String()
 		}
 		return ""
 	})
-	must(t, processes.FreezePID(cmd.Process.Pid))
-	must(t, conn.Close(ctx))
-	return cmd, out
+	return cmd, out, func() { must(t, conn.Close(ctx)) }
+}
+
+// overtaken freezes a recover that has changed nothing, and has another one recover the slot, and
+// a relay send row 2.
+func (r *rig) overtaken() (frozen *exec.Cmd, said *lines, relay *runner.Relay) {
+	r.t.Helper()
+	frozen, said, release := r.stopped("outbox", "ACCESS EXCLUSIVE", "recover", "--unordered")
+	must(r.t, processes.FreezePID(frozen.Process.Pid))
+	release()
+	r.exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted`)
+	r.ok("recover", "--unordered")
+	relay = r.start()
+	wantSent(r.t, relay, "a", 2)
+	return frozen, said, relay
 }
 
 func (r *rig) background(out *lines, args ...string) *exec.Cmd {
@@ -123,23 +145,11 @@ func TestThawedBesideTheNext(t *testing.T) {
 			}
 			cmd, out := r.frozenRecover(args...)
 			r.endFrozen()
-			ctx := await.Context(t)
-			conn, err := pgx.Connect(ctx, r.db)
-			must(t, err)
-			_, err = conn.Exec(ctx, `BEGIN; LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
-			must(t, err)
-			nextOut := &lines{}
-			next := r.background(nextOut, args...)
-			eventually(t, func() string {
-				if !ask[bool](r, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass)`) {
-					return "it does not copy yet: " + nextOut.String()
-				}
-				return ""
-			})
+			next, nextOut, release := r.stopped("cdc_relay.retry", "EXCLUSIVE", args...)
 			must(t, cmd.Process.Signal(syscall.SIGCONT))
 			thawed := cmd.Wait()
-			must(t, conn.Close(ctx))
-			err = next.Wait()
+			release()
+			err := next.Wait()
 			slots := ask[int](r, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
 			t.Logf("thawed: %v: %s\nnext: %v: %s\nslots: %d, state %s", thawed, out, err, nextOut, slots, ask[string](r, `SELECT coalesce(max(state), 'none') FROM cdc_relay.slots WHERE slot = $1`, r.slot))
 			if err == nil && slots == 0 {
@@ -155,25 +165,7 @@ func TestThawedBesideARelay(t *testing.T) {
 	t.Parallel()
 	r := onOwn(t, nil)
 	r.losesItsSlot()
-	ctx := await.Context(t)
-	conn, err := pgx.Connect(ctx, r.db)
-	must(t, err)
-	_, err = conn.Exec(ctx, `BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE`)
-	must(t, err)
-	out := &lines{}
-	cmd := r.background(out, "recover", "--unordered")
-	eventually(t, func() string {
-		if !ask[bool](r, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'outbox'::regclass)`) {
-			return "it does not read yet: " + out.String()
-		}
-		return ""
-	})
-	must(t, processes.FreezePID(cmd.Process.Pid))
-	must(t, conn.Close(ctx))
-	r.exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted`)
-	r.ok("recover", "--unordered")
-	relay := r.start()
-	wantSent(t, relay, "a", 2)
+	cmd, out, relay := r.overtaken()
 	must(t, cmd.Process.Signal(syscall.SIGCONT))
 	t.Log(cmd.Wait(), out)
 	t.Log(ask[string](r, `SELECT concat_ws(' ', state, epoch, leader) FROM cdc_relay.slots`), relay.Running())
@@ -209,31 +201,13 @@ func TestThawedDropsTheNextSlot(t *testing.T) {
 		}
 		return ""
 	})
-	ctx := await.Context(t)
-	conn, err := pgx.Connect(ctx, r.db)
-	must(t, err)
-	_, err = conn.Exec(ctx, `BEGIN; LOCK TABLE outbox IN ACCESS EXCLUSIVE MODE`)
-	must(t, err)
-	out := &lines{}
-	cmd := r.background(out, "recover", "--unordered")
-	eventually(t, func() string {
-		if !ask[bool](r, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'outbox'::regclass)`) {
-			return "it does not read yet: " + out.String()
-		}
-		return ""
-	})
-	must(t, processes.FreezePID(cmd.Process.Pid))
-	must(t, conn.Close(ctx))
-	r.exec(`SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted`)
-	r.ok("recover", "--unordered")
-	relay := r.start()
-	wantSent(t, relay, "a", 2)
+	cmd, out, relay := r.overtaken()
 	relay.Stop(t)
 	r.released()
 	r.place("a", 3)
 	r.exec(`DELETE FROM outbox`) // as the docs allow: the WAL has it
 	must(t, cmd.Process.Signal(syscall.SIGCONT))
-	err = cmd.Wait()
+	err := cmd.Wait()
 	t.Log(err, out)
 	if err == nil {
 		relay = r.start()

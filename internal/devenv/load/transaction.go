@@ -25,8 +25,7 @@ type writer struct {
 	load   *Workload
 	id     int
 	random *rand.Rand
-	zipf   *rand.Zipf // nil: all keys alike
-	conn   *pgx.Conn  // nil: not connected
+	conn   *pgx.Conn // nil: not connected
 }
 
 func (w *writer) connect(ctx context.Context) (err error) {
@@ -128,12 +127,7 @@ type draft struct {
 func (w *writer) draw(n int) []draft {
 	rows := make([]draft, n)
 	for i := range rows {
-		var key uint64
-		if w.zipf != nil {
-			key = w.zipf.Uint64()
-		} else {
-			key = w.random.Uint64N(uint64(w.load.Keys))
-		}
+		key := w.random.Uint64N(uint64(w.load.Keys))
 		kind := w.kind(int(key))
 		rows[i] = draft{
 			Row: checker.Row{

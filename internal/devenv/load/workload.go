@@ -32,7 +32,6 @@ type Workload struct {
 
 	Writers   int     // concurrent sessions; 1
 	Keys      int     // 100
-	Zipf      float64 // > 1: exponent of the keys' frequencies; 0: all keys alike
 	RowsPerTx int     // 1
 	Rollbacks float64 // share of transactions that are rolled back
 	// share of transactions in which half as many rows again are rolled back to a savepoint
@@ -133,11 +132,7 @@ func (w *Workload) createKeys(ctx context.Context) error {
 
 // write is one writer: a connection, and transactions on it until there is nothing more to do.
 func (w *Workload) write(ctx context.Context, id int) error {
-	random := rand.New(rand.NewPCG(w.Seed, uint64(id)))
-	writer := &writer{load: w, id: id, random: random}
-	if w.Zipf > 1 {
-		writer.zipf = rand.NewZipf(random, w.Zipf, 1, uint64(w.Keys-1))
-	}
+	writer := &writer{load: w, id: id, random: rand.New(rand.NewPCG(w.Seed, uint64(id)))}
 	defer writer.disconnect()
 	for w.next(ctx) {
 		if err := writer.transaction(ctx); err != nil {

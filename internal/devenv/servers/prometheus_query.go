@@ -37,15 +37,6 @@ func answer(promql string, value model.Value, warnings v1.Warnings, err error) (
 	return value, nil
 }
 
-// Alerts are those that are pending or firing now.
-func (p *Prometheus) Alerts(ctx context.Context) ([]v1.Alert, error) {
-	result, err := p.api.Alerts(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("ask Prometheus for alerts: %w", err)
-	}
-	return result.Alerts, nil
-}
-
 // WaitScraped returns when every target was scraped by a scrape that began after the call, be there
 // an answer or not: then a query sees what the relays knew at the call.
 func (p *Prometheus) WaitScraped(ctx context.Context) error {
