@@ -4,6 +4,7 @@ go 1.26.0
 
 require (
 	github.com/cdc-relay/cdc-relay v0.1.0
+	github.com/cdc-relay/cdc-relay/inbox v0.1.0
 	github.com/jackc/pglogrepl v0.0.0-20251213150135-2e8d0df862c1
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/rabbitmq/amqp091-go v1.16.0
@@ -13,6 +14,7 @@ require (
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/cdc-relay/cdc-relay/internal/kafkaguard v0.1.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect

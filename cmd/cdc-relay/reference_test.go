@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/rules"
+	"github.com/cdc-relay/cdc-relay/internal/migrate/importer"
 )
 
 const (
@@ -271,21 +271,22 @@ func httpPart(t *testing.T) string {
 // debeziumPart is the import's rules for Debezium's properties, by chapter.
 func debeziumPart() string {
 	var out strings.Builder
-	for _, chapter := range rules.Page() {
-		fmt.Fprintf(&out, "### %s\n\n", chapter.Title)
-		for _, e := range chapter.Entries {
-			parts := []string{"`" + strings.Join(e.Names, "`, `") + "`", e.Verdict}
-			if e.Target != "" {
-				parts = append(parts, "`"+e.Target+"`")
-			}
-			if e.Why != "" {
-				parts = append(parts, e.Why)
-			}
-			out.WriteString(wrap("  ", "- "+strings.Join(parts, " · ")))
+	chapter := ""
+	importer.Page(func(title string, names []string, verdict importer.Verdict, target, why string) {
+		if title != chapter {
+			chapter = title
+			fmt.Fprintf(&out, "\n### %s\n\n", title)
 		}
-		out.WriteByte('\n')
-	}
-	return strings.TrimSuffix(out.String(), "\n")
+		parts := []string{"`" + strings.Join(names, "`, `") + "`", string(verdict)}
+		if target != "" {
+			parts = append(parts, "`"+target+"`")
+		}
+		if why != "" {
+			parts = append(parts, why)
+		}
+		out.WriteString(wrap("  ", "- "+strings.Join(parts, " · ")))
+	})
+	return strings.TrimPrefix(out.String(), "\n")
 }
 
 // Every line of check that the page has is in the code: a name that is no longer there would stay

@@ -9,15 +9,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
 	"github.com/cdc-relay/cdc-relay/internal/printable"
 )
 
@@ -34,88 +31,76 @@ func newImport() *cobra.Command {
 
 type importOptions struct {
 	out, worker string
-	force, json bool
+	force       bool
 }
 
 func newImportDebezium() *cobra.Command {
 	var opt importOptions
 	cmd := &cobra.Command{
-		Use:   "debezium FILE...",
+		Use:   "debezium FILE",
 		Short: "Create cdc-relay.yaml from a Debezium outbox connector or Debezium Server",
 		Long: `Reads a Debezium configuration and writes one for the relay that publishes the same records. For
 Kafka Connect, pass the connector's JSON or .properties, and the worker's file with
---worker-config. For Debezium Server, pass application.properties and an env file. Several FILEs are
-layers of one configuration, in the order of Quarkus: properties, environment. "-" is stdin.
+--worker-config. For Debezium Server, pass application.properties. "-" is stdin.
 
-A report gives a verdict on each property: honoured, mapped, superseded or cannot. If one is
+A report gives a verdict on each property: honoured, superseded or cannot. If one is
 "cannot", nothing is written and the exit code is 2, unless --force. The command connects to
 nothing. The report goes to stderr when the configuration goes to stdout, else to stdout. Passwords
-are only copied into the file of -o (mode 0600); on stdout a variable stands in their place.
+are not copied: a variable stands in their place.
 docs/reference.md#debezium-properties explains each verdict.`,
 		Example: `  cdc-relay import debezium connector.json --worker-config worker.properties -o cdc-relay.yaml
-  cdc-relay import debezium application.properties server.env -o cdc-relay.yaml
-  curl -s http://connect:8083/connectors/orders-outbox | cdc-relay import debezium -
-  kubectl exec deployment/debezium -- env | cdc-relay import debezium application.properties -`,
+  cdc-relay import debezium application.properties -o cdc-relay.yaml
+  curl -s http://connect:8083/connectors/orders-outbox | cdc-relay import debezium -`,
 		Args: fileArgs,
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveDefault
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return importDebezium(args, opt, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			return importDebezium(args[0], opt, cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
 	cmd.Flags().StringVarP(&opt.out, "out", "o", "", "file to write; it must not exist (default stdout)")
 	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties (- for stdin)")
 	cmd.Flags().BoolVar(&opt.force, "force", false, "write the configuration even if some of it cannot be carried over")
-	cmd.Flags().BoolVar(&opt.json, "json", false, "report as JSON")
 	if err := errors.Join(cmd.MarkFlagFilename("out", "yaml", "yml"), cmd.MarkFlagFilename("worker-config", "properties", "env")); err != nil {
 		panic(err) // a flag that is not there
 	}
 	return cmd
 }
 
-// fileArgs is Args of a command that reads at least one file.
+// fileArgs is Args of a command that reads one file.
 func fileArgs(cmd *cobra.Command, args []string) error {
-	if len(args) > 0 {
+	stop := &event.Stop{Code: event.ExitUsage, Reason: "usage", What: cmd.CommandPath() + " wants one FILE"}
+	switch len(args) {
+	case 1:
 		return nil
+	case 0:
+		stop.Fix = "name the connector's JSON or .properties, application.properties, or - for stdin"
+	default:
+		stop.Fix = "two connectors are not one: import each for a relay of its own; of Debezium Server write all that counts into one application.properties"
 	}
-	return &event.Stop{
-		Code: event.ExitUsage, Reason: "usage", What: cmd.CommandPath() + " wants a FILE",
-		Fix: "name the connector's JSON or .properties, application.properties, or - for stdin",
-	}
+	return stop
 }
 
-func importDebezium(args []string, opt importOptions, stdin io.Reader, stdout, stderr io.Writer) error {
-	files, worker, err := readImport(args, opt.worker, stdin)
-	if err != nil {
-		return importError("read what to import", err, "")
-	}
-	result, err := importer.Import(files, worker)
+func importDebezium(path string, opt importOptions, stdin io.Reader, stdout, stderr io.Writer) error {
+	result, err := readImport(path, opt.worker, stdin)
 	if err != nil {
 		return importError("import", err, "")
 	}
-	cannot := result.Count(output.Cannot)
-	written := opt.out
-	if cannot > 0 && !opt.force {
-		written = ""
-	}
+	cannot := result.Count(importer.Cannot)
 	report := stderr
 	if opt.out != "" {
 		report = stdout
 	}
-	if opt.json {
-		err = result.ReportJSON(printable.JSON(report), written)
-	} else {
-		err = result.Report(printable.Text(report))
+	if err := result.Report(printable.Text(report)); err != nil {
+		return err
 	}
 	switch {
-	case err != nil:
-		return err
 	case cannot > 0 && !opt.force:
 		return importError(fmt.Sprintf("nothing is written: %d of %d settings cannot be carried over", cannot, len(result.Entries)), nil,
 			"see above what each of them needs, or write what is left with --force")
 	case opt.out == "":
-		return result.Write(stdout, true)
+		return result.Write(stdout)
 	}
 	return writeImport(result, opt.out)
 }
@@ -124,37 +109,34 @@ func importError(what string, err error, fix string) error {
 	return &event.Stop{Code: event.ExitUsage, Reason: "import", What: what, Err: err, Fix: fix}
 }
 
-// readImport reads the files; at most one of them is stdin.
-func readImport(args []string, workerPath string, stdin io.Reader) (files []read.Input, worker *read.Input, err error) {
-	paths := slices.Clone(args)
-	if workerPath != "" {
-		paths = append(paths, workerPath)
+// readImport reads the file and the worker's; one of the two may be stdin.
+func readImport(path, workerPath string, stdin io.Reader) (*importer.Result, error) {
+	if path == "-" && workerPath == "-" {
+		return nil, errors.New("- is given twice, and stdin can be read once")
 	}
-	piped := false
-	for _, path := range paths {
-		input := read.Input{Name: path}
+	read := func(path string) (importer.Input, error) {
 		if path == "-" {
-			if piped {
-				return nil, nil, errors.New("- is given twice, and stdin can be read once")
-			}
-			piped, input.Name = true, "stdin"
-			input.Content, err = io.ReadAll(stdin)
-		} else {
-			input.Content, err = os.ReadFile(path)
+			content, err := io.ReadAll(stdin)
+			return importer.Input{Name: "stdin", Content: content}, err
 		}
-		if err != nil {
-			return nil, nil, err
-		}
-		files = append(files, input)
+		content, err := os.ReadFile(filepath.Clean(path))
+		return importer.Input{Name: path, Content: content}, err
 	}
-	if workerPath != "" {
-		return files[:len(args)], &files[len(args)], nil
+	file, err := read(path)
+	switch {
+	case err != nil:
+		return nil, err
+	case workerPath == "":
+		return importer.Import(file, nil)
 	}
-	return files, nil, nil
+	worker, err := read(workerPath)
+	if err != nil {
+		return nil, err
+	}
+	return importer.Import(file, &worker)
 }
 
-// writeImport makes the file, for its owner alone: there may be passwords in it. A file that came
-// to be meanwhile stays.
+// writeImport makes the file, for its owner alone. A file that came to be meanwhile stays.
 func writeImport(result *importer.Result, path string) (err error) {
 	f, err := os.OpenFile(filepath.Clean(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -168,5 +150,5 @@ func writeImport(result *importer.Result, path string) (err error) {
 			err = fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(path)))
 		}
 	}()
-	return result.Write(f, false)
+	return result.Write(f)
 }

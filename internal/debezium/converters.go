@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/debezium/connect/converter"
+	"github.com/cdc-relay/cdc-relay/internal/debezium/converter"
 )
 
 // The classes that are taken.
@@ -73,27 +73,6 @@ func (p *parsing) converter(role string) converter.Converter {
 		c.format()
 	}
 	return c.make("")
-}
-
-// WritesSchemas is true when the key, the value or the header, whichever are asked for, is sent
-// with its schema, by its converter or by the delegate of that. What Parse faults is
-// none.
-func WritesSchemas(profile string, options map[string]string, of ...string) bool {
-	p := &parsing{given: options, o: &Options{profile: profile}}
-	return slices.ContainsFunc(of, func(role string) bool { return writesSchemas(p.converter(role)) })
-}
-
-func writesSchemas(c converter.Converter) bool {
-	switch c := c.(type) {
-	case converter.JSONConverter:
-		return c.Schemas
-	case converter.BinaryDataConverter:
-		return writesSchemas(c.Delegate)
-	case converter.LegacyByteArrayConverter:
-		return writesSchemas(c.Delegate)
-	default:
-		return false
-	}
 }
 
 // chosen is a converter that the options choose.

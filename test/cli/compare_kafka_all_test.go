@@ -39,15 +39,8 @@ func TestCompareEqualTopics(t *testing.T) {
 	s.write(s.ours, ours...)
 	got := s.compare(0)
 	if got.Compared != 2005 || got.Equal != 2005 || got.Messages[0] != 2020 || got.Duplicates != [2]int64{15, 0} ||
-		got.LeftOut.ContextHeaders != 2000 || got.LeftOut.SchemaNames != 1 || got.LeftOut.Partitions != 1 || len(got.First) > 0 {
+		got.LeftOut.Headers != 2000 || got.LeftOut.SchemaNames != 1 || got.LeftOut.Partitions != 1 || len(got.First) > 0 {
 		t.Errorf("%+v", got)
-	}
-	strictly := s.compare(1, "--strict", "--count", "2005")
-	if strictly.Differences["header"] != 2000 || strictly.Differences["value"] != 1 || strictly.Differences["partition"] != 1 {
-		t.Errorf("strictly: %v", strictly.Differences)
-	}
-	if again := s.compare(1, "--from", "24h", "--ignore-header", "__debezium.context.runId", "--strict"); again.Compared != 2005 || again.Differences["header"] != 0 {
-		t.Errorf("from yesterday on: %+v", again)
 	}
 }
 
@@ -58,8 +51,7 @@ func TestCompareInWords(t *testing.T) {
 	s := newSameTopics(t, 1)
 	s.write(s.theirs, record(0, "e1", "k", `{"name": "tulip"}`, "tenant", "tulip"), record(0, "e2", "k", "v"))
 	s.write(s.ours, record(0, "e1", "k", `{"name": "roses"}`, "tenant", "roses"), record(0, "e2", "k", "v"))
-	brokers := strings.Join(s.kafka.Brokers(), ",")
-	config := "source: {url: postgres://nobody@nowhere/none}\nsink: {kafka: {brokers: ['" + brokers + "']}}\n"
+	config := s.config()
 	args := []string{"compare", "debezium", "--theirs", s.theirs, "--ours", s.ours, "--from", "beginning", "--lag", "1s"}
 	res, err := runner.RunCommand(await.Context(t), runner.Build(t), config, args...)
 	must(t, err)

@@ -8,16 +8,19 @@ import (
 	"testing"
 )
 
-// By a header with the key, the order of each key is compared and not that of the routing key.
-// Stopped by a signal it tells what was found, and nothing of what was on its way.
-func TestCompareByKeyUntilInterrupted(t *testing.T) {
+// The order of each routing key is compared. Stopped by a signal it tells what was found, and
+// nothing of what was on its way.
+func TestCompareUntilInterrupted(t *testing.T) {
 	t.Parallel()
-	c := startComparing(t, "--lag", "2s", "--for", "10m", "--key-header", "key")
-	c.send(c.theirs, "k", message("a1", "v", "key", "a"), message("b1", "v", "key", "b"), message("alone", "v", "key", "c"))
-	c.send(c.ours, "k", message("b1", "v", "key", "b"), message("a1", "v", "key", "a"))
+	c := startComparing(t, "--lag", "2s", "--for", "10m")
+	c.send(c.theirs, "a", message("a1", "v"))
+	c.send(c.theirs, "b", message("b1", "v"))
+	c.send(c.theirs, "c", message("alone", "v"))
+	c.send(c.ours, "b", message("b1", "v"))
+	c.send(c.ours, "a", message("a1", "v"))
 	// A third pair shows that the first two were taken.
-	c.send(c.theirs, "k", message("x", "v", "key", "d"))
-	c.send(c.ours, "k", message("x", "other", "key", "d"))
+	c.send(c.theirs, "d", message("x", "v"))
+	c.send(c.ours, "d", message("x", "other"))
 	eventually(t, func() string { return lacks(c.text(c.out), "x value: differs") })
 	must(t, c.cmd.Process.Signal(os.Interrupt))
 	<-c.done

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
 	"net/url"
 	"os"
@@ -191,25 +190,19 @@ func TestImport(t *testing.T) {
 	}
 	hidden(t, res.Stdout+res.Stderr)
 	// With --force it is written, for its owner alone, and says what it lacks.
-	res = run("", bad, "-o", out, "--force", "--json")
-	var report struct {
-		Profile, Written string
-		Counts           map[string]int
-		Entries          []struct{ Verdict, Property, File, Target, Why string }
-	}
-	must(t, json.Unmarshal([]byte(res.Stdout), &report))
-	if res.Code != 0 || res.Stderr != "" || report.Profile != "debezium-connect" || report.Written != out || report.Counts["cannot"] != 1 || len(report.Entries) < 15 {
+	res = run("", bad, "-o", out, "--force")
+	if res.Code != 0 || res.Stderr != "" || !strings.Contains(res.Stdout, "cannot (1)") || !strings.Contains(res.Stdout, "honoured (") {
 		t.Errorf("exit %d: %s%s", res.Code, res.Stdout, res.Stderr)
 	}
-	hidden(t, res.Stdout+res.Stderr)
 	text, err := os.ReadFile(out)
 	must(t, err)
+	hidden(t, res.Stdout+res.Stderr+string(text))
 	info, err := os.Stat(out)
 	must(t, err)
-	if info.Mode().Perm() != 0o600 || !strings.Contains(string(text), "password: pgsecret") || !strings.Contains(string(text), "# CANNOT: converters (") {
+	if info.Mode().Perm() != 0o600 || !strings.Contains(string(text), `password: "${POSTGRES_PASSWORD}"`) || !strings.Contains(string(text), "# CANNOT: converters (") {
 		t.Errorf("%v: %s", info.Mode(), text)
 	}
-	check, err := runner.RunCommand(await.Context(t), binary, "", "config", "validate", "-c", out)
+	check, err := runner.RunCommand(await.Context(t), binary, strings.ReplaceAll(string(text), "${", "$${"), "config", "validate")
 	must(t, err)
 	if check.Code != 0 {
 		t.Error(check.Stderr)
@@ -221,6 +214,5 @@ func TestImport(t *testing.T) {
 	refusal(t, run("", good, "--worker-config", good), 2, "good.json", "it configures no worker")
 	refusal(t, run("", filepath.Join(dir, "nobody.json")), 2, "no such file")
 	refusal(t, run("a: [", write("x.yaml", "a: [")), 2, "x.yaml", "is YAML")
-	refusal(t, run("", "-", "-"), 2, "- is given twice")
-	refusal(t, run(""), 2, "import debezium wants a FILE", "- for stdin")
+	refusal(t, run(""), 2, "import debezium wants one FILE", "- for stdin")
 }

@@ -13,8 +13,6 @@ import (
 	relay "github.com/cdc-relay/cdc-relay/internal/config"
 	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 )
 
@@ -26,26 +24,26 @@ func TestImportOfEachConfiguration(t *testing.T) {
 	for _, g := range cases.All() {
 		t.Run(g.Name, func(t *testing.T) {
 			t.Parallel()
-			files, worker := configured(t, &g)
-			result, err := importer.Import(files, worker)
+			file, worker := configured(t, &g)
+			result, err := importer.Import(file, worker)
 			if err != nil {
 				t.Fatal(err)
 			}
 			var yaml, report strings.Builder
-			if err := result.Write(&yaml, false); err != nil {
+			if err := result.Write(&yaml); err != nil {
 				t.Fatal(err)
 			}
 			if err := result.Report(&report); err != nil {
 				t.Fatal(err)
 			}
-			if result.Count(output.Cannot) > 0 {
+			if result.Count(importer.Cannot) > 0 {
 				t.Fatal(report.String())
 			}
 			path := filepath.Join(t.TempDir(), "cdc-relay.yaml")
 			if err := os.WriteFile(path, []byte(yaml.String()), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			c, err := relay.Load(path, nil)
+			c, err := relay.Load(path, []string{"POSTGRES_PASSWORD=secret", "RABBITMQ_URL=amqp://guest:guest@mq:5672/"})
 			if err != nil {
 				t.Fatalf("%v\n%s", err, yaml.String())
 			}
@@ -60,8 +58,8 @@ func TestImportOfEachConfiguration(t *testing.T) {
 	}
 }
 
-// configured are the files that configure the Debezium of a group.
-func configured(t *testing.T, g *cases.Group) ([]read.Input, *read.Input) {
+// configured are the file, and the worker's, that configure the Debezium of a group.
+func configured(t *testing.T, g *cases.Group) (importer.Input, *importer.Input) {
 	t.Helper()
 	source, err := debeziumserver.DebeziumSource("postgres://dbz:secret@db:5432/orders", slices.Clone(g.TableNames())...)
 	if err != nil {
@@ -75,7 +73,7 @@ func configured(t *testing.T, g *cases.Group) ([]read.Input, *read.Input) {
 			t.Fatal(err)
 		}
 		worker := "bootstrap.servers=k:9092\nkey.converter=org.apache.kafka.connect.json.JsonConverter\nvalue.converter=org.apache.kafka.connect.json.JsonConverter\n"
-		return []read.Input{{Name: "connector.json", Content: text}}, &read.Input{Name: "worker.properties", Content: []byte(worker)}
+		return importer.Input{Name: "connector.json", Content: text}, &importer.Input{Name: "worker.properties", Content: []byte(worker)}
 	}
 	sink := debeziumserver.DebeziumKafka("k:9092")
 	if g.Rabbit {
@@ -93,7 +91,7 @@ func configured(t *testing.T, g *cases.Group) ([]read.Input, *read.Input) {
 	for _, name := range slices.Sorted(maps.Keys(sink)) {
 		fmt.Fprintf(&text, "%s=%s\n", name, strings.NewReplacer(`\`, `\\`, "$", "$$").Replace(sink[name]))
 	}
-	return []read.Input{{Name: "application.properties", Content: []byte(text.String())}}, nil
+	return importer.Input{Name: "application.properties", Content: []byte(text.String())}, nil
 }
 
 // wanted are the options that the import should write: those of the group, the prefix, what the

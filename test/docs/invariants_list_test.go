@@ -114,7 +114,7 @@ var invariants = []invariant{
 			{"internal/sink/kafka/record", "TestHeadersAreBounded"},
 			{"internal/sink/rabbit/message", "TestHeadersAreBounded"},
 			{"internal/debezium", "TestRecordsAreBounded TestRoutesAreForgotten"},
-			{"internal/debezium/connect/expand", "TestExpansionsAreBounded"},
+			{"internal/debezium/connect", "TestExpansionsAreBounded"},
 			{"internal/replication/largerow", "TestReader"},
 			{"test/fault", "TestRowLargerThanTheMemory TestHostileRows"},
 		},

@@ -1,21 +1,45 @@
-// Package compare is the command `compare debezium`: it reads the messages of two relays and
-// reports what differs.
+// Package compare is the command `compare debezium`: it reads the messages of two relays, pairs
+// them and reports what differs.
 package compare
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"os/signal"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
+	kafka "github.com/cdc-relay/cdc-relay/internal/sink/kafka/driver"
+	rabbit "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/driver"
 )
+
+const (
+	maxEvents  = 1_000_000 // that one run compares: about 200 MB
+	maxWaiting = 64 << 20  // bytes of a side's messages that wait for their counterparts
+	maxShown   = 100       // differences that are printed; all are counted
+)
+
+// compareFlags are those of compare debezium.
+type compareFlags struct {
+	theirs, ours   string
+	routingKeys    []string
+	from           string
+	period, lag    time.Duration
+	count          int64
+	idHeader       string
+	ignore         []string
+	excerpts, json bool
+}
 
 // New is the command compare.
 func New(g *command.Options) *cobra.Command {
@@ -35,31 +59,29 @@ func newCompareDebezium(g *command.Options) *cobra.Command {
 		Use:   "debezium",
 		Short: "Compare Debezium's messages with cdc-relay's, event by event",
 		Long: `Reads what Debezium (theirs) and cdc-relay (ours) send for the same outbox, and compares it event by
-event: topic, partition, key, value, headers and their order, routing key, properties, and the order
-within each key. It only reads: topics without a consumer group, exchanges through its own exclusive
+event: partition, key, value, headers and their order, routing key, properties, and the order within
+each key. It only reads: topics without a consumer group, exchanges through its own exclusive
 queues. Run both relays with their own slots, and let ours send to a topic or exchange that nobody
-consumes yet.
+consumes yet. The broker is that of the configuration.
 
 Messages are paired by the event's id, in the header id. Repeated messages are counted, and are no
 difference. Counted and not compared are the headers __debezium.context.*, the name of the value's
-schema, the partition of records without a key, and messages without an id. --strict compares these
-too.
+schema, the partition of records without a key, times, and messages without an id.
 
 "--from now" starts with messages that arrive from now on; RabbitMQ allows nothing else. One relay
 may be ahead of the other by --lag: at the start, messages of that time without a counterpart are
 not counted; at the end, compare waits that long for counterparts. It ends after --for or --count,
-else after one minute with "--from now", else at the current end of the topics.
+else after one minute with "--from now", else at the current end of the topics. It stops when a side
+holds 64 MiB of messages whose counterparts do not come.
 
-For several pairs repeat --theirs and --ours, in the same order. Addresses, login and TLS come from
-the configuration, if there is one. It prints no contents with admin.show_payloads: false or
---excerpts=false. Exits 1 if there are differences, or if nothing could be compared.`,
+It prints no contents with admin.show_payloads: false or --excerpts=false. Exits 1 if there are
+differences, or if nothing could be compared.`,
 		Example: `  cdc-relay compare debezium --theirs shop.order --ours shadow.order --for 10m
-  cdc-relay compare debezium --kafka h:9092 --theirs shop.order --ours shadow.order --from 2h
-  cdc-relay compare debezium --rabbitmq amqp://relay@h/ --theirs events --ours shadow --count 1000
-  cdc-relay compare debezium --theirs shop.order --ours shadow.order --ignore-header traceparent`,
+  cdc-relay compare debezium --theirs shop.order --ours shadow.order --from beginning
+  cdc-relay compare debezium --theirs events --ours shadow --count 1000 --ignore-header traceparent`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := f.config(g)
+			c, err := g.Load()
 			if err != nil {
 				return err
 			}
@@ -71,39 +93,288 @@ the configuration, if there is one. It prints no contents with admin.show_payloa
 			return f.run(ctx, c, cmd.OutOrStdout(), cmd.ErrOrStderr())
 		},
 	}
-	f.declare(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.theirs, "theirs", "", "Debezium's topic or exchange `NAME`")
+	flags.StringVar(&f.ours, "ours", "", "the relay's topic or exchange `NAME`")
+	flags.StringArrayVar(&f.routingKeys, "routing-key", []string{"#"}, "binding `KEY`; a direct exchange needs each one")
+	flags.StringVar(&f.from, "from", "now", "`START`: now; on Kafka also beginning")
+	flags.DurationVar(&f.period, "for", 0, "end after this time (default: see above)")
+	flags.Int64Var(&f.count, "count", 0, "end after this many compared events")
+	flags.DurationVar(&f.lag, "lag", 10*time.Second, "how far one relay may be ahead of the other")
+	flags.StringVar(&f.idHeader, "id-header", "id", "`HEADER` with the event's id")
+	flags.StringArrayVar(&f.ignore, "ignore-header", nil, "do not compare this `HEADER`; may be repeated")
+	flags.BoolVar(&f.excerpts, "excerpts", true, "print an excerpt of what differs")
+	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
+}
+
+// validate checks the flags, and sets defaults that depend on others.
+func (f *compareFlags) validate(c *config.Config) error {
+	f.excerpts = f.excerpts && c.Admin.ShowPayloads
+	_, onRabbitMQ := c.Sink.Settings.(*rabbit.Settings)
+	_, onKafka := c.Sink.Settings.(*kafka.Settings)
+	switch {
+	case !onKafka && !onRabbitMQ:
+		return command.UsageError("the sink of the configuration is neither Kafka nor RabbitMQ")
+	case f.theirs == "" || f.ours == "" || f.theirs == f.ours:
+		return command.UsageError("--theirs and --ours name two topics or exchanges; the default exchange cannot be bound to")
+	case f.period < 0 || f.count < 0 || f.lag <= 0:
+		return command.UsageError("--for and --count must not be negative, --lag must be above 0")
+	case f.from != "now" && f.from != "beginning":
+		return command.UsageError("--from " + f.from + ": want now or beginning")
+	case onRabbitMQ && f.from != "now":
+		return command.UsageError("--from " + f.from + ": a queue only holds messages that arrive after it was bound: use --from now")
+	}
+	if f.from == "now" && f.period == 0 && f.count == 0 {
+		f.period = time.Minute
+	}
+	return nil
+}
+
+// side reads the topic or exchange of one relay.
+type side interface {
+	// read hands over messages until ctx ends, or fails. It closes caughtUp when everything was
+	// handed over that was there when it was opened.
+	read(ctx context.Context, messages chan<- message, caughtUp chan<- struct{}) error
+	partitions() int
+	close()
 }
 
 // run opens both sides, compares them and reports the differences.
 func (f *compareFlags) run(ctx context.Context, c *config.Config, out, errs io.Writer) error {
-	r := &comparison{f: f, out: out, shown: []compare.Difference{}, notes: []string{}, line: output.Progress{W: errs}}
-	open := openRabbitSide
-	if f.onKafka(c) {
-		open = openKafkaSide
+	var sides [2]side
+	onKafka, fromNow := false, f.from == "now"
+	for i, name := range []string{f.theirs, f.ours} {
+		var err error
+		switch s := c.Sink.Settings.(type) {
+		case *kafka.Settings:
+			onKafka = true
+			sides[i], err = openTopic(ctx, s, name, fromNow)
+		case *rabbit.Settings:
+			sides[i], err = openExchange(ctx, s, name, f.routingKeys)
+		}
+		if err != nil {
+			if i == ours {
+				sides[theirs].close()
+			}
+			return &event.Stop{Code: event.ExitFailure, Reason: "compare", What: "open " + sideName[i], Err: err}
+		}
 	}
-	theirs, err := open(ctx, f, c, f.theirs)
-	if err != nil {
-		return openError(compare.Theirs, err)
+	defer sides[theirs].close()
+	defer sides[ours].close()
+	if n, m := sides[0].partitions(), sides[1].partitions(); n != m {
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "compare", What: fmt.Sprintf("%s has %s, %s has %d", f.theirs, output.Count(uint64(n), "partition"), f.ours, m),
+			Fix: "create --ours with as many partitions: keys are spread by their number",
+		}
 	}
-	defer theirs.close()
-	ours, err := open(ctx, f, c, f.ours)
-	if err != nil {
-		return openError(compare.Ours, err)
+	r := &comparison{f: f, out: out, errs: errs, shown: []difference{}}
+	r.matcher = matcher{
+		idHeader: f.idHeader, ignore: f.ignore, kafka: onKafka, excerpts: f.excerpts, report: r.found,
+		events: map[string]*pair{}, counts: counts{Differences: map[string]int64{}},
 	}
-	defer ours.close()
-	sides := [2]side{theirs, ours}
-	r.matcher = compare.New(compare.Options{
-		IDHeader: f.idHeader, KeyHeader: f.keyHeader, Ignore: f.ignore, Strict: f.strict, Times: f.times, Kafka: f.onKafka(c),
-		Partitions: r.samePartitions(sides), Remember: rememberedIDs, Excerpts: f.excerpts,
-	}, r.found)
-	return r.report(interrupted(ctx, r.compare(ctx, sides)))
+	err := r.compare(ctx, sides)
+	interrupted := ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
+	if interrupted {
+		err = nil
+	}
+	return r.report(interrupted, err)
 }
 
-func openError(side compare.Side, err error) error {
-	return &event.Stop{Code: event.ExitFailure, Reason: "compare", What: "open " + side.String(), Err: err}
+// comparison is one run of compare debezium: it hands the messages of two sides to the matcher,
+// pauses a side that is far ahead, and decides when it ends. Except for the reading it belongs to
+// one goroutine.
+type comparison struct {
+	f         *compareFlags
+	out, errs io.Writer
+	matcher   matcher
+	shown     []difference // differences that are printed
+
+	countFrom   time.Time    // from when on a message without a counterpart counts
+	lastMessage [2]time.Time // when a side has handed over a message last
+	caughtUp    int          // sides that have read what was there at the start
+	ended       time.Time    // when the requested end came
+	announced   bool         // it was printed that everything counts
 }
 
-// rememberedIDs is how many paired ids are remembered to recognize repetitions: about 60 MB when
-// full.
-const rememberedIDs = 1_000_000
+// compare reads both sides until the requested end. Its error is why it was cut short.
+func (r *comparison) compare(ctx context.Context, sides [2]side) error {
+	reading, cancel := context.WithCancel(ctx)
+	defer cancel()
+	group, reading := errgroup.WithContext(reading)
+	var messages [2]chan message
+	var caughtUp [2]chan struct{}
+	for i, s := range sides {
+		messages[i], caughtUp[i] = make(chan message), make(chan struct{})
+		group.Go(func() error {
+			if err := s.read(reading, messages[i], caughtUp[i]); err != nil {
+				return fmt.Errorf("read %s: %w", sideName[i], err)
+			}
+			return nil
+		})
+	}
+	group.Go(func() error {
+		defer cancel()
+		return r.pair(reading, messages, caughtUp)
+	})
+	return group.Wait()
+}
+
+// pair is the loop.
+func (r *comparison) pair(ctx context.Context, messages [2]chan message, caughtUp [2]chan struct{}) error {
+	now := time.Now()
+	r.countFrom, r.lastMessage = now, [2]time.Time{now, now}
+	opened := "both sides are open"
+	if r.f.from == "now" {
+		r.countFrom = now.Add(r.f.lag)
+		opened += "; what comes in the first " + r.f.lag.String() + " without a counterpart is not counted"
+	}
+	fmt.Fprintln(r.errs, opened)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !r.isOver(time.Now()) {
+		in := messages
+		for side := range in {
+			if r.full(side) {
+				in[side] = nil // it waits until the other one has caught up
+			}
+		}
+		select {
+		case m := <-in[theirs]:
+			r.take(theirs, m)
+		case m := <-in[ours]:
+			r.take(ours, m)
+		case <-caughtUp[theirs]:
+			caughtUp[theirs] = nil
+			r.caughtUp++
+		case <-caughtUp[ours]:
+			caughtUp[ours] = nil
+			r.caughtUp++
+		case <-tick.C:
+			if err := r.stuck(time.Now()); err != nil {
+				return err
+			}
+			if !r.announced && !time.Now().Before(r.countFrom) {
+				r.announced = true
+				fmt.Fprintln(r.errs, "everything counts from here on")
+			}
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+func (r *comparison) take(side int, m message) {
+	r.lastMessage[side] = time.Now()
+	m.atTheEdge = r.lastMessage[side].Before(r.countFrom) || !r.ended.IsZero()
+	r.matcher.add(side, m)
+}
+
+// isOver reports whether the comparison is complete: the requested end has come, and after it all
+// missing counterparts, or as much time as one side may be behind.
+func (r *comparison) isOver(now time.Time) bool {
+	if r.ended.IsZero() {
+		f := r.f
+		counted := f.count > 0 && r.matcher.Compared >= f.count || len(r.matcher.events) >= maxEvents
+		timed := f.period > 0 && !now.Before(r.countFrom.Add(f.period))
+		read := f.count == 0 && f.period == 0 && r.caughtUp == len(r.lastMessage)
+		if !counted && !timed && !read {
+			return false
+		}
+		r.ended = now
+	}
+	return r.matcher.waiting == [2]int{} || now.Sub(r.ended) >= r.f.lag
+}
+
+func (r *comparison) full(side int) bool { return r.matcher.waiting[side] >= maxWaiting }
+
+// stuck says so when waiting does not help a full side: the other one is full, too, or silent.
+func (r *comparison) stuck(now time.Time) error {
+	for side := range r.lastMessage {
+		if r.full(side) && (r.full(1-side) || now.Sub(r.lastMessage[1-side]) >= r.f.lag) {
+			return fmt.Errorf("64 MiB of messages of %s wait for counterparts that do not come: see that both relays run, and use --from now", sideName[side])
+		}
+	}
+	return nil
+}
+
+func (r *comparison) found(d difference) {
+	if len(r.shown) == maxShown {
+		return
+	}
+	r.shown = append(r.shown, d)
+	if r.f.json {
+		return
+	}
+	fmt.Fprintf(r.out, "%s %s\n", output.Clean(d.ID), output.CleanLines(d.String()))
+	for side, where := range d.Where {
+		if where != "" {
+			fmt.Fprintf(r.out, "    %-6s %s\n", sideName[side], output.Clean(where))
+		}
+	}
+}
+
+// report prints the summary. Its error is of exit 1: why it was cut short, or that there are
+// differences, or nothing to compare.
+func (r *comparison) report(interrupted bool, failure error) error {
+	m := &r.matcher
+	m.finish(interrupted || failure != nil)
+	var err error
+	if r.f.json {
+		err = output.JSON(r.out, struct {
+			counts
+			First       []difference `json:"first"`
+			Interrupted bool         `json:"interrupted"`
+		}{m.counts, r.shown, interrupted})
+	} else {
+		_, err = fmt.Fprint(r.out, output.CleanLines(r.text(interrupted)))
+	}
+	if err != nil {
+		return err
+	}
+	stop := &event.Stop{Code: event.ExitFailure, Reason: "compare", Err: failure}
+	switch {
+	case failure != nil:
+		stop.What = "compare"
+	case m.total() > 0:
+		stop.What = fmt.Sprintf("%s in %s", output.Count(uint64(m.total()), "difference"), output.Count(uint64(m.Compared), "compared event"))
+	case m.Compared == 0:
+		stop.What = "no event was compared"
+		stop.Fix = "check the names of the topics or exchanges, --routing-key and --id-header, and whether both relays run"
+	default:
+		return nil
+	}
+	return stop
+}
+
+func (r *comparison) text(interrupted bool) string {
+	m := &r.matcher
+	var b strings.Builder
+	line := func(label string, n int64, noun, format string, args ...any) {
+		if n > 0 {
+			fmt.Fprintf(&b, "%-12s "+format+"\n", append([]any{label, output.Count(uint64(n), noun)}, args...)...)
+		}
+	}
+	line("", m.total()-int64(len(r.shown)), "difference", "%s more")
+	fmt.Fprintf(&b, "%-12s %s%s: %s equal, %s not\n", "compared", output.Count(uint64(m.Compared), "event"), output.If(interrupted, ", then interrupted"),
+		output.Thousands(uint64(m.Equal)), output.Thousands(uint64(m.Compared-m.Equal)))
+	for side := range m.Events {
+		fmt.Fprintf(&b, "%-12s %s, %s again\n", sideName[side], output.Count(uint64(m.Events[side]), "message"), output.Thousands(uint64(m.Duplicates[side])))
+	}
+	for _, kind := range kinds {
+		if n := m.Differences[kind]; n > 0 {
+			fmt.Fprintf(&b, "%-12s %s: %s\n", "differences", kind, output.Thousands(uint64(n)))
+		}
+	}
+	line("left out", m.LeftOut.Headers, "event", "headers of %s: __debezium.context.* and --ignore-header")
+	line("left out", m.LeftOut.SchemaNames, "event", "the name of the value's schema of %s")
+	line("left out", m.LeftOut.Times, "event", "the time of %s")
+	line("left out", m.LeftOut.Partitions, "event", "the partition of %s without a key")
+	for side := range m.Events {
+		name := sideName[side]
+		line("left out", m.NoID[side], "message", "%s of %s without the header %q", name, r.f.idHeader)
+		line("not counted", m.AtTheEdge[side], "event", "%s of %s at the beginning or the end, whose counterpart may have come before or after", name)
+	}
+	return b.String()
+}

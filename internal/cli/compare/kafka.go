@@ -1,14 +1,14 @@
-// Reading the topics of one side from Kafka.
+// Reading the topic of one side from Kafka.
 
 package compare
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,206 +16,136 @@ import (
 	"github.com/segmentio/kafka-go/protocol"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/kafkaguard"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/compare"
 	kafka "github.com/cdc-relay/cdc-relay/internal/sink/kafka/driver"
 )
 
-// kafkaSide reads all partitions of some topics, without a group. It writes nothing.
-type kafkaSide struct {
+// topic reads all partitions of a topic, without a group. It writes nothing.
+type topic struct {
 	client    *kafkago.Client
 	transport *kafkago.Transport
-	topics    []string
-	parts     [][]kafkaPart // of each topic, by partition
+	name      string
+	parts     []part
 }
 
-// kafkaPart is a partition: where to begin, and what was its end when it was opened.
-type kafkaPart struct{ next, end int64 }
+// part is a partition: where to begin, and what was its end when it was opened.
+type part struct{ next, end int64 }
 
 const (
-	kafkaTimeout  = 20 * time.Second // for one answer, connecting included
-	kafkaRetryFor = time.Minute      // how long a partition may answer with errors
-	// bytes of one partition in one answer; a larger record comes alone
-	kafkaFetch = 1 << 20
+	kafkaTimeout = 20 * time.Second // for one answer, connecting included
+	kafkaFetch   = 1 << 20          // bytes in one answer; a larger record comes alone
 )
 
-func openKafkaSide(ctx context.Context, f *compareFlags, c *config.Config, topics []string) (side, error) {
+func openTopic(ctx context.Context, k *kafka.Settings, name string, fromNow bool) (_ side, err error) {
 	dialer := &kafkaguard.Dialer{Dial: (&net.Dialer{KeepAlive: 15 * time.Second}).DialContext, Limit: kafkaguard.FetchLimit}
 	transport := &kafkago.Transport{
 		Dial: dialer.DialContext, DialTimeout: 10 * time.Second,
-		ClientID: "cdc-relay/compare", MetadataTopics: topics, MetadataTTL: 2 * time.Second,
+		ClientID: "cdc-relay/compare", MetadataTopics: []string{name}, MetadataTTL: 2 * time.Second,
 	}
-	brokers := f.kafka
-	if k := kafkaOf(c); k != nil {
-		if len(brokers) == 0 {
-			brokers = k.Brokers
-		}
-		if err := kafkaSecurity(dialer, transport, k); err != nil {
+	if files := k.TLSFiles(); files != nil {
+		if dialer.TLS, err = files(); err != nil {
 			return nil, err
 		}
 	}
-	s := &kafkaSide{transport: transport, topics: topics, client: &kafkago.Client{Addr: kafkago.TCP(brokers...), Transport: transport}}
-	from, err := f.start()
-	if err == nil {
-		err = s.locate(ctx, f.from, from)
-	}
-	if err != nil {
-		s.close()
-		return nil, err
-	}
-	return s, nil
-}
-
-// kafkaSecurity gives a client the TLS and the login of the sink.
-func kafkaSecurity(d *kafkaguard.Dialer, t *kafkago.Transport, k *kafka.Settings) (err error) {
-	if files := k.TLSFiles(); files != nil {
-		if d.TLS, err = files(); err != nil {
-			return err
+	if read := k.Login(); read != nil {
+		login, err := read()
+		if err == nil {
+			transport.SASL, err = login.NewMechanism()
+		}
+		if err != nil {
+			return nil, err
 		}
 	}
-	read := k.Login()
-	if read == nil {
+	t := &topic{name: name, transport: transport, client: &kafkago.Client{Addr: kafkago.TCP(k.Brokers...), Transport: transport}}
+	if err := t.locate(ctx, fromNow); err != nil {
+		t.close()
+		return nil, fmt.Errorf("topic %s: %w", name, err)
+	}
+	return t, nil
+}
+
+func (t *topic) close() { t.transport.CloseIdleConnections() }
+
+func (t *topic) partitions() int { return len(t.parts) }
+
+// locate finds the partitions and their offsets.
+func (t *topic) locate(ctx context.Context, fromNow bool) error {
+	ctx, cancel := context.WithTimeout(ctx, kafkaTimeout)
+	defer cancel()
+	meta, err := t.client.Metadata(ctx, &kafkago.MetadataRequest{Topics: []string{t.name}})
+	switch {
+	case err != nil:
+		return fmt.Errorf("ask for partitions: %w", err)
+	case len(meta.Topics) == 0:
+		return errors.New("the brokers do not know it")
+	case meta.Topics[0].Error != nil:
+		return meta.Topics[0].Error
+	}
+	t.parts = make([]part, len(meta.Topics[0].Partitions))
+	ask := func(of func(p int) kafkago.OffsetRequest, take func(*part, kafkago.PartitionOffsets)) error {
+		var requests []kafkago.OffsetRequest
+		for p := range t.parts {
+			requests = append(requests, of(p))
+		}
+		res, err := t.client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{t.name: requests}})
+		if err != nil {
+			return fmt.Errorf("ask for offsets: %w", err)
+		}
+		for _, p := range res.Topics[t.name] {
+			if p.Error != nil {
+				return fmt.Errorf("partition %d: ask for offsets: %w", p.Partition, p.Error)
+			}
+			take(&t.parts[p.Partition], p)
+		}
 		return nil
 	}
-	login, err := read()
-	if err != nil {
-		return err
+	err = ask(kafkago.LastOffsetOf, func(at *part, p kafkago.PartitionOffsets) { *at = part{p.LastOffset, p.LastOffset} })
+	if err == nil && !fromNow {
+		err = ask(kafkago.FirstOffsetOf, func(at *part, p kafkago.PartitionOffsets) { at.next = p.FirstOffset })
 	}
-	t.SASL, err = login.NewMechanism()
 	return err
 }
 
-func (s *kafkaSide) close() { s.transport.CloseIdleConnections() }
-
-func (s *kafkaSide) partitions() []int {
-	var n []int
-	for _, parts := range s.parts {
-		n = append(n, len(parts))
-	}
-	return n
-}
-
-// locate finds the partitions and their offsets.
-func (s *kafkaSide) locate(ctx context.Context, from string, at time.Time) error {
-	ctx, cancel := context.WithTimeout(ctx, kafkaTimeout)
-	defer cancel()
-	meta, err := s.client.Metadata(ctx, &kafkago.MetadataRequest{Topics: s.topics})
-	if err != nil {
-		return fmt.Errorf("ask for topics: %w", err)
-	}
-	found := map[string]kafkago.Topic{}
-	for _, t := range meta.Topics {
-		found[t.Name] = t
-	}
-	for _, name := range s.topics {
-		t := found[name]
-		if t.Error != nil {
-			return fmt.Errorf("topic %s: %w", name, t.Error)
-		}
-		if len(t.Partitions) == 0 {
-			return fmt.Errorf("topic %s: the brokers do not know it", name)
-		}
-		parts, err := s.offsets(ctx, name, len(t.Partitions), from, at)
-		if err != nil {
-			return fmt.Errorf("topic %s: ask for offsets: %w", name, err)
-		}
-		s.parts = append(s.parts, parts)
-	}
-	return nil
-}
-
-func (s *kafkaSide) offsets(ctx context.Context, topic string, n int, from string, at time.Time) ([]kafkaPart, error) {
-	parts := make([]kafkaPart, n)
-	ask := func(of func(p int) kafkago.OffsetRequest, take func(kafkago.PartitionOffsets)) error {
-		var requests []kafkago.OffsetRequest
-		for p := range n {
-			requests = append(requests, of(p))
-		}
-		res, err := s.client.ListOffsets(ctx, &kafkago.ListOffsetsRequest{Topics: map[string][]kafkago.OffsetRequest{topic: requests}})
-		if err != nil {
-			return err
-		}
-		for _, p := range res.Topics[topic] {
-			if p.Error != nil {
-				return fmt.Errorf("partition %d: %w", p.Partition, p.Error)
-			}
-			take(p)
-		}
-		return nil
-	}
-	err := ask(kafkago.LastOffsetOf, func(p kafkago.PartitionOffsets) {
-		parts[p.Partition] = kafkaPart{next: p.LastOffset, end: p.LastOffset}
-	})
-	switch {
-	case err != nil || from == "now":
-		return parts, err
-	case at.IsZero():
-		return parts, ask(kafkago.FirstOffsetOf, func(p kafkago.PartitionOffsets) { parts[p.Partition].next = p.FirstOffset })
-	}
-	return parts, ask(func(p int) kafkago.OffsetRequest { return kafkago.TimeOffsetOf(p, at) }, func(p kafkago.PartitionOffsets) {
-		for offset := range p.Offsets {
-			if offset >= 0 { // else there is no record that new
-				parts[p.Partition].next = offset
-			}
-		}
-	})
-}
-
 // read has a goroutine for each partition.
-func (s *kafkaSide) read(ctx context.Context, messages chan<- compare.Message, caughtUp chan<- struct{}) error {
+func (t *topic) read(ctx context.Context, messages chan<- message, caughtUp chan<- struct{}) error {
 	group, ctx := errgroup.WithContext(ctx)
-	var behind atomic.Int32 // partitions not read to their end; one more until all are counted
-	reached := func() {
-		if behind.Add(-1) == 0 {
-			close(caughtUp)
-		}
+	var behind atomic.Int32 // partitions not read to what was their end
+	behind.Store(int32(len(t.parts)))
+	for p, at := range t.parts {
+		group.Go(func() error {
+			return t.follow(ctx, p, at, messages, func() {
+				if behind.Add(-1) == 0 {
+					close(caughtUp)
+				}
+			})
+		})
 	}
-	behind.Store(1)
-	for topic, parts := range s.parts {
-		for p, part := range parts {
-			behind.Add(1)
-			group.Go(func() error { return s.follow(ctx, topic, p, part, messages, sync.OnceFunc(reached)) })
-		}
-	}
-	reached()
 	if err := group.Wait(); !errors.Is(err, context.Canceled) {
 		return err
 	}
 	return nil
 }
 
-// follow reads one partition, and calls caughtUp at what was its end, which a failed one has not
-// reached. An error is tried again for a while: leaders move.
-func (s *kafkaSide) follow(ctx context.Context, topic, partition int, part kafkaPart, messages chan<- compare.Message, caughtUp func()) error {
-	for well := time.Now(); ; {
-		if part.next >= part.end {
-			caughtUp()
+// follow reads one partition, and calls reached at what was its end.
+func (t *topic) follow(ctx context.Context, p int, at part, messages chan<- message, reached func()) error {
+	for behind := true; ; {
+		if behind && at.next >= at.end {
+			behind = false
+			reached()
 		}
-		err := s.fetch(ctx, topic, partition, &part, messages)
-		switch {
-		case ctx.Err() != nil:
-			return ctx.Err()
-		case err == nil:
-			well = time.Now()
-		case errors.Is(err, kafkago.OffsetOutOfRange) || time.Since(well) > kafkaRetryFor:
-			return fmt.Errorf("topic %s, partition %d, offset %d: %w", s.topics[topic], partition, part.next, err)
-		default:
-			select {
-			case <-time.After(200 * time.Millisecond):
-			case <-ctx.Done():
-			}
+		if err := t.fetch(ctx, p, &at, messages); err != nil {
+			return cmp.Or(ctx.Err(), fmt.Errorf("topic %s, partition %d, offset %d: %w", t.name, p, at.next, err))
 		}
 	}
 }
 
-// fetch asks once, and moves part past what came.
-func (s *kafkaSide) fetch(ctx context.Context, topic, partition int, part *kafkaPart, messages chan<- compare.Message) error {
+// fetch asks once, and moves at past what came.
+func (t *topic) fetch(ctx context.Context, p int, at *part, messages chan<- message) error {
 	asking, cancel := context.WithTimeout(ctx, kafkaTimeout)
 	defer cancel()
 	ask := func(bytes int64) (*kafkago.FetchResponse, error) {
-		return s.client.Fetch(asking, &kafkago.FetchRequest{
-			Topic: s.topics[topic], Partition: partition, Offset: part.next, MinBytes: 1, MaxBytes: bytes, MaxWait: 500 * time.Millisecond,
+		return t.client.Fetch(asking, &kafkago.FetchRequest{
+			Topic: t.name, Partition: p, Offset: at.next, MinBytes: 1, MaxBytes: bytes, MaxWait: 500 * time.Millisecond,
 			IsolationLevel: kafkago.ReadCommitted,
 		})
 	}
@@ -242,14 +172,13 @@ func (s *kafkaSide) fetch(ctx context.Context, topic, partition int, part *kafka
 		if err != nil {
 			return err
 		}
-		if r.Offset < part.next {
+		if r.Offset < at.next {
 			continue // a batch is given as a whole
 		}
-		m.ExchangeOrTopic, m.Partition = topic, partition
-		m.Where = fmt.Sprintf("%s, partition %d, offset %d", s.topics[topic], partition, r.Offset)
+		m.partition, m.where = p, fmt.Sprintf("%s, partition %d, offset %d", t.name, p, r.Offset)
 		select {
 		case messages <- m:
-			part.next = r.Offset + 1
+			at.next = r.Offset + 1
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -258,9 +187,32 @@ func (s *kafkaSide) fetch(ctx context.Context, topic, partition int, part *kafka
 		for _, batch := range stream.Records {
 			// of a transaction: it is an offset without a record
 			if end, ok := batch.(*protocol.ControlBatch); ok {
-				part.next = max(part.next, end.BaseOffset+1)
+				at.next = max(at.next, end.BaseOffset+1)
 			}
 		}
 	}
 	return nil
+}
+
+// kafkaMessage copies a record, and gives its memory back.
+func kafkaMessage(r *kafkago.Record) (m message, err error) {
+	m.time = r.Time.UnixMilli()
+	if m.key, err = readBytes(r.Key); err == nil {
+		m.value, err = readBytes(r.Value)
+	}
+	for _, h := range r.Headers {
+		m.headers = append(m.headers, header{name: h.Key, value: h.Value})
+	}
+	return m, err
+}
+
+func readBytes(b protocol.Bytes) ([]byte, error) {
+	if b == nil {
+		return nil, nil
+	}
+	text, err := protocol.ReadAll(b)
+	if text == nil && err == nil {
+		text = []byte{} // empty is not null
+	}
+	return text, errors.Join(err, b.Close())
 }

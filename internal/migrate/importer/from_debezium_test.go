@@ -5,9 +5,6 @@ import (
 	"os"
 	"strings"
 	"testing"
-
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
 )
 
 // connector is the one whose report docs/from-debezium.md shows: it has a second transform.
@@ -27,7 +24,7 @@ const connector = `{"name": "orders-outbox", "config": {
 // The report that the page shows is the beginning of the connector's, and of the same number of
 // settings; only its lines are cut otherwise.
 func TestReportOnThePage(t *testing.T) {
-	r, err := Import([]read.Input{{Name: "connector.json", Content: []byte(connector)}}, nil)
+	r, err := Import(Input{Name: "connector.json", Content: []byte(connector)}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,7 +43,7 @@ func TestReportOnThePage(t *testing.T) {
 	if !cut || !strings.HasPrefix(words(report.String()), words(shown)) {
 		t.Errorf("docs/from-debezium.md shows something else than this report:\n%s", report.String())
 	}
-	counts := fmt.Sprintf("nothing is written: %d of %d settings", r.Count(output.Cannot), len(r.Entries))
+	counts := fmt.Sprintf("nothing is written: %d of %d settings", r.Count(Cannot), len(r.Entries))
 	if !strings.Contains(end, counts) {
 		t.Errorf("docs/from-debezium.md does not say %q", counts)
 	}

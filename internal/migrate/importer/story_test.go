@@ -13,49 +13,48 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/rules"
 )
 
 // What each property becomes. A case is some properties over a base that imports without a word of
 // doubt (testdata/base); the output is their verdicts, and how our configuration differs from the
 // base's. -rewrite writes what is now.
 func TestVerdicts(t *testing.T) {
-	met := map[string]bool{}
+	met := map[*string]bool{}
 	datadriven.Walk(t, "testdata/verdicts", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
 			before, base := imported(t, d, nil)
 			b, after := imported(t, d, strings.Split(d.Input, "\n"))
-			for _, p := range b.Props {
-				if r := b.Rule(p.Name); r != nil {
-					for _, pattern := range r.Names {
-						met[r.Only+" "+pattern] = met[r.Only+" "+pattern] || rules.Fits(pattern, p.Name)
+			for _, p := range b.props {
+				if r := b.rule(p.name); r != nil {
+					for i, pattern := range r.names {
+						met[&r.names[i]] = met[&r.names[i]] || fits(pattern, p.name)
 					}
 				}
 			}
 			return changes(before, b, base, after)
 		})
 	})
-	for _, r := range rules.Rules() {
-		for _, name := range r.Names {
-			if !met[r.Only+" "+name] {
-				t.Errorf("no case in testdata/verdicts has a property %s (%s)", name, r.Only)
+	for _, c := range chapters() {
+		for _, r := range c.rules {
+			for i, name := range r.names {
+				if !met[&r.names[i]] {
+					t.Errorf("no case in testdata/verdicts has a property %s (%s)", name, c.title)
+				}
 			}
 		}
 	}
 }
 
 // imported is a base with the lines over it: NAME=VALUE sets a property, -NAME takes one away. The
-// command says which base, and its argument where the lines go: env, worker.
-func imported(t *testing.T, d *datadriven.TestData, lines []string) (*rules.Builder, []string) {
+// command says which base, and its argument worker that the lines go to the worker's file.
+func imported(t *testing.T, d *datadriven.TestData, lines []string) (*Result, []string) {
 	t.Helper()
 	base, err := os.ReadFile(filepath.Join("testdata/base", d.Cmd+".properties"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	text := string(base)
-	var worker, environment string
+	var worker string
 	if strings.HasPrefix(d.Cmd, "connect") {
 		content, err := os.ReadFile("testdata/base/worker.properties")
 		if err != nil {
@@ -74,35 +73,29 @@ func imported(t *testing.T, d *datadriven.TestData, lines []string) (*rules.Buil
 			text += strings.TrimPrefix(line, "connector:") + "\n"
 		case d.HasArg("worker"):
 			worker = gone.ReplaceAllString(worker, "") + line + "\n"
-		case d.HasArg("env"):
-			environment += line + "\n"
 		default:
 			text = gone.ReplaceAllString(text, "") + line + "\n"
 		}
 	}
-	files := []read.Input{{Name: "f.properties", Content: []byte(text)}}
-	if environment != "" {
-		files = append(files, read.Input{Name: "f.env", Content: []byte(environment)})
-	}
-	var shared *read.Input
+	var shared *Input
 	if worker != "" {
-		shared = &read.Input{Name: "w.properties", Content: []byte(worker)}
+		shared = &Input{Name: "w.properties", Content: []byte(worker)}
 	}
-	r, err := Import(files, shared)
+	r, err := Import(Input{Name: "f.properties", Content: []byte(text)}, shared)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if r.Count(output.Cannot) == 0 {
+	if r.Count(Cannot) == 0 {
 		loads(t, r)
 	}
-	return r.Builder, yamlLines(t, r)
+	return r, yamlLines(t, r)
 }
 
 // yamlLines are the lines of the configuration without their comments.
 func yamlLines(t *testing.T, r *Result) []string {
 	t.Helper()
 	var out strings.Builder
-	if err := r.Write(&out, false); err != nil {
+	if err := r.Write(&out); err != nil {
 		t.Fatal(err)
 	}
 	var lines []string
@@ -115,7 +108,7 @@ func yamlLines(t *testing.T, r *Result) []string {
 }
 
 // environment is what the variables of the cases stand for where it cannot be any text.
-var environment = map[string]string{"RABBITMQ_URI": "amqp://mq", "MQ_PORT": "5673", "ACK": "5000", "QUEUE": "5"}
+var environment = map[string]string{"RABBITMQ_URI": "amqp://mq", "RABBITMQ_URL": "amqp://mq", "MQ_PORT": "5673", "ACK": "5000", "QUEUE": "5"}
 
 var (
 	fileReference = regexp.MustCompile(`\$\{file:[^}]*\}`)
@@ -128,7 +121,7 @@ var (
 func loads(t *testing.T, r *Result) *config.Config {
 	t.Helper()
 	var out strings.Builder
-	if err := r.Write(&out, false); err != nil {
+	if err := r.Write(&out); err != nil {
 		t.Fatal(err)
 	}
 	var environ []string
@@ -148,10 +141,10 @@ func loads(t *testing.T, r *Result) *config.Config {
 }
 
 // changes are the entries that the base does not have, and the lines that came and went.
-func changes(before, after *rules.Builder, base, now []string) string {
+func changes(before, after *Result, base, now []string) string {
 	var out strings.Builder
 	for _, e := range after.Entries {
-		if !slices.Contains(before.Entries, e) {
+		if !slices.ContainsFunc(before.Entries, func(b *Entry) bool { return *b == *e }) {
 			fmt.Fprintf(&out, "%s: %s\n", e.Verdict, strings.ReplaceAll(e.Line(), " (f.properties)", ""))
 		}
 	}

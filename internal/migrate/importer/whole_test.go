@@ -10,11 +10,6 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 	"github.com/jackc/pgx/v5/pgconn"
-
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/output"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/read"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/rules"
-	"github.com/cdc-relay/cdc-relay/internal/migrate/importer/settings"
 )
 
 // Whole files, and the configuration and the report that come of them. Each file of the input
@@ -22,26 +17,26 @@ import (
 func TestWhole(t *testing.T) {
 	datadriven.Walk(t, "testdata/whole", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			var files []read.Input
-			var worker *read.Input
+			var file Input
+			var worker *Input
 			for _, part := range strings.Split("\n"+d.Input, "\n== ")[1:] {
 				name, content, _ := strings.Cut(part, "\n")
-				input := read.Input{Name: name, Content: []byte(content)}
+				input := Input{Name: name, Content: []byte(content)}
 				if strings.HasPrefix(name, "worker") {
 					worker = &input
 					continue
 				}
-				files = append(files, input)
+				file = input
 			}
-			r, err := Import(files, worker)
+			r, err := Import(file, worker)
 			if err != nil {
 				return "error: " + err.Error()
 			}
-			if r.Count(output.Cannot) == 0 {
+			if r.Count(Cannot) == 0 {
 				loads(t, r)
 			}
 			var out strings.Builder
-			if err := r.Write(&out, d.HasArg("public")); err != nil {
+			if err := r.Write(&out); err != nil {
 				t.Fatal(err)
 			}
 			out.WriteString("--\n")
@@ -56,9 +51,9 @@ func TestWhole(t *testing.T) {
 // Java reads a .properties file of Kafka Connect as Latin 1, one of Debezium Server as UTF-8.
 func TestEncodingOfProperties(t *testing.T) {
 	for content, want := range map[string]string{"connector.class=x\na=\u00fc": "\u00c3\u00bc", "connector.class=x\na=\\u00fc": "\u00fc", "debezium.a=x\na=\u00fc": "\u00fc"} {
-		l, err := read.Layer(read.Input{Name: "a.properties", Content: []byte(content)})
-		if err != nil || !slices.Contains(l.Pairs, read.Pair{Name: "a", Text: want}) {
-			t.Errorf("%q gives %q, %v", content, l.Pairs, err)
+		_, pairs, err := read(Input{Name: "a.properties", Content: []byte(content)})
+		if err != nil || !slices.Contains(pairs, pair{"a", want}) {
+			t.Errorf("%q gives %q, %v", content, pairs, err)
 		}
 	}
 }
@@ -68,8 +63,8 @@ func TestEncodingOfProperties(t *testing.T) {
 func TestSecretsStayHidden(t *testing.T) {
 	const secret = "s3cr3t-of-somebody"
 	connector := []string{
-		"connector.class=" + rules.PostgresClass, "plugin.name=pgoutput", "database.hostname=h", "topic.prefix=p", "table.include.list=public.outbox",
-		"transforms=outbox", "transforms.outbox.type=" + settings.EventRouter,
+		"connector.class=" + postgresClass, "plugin.name=pgoutput", "database.hostname=h", "topic.prefix=p", "table.include.list=public.outbox",
+		"transforms=outbox", "transforms.outbox.type=" + eventRouter,
 		"key.converter=org.apache.kafka.connect.storage.StringConverter", "value.converter=org.apache.kafka.connect.storage.StringConverter",
 		"producer.override.bootstrap.servers=k:9092",
 	}
@@ -83,13 +78,13 @@ func TestSecretsStayHidden(t *testing.T) {
 	} {
 		text := strings.Join(append(slices.Clone(connector), strings.ReplaceAll(property, "%", secret),
 			"producer.override.security.protocol=SASL_SSL", "producer.override.sasl.mechanism=PLAIN"), "\n")
-		hides(t, property, secret, []read.Input{{Name: "c.properties", Content: []byte(text)}}, nil)
-		hides(t, "worker's "+property, secret, []read.Input{{Name: "c.properties", Content: []byte(strings.Join(connector, "\n"))}},
-			&read.Input{Name: "w.properties", Content: []byte("bootstrap.servers=k\n" + strings.ReplaceAll(strings.ReplaceAll(property, "%", secret), "producer.override.", "producer."))})
+		hides(t, property, secret, Input{Name: "c.properties", Content: []byte(text)}, nil)
+		hides(t, "worker's "+property, secret, Input{Name: "c.properties", Content: []byte(strings.Join(connector, "\n"))},
+			&Input{Name: "w.properties", Content: []byte("bootstrap.servers=k\n" + strings.ReplaceAll(strings.ReplaceAll(property, "%", secret), "producer.override.", "producer."))})
 	}
 	server := []string{
-		"debezium.source.connector.class=" + rules.PostgresClass, "debezium.source.plugin.name=pgoutput", "debezium.source.database.hostname=h", "debezium.source.topic.prefix=p",
-		"debezium.source.table.include.list=public.outbox", "debezium.transforms=outbox", "debezium.transforms.outbox.type=" + settings.EventRouter, "debezium.sink.type=rabbitmq",
+		"debezium.source.connector.class=" + postgresClass, "debezium.source.plugin.name=pgoutput", "debezium.source.database.hostname=h", "debezium.source.topic.prefix=p",
+		"debezium.source.table.include.list=public.outbox", "debezium.transforms=outbox", "debezium.transforms.outbox.type=" + eventRouter, "debezium.sink.type=rabbitmq",
 	}
 	for _, property := range []string{
 		"debezium.source.database.password=%", "debezium.sink.rabbitmq.connection.password=%", "debezium.sink.rabbitmq.connection.uri=amqp://u:%@h/",
@@ -99,26 +94,21 @@ func TestSecretsStayHidden(t *testing.T) {
 		"my.secret=%", "debezium.format.value.apicurio.registry.auth.password=%",
 	} {
 		text := strings.Join(append(slices.Clone(server), strings.ReplaceAll(property, "%", secret)), "\n")
-		hides(t, property, secret, []read.Input{{Name: "a.properties", Content: []byte(text)}}, nil)
+		hides(t, property, secret, Input{Name: "a.properties", Content: []byte(text)}, nil)
 	}
-	env := strings.Join(server, "\n") + "\ndebezium.source.database.password=${PW}\ndebezium.sink.rabbitmq.connection.uri=${URI}"
-	hides(t, "references", secret, []read.Input{
-		{Name: "a.properties", Content: []byte(env)},
-		{Name: "a.env", Content: []byte("PW=" + secret + "\nURI=amqp://u:" + secret + "@h/")},
-	}, nil)
 }
 
 // Of a password that is the default of a variable, the variable is left: it is the one that the
 // deployment sets.
 func TestPasswordKeepsItsVariable(t *testing.T) {
 	for given, want := range map[string]string{"${PGPW:pw}": "${PGPW}", "${A:pw}${B}": "${A}${B}", "${A:pw}x": "${POSTGRES_PASSWORD}", "pw": "${POSTGRES_PASSWORD}"} {
-		text := "debezium.source.connector.class=" + rules.PostgresClass + "\ndebezium.sink.type=kafka\ndebezium.source.database.hostname=h\ndebezium.source.database.password=" + given
-		r, err := Import([]read.Input{{Name: "application.properties", Content: []byte(text)}}, nil)
+		text := "debezium.source.connector.class=" + postgresClass + "\ndebezium.sink.type=kafka\ndebezium.source.database.hostname=h\ndebezium.source.database.password=" + given
+		r, err := Import(Input{Name: "application.properties", Content: []byte(text)}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var public strings.Builder
-		if err := r.Write(&public, true); err != nil {
+		if err := r.Write(&public); err != nil {
 			t.Fatal(err)
 		}
 		if line := "  password: \"" + want + "\"  #"; !strings.Contains(public.String(), line) {
@@ -127,9 +117,9 @@ func TestPasswordKeepsItsVariable(t *testing.T) {
 	}
 }
 
-func hides(t *testing.T, what, secret string, files []read.Input, worker *read.Input) {
+func hides(t *testing.T, what, secret string, file Input, worker *Input) {
 	t.Helper()
-	r, err := Import(files, worker)
+	r, err := Import(file, worker)
 	if err != nil {
 		if strings.Contains(err.Error(), secret) {
 			t.Errorf("%s: %v", what, err)
@@ -137,7 +127,7 @@ func hides(t *testing.T, what, secret string, files []read.Input, worker *read.I
 		return
 	}
 	var report, public strings.Builder
-	for _, err := range []error{r.Report(&report), r.ReportJSON(&report, ""), r.Write(&public, true)} {
+	for _, err := range []error{r.Report(&report), r.Write(&public)} {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -150,37 +140,39 @@ func hides(t *testing.T, what, secret string, files []read.Input, worker *read.I
 	}
 }
 
+const postgresClass = "io.debezium.connector.postgresql.PostgresConnector"
+
 // No file makes it panic; and every name that is read is in the report.
 func FuzzImport(f *testing.F) {
 	for _, seed := range []string{
-		`{"connector.class":"x","transforms":"a","transforms.a.type":"` + settings.EventRouter + `","transforms.a.predicate":"p"}`,
+		`{"connector.class":"x","transforms":"a","transforms.a.type":"` + eventRouter + `","transforms.a.predicate":"p"}`,
 		`{"name":1,"config":{"connector.class":null}}`, "debezium.sink.type=rabbitmq\ndebezium.sink.rabbitmq.connection.uri=amqp://a:b@[::1]:5/%2f", "DEBEZIUM_SINK_TYPE=kafka\nA=${B:${C}}",
 		"%prod.debezium.x=${${}}$$", "connector.class=x\ntable.include.list=(a|b)?.[a-c]+\ncolumn.mask.x=(((",
-		"connector.class=" + rules.PostgresClass + "\nproducer.override.security.protocol=SASL_SSL\nproducer.override.sasl.mechanism=PLAIN\nproducer.override.sasl.jaas.config=x.PlainLoginModule required username=\"",
+		"connector.class=" + postgresClass + "\nproducer.override.security.protocol=SASL_SSL\nproducer.override.sasl.mechanism=PLAIN\nproducer.override.sasl.jaas.config=x.PlainLoginModule required username=\"",
 	} {
 		for _, name := range []string{"f.json", "f.properties", "stdin"} {
 			f.Add(name, []byte(seed))
 		}
 	}
 	f.Fuzz(func(t *testing.T, name string, content []byte) {
-		r, err := Import([]read.Input{{Name: name, Content: content}}, nil)
+		r, err := Import(Input{Name: name, Content: content}, nil)
 		if err != nil {
 			return
 		}
-		l, err := read.Layer(read.Input{Name: name, Content: content})
+		_, pairs, err := read(Input{Name: name, Content: content})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, p := range l.Pairs {
-			if !slices.ContainsFunc(r.Entries, func(e output.Entry) bool { return strings.Contains(e.Property, p.Name) }) {
-				t.Errorf("%q is not in the report", p.Name)
+		for _, p := range pairs {
+			if !slices.ContainsFunc(r.Entries, func(e *Entry) bool { return strings.Contains(e.Property, p.name) }) {
+				t.Errorf("%q is not in the report", p.name)
 			}
 		}
 		var out strings.Builder
-		if err := r.Write(&out, false); err != nil {
+		if err := r.Write(&out); err != nil {
 			t.Fatal(err)
 		}
-		if r.Count(output.Cannot) == 0 {
+		if r.Count(Cannot) == 0 {
 			loads(t, r)
 		}
 	})
@@ -200,22 +192,21 @@ func TestAnyText(t *testing.T) {
 			continue // a provider's
 		}
 		content, err := json.Marshal(map[string]string{
-			"connector.class": rules.PostgresClass, "plugin.name": "pgoutput", "database.hostname": "h", "database.user": want, "database.password": want, "topic.prefix": "p",
-			"table.include.list": "public.outbox", "transforms": "o", "transforms.o.type": settings.EventRouter, "transforms.o.route.by.field": want,
+			"connector.class": postgresClass, "plugin.name": "pgoutput", "database.hostname": "h", "database.user": want, "topic.prefix": "p",
+			"table.include.list": "public.outbox", "transforms": "o", "transforms.o.type": eventRouter, "transforms.o.route.by.field": want,
 			"key.converter": "org.apache.kafka.connect.storage.StringConverter", "value.converter": "org.apache.kafka.connect.storage.StringConverter",
 			"producer.override.bootstrap.servers": "k:9092",
 		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		r, err := Import([]read.Input{{Name: "c.json", Content: content}}, nil)
-		if err != nil || r.Count(output.Cannot) > 0 {
+		r, err := Import(Input{Name: "c.json", Content: content}, nil)
+		if err != nil || r.Count(Cannot) > 0 {
 			t.Fatal(err, r)
 		}
 		c := loads(t, r)
-		password, err := c.Source.Password.Read()
-		if err != nil || password != want || c.Outbox.Aggregate.Names[0] != want {
-			t.Errorf("%q comes out as password %q and column %q: %v", want, password, c.Outbox.Aggregate.Names, err)
+		if c.Outbox.Aggregate.Names[0] != want {
+			t.Errorf("%q comes out as column %q", want, c.Outbox.Aggregate.Names)
 		}
 		address, err := c.Source.URL.Read()
 		if err != nil {

@@ -1,0 +1,546 @@
+// Conversions: what the table's rules do with a value, and the keys of ours that are made of
+// several properties, or of the absence of one.
+
+package importer
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
+)
+
+// apply goes through the properties in their order, and then through what is made of several, or of
+// the absence of one.
+func (r *Result) apply() {
+	for _, p := range r.props {
+		of := r.rule(p.name)
+		switch {
+		case r.unchosen(p.name):
+			r.say(p, Superseded, "", "sink.type is "+r.kind())
+		case p.fault != "" && (of == nil || of.verdict != Superseded || of.take != nil):
+			r.say(p, Cannot, "", p.fault)
+		case of == nil:
+			r.say(p, Cannot, "", unknownProperty)
+		default:
+			r.decide(p, of)
+		}
+	}
+	r.expected()
+	r.source()
+	r.tables()
+	switch r.kind() {
+	case "kafka":
+		r.kafka()
+	case "rabbitmq":
+		r.rabbitmq()
+	}
+	r.options()
+}
+
+// decide gives the rule's verdict on a property, or the one that its conversion has.
+func (r *Result) decide(p *property, of *rule) {
+	var e Entry
+	if of.take != nil {
+		e = of.take(r, p)
+	}
+	if e.Verdict == "" {
+		e.Verdict, e.Target, e.Warning = of.verdict, of.target, e.Warning || of.warning
+	}
+	if e.Why == "" && (e.Verdict == Superseded || e.Verdict == Cannot) {
+		e.Why = of.why
+	}
+	if e.Target == compatOptions {
+		e.Target += "." + strings.TrimPrefix(p.name, "router.")
+	}
+	r.say(p, e.Verdict, e.Target, e.Why)
+	p.entry.Warning = e.Warning
+}
+
+// kind is the sink that is chosen.
+func (r *Result) kind() string {
+	if r.connect() {
+		return "kafka"
+	}
+	text, _ := r.plain("sink.type", "")
+	return strings.ToLower(strings.TrimSpace(text))
+}
+
+// unchosen is true for the options of a sink that sink.type does not choose.
+func (r *Result) unchosen(name string) bool {
+	return !r.connect() && (r.kind() == "kafka" && strings.HasPrefix(name, "sink.rabbitmq.") ||
+		r.kind() == "rabbitmq" && (strings.HasPrefix(name, "producer.") || strings.HasPrefix(name, "sink.kafka.")))
+}
+
+// expected says what is missing, and what Debezium does without being told.
+func (r *Result) expected() {
+	if r.byName["connector.class"] == nil {
+		r.absent(Cannot, "connector.class", "", "it says which connector this is")
+	}
+	if r.byName["transforms"] == nil {
+		r.absent(Cannot, "transforms", "", "without the Outbox Event Router this connector sends change events, which is not what the relay is for")
+	}
+	if r.byName["extended.headers.enabled"] == nil {
+		r.absent(Superseded, "extended.headers.enabled", "", leftOutHeaders).Warning = true
+	}
+	if r.byName["snapshot.mode"] == nil {
+		r.absent(Superseded, "snapshot.mode", "", "initial, which is moot: the slot exists")
+	}
+	if !r.connect() {
+		r.Entries = append(r.Entries, &Entry{
+			Verdict: Superseded, Property: "DEBEZIUM_… (environment)", Warning: true,
+			Why: "variables of Debezium Server's environment win over its file, and are not read: write those that it has into the file first",
+		})
+		if r.byName["sink.type"] == nil {
+			r.absent(Cannot, "sink.type", "sink", "it says where events go")
+		}
+		return
+	}
+	for _, name := range []string{"key.converter", "value.converter"} {
+		if r.byName[name] == nil {
+			r.absent(Cannot, name, compatOptions, r.ofWorker("neither the connector nor the worker has it"))
+		}
+	}
+}
+
+// ofWorker is why something is missing that a worker may have.
+func (r *Result) ofWorker(otherwise string) string {
+	if r.connect() && !r.worker {
+		return "the worker's counts: give its file with --worker-config"
+	}
+	return otherwise
+}
+
+// set writes a key of ours that these properties are the reason for.
+func (r *Result) set(path, scalar string, from ...*property) {
+	r.doc.set(path, scalar, origins(from...))
+}
+
+func origins(from ...*property) string {
+	var files, all []string
+	for _, p := range from {
+		if p == nil {
+			continue
+		}
+		if !slices.Contains(files, p.file) {
+			files = append(files, p.file)
+		}
+		all = append(all, p.written)
+	}
+	if len(all) == 0 {
+		return ""
+	}
+	return strings.Join(files, ", ") + ": " + strings.Join(all, ", ")
+}
+
+func refused(why string) Entry { return Entry{Verdict: Cannot, Why: why} }
+
+// allowed takes some values, separated by |, and refuses others.
+func allowed(values, noOthers string) taker {
+	return func(r *Result, p *property) Entry {
+		all := strings.Split(values, "|")
+		if slices.ContainsFunc(all, func(v string) bool { return r.is(p.name, "", v) }) {
+			return Entry{}
+		}
+		all = slices.DeleteFunc(all, func(v string) bool { return v == "" })
+		why := fmt.Sprintf("is %q, want %s", p.value, strings.Join(all, " or "))
+		if noOthers != "" {
+			why += ": " + noOthers
+		}
+		return refused(why)
+	}
+}
+
+// copied writes the value to a key.
+func copied(key string) taker {
+	return func(r *Result, p *property) Entry {
+		r.set(key, quote(string(p.value)), p)
+		return Entry{}
+	}
+}
+
+// lower writes one of some values to a key, in lower case.
+func lower(key, values, noOthers string) taker {
+	return func(r *Result, p *property) Entry {
+		e := allowed(values, noOthers)(r, p)
+		if e.Verdict == "" {
+			r.set(key, quote(strings.ToLower(string(p.value))), p)
+		}
+		return e
+	}
+}
+
+// amount writes a whole number with its unit to a key; 0 is the relay's default.
+func amount(key string, low, high int, unit string) taker {
+	return func(r *Result, p *property) Entry {
+		text, known := p.value.plain()
+		n, err := strconv.Atoi(strings.TrimSpace(text))
+		switch {
+		case !known:
+			r.set(key, quote(string(p.value)+unit), p)
+		case err == nil && n == 0:
+			return Entry{Verdict: Superseded, Why: "the relay always has a bound: the default of " + key}
+		case err != nil || n < low || n > high:
+			return refused(fmt.Sprintf("is no number from %d to %d", low, high))
+		default:
+			r.set(key, strconv.Itoa(n)+unit, p)
+		}
+		return Entry{}
+	}
+}
+
+// secret writes a password to a key, and warns of one that stands in the file.
+func secret(key, variable string) taker {
+	return func(r *Result, p *property) Entry {
+		r.doc.secret(key, p.value, variable, origins(p))
+		return warnOfPassword(p.value)
+	}
+}
+
+func warnOfPassword(v value) Entry {
+	if v.onlyReferences() {
+		return Entry{}
+	}
+	return Entry{Warning: true, Why: "a password stands in the file, and is not copied: set the variable, or better write it to a file of its own, and ${file:/path} here"}
+}
+
+// pemFile writes the name of a file to a key, unless that is "", and refuses forms that only Java
+// reads, with the line that converts them.
+func pemFile(key string) taker {
+	return func(r *Result, p *property) Entry {
+		file, _ := p.value.plain()
+		if file == "" {
+			file = "FILE"
+		}
+		ext := strings.ToLower(path.Ext(file))
+		pem := strings.TrimSuffix(file, path.Ext(file)) + ".pem"
+		switch ofJava := strings.Contains(p.name, "store"); {
+		case ofJava && r.is(strings.TrimSuffix(p.name, "location")+"type", "JKS", "PEM"):
+		case ext == ".p12" || ext == ".pfx":
+			return refused("is PKCS#12, and here it is PEM: openssl pkcs12 -nodes -in " + file + " -out " + pem)
+		case ext == ".pk8" || ext == ".der":
+			return refused("is PKCS#8 in DER, and here it is PEM: openssl pkcs8 -inform DER -nocrypt -in " + file + " -out " + pem)
+		case ofJava:
+			return refused("is a store of Java's, and here it is PEM: keytool -importkeystore -srckeystore " + file + " -destkeystore " + file +
+				".p12 -deststoretype PKCS12 && openssl pkcs12 -nodes -in " + file + ".p12 -out " + pem)
+		}
+		if key != "" {
+			r.set(key, quote(string(p.value)), p)
+		}
+		return Entry{}
+	}
+}
+
+// source writes the section source, but for the tables. source.url has libpq's form key=value: in a
+// URL a reference, which is known when the relay starts, would have to be escaped.
+func (r *Result) source() {
+	r.doc.set("source.create", "false", "takeover makes the slot: a missing one is a mistake, not a start from now")
+	if r.pgoutput() && r.byName["publication.name"] == nil {
+		r.doc.set("source.publication", "dbz_publication", "Debezium's default")
+		r.absent(Honoured, "publication.name", "source.publication", "Debezium's default, dbz_publication")
+	}
+	if r.byName["database.hostname"] == nil {
+		r.absent(Cannot, "database.hostname", sourceURL, "the relay has to know its database")
+	}
+	if r.get("database.hostname") == nil {
+		return
+	}
+	var from []*property
+	var parts []string
+	for _, name := range []string{"host=hostname", "port", "user", "dbname", "sslmode", "sslcert", "sslkey", "sslrootcert"} {
+		libpq, theirs, other := strings.Cut(name, "=")
+		if !other {
+			theirs = libpq
+		}
+		p := r.get("database." + theirs)
+		if p == nil && libpq == "port" {
+			parts = append(parts, "port='5432'") // PGPORT of the relay is another matter
+		}
+		if p != nil {
+			escaped := strings.NewReplacer(`\`, `\\`, `'`, `\'`).Replace(string(p.value))
+			parts, from = append(parts, libpq+"='"+escaped+"'"), append(from, p)
+		}
+	}
+	r.set(sourceURL, quote(strings.Join(parts, " ")), from...)
+}
+
+func publication(r *Result, p *property) Entry {
+	if !r.pgoutput() {
+		return Entry{Verdict: Superseded, Why: "only pgoutput has publications; takeover makes one of the relay's own, cdc_relay"}
+	}
+	return copied("source.publication")(r, p)
+}
+
+// pgoutput is true when Debezium has a publication.
+func (r *Result) pgoutput() bool { return r.is("plugin.name", "decoderbufs", "pgoutput") }
+
+// tables writes source.tables.
+func (r *Result) tables() {
+	p := r.byName["table.include.list"]
+	switch {
+	case p == nil:
+		r.absent(Cannot, "table.include.list", "source.tables", "all tables are captured, and the outbox has to be named")
+		return
+	case p.fault != "":
+		return
+	}
+	names, err := r.tableNames(p)
+	if err != nil {
+		p.refuse(err.Error())
+		return
+	}
+	joined := strings.Join(names, ", ")
+	r.set("source.tables", "["+joined+"]", p, r.byName["signal.data.collection"])
+	if joined != strings.ToLower(joined) {
+		p.entry.Warning = true
+		p.entry.Why = "to Debezium upper and lower case are the same, to the relay they are not: these have to be the catalogue's names: " + joined
+	}
+}
+
+// tableNames are the outbox tables that the property names: all but the table of signals.
+func (r *Result) tableNames(p *property) (names []string, err error) {
+	text, known := p.value.plain()
+	if !known {
+		return nil, errors.New("names tables by a reference; write them")
+	}
+	signals, _ := r.plain("signal.data.collection", "")
+	for _, pattern := range splitList(text) {
+		name := strings.ReplaceAll(pattern, `\.`, ".")
+		switch {
+		case regexp.QuoteMeta(name) != strings.ReplaceAll(name, ".", `\.`):
+			return nil, fmt.Errorf("%q is a pattern; write the names of the tables", pattern)
+		case strings.Count(name, ".") != 1:
+			return nil, fmt.Errorf("%q is no schema.table", name)
+		case name != signals && !slices.Contains(names, quote(name)):
+			names = append(names, quote(name))
+		}
+	}
+	if len(names) == 0 {
+		return nil, errors.New("leaves no table")
+	}
+	return names, nil
+}
+
+func otherList(r *Result, _ *property) Entry {
+	if r.byName["table.include.list"] != nil {
+		return Entry{Why: "source.tables names the tables"}
+	}
+	return refused("does not say which table is the outbox; set table.include.list")
+}
+
+func skipped(_ *Result, p *property) Entry {
+	text, known := p.value.plain()
+	if known && !slices.Contains(splitList(strings.ToLower(text)), "c") {
+		return Entry{Why: "only INSERTs are sent"}
+	}
+	return refused("skips INSERTs, which are what an outbox consists of")
+}
+
+func extendedHeaders(r *Result, p *property) Entry {
+	if r.is(p.name, "", "false") {
+		return Entry{Why: "the headers __debezium.context.* are not sent, here as there"}
+	}
+	return Entry{Warning: true, Why: leftOutHeaders}
+}
+
+func withRouter(r *Result, _ *property) Entry {
+	if r.router == "" {
+		return refused("has no " + eventRouter + ": this connector sends change events, which is not what the relay is for")
+	}
+	return Entry{}
+}
+
+// provider refuses another provider under the name by which a usual one is known.
+func provider(_ *Result, p *property) Entry {
+	alias, option := strings.CutSuffix(strings.TrimPrefix(p.name, "config.providers."), ".class")
+	class, known := p.value.plain()
+	class = strings.TrimSpace(class)
+	if usual := usualProviders[alias]; option && usual != "" && (!known || class[strings.LastIndexByte(class, '.')+1:] != usual) {
+		return refused("is not " + usual + ", as which this importer reads references to " + alias)
+	}
+	return Entry{}
+}
+
+// options writes sink.compat, and asks the profile whether it takes them. What it does not know,
+// which may be a password, is left out; what it knows and does not take stays, so that the relay
+// refuses to start until somebody has decided.
+func (r *Result) options() {
+	r.doc.set("sink.compat.profile", r.profile, "what Debezium makes of a row, byte for byte")
+	plain, from := map[string]string{}, map[string]*property{}
+	var names []string
+	for _, p := range r.props {
+		name, option := strings.CutPrefix(p.entry.Target, compatOptions+".")
+		if !option {
+			continue
+		}
+		names, from[name] = append(names, name), p
+		if text, known := p.value.plain(); known {
+			plain[name] = text
+		} else if name == "topic.prefix" {
+			plain[name] = "known-at-the-start" // that there is one is what others ask for
+		}
+	}
+	_, faults := debezium.Parse(r.profile, plain)
+	for _, fault := range faults {
+		if p := from[fault.Option]; p != nil {
+			p.refuse(fault.Words)
+		} else if r.byName[fault.Option] == nil { // else that property has its verdict
+			r.absent(Cannot, fault.Option, compatOptions, fault.Words)
+		}
+		if fault.Unknown {
+			delete(from, fault.Option)
+		}
+	}
+	for _, name := range names {
+		if p := from[name]; p != nil {
+			r.doc.lines = append(r.doc.lines, line{[]string{"sink", "compat", "options", name}, quote(string(p.value)), origins(p)})
+		}
+	}
+}
+
+// protocol is Kafka's security.protocol.
+func (r *Result) protocol() string {
+	text, _ := r.plain("producer.security.protocol", "PLAINTEXT")
+	return strings.ToUpper(strings.TrimSpace(text))
+}
+
+// onlyWith takes what counts only when security.protocol has TLS or a login.
+func onlyWith(part string, take taker) taker {
+	return func(r *Result, p *property) Entry {
+		if !strings.Contains(r.protocol(), part) {
+			return Entry{Verdict: Superseded, Why: "security.protocol is " + r.protocol() + ", which does not use it"}
+		}
+		return take(r, p)
+	}
+}
+
+// kafka writes what of the section sink.kafka is made of several properties.
+func (r *Result) kafka() {
+	const section = "sink.kafka."
+	switch servers := r.byName["producer.bootstrap.servers"]; {
+	case servers == nil:
+		r.absent(Cannot, "producer.bootstrap.servers", section+"brokers", r.ofWorker("the relay has to know a broker"))
+		r.doc.set(section+"brokers", "[localhost:9092]", "write yours: no file has bootstrap.servers")
+	case servers.fault == "":
+		r.set(section+"brokers", quote(protocols().ReplaceAllString(string(servers.value), "")), servers)
+	}
+	protocol := r.get("producer.security.protocol")
+	if protocol != nil && strings.HasSuffix(r.protocol(), "SSL") {
+		r.set(kafkaTLS+".enabled", "true", protocol)
+	}
+	if protocol == nil || !strings.HasPrefix(r.protocol(), "SASL") {
+		return
+	}
+	if r.byName["producer.sasl.mechanism"] == nil {
+		r.absent(Cannot, "producer.sasl.mechanism", kafkaSASL, "Kafka's default is GSSAPI, which does not exist here")
+	}
+	if r.byName["producer.sasl.jaas.config"] == nil {
+		r.absent(Cannot, "producer.sasl.jaas.config", kafkaSASL,
+			"the login stands elsewhere, in a file of the JVM (java.security.auth.login.config); write it to sink.kafka.sasl")
+	}
+}
+
+var (
+	jaasModule = lazy.Regexp(`^\s*[\w.]*\.(PlainLoginModule|ScramLoginModule)\s+required\s`)
+	jaasOption = lazy.Regexp(`\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))`)
+	protocols  = lazy.Regexp(`\b\w+://|\s`) // before an address of a broker
+	jaasEscape = lazy.Regexp(`\\(.)`)
+)
+
+// jaas takes the login of a JAAS string. References in it stay references.
+func jaas(r *Result, p *property) Entry {
+	if references().MatchString(string(p.value)) {
+		return refused("is a reference as a whole; write username and password apart, to sink.kafka.sasl")
+	}
+	found := map[string]value{}
+	if jaasModule().MatchString(string(p.value)) {
+		for _, m := range jaasOption().FindAllStringSubmatch(string(p.value), -1) {
+			found[m[1]] = value(jaasEscape().ReplaceAllString(m[2]+m[3], "$1") + m[4])
+		}
+	}
+	username, password := found["username"], found["password"]
+	if username == "" || password == "" {
+		return refused("is no PlainLoginModule and no ScramLoginModule with username and password")
+	}
+	r.set(kafkaSASL+".username", quote(string(username)), p)
+	r.doc.secret(kafkaSASL+".password", password, "KAFKA_PASSWORD", origins(p))
+	return warnOfPassword(password)
+}
+
+// rabbitPart is a part of the address that a uri has, too.
+var rabbitPart = lazy.Regexp(`^sink\.rabbitmq\.connection\.(host|port|virtual\.host|username|password|ssl\.enabled)$`)
+
+func rabbitURI(r *Result, p *property) Entry {
+	switch text, known := p.value.plain(); {
+	case known && !strings.HasPrefix(text, "amqp://") && !strings.HasPrefix(text, "amqps://"):
+		return refused("is no amqp:// or amqps:// address")
+	case slices.ContainsFunc(r.props, func(p *property) bool { return rabbitPart().MatchString(p.name) }):
+		return refused("is given beside other properties of the connection; write them into the uri, or all parts without the uri")
+	case known && !strings.Contains(text, "@"): // no password is in it
+		return copied(rabbitURL)(r, p)
+	}
+	return secret(rabbitURL, "RABBITMQ_URL")(r, p)
+}
+
+func rabbitTLS(r *Result, p *property) Entry {
+	if r.is(p.name, "", "false") {
+		return Entry{Verdict: Honoured, Target: rabbitURL}
+	}
+	return Entry{Warning: true, Why: "amqps://, and the broker's certificate is verified: sink.rabbitmq.tls.ca, if its authority is not one of the system's"}
+}
+
+func queues(r *Result, p *property) Entry {
+	switch {
+	case r.is(p.name, "", "false"):
+		return Entry{Why: "the relay declares no queues"}
+	case r.is("sink.rabbitmq.routingKey.source", "static", "static"):
+		return Entry{Why: "the queue was declared when Debezium started; it is there"}
+	}
+	return refused("the relay declares no queues: declare those of new routing keys at the broker. Until then their events wait in the retry table")
+}
+
+// rabbitmq makes sink.rabbitmq.url of its parts, unless it is given as a whole.
+func (r *Result) rabbitmq() {
+	const connection = "sink.rabbitmq.connection."
+	if r.byName[connection+"uri"] != nil {
+		return
+	}
+	host, port, vhost, scheme := "localhost", "5672", "", "amqp"
+	var from []*property
+	given := func(name string) *property {
+		p := r.get(connection + name)
+		if p != nil {
+			from = append(from, p)
+		}
+		return p
+	}
+	if p := given("host"); p != nil {
+		host = string(p.value)
+	}
+	if p := given("virtual.host"); p != nil {
+		vhost = string(p.value)
+		if text, known := p.value.plain(); known {
+			vhost = string(literal(url.PathEscape(text)))
+		}
+	}
+	if p := r.get(connection + "ssl.enabled"); p != nil && r.is(p.name, "", "true") {
+		scheme, port, from = "amqps", "5671", append(from, p)
+	}
+	if p := given("port"); p != nil {
+		port = string(p.value)
+	}
+	if strings.ContainsAny(host, "${}") {
+		host += ":" + port
+	} else {
+		host = net.JoinHostPort(strings.Trim(host, "[]"), port)
+	}
+	r.set(rabbitURL, quote(scheme+"://"+host+"/"+vhost), from...)
+}

@@ -1,0 +1,270 @@
+// Reading the file of a connector, of its worker, or of Debezium Server into properties. Other
+// forms are refused by name.
+
+package importer
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/magiconair/properties"
+
+	"github.com/cdc-relay/cdc-relay/internal/debezium"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
+)
+
+// Input is one file: its name, as it is shown, and what is in it.
+type Input struct {
+	Name    string
+	Content []byte
+}
+
+// pair is a name and the text that a file sets it to.
+type pair struct{ name, text string }
+
+// Refused forms, with what to give instead.
+var (
+	errYAML = errors.New("is YAML, or of Kubernetes or Compose, which import does not read; give application.properties (with the names of application.yaml joined by dots), " +
+		"or the connector's configuration as JSON or .properties")
+	errEnvironment = errors.New("is an environment, which import does not read; write each DEBEZIUM_ variable into application.properties under the name of its property " +
+		"(DEBEZIUM_SOURCE_DATABASE_HOSTNAME is debezium.source.database.hostname). References such as ${DB_PASSWORD} are kept as they are")
+)
+
+var (
+	// yamlLine begins a line of a resource of Kubernetes, of a compose file or of application.yaml
+	yamlLine  = lazy.Regexp(`(?m)^(apiVersion|kind|services|debezium):`)
+	shellLine = lazy.Regexp(`^\s*(export\s+)?[A-Z_][A-Z0-9_]*=`)
+)
+
+// read takes the form from the content, and from the name only where the content leaves it open.
+func read(f Input) (profile string, pairs []pair, err error) {
+	content := bytes.TrimPrefix(f.Content, []byte("\xef\xbb\xbf"))
+	ext := strings.ToLower(path.Ext(f.Name))
+	trimmed := bytes.TrimSpace(content)
+	switch {
+	case bytes.ContainsRune(content, 0) || !utf8.Valid(content):
+		return "", nil, errors.New("is not text in UTF-8")
+	case len(trimmed) == 0:
+		return "", nil, errors.New("is empty")
+	case trimmed[0] == '{' || trimmed[0] == '[':
+		pairs, err = readJSON(trimmed)
+		return debezium.Connect, pairs, err
+	case ext == ".yaml" || ext == ".yml" || ext != ".properties" && yamlLine().Match(content):
+		return "", nil, errYAML
+	case ext != ".properties" && shellLine().Match(trimmed):
+		return "", nil, errEnvironment
+	}
+	return readProperties(content)
+}
+
+// readJSON reads a connector of Connect: its configuration alone, or as config next to name, as the
+// REST API takes and gives it. The names come in alphabetical order.
+func readJSON(content []byte) (pairs []pair, err error) {
+	members, err := object(content)
+	if config := members["config"]; len(config) > 0 && config[0] == '{' {
+		for key := range members {
+			if !slices.Contains([]string{"name", "config", "tasks", "type", "initial_state"}, key) {
+				return nil, fmt.Errorf("has %q beside config; want name and config", key)
+			}
+		}
+		members, err = object(config)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case members["apiVersion"] != nil, members["services"] != nil:
+		return nil, errYAML
+	case members["connector.class"] == nil:
+		return nil, errors.New("has no connector.class: it is not the configuration of one connector, as GET /connectors/NAME gives it")
+	}
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		text := string(members[key])
+		switch text[0] {
+		case 'n': // null: not set
+			continue
+		case '{', '[':
+			return nil, fmt.Errorf("%s is no single value", key)
+		case '"':
+			if err := json.Unmarshal(members[key], &text); err != nil {
+				return nil, notJSON(err)
+			}
+		}
+		pairs = append(pairs, pair{key, text})
+	}
+	return pairs, nil
+}
+
+func object(content []byte) (members map[string]json.RawMessage, err error) {
+	if err := json.Unmarshal(content, &members); err != nil {
+		return nil, notJSON(err)
+	}
+	return members, nil
+}
+
+// notJSON keeps the place and drops the character that encoding/json quotes: it may be of a
+// password.
+func notJSON(err error) error {
+	var at *json.SyntaxError
+	if errors.As(err, &at) {
+		return fmt.Errorf("is not JSON: a syntax error near byte %d", at.Offset)
+	}
+	return errors.New("is not the JSON of one connector")
+}
+
+// readProperties reads a .properties file: Debezium Server's, when a name begins as its names do,
+// else a connector's of Connect standalone. Java reads the first as UTF-8, the second as Latin 1.
+func readProperties(content []byte) (profile string, pairs []pair, err error) {
+	pairs, err = load(content, properties.UTF8)
+	switch {
+	case err != nil:
+		return "", nil, err
+	case slices.ContainsFunc(pairs, func(p pair) bool { return strings.HasPrefix(p.name, "debezium.") }):
+		for _, p := range pairs {
+			if strings.HasPrefix(p.name, "%") {
+				return "", nil, fmt.Errorf("has %s, of a profile of Quarkus; give a file with the settings that count, without the profile", p.name)
+			}
+		}
+		return debezium.Server, pairs, nil
+	case has(pairs, "connector.class"):
+		pairs, err = load(content, properties.ISO_8859_1)
+		return debezium.Connect, pairs, err
+	case has(pairs, "bootstrap.servers"):
+		return "", nil, errors.New("is the configuration of a Connect worker; give it with --worker-config beside the connector's file")
+	}
+	return "", nil, errors.New("has neither connector.class nor a name that begins with debezium.: it configures no Debezium")
+}
+
+func readWorker(f Input) ([]pair, error) {
+	pairs, err := load(f.Content, properties.ISO_8859_1)
+	if err == nil && !has(pairs, "bootstrap.servers") && !has(pairs, "key.converter") {
+		err = errors.New("has neither bootstrap.servers nor key.converter: it configures no worker. " +
+			"A container makes a .properties file of its environment: give that, such as config/connect-distributed.properties of Debezium's image")
+	}
+	return pairs, err
+}
+
+// load leaves references as they are. Its error quotes nothing of the file.
+func load(content []byte, encoding properties.Encoding) (pairs []pair, err error) {
+	loader := properties.Loader{Encoding: encoding, DisableExpansion: true}
+	loaded, err := loader.LoadBytes(content)
+	if err != nil {
+		// the library quotes the line, which may hold a password
+		return nil, errors.New("is not a .properties file")
+	}
+	for _, key := range loaded.Keys() {
+		text, _ := loaded.Get(key)
+		pairs = append(pairs, pair{key, text})
+	}
+	return pairs, nil
+}
+
+func has(pairs []pair, name string) bool {
+	return slices.ContainsFunc(pairs, func(p pair) bool { return p.name == name })
+}
+
+// value is a property's text as our configuration writes it: a dollar sign is doubled, and ${REF}
+// is replaced when the relay starts.
+type value string
+
+var (
+	dollars    = lazy.Regexp(`\$\$|\$\{[^}]*\}`)
+	references = lazy.Regexp(`^(\$\{[^}]*\})*$`)
+	fallbacks  = lazy.Regexp(`:-[^}]+\}`)
+	variables  = lazy.Regexp(`^(\$\{[A-Z_][A-Z0-9_]*(:-[^}]*)?\})+$`)
+)
+
+func literal(text string) value { return value(strings.ReplaceAll(text, "$", "$$")) }
+
+// plain is the text; false when only the running relay could know it.
+func (v value) plain() (text string, known bool) {
+	known = true
+	text = dollars().ReplaceAllStringFunc(string(v), func(s string) string {
+		known = known && s == "$$"
+		return "$"
+	})
+	return text, known
+}
+
+// onlyReferences is true when nothing of the value itself stands in the file.
+func (v value) onlyReferences() bool {
+	return references().MatchString(string(v)) && !fallbacks().MatchString(string(v))
+}
+
+// withoutFallbacks is the variables alone; false when the value has text of its own, or a reference
+// that is no variable.
+func (v value) withoutFallbacks() (string, bool) {
+	return fallbacks().ReplaceAllString(string(v), "}"), variables().MatchString(string(v))
+}
+
+var (
+	quarkusDollar = lazy.Regexp(`\\\$|\$\$|\$\{[^{}]*\}|\$\{?`)
+	variable      = lazy.Regexp(`^[A-Z_][A-Z0-9_]*$`)
+)
+
+// quarkus reads a value of Debezium Server's: ${NAME} and ${NAME:default} are variables. $$ is a
+// dollar sign, and so is \$; one before anything but { stands for itself.
+func quarkus(text string) (value, error) {
+	var fault error
+	written := quarkusDollar().ReplaceAllStringFunc(text, func(s string) string {
+		if s == "${" {
+			fault = errors.New("has a ${ without its }, or with another reference inside; write what it stands for")
+		}
+		if !strings.HasSuffix(s, "}") {
+			return "$$"
+		}
+		name, fallback, given := strings.Cut(s[2:len(s)-1], ":")
+		if !variable().MatchString(name) {
+			fault = fmt.Errorf("${%s} is a reference to another property; write what it stands for. What is meant for Debezium itself is written $${%s} there", name, name)
+		}
+		if given {
+			name += ":-" + fallback
+		}
+		return "${" + name + "}"
+	})
+	return value(written), fault
+}
+
+// providerReference is the form that Connect's ConfigTransformer looks for; what does not fit it
+// stays text.
+var providerReference = lazy.Regexp(`\$\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}|\$\$|\$\{[^}]*\}`)
+
+// usualProviders are the providers that come with Kafka, under the names that they usually have.
+var usualProviders = map[string]string{
+	"file": "FileConfigProvider", "env": "EnvVarConfigProvider", "directory": "DirectoryConfigProvider", "dir": "DirectoryConfigProvider",
+}
+
+// providers reads the references of Connect's providers, ${provider:path:key}.
+func providers(v value) (value, error) {
+	var fault error
+	written := providerReference().ReplaceAllStringFunc(string(v), func(s string) string {
+		if !strings.HasPrefix(s, "$${") {
+			return s
+		}
+		m := providerReference().FindStringSubmatch(s)
+		provider, file, key := m[1], strings.ReplaceAll(m[2], "$$", "$"), strings.ReplaceAll(m[3], "$$", "$")
+		switch usualProviders[provider] {
+		case "FileConfigProvider":
+			key = "file:" + file + ":" + key
+		case "DirectoryConfigProvider":
+			key = "file:" + strings.TrimSuffix(file, "/") + "/" + key
+		case "EnvVarConfigProvider":
+			if !variable().MatchString(strings.ToUpper(key)) {
+				fault = fmt.Errorf("${%s:%s} names no variable", provider, key)
+			}
+		default:
+			fault = fmt.Errorf("is a reference to the configuration provider %q, which does not exist here; file, directory and env do: put the value into a file and write ${file:/path}", provider)
+		}
+		if strings.ContainsAny(key, `'"\`) {
+			fault = errors.New("is a reference to a name with a quote or a backslash; give the file another name")
+		}
+		return "${" + key + "}"
+	})
+	return value(written), fault
+}
