@@ -19,10 +19,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
-	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
-	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
 	"github.com/cdc-relay/cdc-relay/internal/retention"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
@@ -86,7 +85,7 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 			Columns: columns, Scope: scope, Block: blocksOnDeadLetter(c), Places: placesOf(c, v.sink, log), Keys: t.Keys,
 		}),
 		ReadRow: func(ctx context.Context, ev *event.Event) (*event.Event, string, error) {
-			return tablerows.ReadRow(ctx, t.Pool, v.source, ev)
+			return repair.ReadRow(ctx, t.Pool, v.source, ev)
 		},
 		Sink: v.sink, Block: blocksOnDeadLetter(c), DestinationMaxAge: c.Retry.DestinationMaxAge, Log: log,
 		Stats: func(ctx context.Context, limit int) (store.Stats, error) {
@@ -216,7 +215,7 @@ func placesOf(c *config.Config, out sink.Sink, log *zap.Logger) *store.Places {
 // by age and the mirror of dead letters.
 type operators struct {
 	leader   *dlq.Leader
-	resender *recovery.Resender
+	resender *repair.Resender
 	mirror   *dlq.Mirror // nil: none is configured
 	copies   *relay.Copies
 	done     chan struct{} // of the mirror
@@ -224,7 +223,7 @@ type operators struct {
 
 func newOperators(c *config.Config, v *process, columns []string, t source.Term, rows store.Store, retries *retry.Table, log *zap.Logger) *operators {
 	o := &operators{done: make(chan struct{}), copies: &relay.Copies{}}
-	o.resender = recovery.NewResender(recovery.ResenderConfig{
+	o.resender = repair.NewResender(repair.ResenderConfig{
 		Source: v.source, Pool: t.Pool, SystemID: t.SystemID, Epoch: t.Epoch, Incarnation: t.Incarnation, Sink: v.sink, Scope: wiring.Ordering(c).Scope(),
 		Settled: func() pglogrepl.LSN { return o.copies.Line.Watermark().LSN }, Sent: t.Sent, Copied: retries.Resent, Log: log,
 	})

@@ -12,11 +12,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/printable"
-	"github.com/cdc-relay/cdc-relay/internal/replication/accept"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
 
 func newAccept(g *command.Options) *cobra.Command {
-	var opt accept.Options
+	var opt setup.AcceptOptions
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "accept ID",
@@ -50,12 +50,12 @@ every row that is not known to be sent.`,
 				return err
 			}
 			ctx := cmd.Context()
-			if opt.Delivered != accept.DeliveredAll { // which reads the outbox tables
+			if opt.Delivered != setup.DeliveredAll { // which reads the outbox tables
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, acceptTimeout)
 				defer cancel()
 			}
-			done, err := accept.Run(ctx, rc, opt)
+			done, err := setup.Accept(ctx, rc, opt)
 			switch {
 			case err != nil:
 				return err
@@ -82,7 +82,7 @@ every row that is not known to be sent.`,
 // acceptTimeout bounds the command: its statements take milliseconds.
 const acceptTimeout = time.Minute
 
-func printAccepted(cmd *cobra.Command, done accept.Result) error {
+func printAccepted(cmd *cobra.Command, done setup.AcceptResult) error {
 	moved := ""
 	if done.Moved > 0 {
 		moved = fmt.Sprintf("; %d deferred events and dead letters came along", done.Moved)

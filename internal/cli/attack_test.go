@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/printable/printabletest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
-	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
 
 // Findings and errors carry names of tables and programs, and texts of servers.
@@ -30,12 +30,12 @@ func TestTerminalEscapesInFindingsAndErrors(t *testing.T) {
 	}
 	printabletest.Check(t, "check --json", out.String())
 
-	var state takeover.State
+	var state setup.TakeoverState
 	printabletest.Fill(&state)
-	for _, at := range []takeover.State{{}, {Active: true}, {Passed: true, Active: true}, {Passed: true}, {Complete: true}, {Dropped: true}} {
-		at.From, at.Plugin, at.Holder, at.Slot = state.From, state.Plugin, state.Holder, state.Slot
+	for _, dropped := range []bool{false, true} {
+		state.Complete, state.Dropped = true, dropped
 		out.Reset()
-		printTakeover(&out, at)
+		printTakeover(&out, state)
 		printabletest.CheckLines(t, "takeover", out.String())
 	}
 

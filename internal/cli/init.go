@@ -21,7 +21,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
@@ -30,7 +30,7 @@ import (
 func newInit(g *command.Options) *cobra.Command {
 	var opt setup.InitOptions
 	var printOnly, noBackfill, addTransaction, force bool
-	var backfill recovery.Options
+	var backfill repair.RecoverOptions
 	cmd := &cobra.Command{
 		Use:   "init",
 		Short: "Create what is missing: schema, publication, slot, rights, outbox table",
@@ -80,7 +80,7 @@ runs init can read it: run init as the relay's user, or give the file to that us
 			}
 			log.Debug("init", zap.String("slot", c.Source.Slot))
 			if backfill.Where != "" {
-				if err := recovery.CheckWhere(cmd.Context(), rc, backfill.Where); err != nil {
+				if err := repair.CheckWhere(cmd.Context(), rc, backfill.Where); err != nil {
 					return err
 				}
 				opt.NoSlot = true // it is made with the copy
@@ -97,7 +97,7 @@ runs init can read it: run init as the relay's user, or give the file to that us
 			}
 			stop()
 			if backfill.Where != "" {
-				report, err := runRecovery(cmd, c, rc, log, backfill, recovery.Backfill)
+				report, err := runRecovery(cmd, c, rc, log, backfill, repair.Backfill)
 				if err != nil {
 					return err
 				}

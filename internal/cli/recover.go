@@ -19,13 +19,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
 func newRecover(g *command.Options) *cobra.Command {
-	var opt recovery.Options
+	var opt repair.RecoverOptions
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "recover",
@@ -55,7 +55,7 @@ it again. --dry-run changes nothing.`,
 			if err != nil {
 				return err
 			}
-			report, err := runRecovery(cmd, c, rc, log, opt, recovery.Recover)
+			report, err := runRecovery(cmd, c, rc, log, opt, repair.Recover)
 			if err != nil {
 				return err
 			}
@@ -75,22 +75,22 @@ it again. --dry-run changes nothing.`,
 }
 
 // orderFlags are those about the order of the rows.
-func orderFlags(cmd *cobra.Command, opt *recovery.Options) {
+func orderFlags(cmd *cobra.Command, opt *repair.RecoverOptions) {
 	cmd.Flags().StringVar(&opt.OrderBy, "order-by", "", "order by this `COLUMN` if the order of the commits is not known")
 	cmd.Flags().BoolVar(&opt.Unordered, "unordered", false, "send in any order if the order of the commits is not known")
 }
 
 // runRecovery runs one of the two until it ends or a signal comes: then it takes back what it
 // began.
-func runRecovery(cmd *cobra.Command, c *config.Config, rc source.Config, log *zap.Logger, opt recovery.Options,
-	do func(context.Context, source.Config, recovery.Options) (recovery.Report, error),
-) (recovery.Report, error) {
+func runRecovery(cmd *cobra.Command, c *config.Config, rc source.Config, log *zap.Logger, opt repair.RecoverOptions,
+	do func(context.Context, source.Config, repair.RecoverOptions) (repair.Report, error),
+) (repair.Report, error) {
 	if opt.OrderBy != "" && opt.Unordered {
-		return recovery.Report{}, command.UsageError("--order-by and --unordered exclude each other")
+		return repair.Report{}, command.UsageError("--order-by and --unordered exclude each other")
 	}
 	out, err := wiring.OfflineSink(c, log)
 	if err != nil {
-		return recovery.Report{}, err
+		return repair.Report{}, err
 	}
 	opt.Sink, opt.Scope = out, wiring.Ordering(c).Scope()
 	shown := copyProgress{w: cmd.ErrOrStderr(), began: time.Now()}
@@ -139,7 +139,7 @@ func (p *copyProgress) show(done, of int64) {
 }
 
 // printRecovery is the report for people.
-func printRecovery(w io.Writer, r recovery.Report) error {
+func printRecovery(w io.Writer, r repair.Report) error {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
 	count := func(n int64, noun string) string { return output.Count(uint64(n), noun) }

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 )
 
 // Without a terminal the copy is a line every ten seconds, with what is left.
@@ -23,22 +23,22 @@ func TestCopyProgress(t *testing.T) {
 // The report says what is certain, what may be, and what is lost.
 func TestRecoveryReport(t *testing.T) {
 	for name, c := range map[string]struct {
-		report recovery.Report
+		report repair.Report
 		says   []string
 		not    string
 	}{
 		"a gap": {
-			recovery.Report{Recovered: 1200, Unknown: 3, Held: 1, LeftOut: 1, Order: "commit timestamps", Named: []string{"y"}, FromLSN: "0/1", UntilLSN: "0/9", Lost: []string{"x"}},
+			repair.Report{Recovered: 1200, Unknown: 3, Held: 1, LeftOut: 1, Order: "commit timestamps", Named: []string{"y"}, FromLSN: "0/1", UntilLSN: "0/9", Lost: []string{"x"}},
 			[]string{"recovered: 1,200 rows", "unknown: 3 rows of them", "already held: 1 row,", "left out: 1 row that does not meet", "note: y", "from 0/1 to 0/9", "cannot be recovered: x"},
 			"newer events",
 		},
 		"an accepted gap": {
-			recovery.Report{Recovered: 1, NewerSent: true, OpenGaps: 2},
+			repair.Report{Recovered: 1, NewerSent: true, OpenGaps: 2},
 			[]string{"recovered: 1 row ", "newer events were sent before these", "2 accepted gaps of this slot are still open"},
 			"cannot be recovered",
 		},
 		"a dry run": {
-			recovery.Report{DryRun: true, Recovered: 2, Held: 2, Order: "unknown", FromLSN: "0/1"},
+			repair.Report{DryRun: true, Recovered: 2, Held: 2, Order: "unknown", FromLSN: "0/1"},
 			[]string{"nothing is changed: 2 rows", "order: unknown", "up to 2 rows", "from 0/1 to the start of the new slot"},
 			"recovered:",
 		},

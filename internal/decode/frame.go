@@ -93,7 +93,7 @@ func (v *value) size() int64 {
 	return int64(len(v.data))
 }
 
-// What stands for a large value that was left out while the stream was read (package largerow). No
+// What stands for a large value that was left out while the stream was read (source.KeepOfLarge). No
 // server sends them.
 const (
 	// LeftOutValue is the kind of a column of which a tuple has the length alone, in four bytes.

@@ -1,6 +1,6 @@
 // Resend: rows of the outbox tables that an operator has sent again. Whether they were sent before
 // does not matter. A job says which; the leader copies them into the retry table, in one
-// transaction, and from there they go like any deferred row (internal/replication/recovery).
+// transaction, and from there they go like any deferred row (internal/replication/repair).
 
 package dlq
 

@@ -15,7 +15,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/accept"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
@@ -224,7 +223,7 @@ func TestMovedRowsAreMovedOnce(t *testing.T) {
 	if got := b.text(did); got != "8 1 1" {
 		t.Errorf("epoch, audit and rows are %s", got)
 	}
-	_, err := accept.Run(await.Context(t), b.cfg, accept.Options{ID: acceptLine.FindStringSubmatch(line.Fix)[1], SameData: true})
+	_, err := setup.Accept(await.Context(t), b.cfg, setup.AcceptOptions{ID: acceptLine.FindStringSubmatch(line.Fix)[1], SameData: true})
 	b.wantStop(err, event.ExitUsage, "usage", "it was accepted")
 	if got := b.text(did); got != "8 1 1" {
 		t.Errorf("epoch, audit and rows are %s", got)

@@ -1,41 +1,12 @@
 package replication
 
 import (
-	"strings"
-
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
-
-// emptied wants the cost of an event to be that of the rows that were written, though all are
-// deleted and their space is still there; a value in TOAST counts.
-func (b *bench) emptied() {
-	b.t.Helper()
-	write := func(rows int, payload string, inserts int) {
-		b.exec(`INSERT INTO outbox SELECT lpad(n::text, 20, '0'), jsonb_build_object('fill', `+payload+`) FROM generate_series(1, $1) n`, rows)
-		b.exec(`ANALYZE outbox`)
-		b.exec(`DELETE FROM outbox`)
-		b.exec(`VACUUM outbox`)
-		b.exec(`ANALYZE outbox`) // which finds nothing
-		await.Until(b.t, "the statistics", func() (done bool) {
-			b.scan(&done, `SELECT n_tup_ins = $1 FROM pg_stat_user_tables WHERE relname = 'outbox'`, inserts)
-			return done
-		})
-	}
-	says := func(want string) {
-		b.t.Helper()
-		if f := b.finding("disk guard"); !strings.Contains(f.Detail, want) {
-			b.t.Errorf("the line is %+v, want %q", f, want)
-		}
-	}
-	write(400, `repeat('x', 300)`, 400)
-	says("takes about 1401 B")
-	write(100, `(SELECT string_agg(md5(random()::text || n || g), '') FROM generate_series(1, 1000) g)`, 500)
-	says("takes about 7899 B")
-}
 
 // rowsNeed wants the count of the rows to be theirs: of those that are deleted until a vacuum, and
 // no contents that are not there.

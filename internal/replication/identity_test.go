@@ -13,7 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/accept"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
@@ -240,7 +239,7 @@ func TestSlotInvalidatedByTheServer(t *testing.T) {
 				r = b.run()
 			}
 			stop := b.wantStop(r.wait(), event.ExitOperator, "slot_lost", "invalidated")
-			_, err := accept.Run(await.Context(t), b.cfg, accept.Options{ID: stop.Finding, Reason: "a test"})
+			_, err := setup.Accept(await.Context(t), b.cfg, setup.AcceptOptions{ID: stop.Finding, Reason: "a test"})
 			b.wantStop(err, event.ExitUsage, "usage", "cannot be read on", "add --new-slot", "or cdc-relay recover")
 			b.runFix(stop)
 			b.goesOn("b")

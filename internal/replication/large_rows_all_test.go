@@ -19,8 +19,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
 )
 
 // A large row is the same row of the retry table whether the stream or recover has read it: with
@@ -115,7 +115,7 @@ func (b *bench) readWhole() {
 	defer pool.Close()
 	whole, events := map[string]string{}, b.lacking()
 	for _, of := range events {
-		ev, why, err := tablerows.ReadRow(await.Context(b.t), pool, b.cfg, of)
+		ev, why, err := repair.ReadRow(await.Context(b.t), pool, b.cfg, of)
 		switch {
 		case err != nil:
 			b.t.Errorf("%s: %v", of.ID, err)
@@ -150,7 +150,7 @@ func (b *bench) readWhole() {
 
 func (b *bench) wantNotRead(pool *pgxpool.Pool, of *event.Event, words string) {
 	b.t.Helper()
-	if _, why, err := tablerows.ReadRow(await.Context(b.t), pool, b.cfg, of); err != nil || !strings.Contains(why, words) {
+	if _, why, err := repair.ReadRow(await.Context(b.t), pool, b.cfg, of); err != nil || !strings.Contains(why, words) {
 		b.t.Errorf("%q, %v; want %q", why, err, words)
 	}
 }

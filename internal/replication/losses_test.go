@@ -8,7 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/accept"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
@@ -21,7 +21,7 @@ func TestAcceptedWhileARelayLeads(t *testing.T) {
 	standby := b.another()
 	standby.cfg.Publication = "p2"
 	stop := b.wantStop(standby.run().wait(), event.ExitOperator, "slot_moved")
-	_, err := accept.Run(await.Context(t), standby.cfg, accept.Options{ID: stop.Finding})
+	_, err := setup.Accept(await.Context(t), standby.cfg, setup.AcceptOptions{ID: stop.Finding})
 	b.wantStop(err, event.ExitUsage, "usage", "is active for", "stop it first")
 	b.wantText(slot.StateReady, `SELECT state FROM cdc_relay.slots WHERE slot = $1`, b.cfg.Slot)
 	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)

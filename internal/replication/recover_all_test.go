@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -79,7 +79,7 @@ func TestRecoverOfATableThatIsRewritten(t *testing.T) {
 			b.exec(`INSERT INTO outbox (id) SELECT n::text FROM generate_series(1000, 1999) n`)
 			b.exec(`INSERT INTO other (id) SELECT n::text FROM generate_series(2000, 2049) n`)
 			conn, tried := b.connect(), false
-			report, err := b.recover(allRows, anyOrder, func(o *recovery.Options) {
+			report, err := b.recover(allRows, anyOrder, func(o *repair.RecoverOptions) {
 				o.Progress = func(int64, int64) {
 					if tried {
 						return

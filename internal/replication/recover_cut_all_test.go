@@ -9,7 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -21,17 +21,17 @@ func TestRecoverRefuses(t *testing.T) {
 	before := b.remembered()
 	b.exec(`CREATE TABLE other (id text, payload jsonb)`)
 	for name, c := range map[string]struct {
-		change func(*recovery.Options)
+		change func(*repair.RecoverOptions)
 		says   string
 	}{
-		"order":       {func(*recovery.Options) {}, "order unknown: track_commit_timestamp is off"},
+		"order":       {func(*repair.RecoverOptions) {}, "order unknown: track_commit_timestamp is off"},
 		"column":      {by("nothing"), `has no column "nothing"`},
 		"NULLs":       {by("payload"), `column "payload" of table public.outbox is NULL in 1 rows`},
-		"expression":  {func(o *recovery.Options) { o.Where, o.Unordered = "id = ", true }, "the WHERE is not a condition"},
-		"two":         {func(o *recovery.Options) { o.Where, o.Unordered = "true) OR (true", true }, "the WHERE is not a condition"},
-		"statement":   {func(o *recovery.Options) { o.Where, o.Unordered = "true); DROP TABLE other; --", true }, "the WHERE is not a condition"},
-		"text":        {func(o *recovery.Options) { o.Where, o.Unordered = "id", true }, "the WHERE is not a condition"},
-		"no function": {func(o *recovery.Options) { o.Where, o.Unordered = "1 / length(substr(id, 1, 0)) > 0", true }, "the WHERE fails at a row"},
+		"expression":  {func(o *repair.RecoverOptions) { o.Where, o.Unordered = "id = ", true }, "the WHERE is not a condition"},
+		"two":         {func(o *repair.RecoverOptions) { o.Where, o.Unordered = "true) OR (true", true }, "the WHERE is not a condition"},
+		"statement":   {func(o *repair.RecoverOptions) { o.Where, o.Unordered = "true); DROP TABLE other; --", true }, "the WHERE is not a condition"},
+		"text":        {func(o *repair.RecoverOptions) { o.Where, o.Unordered = "id", true }, "the WHERE is not a condition"},
+		"no function": {func(o *repair.RecoverOptions) { o.Where, o.Unordered = "1 / length(substr(id, 1, 0)) > 0", true }, "the WHERE fails at a row"},
 	} {
 		_, err := b.recover(c.change)
 		b.wantStop(err, event.ExitUsage, "usage", c.says)
@@ -40,7 +40,7 @@ func TestRecoverRefuses(t *testing.T) {
 		}
 	}
 	b.wantText("0", `SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
-	report, err := b.recover(func(o *recovery.Options) { o.DryRun = true })
+	report, err := b.recover(func(o *repair.RecoverOptions) { o.DryRun = true })
 	if await.Must(t, err); report.Recovered < 1 || report.Order != "unknown" {
 		t.Errorf("a dry run: %+v", report)
 	}
@@ -90,7 +90,7 @@ func TestRecoverWithAnotherPublication(t *testing.T) {
 // word, and what was deferred there is sent here then, before what is recovered.
 func TestRecoverOnAnotherServer(t *testing.T) {
 	b := lost(t)
-	_, err := b.recover(anyOrder, func(o *recovery.Options) { o.SameData = true })
+	_, err := b.recover(anyOrder, func(o *repair.RecoverOptions) { o.SameData = true })
 	b.wantStop(err, event.ExitUsage, "usage", "this is that one")
 	b.exec(`UPDATE cdc_relay.slots SET system_id = 'another'`)
 	b.exec(`UPDATE cdc_relay.retry SET system_id = 'another'`)
@@ -99,7 +99,7 @@ func TestRecoverOnAnotherServer(t *testing.T) {
 	_, err = b.recover(anyOrder)
 	b.wantStop(err, event.ExitUsage, "usage", "was read from system another", "--same-data")
 	b.wantRemembered(before)
-	report, err := b.recover(anyOrder, func(o *recovery.Options) { o.SameData = true })
+	report, err := b.recover(anyOrder, func(o *repair.RecoverOptions) { o.SameData = true })
 	await.Must(t, err)
 	if report.Moved != 1 || report.Held != 1 || report.Recovered != 1 {
 		t.Errorf("%+v", report)

@@ -10,7 +10,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 )
 
 // What a recover leaves that is cut off at any point: a relay refuses the slot, and another run
@@ -65,7 +65,7 @@ func TestRecoverInterrupted(t *testing.T) {
 	ctx, interrupt := context.WithCancel(await.Context(t))
 	ended := make(chan error, 1)
 	go func() {
-		_, err := recovery.Recover(ctx, b.cfg, recovery.Options{Sink: nowhere{}, Unordered: true})
+		_, err := repair.Recover(ctx, b.cfg, repair.RecoverOptions{Sink: nowhere{}, Unordered: true})
 		ended <- err
 	}()
 	b.waitCopy()
@@ -97,7 +97,7 @@ func TestRecoverAcceptedGap(t *testing.T) {
 	r.endClean()
 	b.waitFree()
 	epoch := b.text(`SELECT epoch::text FROM cdc_relay.slots`)
-	report, err := b.recover(func(o *recovery.Options) { o.Unordered, o.Where = true, "id = 'gap'" })
+	report, err := b.recover(func(o *repair.RecoverOptions) { o.Unordered, o.Where = true, "id = 'gap'" })
 	await.Must(t, err)
 	if !report.NewerSent || report.Recovered != 1 {
 		t.Errorf("%+v", report)
@@ -138,7 +138,7 @@ func TestBackfill(t *testing.T) {
 			b := shared(t)
 			b.exec(`INSERT INTO outbox SELECT i, '{}' FROM generate_series(1, 3) i`)
 			b.deferAll()
-			report, err := recovery.Backfill(await.Context(t), b.cfg, recovery.Options{Sink: nowhere{}, Where: where, OrderBy: "id"})
+			report, err := repair.Backfill(await.Context(t), b.cfg, repair.RecoverOptions{Sink: nowhere{}, Where: where, OrderBy: "id"})
 			if await.Must(t, err); report.Recovered != int64(len(want)) || report.LeftOut != int64(3-len(want)) {
 				t.Errorf("%+v", report)
 			}
@@ -149,7 +149,7 @@ func TestBackfill(t *testing.T) {
 			b.wantSeen("after")
 			b.wantWaiting(append(want, "after")...)
 			r.endClean()
-			_, err = recovery.Backfill(await.Context(t), b.cfg, recovery.Options{Sink: nowhere{}, Where: where, OrderBy: "id"})
+			_, err = repair.Backfill(await.Context(t), b.cfg, repair.RecoverOptions{Sink: nowhere{}, Where: where, OrderBy: "id"})
 			b.wantStop(err, event.ExitUsage, "usage", "has been in use")
 		})
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 )
 
 // Recover is frozen while the server sends it the rows of a table, which its session has locked.
@@ -18,7 +18,7 @@ func TestRecoverFrozenAsItReads(t *testing.T) {
 	process := b.through()
 	done := make(chan error, 1)
 	go func() {
-		_, err := b.recover(anyOrder, func(o *recovery.Options) { o.Progress = func(int64, int64) { process.Stall() } })
+		_, err := b.recover(anyOrder, func(o *repair.RecoverOptions) { o.Progress = func(int64, int64) { process.Stall() } })
 		done <- err
 	}()
 	await.Until(t, "the server to wait for recover", func() bool {
@@ -49,7 +49,7 @@ func TestRecoverWaitsLongForATable(t *testing.T) {
 	b.exec(`INSERT INTO outbox (id, n) SELECT n::text, n FROM generate_series(1000, 1999) n`)
 	b.exec(`INSERT INTO other SELECT n::text, NULL, n FROM generate_series(2000, 2999) n`)
 	waited := false
-	report, err := b.recover(by("n"), allRows, func(o *recovery.Options) {
+	report, err := b.recover(by("n"), allRows, func(o *repair.RecoverOptions) {
 		o.Progress = func(int64, int64) {
 			for ; !waited; waited = true {
 				await.Until(t, "a minute to pass", func() bool {

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
@@ -68,22 +68,22 @@ func (d *deferring) Event(ctx context.Context, ev *event.Event) error {
 }
 
 // recover runs recover with options that change may change.
-func (b *bench) recover(change ...func(*recovery.Options)) (recovery.Report, error) {
+func (b *bench) recover(change ...func(*repair.RecoverOptions)) (repair.Report, error) {
 	b.t.Helper()
-	opt := recovery.Options{Sink: nowhere{}, Reason: "test"}
+	opt := repair.RecoverOptions{Sink: nowhere{}, Reason: "test"}
 	for _, c := range change {
 		c(&opt)
 	}
-	return recovery.Recover(await.Context(b.t), b.cfg, opt)
+	return repair.Recover(await.Context(b.t), b.cfg, opt)
 }
 
-func anyOrder(o *recovery.Options) { o.Unordered = true }
+func anyOrder(o *repair.RecoverOptions) { o.Unordered = true }
 
 // allRows chooses rows that do not say which transaction wrote them.
-func allRows(o *recovery.Options) { o.Where = "true" }
+func allRows(o *repair.RecoverOptions) { o.Where = "true" }
 
-func by(column string) func(*recovery.Options) {
-	return func(o *recovery.Options) { o.OrderBy = column }
+func by(column string) func(*repair.RecoverOptions) {
+	return func(o *repair.RecoverOptions) { o.OrderBy = column }
 }
 
 // waiting are the ids in the retry table, in the order in which they are sent.
@@ -153,7 +153,7 @@ func TestRecoveredAsStreamed(t *testing.T) {
 			b.exec(`CREATE TABLE streamed AS SELECT * FROM cdc_relay.retry`)
 			b.exec(`DELETE FROM cdc_relay.retry`)
 			b.dropSlot()
-			report, err := b.recover(by("id"), func(o *recovery.Options) { o.Where = "id IS NOT NULL" })
+			report, err := b.recover(by("id"), func(o *repair.RecoverOptions) { o.Where = "id IS NOT NULL" })
 			await.Must(t, err)
 			if report.Recovered != int64(rows-1) {
 				t.Errorf("recovered %d rows, want %d", report.Recovered, rows-1)

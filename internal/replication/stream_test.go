@@ -24,10 +24,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/accept"
 	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
@@ -218,7 +218,7 @@ func (b *bench) acceptFix(fix string) {
 	if line == nil {
 		b.t.Fatalf("no accept in: %s", fix)
 	}
-	opt := accept.Options{ID: line[1], Reason: "a test"}
+	opt := setup.AcceptOptions{ID: line[1], Reason: "a test"}
 	for _, flag := range acceptFlag.FindAllStringSubmatch(line[2], -1) {
 		value := strings.Trim(flag[2], "'")
 		switch flag[1] {
@@ -242,7 +242,7 @@ func (b *bench) acceptFix(fix string) {
 			b.t.Fatalf("unknown flag in: %s", line[0])
 		}
 	}
-	_, err := accept.Run(await.Context(b.t), b.cfg, opt)
+	_, err := setup.Accept(await.Context(b.t), b.cfg, opt)
 	await.Must(b.t, err)
 }
 

@@ -1,11 +1,9 @@
 package replication
 
 import (
-	"context"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -13,39 +11,39 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	replicationslot "github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/takeover"
 )
 
-// taking is a takeover on its way.
-type taking struct {
-	b      *bench
-	stop   context.CancelFunc
-	states chan takeover.State
-	done   chan struct{}
-	state  takeover.State
-	err    error
+func (b *bench) take(o *otherTool, opt setup.TakeoverOptions) (setup.TakeoverState, error) {
+	b.t.Helper()
+	opt.From = o.slot
+	return setup.TakeOver(await.Context(b.t), b.cfg, opt)
 }
 
-func (b *bench) take(o *otherTool, opt takeover.Options) *taking {
+// now does what can be done now. Other tests have transactions open on the same server.
+func (b *bench) now(o *otherTool) error {
 	b.t.Helper()
-	ctx, stop := context.WithCancel(context.Background())
-	k := &taking{b: b, stop: stop, states: make(chan takeover.State, 1000), done: make(chan struct{})}
-	opt.From, opt.Tell = o.slot, func(s takeover.State) {
-		select {
-		case k.states <- s:
-		case <-ctx.Done():
+	for {
+		_, err := b.take(o, setup.TakeoverOptions{})
+		if err == nil || !strings.Contains(err.Error(), olderText) {
+			return err
 		}
 	}
-	go func() {
-		defer close(k.done)
-		k.state, k.err = takeover.Run(ctx, b.cfg, opt)
-	}()
-	b.t.Cleanup(func() { stop(); <-k.done })
-	return k
+}
+
+const olderText = "transactions are open that may be older than the publication"
+
+func (b *bench) takeComplete(o *otherTool) setup.TakeoverState {
+	b.t.Helper()
+	b.waitNoWalsenderOf(o.slot)
+	s, err := b.take(o, setup.TakeoverOptions{})
+	if err != nil || !s.Complete {
+		b.t.Fatalf("%+v, %v", s, err)
+	}
+	return s
 }
 
 // takeover is a run of the command that has met the server, and no more.
-func (b *bench) takeover(c *source.Config, o *otherTool) *takeover.Takeover {
+func (b *bench) takeover(c *source.Config, o *otherTool) *setup.Takeover {
 	b.t.Helper()
 	pool, err := source.ConnectPool(c)
 	await.Must(b.t, err)
@@ -53,77 +51,29 @@ func (b *bench) takeover(c *source.Config, o *otherTool) *takeover.Takeover {
 	stream, id, err := replicationslot.Connect(await.Context(b.t), pool, c)
 	await.Must(b.t, err)
 	source.CloseStream(stream)
-	return &takeover.Takeover{C: c, Opt: takeover.Options{From: o.slot}, Pool: pool, ID: id}
-}
-
-// asLongAsItTakes waits for the other program.
-var asLongAsItTakes = takeover.Options{Wait: -1}
-
-// waitTold returns when the command says so.
-func (k *taking) waitTold(what string, ok func(takeover.State) bool) takeover.State {
-	k.b.t.Helper()
-	for {
-		select {
-		case s := <-k.states:
-			if ok(s) {
-				return s
-			}
-		case <-k.done:
-			k.b.t.Fatalf("ended, before it said %s: %+v, %v", what, k.state, k.err)
-		case <-time.After(2 * time.Minute):
-			k.b.t.Fatalf("it has said nothing for two minutes: no %s", what)
-		}
-	}
-}
-
-func (k *taking) wait() (takeover.State, error) {
-	k.b.t.Helper()
-	await.Closed(k.b.t, "the takeover to end", k.done)
-	return k.state, k.err
-}
-
-func (k *taking) waitComplete() takeover.State {
-	k.b.t.Helper()
-	s, err := k.wait()
-	if err != nil || !s.Complete {
-		k.b.t.Fatalf("%+v, %v", s, err)
-	}
-	return s
-}
-
-// now checks once.
-func (b *bench) now(o *otherTool) error {
-	_, err := b.take(o, takeover.Options{}).wait()
-	return err
+	return &setup.Takeover{C: c, Opt: setup.TakeoverOptions{From: o.slot}, Pool: pool, ID: id}
 }
 
 // takePassed begins a takeover of a slot whose program it starts, and returns when that has
-// confirmed a commit, "both", behind the start of ours.
-func (b *bench) takePassed(o *otherTool) (*taking, takeover.State) {
+// confirmed a commit, "both", from where on our publication has all rows.
+func (b *bench) takePassed(o *otherTool) {
 	b.t.Helper()
 	o.start()
-	k := b.take(o, asLongAsItTakes)
-	k.waitTold("that the other slot is below", overlapping)
+	b.wantStop(b.now(o), event.ExitOperator, "takeover", "below", "leave the program that reads it", toolName)
 	b.insert("both")
 	o.waitSeen("both")
 	o.confirm()
-	return k, k.waitTold("that the other slot has passed", passed)
+	b.wantStop(b.now(o), event.ExitOperator, "takeover", "has passed", "active for", toolName)
 }
 
-func overlapping(s takeover.State) bool { return s.Start != 0 && !s.Passed }
-func passed(s takeover.State) bool      { return s.Passed }
-
-// The whole way: the other program has to pass our start, and to be stopped. What it has published
+// The whole way: the other program has to pass a position, and to be stopped. What it has published
 // and not confirmed comes twice, everything else once; also when the relay is started again before
 // it has reported anything.
 func TestTakeover(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
-	b.insert("before") // our slot does not have it
-	k, overlap := b.takePassed(o)
-	if !overlap.Active || !strings.Contains(overlap.Holder, toolName) {
-		t.Errorf("the program is not named: %+v", overlap)
-	}
+	b.insert("before") // the other program sends it
+	b.takePassed(o)
 	b.wantStop(b.run().wait(), event.ExitOperator, "takeover", o.slot, "--from-slot "+o.slot)
 	b.wantStop(setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitOperator, "takeover")
 	b.wantFinding("slot", "is not complete", "takeover --from-slot "+o.slot)
@@ -131,7 +81,7 @@ func TestTakeover(t *testing.T) {
 	o.waitSeen("twice")
 	o.kill()
 	b.insert("after")
-	s := k.waitComplete()
+	s := b.takeComplete(o)
 	if s.Confirmed != o.at() || s.Dropped {
 		t.Errorf("%+v, the other slot stands at %s", s, o.at())
 	}
@@ -149,18 +99,18 @@ func TestTakeover(t *testing.T) {
 	b.wantLine(check.LevelWarn, "slot before", "retains WAL")
 	o.start()
 	b.wantLine(check.LevelWarn, "slot before", "in use again", toolName)
-	_, err := b.take(o, takeover.Options{Wait: -1, Drop: true}).wait()
+	_, err := b.take(o, setup.TakeoverOptions{Drop: true})
 	b.wantStop(err, event.ExitOperator, "takeover", toolName)
 	o.kill()
 	await.Until(t, "the slot to be dropped", func() bool {
-		s, err := b.take(o, takeover.Options{Wait: -1, Drop: true}).wait()
+		s, err := b.take(o, setup.TakeoverOptions{Drop: true})
 		return err == nil && s.Complete && s.Dropped && !o.exists()
 	})
 	b.goesOn("at last")
 
 	// It drops its own slot alone: now another one has the name.
 	b.exec(`SELECT pg_create_physical_replication_slot($1)`, o.slot)
-	_, err = b.take(o, takeover.Options{Drop: true}).wait()
+	_, err = b.take(o, setup.TakeoverOptions{Drop: true})
 	if stop := b.wantStop(err, event.ExitOperator, "takeover", "physical"); strings.Contains(stop.Fix, "pg_") {
 		t.Errorf("the fix for a slot of another kind is %s", stop.Fix)
 	}
@@ -172,29 +122,26 @@ func TestTakeover(t *testing.T) {
 	b.goesOn("after an adoption")
 }
 
-// As long as the other slot stands below our start, rows may be in it alone: nothing completes,
+// As long as the other slot stands below that position, rows may be in it alone: nothing completes,
 // whether its program runs or not.
 func TestTakeoverWaitsForTheOtherSlot(t *testing.T) {
 	b := shared(t)
 	o := b.newTool()
 	b.insert("theirs alone")
 	b.wantStop(b.now(o), event.ExitOperator, "takeover", "nobody reads it", o.at().String(), "start the program")
-	k := b.take(o, asLongAsItTakes)
-	k.waitTold("that nobody reads the other slot", func(s takeover.State) bool { return overlapping(s) && !s.Active })
 	o.start()
 	o.waitSeen("theirs alone")
-	k.waitTold("that somebody reads it", func(s takeover.State) bool { return overlapping(s) && s.Active })
-	b.wantStop(b.now(o), event.ExitOperator, "takeover", toolName)
-	o.confirm() // of a commit before our start
+	b.wantStop(b.now(o), event.ExitOperator, "takeover", "below", toolName)
+	o.confirm() // of a commit before
 	if err := b.now(o); err == nil {
-		t.Error("complete below our start")
+		t.Error("complete below the beginning of the publication")
 	}
 	b.insert("both")
 	o.waitSeen("both")
 	o.confirm()
 	b.wantStop(b.now(o), event.ExitOperator, "takeover", "has passed")
 	o.kill()
-	k.waitComplete()
+	b.takeComplete(o)
 	if seen, _ := o.seen(); !slices.Equal(seen, []string{"theirs alone", "both"}) {
 		t.Errorf("published: %v", seen)
 	}

@@ -47,13 +47,11 @@ var allowed = map[string][]string{
 	"migrate/...":          {"debezium/...", "migrate/..."},
 	"sink/sinktest":        {"event", "sink", "devenv/..."},
 	"sink/sinktest/spool":  {"event", "sink", "config/setting"},
-	// The floors of replication, from the ground up; check, setup and takeover are commands beside
+	// The floors of replication, from the ground up; check, setup and repair are commands beside
 	// the stream.
-	"replication/largerow":    {"decode"},
-	"replication/source":      {"sent", "event", "decode", "guard", "replication/largerow"},
+	"replication/source":      {"sent", "event", "decode", "guard"},
 	"replication/schema":      {"sent", "event", "tableread", "replication/source"},
 	"replication/publication": {"event", "decode", "tableread", "replication/source"},
-	"replication/tablerows":   {"event", "decode", "tableread", "replication/largerow", "replication/source", "replication/publication"},
 	"replication/slot":        {"sent", "event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication"},
 	"replication/hosts":       {"replication/source"},
 	"replication/survey":      {"guard", "tableread", "replication/source", "replication/schema", "replication/slot", "replication/hosts"},
@@ -61,12 +59,10 @@ var allowed = map[string][]string{
 	"replication/session":     {"sent", "event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/standbys", "replication/survey"},
 	"replication":             {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey", "replication/session"},
 	"replication/setup":       {"sent", "event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
-	"replication/takeover":    {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	// what a slot does not send goes to the retry table, as the stream and the retry writer would
 	// have it
-	"replication/recovery":        {"sent", "event", "decode", "dlq", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/publication", "replication/slot", "replication/schema", "replication/tablerows"},
+	"replication/repair":          {"sent", "event", "decode", "dlq", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/publication", "replication/slot", "replication/schema"},
 	"replication/check":           {"event", "decode", "guard", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/survey", "replication/slot", "replication/hosts", "replication/standbys"},
-	"replication/accept":          {"sent", "event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
 	"replication/replicationtest": {"sent", "event"},
 	"relay/inflight":              {"event", "sink", "retry/store"},
 	"relay/pauses":                {"sink"},

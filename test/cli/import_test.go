@@ -79,12 +79,12 @@ func (r *rig) goOn(config string, before func()) *runner.Relay {
 		}
 	}
 	run(1, "run") // the schema is not there: nothing begins from now
-	run(3, "takeover", "--from-slot", r.slot, "--wait", "0")
+	run(3, "takeover", "--from-slot", r.slot)
 	run(3, "run")
 	r.exec(`INSERT INTO elsewhere VALUES (0)`)
 	r.exec(`SELECT count(*) FROM pg_logical_slot_get_binary_changes('` + r.slot + `', NULL, NULL, 'proto_version', '1', 'publication_names', '` + r.slot + `')`)
 	before()
-	run(0, "takeover", "--from-slot", r.slot, "--wait", "0")
+	run(0, "takeover", "--from-slot", r.slot)
 	run(0, "init")
 	run(0, "check")
 	relay := runner.Start(r.t, r.binary, config)

@@ -271,6 +271,63 @@ func TestFrozenRecover(t *testing.T) {
 	relay.Stop(t)
 }
 
+// A takeover that was frozen before it looked at anything, or with its copy made and not ready, goes
+// on after another one has completed and a relay has sent rows.
+func TestThawedTakeover(t *testing.T) {
+	for name, lock := range map[string]string{
+		"before it reads":   "ACCESS EXCLUSIVE",
+		"before its record": "EXCLUSIVE", // which the copy does not need
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := onOwn(t, nil)
+			other, runs := r.otherSlot()
+			takeover := []string{"takeover", "--from-slot", other}
+			if res := r.command(takeover...); res.Code != 3 {
+				t.Fatalf("exit %d: %s", res.Code, res.Stderr)
+			}
+			r.place("b", 1)
+			runs()
+			ctx := await.Context(t)
+			conn, err := pgx.Connect(ctx, r.db)
+			must(t, err)
+			_, err = conn.Exec(ctx, `BEGIN; LOCK TABLE cdc_relay.slots IN `+lock+` MODE`)
+			must(t, err)
+			out := &lines{}
+			cmd := r.background(out, takeover...)
+			eventually(t, func() string {
+				if !ask[bool](r, `SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.slots'::regclass)`) {
+					return "it does not wait yet: " + out.String()
+				}
+				return ""
+			})
+			must(t, processes.FreezePID(cmd.Process.Pid))
+			must(t, conn.Close(ctx))
+			r.endFrozen()
+			r.ok(takeover...)
+			relay := r.start()
+			r.place("a", 1)
+			wantSent(t, relay, "a", 1)
+			relay.Stop(t)
+			r.released()
+			before := ask[string](r, `SELECT s::text || p::text || (SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = s.slot) FROM cdc_relay.slots s JOIN cdc_relay.progress p USING (slot)`)
+			must(t, cmd.Process.Signal(syscall.SIGCONT))
+			err = cmd.Wait()
+			t.Log(err, out)
+			if after := ask[string](r, `SELECT s::text || p::text || (SELECT confirmed_flush_lsn FROM pg_replication_slots WHERE slot_name = s.slot) FROM cdc_relay.slots s JOIN cdc_relay.progress p USING (slot)`); after != before {
+				t.Errorf("it has changed %s to %s", before, after)
+			}
+			if strings.Contains(out.String(), "pg_drop_replication_slot") {
+				t.Errorf("it says that the relay's slot is to be dropped: %s", out)
+			}
+			relay = r.start()
+			r.place("a", 2)
+			wantSent(t, relay, "a", 2)
+			relay.Stop(t)
+		})
+	}
+}
+
 // lines is what a process has written so far.
 type lines struct {
 	mu   sync.Mutex

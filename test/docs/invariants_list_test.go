@@ -115,7 +115,7 @@ var invariants = []invariant{
 			{"internal/sink/rabbit/message", "TestHeadersAreBounded"},
 			{"internal/debezium", "TestRecordsAreBounded TestRoutesAreForgotten"},
 			{"internal/debezium/connect", "TestExpansionsAreBounded"},
-			{"internal/replication/largerow", "TestReader"},
+			{"internal/replication/source", "TestReader"},
 			{"test/fault", "TestRowLargerThanTheMemory TestHostileRows"},
 		},
 		also: "`make bench` compares the peak memory",
@@ -172,7 +172,8 @@ var invariants = []invariant{
 				TestSlotWithRowsOfPartitions TestSlotWithRowsOfPartitionsOfAllTables
 				TestForeignTableThatWasAPartitionForAWhile TestTakeoverWithASlotThatIsThereAlready
 				TestTakeover TestTakeoverWaitsForTheOtherSlot TestTakeoverAfterACrashAtEachStep
-				TestTwoTakeoversBeginTogether TestTakeoverBetweenCommitsThatAreAdjacent`},
+				TestTwoTakeoversBeginTogether TestTakeoverBetweenCommitsThatAreAdjacent
+				TestTakeoverWithATransactionOlderThanThePublication TestTakeoverWithASlotThatIsNoCopy TestTakeoverFromAnotherPlugin`},
 			{"internal/decode", "TestStories TestValidRowsAgainstOracle TestRowsOfAnotherEncoding TestServerCannotBeAsked"},
 			{"test/fault", `TestDeletedRowsAreDelivered TestTakeoverFromAnotherProgram TestKafkaExtremeEvents
 				TestExtremeEventsAreDeferred TestUndecodable TestRowTooLarge

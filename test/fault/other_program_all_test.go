@@ -44,7 +44,7 @@ func TestTakeoverFromAnotherProgram(t *testing.T) {
 			want := s.Committed() + n
 			s.Until("rows to be written", func() bool { return s.Committed() >= want })
 		}
-		takeover := []string{"takeover", "--from-slot", other, "--wait", "0"}
+		takeover := []string{"takeover", "--from-slot", other}
 		killed := func(times int) { // with SIGKILL, at some moment of its work
 			s.T.Helper()
 			for range times {

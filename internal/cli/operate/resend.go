@@ -17,7 +17,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/printable"
-	"github.com/cdc-relay/cdc-relay/internal/replication/recovery"
+	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
@@ -164,7 +164,7 @@ func (f *resendFlags) run(cmd *cobra.Command, g *command.Options) error {
 		if f.none {
 			return f.closeGap(ctx, d, out)
 		}
-		counted, err := recovery.CountResend(ctx, rc, d.pool, &f.Resend, wiring.Ordering(c).Scope(), f.dryRun)
+		counted, err := repair.CountResend(ctx, rc, d.pool, &f.Resend, wiring.Ordering(c).Scope(), f.dryRun)
 		if err != nil {
 			return err
 		}
@@ -220,7 +220,7 @@ func (f *resendFlags) closeGap(ctx context.Context, d *adminClient, out *result)
 	return nil
 }
 
-func (f *resendFlags) reportDryRun(out *result, counted recovery.Report) error {
+func (f *resendFlags) reportDryRun(out *result, counted repair.Report) error {
 	if f.json {
 		return output.JSON(out.out, map[string]any{
 			"dry_run": true, "matched": counted.Recovered, "order": counted.Order, "rows_without_transaction": counted.Unknown, "notes": append([]string{}, counted.Named...),

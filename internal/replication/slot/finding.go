@@ -54,15 +54,6 @@ func Examine(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ident
 			facts = append(facts, view.ConfirmedFlush) // no relay uses it there, so it stays
 		}
 	}
-	if rec != nil && rec.State == StateTakeover {
-		theirs, err := Read(ctx, pool, rec.TookFrom)
-		if err != nil {
-			return nil, err
-		}
-		if theirs != nil {
-			facts = append(facts, theirs.Type, theirs.Database, theirs.Invalidated(), theirs.ConfirmedFlush)
-		}
-	}
 	sends, err := was.Facts(ctx, pool, c)
 	if err != nil {
 		return nil, err

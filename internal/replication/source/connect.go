@@ -19,8 +19,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/cdc-relay/cdc-relay/internal/replication/largerow"
 )
 
 // ReadBuffer is the size in bytes of the replication connection's read buffer: with pgproto3's own
@@ -201,7 +199,7 @@ func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader, s
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		stream := bufio.NewReaderSize(reader(r, socketOf(w)), ReadBuffer)
 		if c.MaxEventBytes > 0 {
-			return pgproto3.NewFrontend(largerow.NewReader(stream, c.MaxEventBytes), &firstWrite{to: w})
+			return pgproto3.NewFrontend(newLargeRowReader(stream, c.MaxEventBytes), &firstWrite{to: w})
 		}
 		return pgproto3.NewFrontend(stream, &firstWrite{to: w})
 	}

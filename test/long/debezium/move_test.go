@@ -11,8 +11,8 @@ import (
 )
 
 // A running Debezium Server is moved to cdc-relay under load, as docs/from-debezium.md has it,
-// right after its first start, whatever its slot's plugin is: takeover makes the relay's slot next
-// to Debezium's, and says when to stop Debezium. Consumers miss nothing, and get no more twice than
+// right after its first start, whatever its slot's plugin is: takeover makes the publication, says
+// when to stop Debezium, and copies its slot. Consumers miss nothing, and get no more twice than
 // waits in the relay's slot by then.
 func TestMove(t *testing.T) {
 	for _, plugin := range []string{"pgoutput", "decoderbufs"} {
@@ -41,8 +41,8 @@ func TestMove(t *testing.T) {
 func (s *stage) takesTheSlot(d *debeziumserver.Debezium, kill bool) {
 	s.t.Helper()
 	s.imports(d)
-	s.takesOver("Now stop ", 3)
-	s.more(500) // both slots are kept meanwhile
+	s.takesOver("stop that program", 3)
+	s.more(500)
 	if kill {
 		must(s.t, d.Kill())
 	} else {
@@ -61,9 +61,9 @@ func (s *stage) takesOver(until string, code int) {
 	var res runner.Result
 	for ctx := s.within(); ctx.Err() == nil; pause(ctx) {
 		var err error
-		res, err = runner.RunCommand(ctx, runner.Build(s.t), s.config, "takeover", "--from-slot", s.slot, "--wait", "0")
+		res, err = runner.RunCommand(ctx, runner.Build(s.t), s.config, "takeover", "--from-slot", s.slot)
 		must(s.t, err)
-		if strings.Contains(res.Stdout, until) {
+		if strings.Contains(res.Stdout+res.Stderr, until) {
 			if res.Code != code {
 				s.t.Errorf("takeover exits %d, want %d: %s%s", res.Code, code, res.Stdout, res.Stderr)
 			}

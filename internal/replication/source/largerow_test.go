@@ -1,4 +1,4 @@
-package largerow
+package source
 
 import (
 	"bufio"
@@ -52,7 +52,7 @@ func emitted(kind, prefix string, content []byte, size int) string {
 
 var (
 	large = strings.Repeat("x", 3*limit)
-	kept  = strings.Repeat("k", Keep)
+	kept  = strings.Repeat("k", KeepOfLarge)
 )
 
 // stream is what a server sends, and what is handed on of it.
@@ -68,7 +68,7 @@ func stream() (sent, want []byte) {
 		{wal("U\x00\x00\x00\x09" + tuple("O", "3", large) + tuple("N", large, byte('u'))), wal("U\x00\x00\x00\x09" + tuple("O", "3", len(large)) + tuple("N", len(large), byte('u')))},
 		{wal("D\x00\x00\x00\x09" + tuple("K", large, nil)), wal("D\x00\x00\x00\x09" + tuple("K", len(large), nil))},
 		{wal(emitted("M", "ours", []byte(large), len(large))), wal(emitted("L", "ours", nil, len(large)))},
-		{wal(emitted("M", large, []byte("{}"), 2)), wal(emitted("L", large[:Keep], nil, len(large)-Keep+1+4+2))},
+		{wal(emitted("M", large, []byte("{}"), 2)), wal(emitted("L", large[:KeepOfLarge], nil, len(large)-KeepOfLarge+1+4+2))},
 		{message('d', append([]byte{'k'}, make([]byte, 17)...)), nil},
 		// exactly at the limit, and a byte above it
 		{wal("I\x00\x00\x00\x09" + tuple("N", "4", "a key", nil, strings.Repeat("x", limit-30))), nil},
@@ -96,7 +96,7 @@ func TestReader(t *testing.T) {
 		"deadlines":     func(r io.Reader) io.Reader { return &stutter{from: r} },
 	} {
 		for _, to := range []func(io.Reader) io.Reader{nil, iotest.OneByteReader} {
-			r := io.Reader(NewReader(bufio.NewReaderSize(from(bytes.NewReader(sent)), 16<<10), limit))
+			r := io.Reader(newLargeRowReader(bufio.NewReaderSize(from(bytes.NewReader(sent)), 16<<10), limit))
 			if to != nil {
 				r = to(r)
 			}
@@ -116,7 +116,7 @@ func TestReaderSplit(t *testing.T) {
 		if at > 0 && at < len(sent) && sent[at-1] == sent[at] && (sent[at] == 'x' || sent[at] == 'k') {
 			continue
 		}
-		r := NewReader(bufio.NewReaderSize(io.MultiReader(bytes.NewReader(sent[:at]), bytes.NewReader(sent[at:])), 16<<10), limit)
+		r := newLargeRowReader(bufio.NewReaderSize(io.MultiReader(bytes.NewReader(sent[:at]), bytes.NewReader(sent[at:])), 16<<10), limit)
 		if got, err := io.ReadAll(r); err != nil || !bytes.Equal(got, want) {
 			t.Fatalf("cut at %d: %d bytes and %v, want %d", at, len(got), err, len(want))
 		}
@@ -132,7 +132,7 @@ func TestReaderDoesNotWait(t *testing.T) {
 			// and no more
 			_, _ = theirs.Write(append(bytes.Clone(small), wal("I" + large)[:extra]...))
 		}()
-		r, got := NewReader(bufio.NewReader(ours), limit), make([]byte, len(small))
+		r, got := newLargeRowReader(bufio.NewReader(ours), limit), make([]byte, len(small))
 		if _, err := io.ReadFull(r, got); err != nil || !bytes.Equal(got, small) {
 			t.Errorf("%d bytes of a next message: got %q, %v", extra, got, err)
 		}
@@ -148,7 +148,7 @@ func TestReaderRefuses(t *testing.T) {
 		"a message":  "M\x01\x00\x00\x00\x00\x00\x00\x00\x05" + large[:limit] + "\x00\x00",
 		"kept value": "I\x00\x00\x00\x09" + tuple("N", large, kept)[:3+5+len(large)+5+10],
 	} {
-		r := NewReader(bufio.NewReaderSize(bytes.NewReader(append(wal(frame), wal("C")...)), 16<<10), limit)
+		r := newLargeRowReader(bufio.NewReaderSize(bytes.NewReader(append(wal(frame), wal("C")...)), 16<<10), limit)
 		if got, err := io.ReadAll(r); !errors.Is(err, errLength) && !strings.HasPrefix(name, "a message") || len(got) > 2*limit {
 			t.Errorf("%s: %d bytes and %v, want %v", name, len(got), err, errLength)
 		}
@@ -169,7 +169,7 @@ func FuzzReader(f *testing.F) {
 		f.Add(slices.Concat(wal(frame), wal("C"), wal(frame)[:40]))
 	}
 	read := func(from io.Reader) ([]byte, error) {
-		r := NewReader(bufio.NewReaderSize(from, 64), 8)
+		r := newLargeRowReader(bufio.NewReaderSize(from, 64), 8)
 		r.keep = keep
 		return io.ReadAll(r)
 	}

@@ -1,4 +1,4 @@
-package recovery
+package repair
 
 import (
 	"strings"
@@ -9,7 +9,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/tablerows"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -36,23 +35,23 @@ func TestPositions(t *testing.T) {
 
 // Without a word of the operator rows go only in the order of their commits, all of it.
 func TestChooseOrder(t *testing.T) {
-	tables := []table{{Table: tablerows.Table{Table: decode.Table{Schema: "public", Name: "outbox"}}}}
+	tables := []table{{Table: Table{Table: decode.Table{Schema: "public", Name: "outbox"}}}}
 	for name, c := range map[string]struct {
-		opt  Options
+		opt  RecoverOptions
 		f    facts
 		want order
 		says string
 	}{
-		"tracked":             {Options{}, facts{tracked: true, rows: 2}, byCommit, ""},
-		"tracked and allowed": {Options{Unordered: true}, facts{tracked: true, rows: 2}, byCommit, ""},
-		"tracked too late":    {Options{}, facts{tracked: true, rows: 2, untimed: 1}, "", "1 of 2 rows have no commit timestamp"},
-		"not tracked":         {Options{}, facts{rows: 2, untimed: 2}, "", "track_commit_timestamp is off"},
-		"nothing to order":    {Options{}, facts{}, unordered, ""},
-		"allowed":             {Options{Unordered: true}, facts{rows: 2, untimed: 2}, unordered, ""},
-		"a dry run":           {Options{DryRun: true}, facts{rows: 2, untimed: 2}, unordered, ""},
-		"none is kept":        {Options{Scope: event.Free}, facts{rows: 2, untimed: 2}, unneeded, ""},
-		"by column":           {Options{OrderBy: "at"}, facts{tracked: true, rows: 2, nulls: []int64{0}}, byNamed, ""},
-		"by column of NULLs":  {Options{OrderBy: "at"}, facts{tracked: true, rows: 2, nulls: []int64{1}}, "", `column "at" of table public.outbox is NULL in 1 rows`},
+		"tracked":             {RecoverOptions{}, facts{tracked: true, rows: 2}, byCommit, ""},
+		"tracked and allowed": {RecoverOptions{Unordered: true}, facts{tracked: true, rows: 2}, byCommit, ""},
+		"tracked too late":    {RecoverOptions{}, facts{tracked: true, rows: 2, untimed: 1}, "", "1 of 2 rows have no commit timestamp"},
+		"not tracked":         {RecoverOptions{}, facts{rows: 2, untimed: 2}, "", "track_commit_timestamp is off"},
+		"nothing to order":    {RecoverOptions{}, facts{}, unordered, ""},
+		"allowed":             {RecoverOptions{Unordered: true}, facts{rows: 2, untimed: 2}, unordered, ""},
+		"a dry run":           {RecoverOptions{DryRun: true}, facts{rows: 2, untimed: 2}, unordered, ""},
+		"none is kept":        {RecoverOptions{Scope: event.Free}, facts{rows: 2, untimed: 2}, unneeded, ""},
+		"by column":           {RecoverOptions{OrderBy: "at"}, facts{tracked: true, rows: 2, nulls: []int64{0}}, byNamed, ""},
+		"by column of NULLs":  {RecoverOptions{OrderBy: "at"}, facts{tracked: true, rows: 2, nulls: []int64{1}}, "", `column "at" of table public.outbox is NULL in 1 rows`},
 	} {
 		got, err := chooseOrder(c.opt, c.f, tables, "")
 		if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
@@ -87,7 +86,7 @@ func TestPlaceOfAnUnknownTopic(t *testing.T) {
 		if name == "" {
 			of.name = nil
 		}
-		e := events{run: &run{c: &source.Config{}, opt: Options{Sink: of}}, incarnation: 4}
+		e := events{run: &run{c: &source.Config{}, opt: RecoverOptions{Sink: of}}, incarnation: 4}
 		ev := event.Event{ID: []byte("1"), Ordered: true, Hash: 12345}
 		e.place(&ev)
 		group, ordered := event.PerKey.Group(&ev, want)

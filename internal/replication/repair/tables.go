@@ -1,0 +1,416 @@
+// Events of rows that are read from an outbox table, as the stream would have made them: frames of
+// pgoutput are written, and the decoder of the stream reads them. So there is no second mapping.
+// Those who copy a table need it, and the replay of an event whose values are in the table alone.
+
+package repair
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
+)
+
+// Table is an outbox table: its columns as the stream would send them.
+type Table struct {
+	decode.Table
+	Columns []decode.Column
+	// what a query reads: without heirs, whose rows the stream names by themselves
+	From    string
+	typmods []int32
+	// of the catalogue, as the database stores them, for the Relation frame
+	schema, name []byte
+	names        [][]byte
+}
+
+// Describe reads what a table is.
+func Describe(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of decode.Table) (t Table, err error) {
+	t.Table = of
+	if t.Columns, t.typmods, err = publication.Columns(ctx, pool, c, of); err != nil {
+		return t, err
+	}
+	names := make([]string, len(t.Columns))
+	for i, col := range t.Columns {
+		names[i] = col.Name
+	}
+	var partitioned bool
+	err = pool.QueryRow(ctx, `SELECT coalesce((SELECT relkind = 'p' FROM pg_class WHERE oid = $4), false), convert_to($1, getdatabaseencoding()), convert_to($2, getdatabaseencoding()),
+		array(SELECT convert_to(n, getdatabaseencoding()) FROM unnest($3::text[]) WITH ORDINALITY u(n, i) ORDER BY i)`, of.Schema, of.Name, names, of.OID).
+		Scan(&partitioned, &t.schema, &t.name, &t.names)
+	if err != nil {
+		return t, fmt.Errorf("read the columns of %s: %w", of, err)
+	}
+	if t.From = source.QuoteTable(of); !partitioned {
+		t.From = "ONLY " + t.From
+	}
+	return t, nil
+}
+
+// NewDecoder makes a decoder of the stream, and describes the tables to it.
+func NewDecoder(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of []Table) (*decode.Decoder, error) {
+	encoding, err := source.EncodingOf(ctx, pool)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := source.Keys(ctx, pool, c.Slot)
+	if err != nil {
+		return nil, err
+	}
+	tables := make([]decode.Table, len(of))
+	for i, t := range of {
+		tables[i] = t.Table
+	}
+	d := decode.New(decode.Config{Tables: tables, Columns: c.Columns, Shapes: c.Shapes, LeftOut: c.MaxEventBytes > 0, Copied: true, Encoding: encoding, Keys: keys})
+	var msg decode.Message
+	for i := range of {
+		t := &of[i]
+		for _, c := range t.Columns {
+			if c.OwnOID == 0 { // no domain
+				continue
+			}
+			if err := d.Decode(typeFrame(c), &msg); err != nil {
+				return nil, err
+			}
+		}
+		if err := d.Decode(relationFrame(t), &msg); err != nil {
+			return nil, err
+		}
+		if msg.Shape == nil {
+			continue
+		}
+		if err := publication.CompleteShape(ctx, pool, c.Types, msg.Shape, t.OID); err != nil {
+			return nil, err
+		}
+		if err := d.Shaped(t.OID, msg.Shape); err != nil {
+			return nil, err
+		}
+	}
+	return d, nil
+}
+
+// The columns of one part of an event: how a row is found by its id, key or aggregate.
+
+// Part are the columns that a part of an event may come from: of a row it is the first that is not
+// NULL. Empty: the table has none of them.
+type Part []PartColumn
+
+// PartColumn is one of them.
+type PartColumn struct {
+	Name string
+	Kind string // its type in SQL, of a domain the base type
+	// values can be compared as those of the type, so that an index is used; else as text
+	equals bool
+}
+
+// NotOwn is the error for a column whose type is not one of PostgreSQL's own: to compare its values
+// would run functions of its owner.
+type NotOwn struct {
+	Column string
+	Table  decode.Table
+}
+
+func (e *NotOwn) Error() string {
+	return fmt.Sprintf("the type of column %s of %s is not one of PostgreSQL's own", e.Column, e.Table)
+}
+
+// FindPart finds the columns with these names that a table has, in their order.
+func FindPart(ctx context.Context, pool *pgxpool.Pool, t decode.Table, names []string) (p Part, err error) {
+	rows, err := pool.Query(ctx, `SELECT attname::text, 'pg_catalog.' || quote_ident(y.typname), y.typnamespace = 'pg_catalog'::regnamespace,
+			EXISTS (SELECT FROM pg_operator o WHERE o.oprname = '=' AND o.oprleft = y.oid AND o.oprright = y.oid) OR y.typname = 'varchar' AS equals
+		FROM pg_attribute JOIN pg_type y ON y.oid = `+tableread.BaseTypeSQL("atttypid")+`
+		WHERE attrelid = $1 AND attnum > 0 AND attname = ANY ($2::text[]) AND NOT attisdropped
+		ORDER BY array_position($2::text[], attname::text)`, t.OID, names)
+	if err != nil {
+		return nil, fmt.Errorf("read the columns of %s: %w", t, err)
+	}
+	var c PartColumn
+	var own bool
+	_, err = pgx.ForEachRow(rows, []any{&c.Name, &c.Kind, &own, &c.equals}, func() error {
+		if !own {
+			return &NotOwn{c.Name, t}
+		}
+		p = append(p, c)
+		return nil
+	})
+	return p, err
+}
+
+// IsSQL is the condition that the part of a row of alias t is a text.
+func (p Part) IsSQL(text string) string {
+	value := source.QuoteText(text)
+	var any, first []string
+	for _, c := range p {
+		name := "t." + source.QuoteName(c.Name)
+		if c.equals {
+			any = append(any, name+"::"+c.Kind+" = "+value+"::text::"+c.Kind)
+		} else {
+			any = append(any, name+"::text = "+value)
+		}
+		first = append(first, "CASE WHEN "+name+" IS NOT NULL THEN "+tableread.TextSQL(name, c.Kind == "pg_catalog.bpchar")+" END")
+	}
+	sql := "(" + strings.Join(any, " OR ") + ")"
+	if len(p) > 1 { // one of them may have the text, and another one comes before it
+		sql += " AND coalesce(" + strings.Join(first, ", ") + ") = " + value
+	}
+	return sql
+}
+
+// Check returns the server's error for a text that is no value of the columns' types.
+func (p Part) Check(ctx context.Context, pool *pgxpool.Pool, text string) error {
+	for _, c := range p {
+		if !c.equals {
+			continue
+		}
+		var fits bool
+		if err := pool.QueryRow(ctx, "SELECT "+source.QuoteText(text)+"::text::"+c.Kind+" IS NOT NULL").Scan(&fits); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Reads rows of a table without the large values of those over the limit.
+
+// ValuesSQL returns the lengths of the values where some are left out, and then the values, and
+// what they are selected from.
+//
+// A row over the limit, which is source.max_event_bytes (0: none), is not sent to us: the server
+// measures its values, and keeps back those that the stream's reader would leave out (source). It
+// measures them as they would be sent, by their type's output function. A cast to text may be a
+// function of the table's owner, and so may be what a type of his is compared by: neither is used.
+func (t *Table) ValuesSQL(limit int64) (values []string, from string) {
+	from, lengths := t.From+" t", []string{}
+	values = append(values, "NULL::text")
+	for i, c := range t.Columns {
+		name := "t." + source.QuoteName(c.Name)
+		lengths = append(lengths, "CASE num_nonnulls("+name+") WHEN 1 THEN octet_length(format('%s', "+name+")) END")
+		if limit > 0 {
+			name = fmt.Sprintf("CASE WHEN l.cdc_relay_large AND l.cdc_relay_lengths[%d] > %d THEN NULL ELSE %s END", i+1, source.KeepOfLarge, name)
+		}
+		values = append(values, name)
+	}
+	if limit == 0 {
+		return values, from
+	}
+	values[0] = "CASE WHEN l.cdc_relay_large THEN l.cdc_relay_lengths::text END"
+	// OFFSET 0: each value is measured once. The frame of an insert has 8 bytes, and 5 for each
+	// value or 1 for NULL.
+	return values, from + fmt.Sprintf(` CROSS JOIN LATERAL (SELECT a.cdc_relay_lengths, 8 + (SELECT sum(coalesce(5 + x, 1)) FROM unnest(a.cdc_relay_lengths) x) > %d AS cdc_relay_large
+		FROM (SELECT ARRAY[%s]::bigint[] AS cdc_relay_lengths OFFSET 0) a OFFSET 0) l`, limit, strings.Join(lengths, ", "))
+}
+
+// ReadLengths reads an array of numbers; nil: there is none.
+func ReadLengths(text []byte) (lengths []int64, err error) {
+	if text == nil {
+		return nil, nil
+	}
+	for n := range strings.SplitSeq(strings.Trim(string(text), "{}"), ",") {
+		length := int64(-1)
+		if n != "NULL" {
+			if length, err = strconv.ParseInt(n, 10, 64); err != nil {
+				return nil, fmt.Errorf("read the lengths of a row: %w", err)
+			}
+		}
+		lengths = append(lengths, length)
+	}
+	return lengths, nil
+}
+
+// The row of an event that lacks values: it is read when an operator replays the event.
+
+// ReadRow reads the row of an event of which values are left out, as it is in its table now, and
+// makes the whole event of it, with the position and commit time of the former. The row is in
+// memory two to four times meanwhile: that is what an operator has asked for.
+//
+// why: there is no such event, or it cannot be told which one it is, until somebody changes
+// something. An error may pass.
+func ReadRow(ctx context.Context, pool *pgxpool.Pool, c source.Config, of *event.Event) (ev *event.Event, why string, err error) {
+	w := wanted{pool: pool, c: &c, of: of}
+	ctx, cancel := context.WithTimeout(ctx, w.patience()+source.AnswerTimeout)
+	defer cancel()
+	err = w.read(ctx)
+	var no cannot
+	var stop *event.Stop
+	switch state := source.SQLState(err); {
+	case err == nil:
+		return w.event, "", nil
+	case errors.As(err, &no):
+		return nil, string(no), nil
+	case errors.As(err, &stop):
+		return nil, stop.What, nil
+	case state == "42501":
+		return nil, fmt.Sprintf("the relay may not read %s: GRANT SELECT ON %s TO its role, and replay it again", of.LeftOut.Table, w.quoted()), nil
+	case state == "" || strings.HasPrefix(state, "08") || strings.HasPrefix(state, "53") || strings.HasPrefix(state, "57P"):
+		return nil, "", fmt.Errorf("read a row of %s: %w", of.LeftOut.Table, err)
+	}
+	return nil, fmt.Sprintf("its row cannot be read from %s: %s", of.LeftOut.Table, source.OneLine(err)), nil
+}
+
+// cannot is why an event cannot be made of a row.
+type cannot string
+
+func (c cannot) Error() string { return string(c) }
+
+// wanted is the row that is read.
+type wanted struct {
+	pool   *pgxpool.Pool
+	c      *source.Config
+	of     *event.Event
+	table  Table
+	insert []byte // the frame of the row
+	event  *event.Event
+}
+
+func (w *wanted) quoted() string { return source.QuoteTable(w.table.Table) }
+
+// patience is the statement_timeout for the row, by its size: as large rows of the retry table have
+// it.
+func (w *wanted) patience() time.Duration {
+	return 15*time.Second + time.Duration(w.of.LeftOut.Bytes/(5<<20))*time.Second
+}
+
+func (w *wanted) read(ctx context.Context) error {
+	switch {
+	case w.of.LeftOut.Table == "":
+		return cannot("it was a logical message, which is in no table: emit it again, and discard this dead letter")
+	case len(w.of.ID) == 0:
+		return cannot("its id is not known (NULL, or itself too large): insert the row again, and discard this dead letter")
+	}
+	if err := w.findTable(ctx); err != nil {
+		return err
+	}
+	condition, err := w.conditionSQL(ctx)
+	if err != nil {
+		return err
+	}
+	err = tableread.Read(ctx, w.pool, w.quoted(), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = "+strconv.FormatInt(w.patience().Milliseconds(), 10)); err != nil {
+			return err
+		}
+		var found int
+		if err := tx.QueryRow(ctx, "SELECT count(*) FROM (SELECT FROM "+w.quoted()+" t WHERE "+condition+" LIMIT 2) x").Scan(&found); err != nil {
+			return err
+		}
+		switch found {
+		case 0:
+			return w.gone()
+		case 1:
+			return w.fetch(ctx, tx, condition)
+		}
+		return cannot(fmt.Sprintf("several rows of %s have this id: it cannot be told which one it is", w.of.LeftOut.Table))
+	})
+	if refusal, refused := tableread.IsRefusal(err); refused {
+		return cannot(refusal.Error() + ": " + refusal.Fix)
+	}
+	if err != nil {
+		return err
+	}
+	return w.decode(ctx)
+}
+
+func (w *wanted) gone() error {
+	return cannot(fmt.Sprintf("the row is no longer in %s: insert it again, and discard this dead letter", w.of.LeftOut.Table))
+}
+
+// findTable finds the table among the configured ones.
+func (w *wanted) findTable(ctx context.Context) error {
+	for _, t := range w.c.Tables {
+		if t.String() != w.of.LeftOut.Table {
+			continue
+		}
+		one := *w.c
+		one.Tables = []decode.Table{t}
+		w.table.Table = t
+		var err error
+		if one.Tables, err = publication.FindTables(ctx, w.pool, &one, false); err != nil {
+			return err
+		}
+		w.table, err = Describe(ctx, w.pool, w.c, one.Tables[0])
+		return err
+	}
+	return cannot(fmt.Sprintf("table %s is not in source.tables: its row cannot be read", w.of.LeftOut.Table))
+}
+
+// conditionSQL is the condition that a row has the id, under any of the names that an id may have.
+func (w *wanted) conditionSQL(ctx context.Context) (string, error) {
+	part, err := FindPart(ctx, w.pool, w.table.Table, w.table.Mapping.ID.Any)
+	if own := (*NotOwn)(nil); errors.As(err, &own) {
+		return "", cannot("its row is not searched: " + own.Error())
+	}
+	return part.IsSQL(string(w.of.ID)), err
+}
+
+// fetch reads the row as its text is stored, as in the stream, and makes a frame of it.
+func (w *wanted) fetch(ctx context.Context, tx pgx.Tx, condition string) error {
+	list := make([]string, len(w.table.Columns))
+	for i, c := range w.table.Columns {
+		list[i] = "t." + source.QuoteName(c.Name)
+	}
+	declare := "DECLARE left_out NO SCROLL CURSOR FOR SELECT " + strings.Join(list, ", ") + " FROM " + w.quoted() + " t WHERE " + condition + " LIMIT 1"
+	if _, err := tx.Exec(ctx, declare); err != nil {
+		return err
+	}
+	conn := tx.Conn().PgConn()
+	utf8 := conn.ParameterStatus("server_encoding") == "UTF8"
+	if !utf8 {
+		if _, err := tx.Exec(ctx, "SET LOCAL client_encoding = 'SQL_ASCII'"); err != nil {
+			return err
+		}
+	}
+	result := conn.Exec(ctx, "FETCH ALL FROM left_out")
+	if result.NextResult() {
+		if rows := result.ResultReader(); rows.NextRow() {
+			w.insert = InsertFrame(nil, w.table.OID, rows.Values(), nil)
+		}
+	}
+	if err := result.Close(); err != nil {
+		return err
+	}
+	if w.insert == nil { // it was deleted after it was counted
+		return w.gone()
+	}
+	if !utf8 {
+		_, err := tx.Exec(ctx, "SET LOCAL client_encoding = 'UTF8'")
+		return err
+	}
+	return nil
+}
+
+// decode makes the event.
+func (w *wanted) decode(ctx context.Context) error {
+	decoder, err := NewDecoder(ctx, w.pool, w.c, []Table{w.table})
+	if err != nil {
+		return err
+	}
+	var msg decode.Message
+	pos := w.of.Position
+	if err := decoder.Decode(BeginFrame(nil, pos.Commit, w.of.CommitTime.UnixMicro()), &msg); err != nil {
+		return err
+	}
+	decoder.SetIndex(pos.Index)
+	if err := decoder.Decode(w.insert, &msg); err != nil {
+		return err
+	}
+	switch {
+	case msg.Kind != decode.Row:
+		return fmt.Errorf("a row of %s was not taken for an event", w.table)
+	case msg.Event.Fault != nil:
+		return cannot("its row cannot be read as an event: " + msg.Event.Fault.Error())
+	case !bytes.Equal(msg.Event.ID, w.of.ID):
+		return w.gone()
+	}
+	w.event = msg.Event // the decoder's, which nobody else has
+	return nil
+}
