@@ -50,9 +50,9 @@ shop: deps-$(SINK) ## order-service and notification-service with the relay betw
 QUICK := ./internal/event ./internal/decode ./internal/config/... ./internal/debezium/... ./internal/guard ./internal/migrate/... \
 	./internal/ops/... ./internal/printable ./internal/relay/... ./internal/secretfile ./internal/retry ./internal/wiring ./internal/cli/... \
 	./internal/sink ./internal/sink/stdout ./internal/sink/kafka/batch ./internal/sink/kafka/record ./internal/sink/rabbit/message \
-	./internal/replication/check ./internal/replication/publication ./internal/replication/repair \
-	./internal/replication/session ./internal/replication/slot ./internal/replication/source ./internal/replication/standbys \
-	./internal/replication/survey ./internal/sink/kafka/check ./internal/sink/kafka/client ./internal/sink/kafka/conn \
+	./internal/replication/check ./internal/replication/repair ./internal/replication/schema \
+	./internal/replication/session ./internal/replication/slot ./internal/replication/source \
+	./internal/sink/kafka/check ./internal/sink/kafka/client ./internal/sink/kafka/conn \
 	./internal/sink/rabbit/conn ./inbox/internal/... ./test/arch ./test/docs
 
 .PHONY: quick

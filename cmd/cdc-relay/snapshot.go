@@ -21,8 +21,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/tracing"
@@ -62,7 +62,7 @@ const maxPaused = 20
 func newProcess(c *config.Config, b command.Build) *process {
 	v := &process{slot: c.Source.Slot, retention: c.Retention.Mode, driver: c.Sink.Driver, build: b, started: time.Now(), metrics: metrics.New(b.Version, b.Commit, runtime.Version()), watchdog: newWatchdog(watchdogTimeout)}
 	v.reporter = ops.NewHeartbeat("the reporter", reporterTimeout, func() time.Time {
-		if snap := v.stream.Snapshot(); v.ended.Load() == nil && snap.Phase == survey.Streaming {
+		if snap := v.stream.Snapshot(); v.ended.Load() == nil && snap.Phase == slot.Streaming {
 			return snap.Since
 		}
 		return time.Time{}
@@ -104,7 +104,7 @@ func (v *process) snapshot() ops.Snapshot {
 		v.reached.Store(true)
 	}
 	out.Sink.WasUp = v.reached.Load()
-	if l := v.line.Load(); l != nil && s.Phase != survey.Standby {
+	if l := v.line.Load(); l != nil && s.Phase != slot.Standby {
 		addLine(&out, l.Snapshot())
 		out.Settled = l.Watermark().LSN
 		addRetryTable(&out, l.retryTable.Snapshot())

@@ -20,8 +20,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 	"github.com/cdc-relay/cdc-relay/internal/retention"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
@@ -171,10 +171,10 @@ func newGuard(c *config.Config, v *process, t source.Term, line *relay.Line, log
 		MaxBytes: c.Guard.MaxBytes, Patience: c.Delivery.ConfirmTimeout + 10*time.Second,
 		Line: line, Up: func() bool { return v.sink.Status().Up }, Log: log,
 		Measure: func(ctx context.Context) (guard.Disk, error) {
-			d, err := survey.ReadDisk(ctx, t.Pool, c.Source.Slot, c.Guard.Limits())
+			d, err := slot.ReadDisk(ctx, t.Pool, c.Source.Slot, c.Guard.Limits())
 			return guard.Disk(d), err
 		},
-		Count: func(ctx context.Context) (int64, error) { return survey.ReadRows(ctx, t.Pool, c.Guard.Limits()) },
+		Count: func(ctx context.Context) (int64, error) { return slot.ReadRows(ctx, t.Pool, c.Guard.Limits()) },
 	})
 }
 

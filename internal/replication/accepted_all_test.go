@@ -8,7 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 )
 
 // Of all tables nothing tells whose the rows of a former partition were: such a slot is refused.
@@ -40,7 +40,7 @@ func TestForeignTableThatWasAPartitionForAWhile(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p SET (publish_via_partition_root = true)`)
 	b.insert("after")
 	b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, "publication", "was altered"))
-	b.wantStop(b.run().endsBefore("after"), event.ExitOperator, publication.NotConfigured, "public.outbox_0")
+	b.wantStop(b.run().endsBefore("after"), event.ExitOperator, schema.NotConfigured, "public.outbox_0")
 }
 
 // What an operator accepts while a relay streams counts at once: the session begins again.

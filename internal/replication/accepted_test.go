@@ -7,7 +7,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -17,7 +17,7 @@ import (
 func TestSlotWithoutARecord(t *testing.T) {
 	b := shared(t)
 	b.insert("before")
-	b.exec(publication.CreateSQL(&b.cfg))
+	b.exec(schema.CreatePublicationSQL(&b.cfg))
 	b.createSlot("pgoutput")
 	conn := b.hold("Debezium Streaming")
 	b.wantStop(b.run().wait(), event.ExitOperator, "slot_foreign", `"Debezium Streaming"`, "takeover --from-slot "+b.cfg.Slot)
@@ -92,7 +92,7 @@ func TestSlotWithRowsOfPartitions(t *testing.T) {
 		b.insert("after")
 		want := []string{"waits", "as well", "after"}
 		if c.remove != "" {
-			stop := b.wantStop(b.run().endsBefore("waits"), event.ExitOperator, publication.NotConfigured, "public.outbox_0")
+			stop := b.wantStop(b.run().endsBefore("waits"), event.ExitOperator, schema.NotConfigured, "public.outbox_0")
 			events, ignore, _ := strings.Cut(stop.Fix, "; if they are not: ")
 			if c.remove == dropped {
 				ignore = events
@@ -100,7 +100,7 @@ func TestSlotWithRowsOfPartitions(t *testing.T) {
 			b.runFix(&event.Stop{Fix: ignore})
 			want = want[1:]
 		}
-		b.runFix(b.wantStop(b.run().endsBefore("as well"), event.ExitOperator, publication.NotConfigured))
+		b.runFix(b.wantStop(b.run().endsBefore("as well"), event.ExitOperator, schema.NotConfigured))
 		if sent := slices.Contains(b.current().Seen(), "waits"); sent != (c.remove == dropped) {
 			t.Errorf("sent the row of the former partition: %t", sent)
 		}

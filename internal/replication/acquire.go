@@ -7,19 +7,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"reflect"
 	"sync"
 	"time"
 
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5/pgconn"
-	"go.uber.org/zap"
 )
 
 var (
@@ -31,15 +33,14 @@ var (
 const acquireTimeout = time.Minute
 
 // acquire starts replication, and makes sure of three things while it holds the slot: that the
-// epoch is ours, that the slot is the one we know, and that the publication sends what we need. *t
-// is the term of this process, if any; it stays valid if nobody led in between, otherwise it is
-// replaced by a new one.
+// epoch is ours, that the slot is the one we know, and that the publication sends what we need. The
+// term stays if nobody led in between, otherwise it is replaced by a new one.
 //
 // ctx is done with ErrServerStopping when watch sees the server shut down. From START_REPLICATION
 // on a shutdown waits for our walsender, so the connection is closed then, at once: a line that is
 // being created may not have noticed yet, or wait for the broker. Nothing is lost with it: no row
 // was read, and nothing was reported but the slot's own position.
-func (s *Stream) acquire(ctx context.Context, watch *session.ShutdownWatch, t **session.Term) (*session.Session, error) {
+func (s *Stream) acquire(ctx context.Context, watch *session.ShutdownWatch) (*session.Session, error) {
 	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -54,12 +55,12 @@ func (s *Stream) acquire(ctx context.Context, watch *session.ShutdownWatch, t **
 		}
 	})
 	var view *slot.View
-	before := *t
+	before := s.term
 	o, err := s.start(ctx, conn)
 	if err == nil {
-		view, err = s.lead(ctx, patient, conn, t, o)
+		view, err = s.lead(ctx, patient, conn, o)
 	}
-	if *t != before {
+	if s.term != before {
 		watch.Renew()
 	}
 	letGo() // from now on the session releases the slot
@@ -75,13 +76,13 @@ func (s *Stream) acquire(ctx context.Context, watch *session.ShutdownWatch, t **
 		source.CloseStream(conn)
 		return nil, fmt.Errorf("hijack the replication connection: %w", err)
 	}
-	return session.New(s.common, watch, *t, hijacked, pace, o.sent, o.from, view), nil
+	return session.New(s.common, watch, s.term, hijacked, pace, o.sent, o.from, view), nil
 }
 
 // opening is what was read before START_REPLICATION was sent.
 type opening struct {
-	was  publication.State // what is remembered of the publication
-	sent publication.State // what is to be remembered of it by a leader with this configuration
+	was  schema.Sends // what is remembered of the publication
+	sent schema.Sends // what is to be remembered of it by a leader with this configuration
 	// resumed is the position up to which this process has settled everything, if it led last and
 	// the server proves that it is the same one; else 0.
 	resumed pglogrepl.LSN
@@ -138,9 +139,9 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 	}
 	s.common.SetGood(view)
 	var names []byte // in the database's encoding
-	if err := s.pool.QueryRow(ctx, `SELECT pg_size_bytes(current_setting('wal_segment_size')), current_setting('server_encoding'), convert_to($1, current_setting('server_encoding')::name)`,
+	if err := source.Ask(ctx, s.pool, "read wal_segment_size and server_encoding", `SELECT pg_size_bytes(current_setting('wal_segment_size')), current_setting('server_encoding'), convert_to($1, current_setting('server_encoding')::name)`,
 		source.QuoteText(source.QuoteName(c.Publication))).Scan(&s.common.Segment, &s.common.Encoding, &names); err != nil {
-		return o, fmt.Errorf("read wal_segment_size and server_encoding: %w", err)
+		return o, err
 	}
 	if s.common.Encoding != "UTF8" {
 		if err := source.SendStored(ctx, conn); err != nil {
@@ -188,7 +189,7 @@ func (s *Stream) startReplication(ctx context.Context, conn *pgconn.PgConn, view
 //
 // Creating a new line may take longer than all other steps, so it has its own context: patient is
 // done when the relay is to stop. lead returns the slot as it was before the first report.
-func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **session.Term, o opening) (*slot.View, error) {
+func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, o opening) (*slot.View, error) {
 	c := s.cfg
 	rec, err := slot.ReadRecord(ctx, s.pool, c.Slot)
 	if err != nil {
@@ -197,7 +198,7 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ses
 	if rec == nil || rec.State != slot.StateReady {
 		return nil, errPrepareAgain
 	}
-	old := *t
+	old := s.term
 	if old != nil && old.Continues(rec) {
 		view, err := slot.ReadActive(ctx, s.pool, c, source.BackendPID(conn.CustomData()))
 		if err != nil {
@@ -211,8 +212,7 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ses
 	if old != nil {
 		c.Log.Warn("another relay led in between, or the slot was adopted: reading the slot again from its position; nothing is lost, some events may be sent twice",
 			zap.Int64("epoch", old.Epoch), zap.Int64("now", rec.Epoch), zap.Int64("incarnation", rec.Incarnation))
-		old.End()
-		*t = nil
+		s.endTerm()
 	}
 	epoch, err := raiseEpoch(ctx, s.pool, c)
 	if err != nil {
@@ -240,7 +240,7 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, t **ses
 	}
 	from := max(view.ConfirmedFlush, o.resumed)
 	done := keepAlive(patient, conn, c.WALSenderTimeout/3, view.ConfirmedFlush)
-	*t, err = session.NewTerm(patient, s.pool, c, rec, from, view.ConfirmedFlush)
+	s.term, err = session.NewTerm(patient, s.pool, c, rec, from, view.ConfirmedFlush)
 	done()
 	if err != nil {
 		return nil, err
@@ -276,5 +276,148 @@ func keepAlive(ctx context.Context, conn *pgconn.PgConn, every time.Duration, at
 	return func() {
 		cancel()
 		writing.Wait()
+	}
+}
+
+// The epoch: a new leader raises it, and from then on the statements of former leaders change
+// nothing (fencing).
+
+// raiseEpoch fences former leaders: from now on their statements change nothing. A former leader's
+// session that holds the row (stopped inside a statement) is ended: by its name and role it is one
+// of ours.
+func raiseEpoch(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (int64, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return 0, err
+	}
+	defer conn.Release()
+	pid := source.BackendPID(conn.Conn().PgConn().CustomData())
+	for try := 0; ; try++ {
+		var epoch int64
+		unblock := time.AfterFunc(time.Second, func() { endBlockers(ctx, pool, c, pid) })
+		err := conn.QueryRow(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, changed_at = now()
+			WHERE slot = $1 AND state = 'ready' RETURNING epoch`, c.Slot, leaderName()).Scan(&epoch)
+		unblock.Stop()
+		switch {
+		case err == nil:
+			return epoch, nil
+		case source.IsNoRows(err):
+			return 0, errPrepareAgain
+		case source.SQLState(err) == "55P03" && try < 3: // lock_timeout
+			continue
+		}
+		return 0, fmt.Errorf("raise epoch: %w", err)
+	}
+}
+
+// endBlockers ends sessions of this relay's application name and role that block the session pid.
+func endBlockers(ctx context.Context, pool *pgxpool.Pool, c *source.Config, pid uint32) {
+	tag, err := pool.Exec(ctx, `SELECT pg_terminate_backend(a.pid) FROM unnest(pg_blocking_pids($1)) b(pid)
+		JOIN pg_stat_activity a ON a.pid = b.pid WHERE a.application_name = $2 AND a.usename = current_user`,
+		int32(pid), c.ApplicationName())
+	if err == nil && tag.RowsAffected() > 0 {
+		c.Log.Warn("ended sessions of a former leader that blocked the new epoch", zap.Int64("sessions", tag.RowsAffected()))
+	}
+}
+
+// leaderName is the name of this process in cdc_relay.slots, for people.
+func leaderName() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "?"
+	}
+	return fmt.Sprintf("%s pid %d", host, os.Getpid())
+}
+
+// Standing by: a relay waits while another one reads the slot, and shows who leads. Any other
+// program that streams from it is an error.
+
+const standbyPoll = 250 * time.Millisecond // how often a standby asks whether the slot is free
+
+// standBy returns when nobody reads the slot. Another cdc-relay is waited for. So is a session that
+// calls a function on the slot, as a psql that peeks at it: it harms nothing, unless the slot is
+// not where it was when the function has ended. A function moves the slot at its end, so the first
+// look at it is early enough. A walsender may have moved it before the first look, and rows that it
+// took are rows that we then never see: so no other program may stream from the slot, however
+// briefly.
+func (s *Stream) standBy(ctx context.Context) error {
+	walsenders := 0 // looks at one that is not of a relay
+	for {
+		rec, view, err := slot.ReadBoth(ctx, s.pool, s.cfg.Slot)
+		if err != nil {
+			return err
+		}
+		if view == nil || !view.Active() {
+			err := s.visitor.moved(s.cfg, rec, view)
+			s.visitor = visitor{}
+			return err // a missing slot is start's to explain
+		}
+		switch named := view.Holder+view.HolderUser != ""; {
+		case named && view.Streams && !view.ReadByRelay():
+			// Checked twice: a program that is about to leave has no name for a moment.
+			if walsenders++; walsenders > 1 {
+				return slot.InUse(s.cfg, view)
+			}
+		case named && !view.Streams:
+			s.visitor.seen(s.cfg, rec, view)
+			s.waiting(s.visitor.name)
+		case view.ReadByRelay():
+			s.visitor = visitor{} // a leader moves the slot
+			s.standBehind(rec, view)
+		case s.visitor.name == "":
+			s.standBehind(rec, view)
+		}
+		if !source.Sleep(ctx, standbyPoll) {
+			return ctx.Err()
+		}
+	}
+}
+
+// visitor is a session that calls a function on the slot, and the slot as it was when it, or
+// another one before it, was first seen.
+type visitor struct {
+	name  string // with its pid
+	epoch int64
+	at    pglogrepl.LSN
+}
+
+// seen records who holds the slot, and at first where the slot is. It stays known when a later look
+// fails.
+func (v *visitor) seen(c *source.Config, rec *slot.Record, view *slot.View) {
+	if v.name == "" && rec != nil {
+		v.epoch, v.at = rec.Epoch, view.ConfirmedFlush
+	}
+	v.name = slot.InUse(c, view).Error()
+}
+
+// moved is the finding that the slot, free again, was moved while a visitor held it. Below the
+// flush limit nothing else would show that. No relay moved it: a new leader would have raised the
+// epoch, which is read after the slot, and the former one records what it reported when it stops.
+func (v *visitor) moved(c *source.Config, rec *slot.Record, view *slot.View) error {
+	if v.at == 0 || rec == nil || view == nil || rec.Epoch != v.epoch || view.ConfirmedFlush <= max(v.at, rec.Reported) {
+		return nil
+	}
+	return source.SlotMoved(fmt.Sprintf("%s, and was moved meanwhile from %s to %s: rows committed in between may be missing", v.name, v.at, view.ConfirmedFlush))
+}
+
+// standBehind distinguishes two cases: our own lost session, whose end its walsender has not
+// noticed yet, and another relay that leads. In the second case it discards the line's memory,
+// because the other relay reads these events again, and it shows who leads.
+func (s *Stream) standBehind(rec *slot.Record, view *slot.View) {
+	if s.term != nil && rec != nil && s.term.Continues(rec) {
+		s.waiting("the slot is still active for our lost session")
+		return
+	}
+	s.endTerm()
+	s.status.Slot(view)
+	leader := "" // all relays of a slot have the same name in PostgreSQL, so its own name is added
+	if rec != nil && rec.Leader != "" {
+		leader = rec.Leader + ", "
+	}
+	s.status.Enter(slot.Standby, fmt.Sprintf("slot is active for %s (%sbackend %d)", view.Holder, leader, view.ActivePID))
+	why := fmt.Sprintf("slot %q is active for %s (pid %d)", s.cfg.Slot, view.Holder, view.ActivePID)
+	if s.said != why {
+		s.said = why
+		s.cfg.Log.Info("standing by", zap.String("reason", why))
 	}
 }

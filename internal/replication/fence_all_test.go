@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
 // A standby is held up on its way to the slot, and meanwhile another one leads and stops. What it
@@ -29,14 +29,14 @@ func TestStandbyThatComesLate(t *testing.T) {
 	standby := late.run()
 	letGo := sync.OnceFunc(func() { close(goes) })
 	t.Cleanup(letGo)
-	standby.waitPhase(survey.Standby)
+	standby.waitPhase(slot.Standby)
 	held.Store(true)
 	leader.endClean()
 	<-asked // the standby comes
 	between.goesOn("b")
 	held.Store(false)
 	letGo()
-	standby.waitPhase(survey.Streaming)
+	standby.waitPhase(slot.Streaming)
 	b.insert("c")
 	standby.waitSeen("c")
 	standby.endClean()

@@ -17,7 +17,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // another is a bench for one more relay of the same slot, with a line of its own.
@@ -47,7 +46,7 @@ func TestLeaderCutOffSilently(t *testing.T) {
 
 	first := b.settledRun("a")
 	second := standby.run()
-	second.waitPhase(survey.Standby)
+	second.waitPhase(slot.Standby)
 	b.insert("b")
 	first.waitSeen("b")
 	b.current().Hold()
@@ -55,7 +54,7 @@ func TestLeaderCutOffSilently(t *testing.T) {
 	first.waitSeen("c")
 	silent.Hold(netproxy.Up)
 	silent.Hold(netproxy.Down)
-	second.waitPhase(survey.Streaming)
+	second.waitPhase(slot.Streaming)
 	second.waitSeen("c")
 	b.insert("d")
 	second.waitSeen("d")
@@ -75,11 +74,11 @@ func TestLeaderCutOffSilently(t *testing.T) {
 			b.wantStop(first.err, event.ExitFailure, "fenced")
 			return true
 		default:
-			return first.s.Snapshot().Phase == survey.Standby
+			return first.s.Snapshot().Phase == slot.Standby
 		}
 	})
 	b.wantRemembered(before)
-	if first.s.Snapshot().Phase == survey.Standby { // the third is the one that goes on
+	if first.s.Snapshot().Phase == slot.Standby { // the third is the one that goes on
 		first.endClean()
 	}
 	second.crash(standbyProxy)
@@ -117,8 +116,8 @@ func TestNewLeaderEndsTheSessionsOfFormerOnes(t *testing.T) {
 	b.scan(&former, sessions, []int32{})
 	b.scan(&leading, sessions+leads, []int32{})
 	second, last := standby.run(), third.run()
-	second.waitPhase(survey.Standby)
-	last.waitPhase(survey.Standby)
+	second.waitPhase(slot.Standby)
+	last.waitPhase(slot.Standby)
 	for _, pool := range []*pgxpool.Pool{second.s.Pool(), last.s.Pool(), standby.pool()} {
 		reads(pool)
 	}
@@ -292,7 +291,8 @@ func TestResumesWhereTheFlushLimitProvesIt(t *testing.T) {
 	tm.Proven.Store(100)
 	tm.Reported.Store(200)
 	tm.FlushLimit.Store(300)
-	s.keep(tm, 400)
+	s.term = tm
+	s.keep(400)
 	for _, c := range []struct {
 		rec  slot.Record
 		want pglogrepl.LSN

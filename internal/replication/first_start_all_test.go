@@ -7,10 +7,9 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // The same, when it was the relay that died, and another one is started while the server is still
@@ -27,7 +26,7 @@ func TestFirstStartAfterACrashInTheFirstStart(t *testing.T) {
 	next := b.run()
 	// For the server to be done with it; or, when the client's request to cancel it still came
 	// through, for its own creation.
-	await.Until(t, "the relay to wait", func() bool { return next.s.Snapshot().Phase == survey.Waiting || creating() > before })
+	await.Until(t, "the relay to wait", func() bool { return next.s.Snapshot().Phase == slot.Waiting || creating() > before })
 	commit()
 	b.wantStop(next.wait(), event.ExitUsage, "backfill")
 }
@@ -42,7 +41,7 @@ func TestNameTakenBeforeTheCreation(t *testing.T) {
 		defer source.CloseStream(stream)
 		id, err := slot.Identify(ctx, stream)
 		await.Must(b.t, err)
-		created := slot.CreateSlot(ctx, pool, stream, &b.cfg, id, publication.State{}, true)
+		created := slot.CreateSlot(ctx, pool, stream, &b.cfg, id, schema.Sends{}, true)
 		rec, err := slot.ReadRecord(ctx, pool, b.cfg.Slot)
 		await.Must(b.t, err)
 		return rec, created

@@ -7,7 +7,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // openInsert inserts a row and leaves its transaction open.
@@ -46,7 +45,7 @@ func TestFirstStartCountsARowWhoseTransactionWasOpen(t *testing.T) {
 	r := b.run()
 	b.waitCreating()
 	commit()
-	r.waitPhase(survey.Streaming)
+	r.waitPhase(slot.Streaming)
 	commit = b.openInsert("slow")
 	b.insert("fast")
 	r.waitSeen("fast")
@@ -96,7 +95,7 @@ func TestFirstStartLosesItsConnection(t *testing.T) {
 	r := b.run()
 	b.waitCreating()
 	p.Reset()
-	await.Until(t, "the relay to have noticed", func() bool { return r.s.Snapshot().Phase == survey.Waiting })
+	await.Until(t, "the relay to have noticed", func() bool { return r.s.Snapshot().Phase == slot.Waiting })
 	commit()
 	b.wantStop(r.wait(), event.ExitUsage, "backfill")
 }
@@ -107,16 +106,16 @@ func TestTwoFirstStartsMakeOneSlot(t *testing.T) {
 	one, two := b.run(), b.run()
 	await.Until(t, "one leads, one stands by", func() bool {
 		p, q := one.s.Snapshot().Phase, two.s.Snapshot().Phase
-		return p == survey.Streaming && q == survey.Standby || p == survey.Standby && q == survey.Streaming
+		return p == slot.Streaming && q == slot.Standby || p == slot.Standby && q == slot.Streaming
 	})
 	leader, standby := one, two
-	if two.s.Snapshot().Phase == survey.Streaming {
+	if two.s.Snapshot().Phase == slot.Streaming {
 		leader, standby = two, one
 	}
 	b.insert("a")
 	leader.waitSeen("a")
 	leader.endClean()
-	standby.waitPhase(survey.Streaming)
+	standby.waitPhase(slot.Streaming)
 	b.insert("b")
 	standby.waitSeen("b")
 	b.wantSeen("b") // a clean stop repeats nothing

@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
 // A percentage of max_slot_wal_keep_size where that is not limited is a fault of the configuration:
@@ -30,13 +30,13 @@ func TestGuardsLimits(t *testing.T) {
 	b.init(setup.InitOptions{})
 	b.wantLine(check.LevelOK, "disk guard", "its limits fit")
 	pool := b.pool()
-	if _, err := survey.ReadDisk(await.Context(t), pool, b.cfg.Slot, guard.Limits{Percent: 1}); err == nil {
+	if _, err := slot.ReadDisk(await.Context(t), pool, b.cfg.Slot, guard.Limits{Percent: 1}); err == nil {
 		t.Error("the limit of a server without one is known")
 	}
-	before, err := survey.ReadDisk(await.Context(t), pool, b.cfg.Slot, b.cfg.Guard)
+	before, err := slot.ReadDisk(await.Context(t), pool, b.cfg.Slot, b.cfg.Guard)
 	await.Must(t, err)
 	b.exec(`SELECT pg_logical_emit_message(true, 'x', repeat('x', 1000000))`)
-	after, err := survey.ReadDisk(await.Context(t), pool, b.cfg.Slot, b.cfg.Guard)
+	after, err := slot.ReadDisk(await.Context(t), pool, b.cfg.Slot, b.cfg.Guard)
 	await.Must(t, err)
 	if after.Retained < before.Retained+900_000 || after.DeferAt != 1<<20 || after.Own < 4*8192 {
 		t.Errorf("the disk has %+v, and had %+v before a megabyte of WAL", after, before)

@@ -5,7 +5,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/guard"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
 // rowsNeed wants the count of the rows to be theirs: of those that are deleted until a vacuum, and
@@ -15,7 +15,7 @@ func (b *bench) rowsNeed(pool *pgxpool.Pool) {
 	const each = 1024
 	need := func(limit int64) int64 {
 		b.t.Helper()
-		n, err := survey.ReadRows(await.Context(b.t), pool, guard.Limits{MaxBytes: limit})
+		n, err := slot.ReadRows(await.Context(b.t), pool, guard.Limits{MaxBytes: limit})
 		await.Must(b.t, err)
 		return n
 	}

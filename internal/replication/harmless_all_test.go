@@ -18,8 +18,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // ownServer is for tests that stop it, or need settings that it has to be started with.
@@ -62,10 +62,10 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 	starts := func() {
 		t.Helper()
 		await.Must(t, p.Start(await.Context(t)))
-		r.waitPhase(survey.Streaming)
+		r.waitPhase(slot.Streaming)
 		b.reconnect()
 	}
-	r.waitPhase(survey.Streaming)
+	r.waitPhase(slot.Streaming)
 	b.insert("a")
 	r.waitSeen("a")
 	stops(0)
@@ -79,7 +79,7 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 	// The everyday case: relay, broker and server are stopped together. The relay's long grace is
 	// not the server's.
 	r.stop()
-	r.waitPhase(survey.Stopping)
+	r.waitPhase(slot.Stopping)
 	stops(0, 1)
 	b.wantStop(r.wait(), event.ExitCut, "cut") // events were not confirmed
 }
@@ -119,7 +119,7 @@ func TestServerStopsWhileTheLineIsCreated(t *testing.T) {
 	letGo()
 	await.Must(t, p.Start(await.Context(t)))
 	b.reconnect()
-	r.waitPhase(survey.Streaming)
+	r.waitPhase(slot.Streaming)
 	b.insert("a")
 	r.waitSeen("a")
 	r.endClean()

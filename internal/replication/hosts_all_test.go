@@ -13,8 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // several is source.url with more than one host.
@@ -73,7 +73,7 @@ func TestSeveralHosts(t *testing.T) {
 	}
 	b.cfg.URL = several(t, b.url, nobody, standby.Addr())
 	r := b.run()
-	r.waitPhase(survey.Waiting)
+	r.waitPhase(slot.Waiting)
 	if why := r.s.Snapshot().Why; !strings.Contains(why, "standby") || !strings.Contains(why, "name the primary") || strings.Contains(why, "\n") {
 		t.Errorf("the reason is %q", why)
 	}
@@ -110,7 +110,7 @@ func (b *bench) failoverToAPromotedStandby(primary, standby *pgserver.Postgres) 
 		return b.text(`SELECT (pg_last_wal_replay_lsn() >= $1::pg_lsn)::text`, at) == "true"
 	})
 	await.Must(b.t, primary.Kill())
-	r.waitPhase(survey.Waiting)
+	r.waitPhase(slot.Waiting)
 	b.exec(`SELECT pg_promote()`)
 	stop := b.wantStop(r.wait(), event.ExitOperator, "slot_lost", "timeline 1", "timeline 2")
 	b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost")
@@ -141,18 +141,18 @@ func TestServerThatRefusesConnections(t *testing.T) {
 	b.cfg.Password = func() (string, error) { asked.Add(1); return "", nil }
 	p.Cut()
 	stopped := b.run()
-	stopped.waitPhase(survey.Waiting)
+	stopped.waitPhase(slot.Waiting)
 	stopped.endClean() // it has read nothing
 	asked.Store(0)
 	r := b.run()
 	await.Until(t, "some attempts", func() bool { return asked.Load() > 5 })
-	if p := r.s.Snapshot().Phase; p != survey.Waiting {
+	if p := r.s.Snapshot().Phase; p != slot.Waiting {
 		t.Errorf("phase %s", p)
 	}
 	if n := b.waits(); n != 2 {
 		t.Errorf("%d lines for one reason in two runs", n)
 	}
 	await.Must(t, p.Restore())
-	r.waitPhase(survey.Streaming)
+	r.waitPhase(slot.Streaming)
 	r.endClean()
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
 func (b *bench) dropSlot() {
@@ -134,7 +134,7 @@ func TestSlotHeldByAnotherProgram(t *testing.T) {
 // waitHeld waits until a relay shows that it waits for another program.
 func (r *running) waitHeld(application string) {
 	r.b.t.Helper()
-	r.waitPhase(survey.Waiting)
+	r.waitPhase(slot.Waiting)
 	await.Until(r.b.t, "the relay to wait for the program", func() bool {
 		return strings.Contains(r.s.Snapshot().Why, application) && r.b.logs.FilterMessage("waiting for PostgreSQL").
 			FilterField(zap.String("reason", r.s.Snapshot().Why)).Len() == 1
@@ -189,9 +189,9 @@ func TestSlotMovedByAProgramThatLeaves(t *testing.T) {
 	standby := b.another()
 	p := standby.through()
 	r := standby.run()
-	r.waitPhase(survey.Standby)
+	r.waitPhase(slot.Standby)
 	p.Cut()
-	r.waitPhase(survey.Waiting)
+	r.waitPhase(slot.Waiting)
 	leader.crash(of)
 	b.waitFree()
 	b.insert("skipped")
@@ -231,7 +231,7 @@ func TestSlotInvalidatedByTheServer(t *testing.T) {
 			b.insert("lost")
 			b.invalidate()
 			if stopFirst {
-				list, err := survey.ReadUnheld(await.Context(t), b.pool(), "another")
+				list, err := slot.ReadUnheld(await.Context(t), b.pool(), "another")
 				await.Must(t, err)
 				if len(list) != 1 || !list[0].Lost || !strings.Contains(list[0].Fix(), "SLOT="+b.cfg.Slot+" cdc-relay recover") {
 					t.Errorf("the slots that nobody holds are %+v", list)

@@ -8,10 +8,10 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // Each right that a statement of the retry table needs is asked for at the start: without it the
@@ -35,13 +35,13 @@ func TestStandbyUpgrades(t *testing.T) {
 	b.downgrade()
 	epoch := b.text(`SELECT epoch::text FROM cdc_relay.slots`)
 	standby := b.another().run()
-	standby.waitPhase(survey.Standby)
+	standby.waitPhase(slot.Standby)
 	b.wantText("11 true", `SELECT max(version)::text || ' ' || (to_regclass('cdc_relay.retry') IS NOT NULL) FROM cdc_relay.migration`)
 	b.wantText(epoch, `SELECT epoch::text FROM cdc_relay.slots`)
 	b.insert("b")
 	leader.waitSeen("b")
 	leader.endClean()
-	standby.waitPhase(survey.Streaming)
+	standby.waitPhase(slot.Streaming)
 	b.insert("c")
 	standby.waitSeen("c")
 	standby.endClean()
@@ -61,7 +61,7 @@ func TestRoleThatMayNotReplicate(t *testing.T) {
 // that a next start would take for a slot made by hand.
 func TestRoleThatMayNotReadTheOutbox(t *testing.T) {
 	b, role, owner := asRole(t, "REPLICATION")
-	b.exec(publication.CreateSQL(&b.cfg))
+	b.exec(schema.CreatePublicationSQL(&b.cfg))
 	ddl := b.cfg
 	ddl.URL = owner
 	pool, err := source.ConnectPool(&ddl)
@@ -107,7 +107,7 @@ func TestTeardownUnderAStandby(t *testing.T) {
 	b := shared(t)
 	first := b.settledRun("a")
 	second := b.another().run()
-	second.waitPhase(survey.Standby)
+	second.waitPhase(slot.Standby)
 	b.exec(`TRUNCATE outbox`)
 	b.exec(`DELETE FROM cdc_relay.slots`)
 	b.exec(`DELETE FROM cdc_relay.progress`)
@@ -122,7 +122,7 @@ func TestTeardownUnderAStandby(t *testing.T) {
 // A publication that somebody else made may have other readers.
 func TestTeardownKeepsAPublicationThatNoRelayMade(t *testing.T) {
 	b := shared(t)
-	b.exec(publication.CreateSQL(&b.cfg))
+	b.exec(schema.CreatePublicationSQL(&b.cfg))
 	b.goesOn("a")
 	b.waitNoWalsender()
 	await.Must(t, setup.Teardown(await.Context(t), b.cfg, false))

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
 // asRole is a bench whose relay is a role that may do what the attributes say, and nothing else.
@@ -52,9 +52,9 @@ func TestSmallestRole(t *testing.T) {
 	// The role that may do little can still be stood by behind, and take over.
 	first := b.settledRun("c")
 	second := b.another().run()
-	second.waitPhase(survey.Standby)
+	second.waitPhase(slot.Standby)
 	first.endClean()
-	second.waitPhase(survey.Streaming)
+	second.waitPhase(slot.Streaming)
 	second.endClean()
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
 func TestPartitionThatIsAForeignTable(t *testing.T) {
@@ -100,7 +100,7 @@ func TestAcceptedLossWhoseSlotCannotBeMade(t *testing.T) {
 	await.Must(t, setup.Teardown(await.Context(t), other.cfg, false))
 	b.exec(`DELETE FROM outbox`)
 	r := b.run() // in the room that the teardown made
-	r.waitPhase(survey.Streaming)
+	r.waitPhase(slot.Streaming)
 	if after := of(); after <= before {
 		t.Errorf("the slot is of incarnation %s, and was of %s", after, before)
 	}

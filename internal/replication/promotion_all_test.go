@@ -14,8 +14,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // promotable is a bench on a primary whose standby keeps its failover slots.
@@ -96,7 +96,7 @@ func TestPromotion(t *testing.T) {
 		t.Error("on: the existing slot did not become a failover slot")
 	}
 	other := b.run()
-	other.waitPhase(survey.Standby)
+	other.waitPhase(slot.Standby)
 	b.awaitReady()
 	b.promote(false)
 	b.insert("d")
@@ -107,7 +107,7 @@ func TestPromotion(t *testing.T) {
 		t.Errorf("%d relays say that they went on", n)
 	}
 	r.endClean()
-	other.waitPhase(survey.Streaming)
+	other.waitPhase(slot.Streaming)
 	b.insert("e")
 	other.waitReported("e")
 

@@ -15,10 +15,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // The schema's membership is one that can be interrupted too.
@@ -220,7 +220,7 @@ func TestSettingsOfTheRoleHaveNoEffect(t *testing.T) {
 	r := b.run()
 	b.waitCreating() // which takes longer than any of those time-outs
 	commit()
-	r.waitPhase(survey.Streaming)
+	r.waitPhase(slot.Streaming)
 	if n := b.waits(); n > 0 {
 		t.Errorf("waited %d times, for nothing", n)
 	}
@@ -283,11 +283,11 @@ func TestShapeOfRowsBeforeAnAlteration(t *testing.T) {
 			moods := shape.Columns[0].TypeOID
 			known, before := new(source.Types), *shape
 			before.Columns = slices.Clone(shape.Columns)
-			await.Must(t, publication.CompleteShape(await.Context(t), b.conn, known, &before, oid))
+			await.Must(t, schema.CompleteShape(await.Context(t), b.conn, known, &before, oid))
 			if _, err := b.conn.Exec(await.Context(t), alter); err != nil {
 				t.Fatal(err)
 			}
-			await.Must(t, publication.CompleteShape(await.Context(t), b.conn, known, shape, oid))
+			await.Must(t, schema.CompleteShape(await.Context(t), b.conn, known, shape, oid))
 			size := event.ColumnShape{Name: "size", TypeOID: pgtype.VarcharOID, Typmod: 7 + 4}
 			if name != "no table" {
 				extraSmall := "'xs'::character varying"
@@ -323,7 +323,7 @@ func TestShapeOfTypesThatAreGone(t *testing.T) {
 		{decode.TypeName{Schema: "public", Name: "hstore"}, event.ColumnShape{TypeOID: 99_999, Typmod: -1, Type: "public.hstore"}},
 	} {
 		shape := &event.Shape{Columns: []event.ColumnShape{decode.NewColumn("c", 99_999, c.of).Shape(-1)}}
-		await.Must(t, publication.CompleteShape(await.Context(t), b.conn, new(source.Types), shape, 99_999))
+		await.Must(t, schema.CompleteShape(await.Context(t), b.conn, new(source.Types), shape, 99_999))
 		got := shape.Columns[0]
 		got.Name, got.Base = "", 0
 		if !reflect.DeepEqual(got, c.want) {

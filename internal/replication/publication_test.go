@@ -16,9 +16,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 var gap = regexp.MustCompile(`rows committed between ([0-9A-F]+/[0-9A-F]+) and ([0-9A-F]+/[0-9A-F]+) may be missing`)
@@ -133,7 +133,7 @@ func (r *running) waitChecked() {
 		last := r.s.Snapshot().Slot.Checked
 		await.Until(r.b.t, "a check", func() bool { return r.s.Snapshot().Slot.Checked.After(last) })
 	}
-	if p := r.s.Snapshot().Phase; p != survey.Streaming {
+	if p := r.s.Snapshot().Phase; p != slot.Streaming {
 		r.b.t.Fatalf("phase %s after the check: %v", p, r.s.Snapshot().Why)
 	}
 }
@@ -163,9 +163,9 @@ func TestOtherPublishedTableIsLocked(t *testing.T) {
 		}
 		unlock := b.begin(`LOCK other IN ACCESS EXCLUSIVE MODE`)
 		r := second.run()
-		r.waitPhase(survey.Standby)
+		r.waitPhase(slot.Standby)
 		first.endClean()
-		r.waitPhase(survey.Streaming)
+		r.waitPhase(slot.Streaming)
 		b.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
 		await.Until(t, "a new session", func() bool { return r.sessions() == 2 })
 		before := checks.Load()
@@ -275,7 +275,7 @@ func TestPublicationAlteredThereAndBack(t *testing.T) {
 			b.runFix(stop)
 			// what was committed meanwhile came under the partition's name
 			if name == "partition root" {
-				b.runFix(b.wantStop(b.run().endsBefore("lost"), event.ExitOperator, publication.NotConfigured))
+				b.runFix(b.wantStop(b.run().endsBefore("lost"), event.ExitOperator, schema.NotConfigured))
 			}
 			r := b.settledRun("b")
 			// at once: a relay that checks in between reports another fix

@@ -23,7 +23,6 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/cdc-relay/cdc-relay/internal/replication/session"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/jackc/pglogrepl"
@@ -34,7 +33,7 @@ import (
 // checkServer checks whether the server is the same one as before, before anything else is done
 // with it. If it is not, the line ends before the pool may connect to it. Prepare checks the first
 // server.
-func (s *Stream) checkServer(ctx context.Context, t **session.Term) error {
+func (s *Stream) checkServer(ctx context.Context) error {
 	at := s.cfg.Primary.Server.Load()
 	if at == nil {
 		return nil
@@ -57,15 +56,14 @@ func (s *Stream) checkServer(ctx context.Context, t **session.Term) error {
 		return s.cfg.RolledBack(why, s.limitOn(ctx, conn), max(had, s.durable.flushLimit))
 	}
 	if promoted {
-		s.leave(t)
+		s.leave()
 		s.cfg.Primary.Set(now.Server)
 		return errPrepareAgain // which judges the promoted server
 	}
-	if *t != nil && *at != now.Server {
+	if s.term != nil && *at != now.Server {
 		s.cfg.Log.Warn("server restarted: reading the slot again from its position; nothing is lost, some events may be sent twice",
-			zap.String("slot", s.cfg.Slot), zap.Int64("epoch", (*t).Epoch))
-		(*t).End()
-		*t = nil
+			zap.String("slot", s.cfg.Slot), zap.Int64("epoch", s.term.Epoch))
+		s.endTerm()
 	}
 	s.cfg.Primary.Set(now.Server)
 	return nil
@@ -74,9 +72,8 @@ func (s *Stream) checkServer(ctx context.Context, t **session.Term) error {
 // leave ends the line on a server that another one has taken the place of, and forgets what was
 // known of it but the WAL that was received: epoch and flush limit of the record are compared with
 // those of one database, and go on from what the promoted server has.
-func (s *Stream) leave(t **session.Term) {
-	(*t).End()
-	*t = nil
+func (s *Stream) leave() {
+	s.endTerm()
 	s.durable, s.visitor = durable{}, visitor{}
 	s.common.SetGood(&slot.View{})
 }
@@ -96,7 +93,8 @@ func (s *Stream) limitOn(ctx context.Context, conn *pgconn.PgConn) pglogrepl.LSN
 }
 
 // keep records at the end of a session what the server certainly has.
-func (s *Stream) keep(t *session.Term, received uint64) {
+func (s *Stream) keep(received uint64) {
+	t := s.term
 	s.durable = durable{epoch: t.Epoch, raised: t.Raised, flushLimit: pglogrepl.LSN(t.FlushLimit.Load()), settled: pglogrepl.LSN(t.Proven.Load())}
 	s.cfg.Primary.Wal.Store(max(s.cfg.Primary.Wal.Load(), received, t.Reported.Load()))
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
 // restorable is a bench on a server of its own, whose relay comes through a proxy: it is kept away
@@ -134,7 +134,7 @@ func (b *restorable) underALeaderWithAStandby() {
 	r := b.settledRun("a")
 	other := b.another()
 	standby := other.run()
-	standby.waitPhase(survey.Standby)
+	standby.waitPhase(slot.Standby)
 	b.keepImage()
 	b.insert("gone")
 	r.waitSeen("gone")
@@ -147,7 +147,7 @@ func (b *restorable) underALeaderWithAStandby() {
 			b.wantStop(r.err, event.ExitOperator, "rolled_back")
 			return true
 		default:
-			return r.s.Snapshot().Phase == survey.Standby
+			return r.s.Snapshot().Phase == slot.Standby
 		}
 	})
 	standby.endClean()
@@ -175,7 +175,7 @@ func (b *restorable) toBeforeTheLeadersTerm() {
 	line.Settle(len(line.Seen()) - 1)
 	await.Until(b.t, "the first to be reported", func() bool { return b.confirmedFlush() > line.All()[len(line.Seen())-2].Position.Commit })
 	await.Must(b.t, b.proxy.Restore())
-	r.waitPhase(survey.Standby)
+	r.waitPhase(slot.Standby)
 	next.stop()
 	next.cut()
 	<-next.done

@@ -16,8 +16,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/session"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // A row that takes longer than wal_sender_timeout to arrive is no silence: taken for one, it would
@@ -50,7 +50,7 @@ func TestSilentWalsenderThatWaits(t *testing.T) {
 	b.scan(&pid, `SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
 	await.Must(t, syscall.Kill(pid, syscall.SIGSTOP))
 	defer syscall.Kill(pid, syscall.SIGCONT)
-	r.waitPhase(survey.Waiting)
+	r.waitPhase(slot.Waiting)
 	await.Until(t, "the log to say why", func() bool {
 		return slices.ContainsFunc(b.logs.FilterMessage("waiting for PostgreSQL").All(), func(line observer.LoggedEntry) bool {
 			why, _ := line.ContextMap()["reason"].(string)
@@ -106,7 +106,7 @@ func TestFencedDuringAStop(t *testing.T) {
 	b.insert("b")
 	r.waitSeen("b")
 	r.stop()
-	r.waitPhase(survey.Stopping)
+	r.waitPhase(slot.Stopping)
 	line.Failed <- session.Fenced(&b.cfg, 1)
 	b.wantStop(r.wait(), event.ExitFailure, "fenced")
 	b.delivers("b")
@@ -129,7 +129,7 @@ func TestSecondSignalEndsAtOnce(t *testing.T) {
 		r.waitSeen("b")
 		prepare(b, r)
 		r.stop()
-		r.waitPhase(survey.Stopping)
+		r.waitPhase(slot.Stopping)
 		r.cut()
 		b.wantStop(r.wait(), event.ExitCut, "cut")
 		b.delivers("b")
@@ -147,7 +147,7 @@ func TestLongDrainIsStillACleanStop(t *testing.T) {
 	b.insert("b")
 	r.waitSeen("b")
 	r.stop()
-	r.waitPhase(survey.Stopping)
+	r.waitPhase(slot.Stopping)
 	drain := time.NewTimer(3 * b.cfg.WALSenderTimeout / 2) // the time itself is what is tested
 	<-drain.C
 	line.Settle(2)

@@ -14,7 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // The server asks for a report when half of wal_sender_timeout is over without one, and gives up
@@ -29,7 +28,7 @@ func TestIdleRelayAnswersTheServer(t *testing.T) {
 	// answered, none lives long enough.
 	sessions, since := 0, time.Now()
 	await.Until(t, "a session whose questions are answered", func() bool {
-		if n := r.sessions(); n != sessions || r.s.Snapshot().Phase != survey.Streaming {
+		if n := r.sessions(); n != sessions || r.s.Snapshot().Phase != slot.Streaming {
 			sessions, since = n, time.Now()
 		}
 		if sessions > 10 {
@@ -124,7 +123,7 @@ func (b *bench) busyWalsender(r *running) (unlock func()) {
 		unlock = b.begin(`LOCK TABLE pg_publication_rel IN ACCESS EXCLUSIVE MODE`)
 		b.exec(`INSERT INTO ` + table + ` VALUES (1)`)
 		await.Until(b.t, "the relay to wait for its walsender", func() bool {
-			ended = r.sessions() > sessions || r.s.Snapshot().Phase != survey.Streaming
+			ended = r.sessions() > sessions || r.s.Snapshot().Phase != slot.Streaming
 			return ended || told() > before
 		})
 		if !ended {
@@ -182,7 +181,7 @@ func TestCleanStopsUnderLoad(t *testing.T) {
 	b := shared(t)
 	b.exec(`CREATE TABLE other (t text)`)
 	first := b.run() // before the writer: its table has no rows yet
-	first.waitPhase(survey.Streaming)
+	first.waitPhase(slot.Streaming)
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	written := make(chan int, 1)
@@ -227,7 +226,7 @@ func TestCleanStopsUnderLoad(t *testing.T) {
 	if n := len(got); n < total {
 		last.waitSeen(fmt.Sprint(total - 1))
 	} else {
-		last.waitPhase(survey.Streaming)
+		last.waitPhase(slot.Streaming)
 	}
 	last.endClean()
 	add(b.current().Seen())

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -43,7 +43,7 @@ func TestCreationWithoutAnAnswerStaysUnfinished(t *testing.T) {
 	await.Must(t, err)
 	created := make(chan error, 1)
 	go func() {
-		created <- slot.CreateSlot(ctx, pool, stream, &direct, slot.Identity{SystemID: "1", Timeline: 1, Database: "x"}, publication.State{}, true)
+		created <- slot.CreateSlot(ctx, pool, stream, &direct, slot.Identity{SystemID: "1", Timeline: 1, Database: "x"}, schema.Sends{}, true)
 	}()
 	b.waitCreating()
 	p.Reset()

@@ -14,7 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 func TestServerThatNeverAnswers(t *testing.T) {
@@ -22,12 +21,12 @@ func TestServerThatNeverAnswers(t *testing.T) {
 	p := b.through()
 	p.Stall()
 	r := b.run()
-	r.waitPhase(survey.Waiting)
+	r.waitPhase(slot.Waiting)
 	if why := r.s.Snapshot().Why; strings.Contains(why, "->") {
 		t.Errorf("a reason that is another one each time: %s", why)
 	}
 	await.Must(t, p.Restore())
-	r.waitPhase(survey.Streaming)
+	r.waitPhase(slot.Streaming)
 	r.endClean()
 	if n := b.waits(); n != 1 {
 		t.Errorf("%d lines for one reason", n)
@@ -43,11 +42,11 @@ func TestServerThatGoesSilentWhilePreparing(t *testing.T) {
 	r := b.run()
 	await.Until(t, "the relay to wait for the lock", func() bool { return b.logs.FilterMessageSnippet("waiting for another relay, or a command").Len() == 1 })
 	p.Stall()
-	r.waitPhase(survey.Waiting)
+	r.waitPhase(slot.Waiting)
 	p.Reset()
 	await.Must(t, p.Restore())
 	b.exec(`SELECT pg_advisory_unlock($1, hashtext($2))`, slot.CreationLock, b.cfg.Slot)
-	r.waitPhase(survey.Streaming)
+	r.waitPhase(slot.Streaming)
 	r.endClean()
 }
 
@@ -58,7 +57,7 @@ func TestServerThatGoesSilentWhileStandingBy(t *testing.T) {
 	second := b.another()
 	p := second.through()
 	r := second.run()
-	r.waitPhase(survey.Standby)
+	r.waitPhase(slot.Standby)
 	p.Stall()
 	first.endClean()
 	p.Reset()

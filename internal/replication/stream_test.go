@@ -24,13 +24,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/replicationtest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 func TestMain(m *testing.M) {
@@ -305,7 +303,7 @@ func (b *bench) run() *running {
 func (b *bench) streaming() *running {
 	b.t.Helper()
 	r := b.run()
-	r.waitPhase(survey.Streaming)
+	r.waitPhase(slot.Streaming)
 	return r
 }
 
@@ -366,7 +364,7 @@ func (r *running) wait() error {
 	return r.err
 }
 
-func (r *running) waitPhase(p survey.Phase) {
+func (r *running) waitPhase(p slot.Phase) {
 	r.b.t.Helper()
 	await.Until(r.b.t, "phase "+string(p), func() bool {
 		select {
@@ -445,7 +443,7 @@ func (b *bench) prepared() *pgxpool.Pool {
 	b.t.Helper()
 	pool := b.withSchema()
 	var err error
-	b.cfg.Tables, err = publication.FindTables(await.Context(b.t), pool, &b.cfg, true)
+	b.cfg.Tables, err = schema.FindTables(await.Context(b.t), pool, &b.cfg, true)
 	await.Must(b.t, err)
 	return pool
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // other is what the relay knows of another's slot; nil: nothing.
-func (r *running) other(name string) *survey.Slot {
+func (r *running) other(name string) *slot.Seen {
 	slots := r.s.Snapshot().OtherSlots
-	if i := slices.IndexFunc(slots, func(s survey.Slot) bool { return s.Name == name }); i >= 0 {
+	if i := slices.IndexFunc(slots, func(s slot.Seen) bool { return s.Name == name }); i >= 0 {
 		return &slots[i]
 	}
 	return nil
 }
 
-func behind(s survey.Slot) time.Duration {
+func behind(s slot.Seen) time.Duration {
 	if s.BehindSince.IsZero() {
 		return 0
 	}
@@ -83,8 +83,8 @@ func TestOtherSlots(t *testing.T) {
 		read := r.other("read")
 		return r.s.Snapshot().OtherTotal == 103 && (read == nil || behind(*read) == 0)
 	})
-	if n := len(r.s.Snapshot().OtherSlots); n != survey.MaxOtherSlots || r.other("stalled") == nil {
-		t.Errorf("of 103 slots %d are shown, want %d: the one that is stalled is among them: %t", n, survey.MaxOtherSlots, r.other("stalled") != nil)
+	if n := len(r.s.Snapshot().OtherSlots); n != slot.MaxOtherSlots || r.other("stalled") == nil {
+		t.Errorf("of 103 slots %d are shown, want %d: the one that is stalled is among them: %t", n, slot.MaxOtherSlots, r.other("stalled") != nil)
 	}
 	r.endClean()
 	elsewhere.exec(`SELECT pg_drop_replication_slot('physical')`)
@@ -103,7 +103,7 @@ func TestTableBytes(t *testing.T) {
 	pool := b.pool()
 	size := func(tables ...string) int64 {
 		t.Helper()
-		bytes, err := survey.TableBytes(await.Context(t), pool, tables)
+		bytes, err := slot.TableBytes(await.Context(t), pool, tables)
 		await.Must(t, err)
 		if bytes == nil {
 			return -1
@@ -126,7 +126,7 @@ func TestTableBytes(t *testing.T) {
 	}
 	unlock := b.begin(`LOCK TABLE higher`)
 	defer unlock()
-	if _, err := survey.TableBytes(await.Context(t), pool, []string{`"public"."parts"`}); source.SQLState(err) != "55P03" {
+	if _, err := slot.TableBytes(await.Context(t), pool, []string{`"public"."parts"`}); source.SQLState(err) != "55P03" {
 		t.Errorf("a table that is locked: %v", err)
 	}
 }
@@ -142,7 +142,7 @@ func TestSlotsOfARelayThatDoesNotStream(t *testing.T) {
 		r := b.runBeside()
 		b.exec(`ALTER ROLE ` + role + ` NOREPLICATION`)
 		b.exec(`SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
-		r.waitPhase(survey.Waiting)
+		r.waitPhase(slot.Waiting)
 		r.tellsOfSlots()
 	})
 	t.Run("stopped", func(t *testing.T) {
@@ -153,7 +153,7 @@ func TestSlotsOfARelayThatDoesNotStream(t *testing.T) {
 		b.wantStop(r.wait(), event.ExitOperator, "publication")
 		r.tellsOfSlots()
 		b.exec(`SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
-		await.Until(t, "nothing to be said of a slot that is gone", func() bool { return r.s.Snapshot().Slot == survey.Slot{} })
+		await.Until(t, "nothing to be said of a slot that is gone", func() bool { return r.s.Snapshot().Slot == slot.Seen{} })
 	})
 }
 
@@ -171,7 +171,7 @@ func (r *running) tellsOfSlots() {
 	r.b.t.Helper()
 	written, err := pglogrepl.ParseLSN(r.b.text(`SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1000000))::text`))
 	await.Must(r.b.t, err)
-	keeps := func(s *survey.Slot) bool {
+	keeps := func(s *slot.Seen) bool {
 		return s != nil && !s.Active() && s.Current >= written && s.Restart < written
 	}
 	await.Until(r.b.t, "both slots to be told as they are, read by nobody", func() bool {
@@ -186,7 +186,7 @@ func TestStandbyNamesTheLeader(t *testing.T) {
 	b := shared(t)
 	leader := b.settledRun("a")
 	standby := b.another().run()
-	standby.waitPhase(survey.Standby)
+	standby.waitPhase(slot.Standby)
 	pid := b.text(`SELECT active_pid::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
 	says := func(name string) {
 		t.Helper()

@@ -16,7 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
@@ -310,7 +310,7 @@ func (b *bench) begun(o *otherTool) {
 	ctx := await.Context(b.t)
 	m := b.takeover(&b.cfg, o)
 	var err error
-	if b.cfg.Tables, err = publication.FindTables(ctx, m.Pool, &b.cfg, true); err != nil {
+	if b.cfg.Tables, err = schema.FindTables(ctx, m.Pool, &b.cfg, true); err != nil {
 		b.t.Fatal(err)
 	}
 	await.Must(b.t, m.Mark(ctx))
@@ -330,7 +330,7 @@ func TestTwoTakeoversBeginTogether(t *testing.T) {
 		c.Slot = fmt.Sprintf("%s_%d", b.cfg.Slot, i)
 		both[i] = b.takeover(&c, o)
 		var err error
-		c.Tables, err = publication.FindTables(await.Context(t), both[i].Pool, &c, true)
+		c.Tables, err = schema.FindTables(await.Context(t), both[i].Pool, &c, true)
 		await.Must(t, err)
 	}
 	for range 20 {

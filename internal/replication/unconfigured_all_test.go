@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
@@ -54,7 +54,7 @@ func TestLeftOutTableWhoseRecordChanges(t *testing.T) {
 		b.exec(change)
 		b.insertInto("outbox2", "c")
 		b.insert("after")
-		b.wantStop(r.endsBefore("after"), event.ExitOperator, publication.NotConfigured)
+		b.wantStop(r.endsBefore("after"), event.ExitOperator, schema.NotConfigured)
 	})
 }
 
@@ -77,7 +77,7 @@ func TestTypoInARollout(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	wrong.cfg.Tables = wrong.cfg.Tables[1:]
 	b.insert("c")
-	b.wantStop(wrong.run().endsBefore("none"), event.ExitOperator, publication.NotConfigured)
+	b.wantStop(wrong.run().endsBefore("none"), event.ExitOperator, schema.NotConfigured)
 	b.delivers("c")
 }
 
@@ -106,7 +106,7 @@ func TestForeignTablesOfAWidePublication(t *testing.T) {
 			if name == "schema" {
 				b.exec(`ALTER PUBLICATION p ADD TABLE theirs`)
 				b.insertInto("theirs", "again")
-				b.wantStop(r.wait(), event.ExitOperator, publication.NotConfigured)
+				b.wantStop(r.wait(), event.ExitOperator, schema.NotConfigured)
 				return
 			}
 			r.endClean()
@@ -123,7 +123,7 @@ func TestRowsOfATableThatWasListed(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	b.insertInto("outbox2", "b")
 	b.exec(`ALTER PUBLICATION p DROP TABLE outbox2`)
-	stop := b.wantStop(b.run().wait(), event.ExitOperator, publication.NotConfigured)
+	stop := b.wantStop(b.run().wait(), event.ExitOperator, schema.NotConfigured)
 	_, ignore, _ := strings.Cut(stop.Fix, "; if they are not: ")
 	b.runFix(&event.Stop{Fix: ignore})
 	b.goesOn("c")

@@ -15,9 +15,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
 // alsoOf is a bench for a relay that has one table more in its configuration.
@@ -55,7 +55,7 @@ func TestRollout(t *testing.T) {
 	b.exec(`ALTER PUBLICATION p ADD TABLE outbox2`)
 	before := b.sends()
 	standby := next.run()
-	standby.waitPhase(survey.Standby)
+	standby.waitPhase(slot.Standby)
 	warned := func() []observer.LoggedEntry { return b.logs.FilterMessageSnippet("will stop at the next row").All() }
 	await.Until(t, "the leader to warn", func() bool { return len(warned()) > 0 })
 	if after := b.sends(); after != before || b.logs.FilterMessageSnippet("table added").Len() != 0 {
@@ -70,7 +70,7 @@ func TestRollout(t *testing.T) {
 	at := b.confirmedFlush()
 	b.exec(`BEGIN; INSERT INTO outbox VALUES ('c', '{}'); INSERT INTO outbox2 VALUES ('d', '{}'); COMMIT`)
 	b.insert("after")
-	stop := b.wantStop(old.endsBefore("after"), event.ExitOperator, publication.NotConfigured)
+	stop := b.wantStop(old.endsBefore("after"), event.ExitOperator, schema.NotConfigured)
 	for _, want := range []string{"public.outbox2", "source.tables"} {
 		if !strings.Contains(stop.Error(), want) {
 			t.Errorf("%q is not in: %v", want, stop)
@@ -118,12 +118,12 @@ func TestRolloutIsRolledBack(t *testing.T) {
 		b.insertInto("outbox2", "d")
 		b.insert("e")
 		for range 2 {
-			b.wantStop(b.run().endsBefore("e"), event.ExitOperator, publication.NotConfigured)
+			b.wantStop(b.run().endsBefore("e"), event.ExitOperator, schema.NotConfigured)
 		}
 		next.delivers("d", "e")
 
 		b.insertInto("outbox2", "skipped")
-		stop := b.wantStop(b.run().wait(), event.ExitOperator, publication.NotConfigured, "has relayed table public.outbox2")
+		stop := b.wantStop(b.run().wait(), event.ExitOperator, schema.NotConfigured, "has relayed table public.outbox2")
 		b.runFix(stop)
 		b.insert("f")
 		b.goesOn("g")
@@ -135,7 +135,7 @@ func TestRolloutIsRolledBack(t *testing.T) {
 		// Configured again, it is an event again, and the word about it is spent.
 		next.goesOn("h")
 		b.insertInto("outbox2", "i")
-		b.wantStop(b.run().wait(), event.ExitOperator, publication.NotConfigured)
+		b.wantStop(b.run().wait(), event.ExitOperator, schema.NotConfigured)
 	})
 }
 
@@ -172,7 +172,7 @@ func TestPublicationSharedWithAnotherProgram(t *testing.T) {
 	r := b.streaming()
 	b.exec(`ALTER PUBLICATION p ADD TABLE later`)
 	b.insertInto("later", "c")
-	b.runFix(b.wantStop(r.wait(), event.ExitOperator, publication.NotConfigured))
+	b.runFix(b.wantStop(r.wait(), event.ExitOperator, schema.NotConfigured))
 	b.goesOn("d")
 }
 
@@ -197,10 +197,10 @@ func TestPrefixLeavesTheConfiguration(t *testing.T) {
 	without.goesOn("c")
 	without.wantFinding("not configured", `prefix "orders"`, "source.message_prefix")
 	b.exec(message("d", "1"))
-	b.wantStop(without.run().wait(), event.ExitOperator, publication.NotConfigured)
+	b.wantStop(without.run().wait(), event.ExitOperator, schema.NotConfigured)
 	b.delivers("d")
 	b.exec(message("skipped", "1"))
-	without.runFix(b.wantStop(without.run().wait(), event.ExitOperator, publication.NotConfigured))
+	without.runFix(b.wantStop(without.run().wait(), event.ExitOperator, schema.NotConfigured))
 	without.goesOn("e")
 	if got := without.current().Seen(); slices.Contains(got, "skipped") {
 		t.Errorf("events %v", got)

@@ -9,7 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
 // Which slots are unheld, and what waits in them: each has a record, some have a slot, and rows of
@@ -54,7 +54,7 @@ func TestUnheldSlots(t *testing.T) {
 		var got []string
 		await.Until(t, what, func() bool {
 			got = nil
-			list, err := survey.ReadUnheld(await.Context(t), pool, b.cfg.Slot)
+			list, err := slot.ReadUnheld(await.Context(t), pool, b.cfg.Slot)
 			await.Must(t, err)
 			for _, u := range list {
 				got = append(got, strings.TrimPrefix(u.Name, b.cfg.Slot)+": "+regexp.MustCompile(`[0-9.]+ \w+ of WAL`).ReplaceAllString(u.Waits(), "WAL"))

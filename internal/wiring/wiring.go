@@ -23,8 +23,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/printable"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -104,7 +104,7 @@ func Retained(c *config.Config) (list []sent.Table) {
 }
 
 // SlotSnapshot is a slot as metrics and status show it.
-func SlotSnapshot(name string, s survey.Slot) ops.Slot {
+func SlotSnapshot(name string, s slot.Seen) ops.Slot {
 	return ops.Slot{
 		Name: name, Checked: s.Checked, ConfirmedFlush: s.ConfirmedFlush, Restart: s.Restart, Current: s.Current,
 		Active: s.Active(), WALStatus: s.WALStatus, SafeWALBytes: s.SafeWALBytes, SpilledBytes: s.SpilledBytes,
@@ -122,7 +122,7 @@ func OpenTransactions(list []source.OpenTransaction) []ops.OpenTransaction {
 }
 
 // UnheldSlots are slots that nobody holds, as metrics and status show them; nil stays nil.
-func UnheldSlots(list []survey.Unheld) (out []ops.UnheldSlot) {
+func UnheldSlots(list []slot.Unheld) (out []ops.UnheldSlot) {
 	if list != nil {
 		out = make([]ops.UnheldSlot, len(list))
 	}

@@ -49,20 +49,16 @@ var allowed = map[string][]string{
 	"sink/sinktest/spool":  {"event", "sink", "config/setting"},
 	// The floors of replication, from the ground up; check, setup and repair are commands beside
 	// the stream.
-	"replication/source":      {"sent", "event", "decode", "guard"},
-	"replication/schema":      {"sent", "event", "tableread", "replication/source"},
-	"replication/publication": {"event", "decode", "tableread", "replication/source"},
-	"replication/slot":        {"sent", "event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication"},
-	"replication/hosts":       {"replication/source"},
-	"replication/survey":      {"guard", "tableread", "replication/source", "replication/schema", "replication/slot", "replication/hosts"},
-	"replication/standbys":    {"replication/source", "replication/slot"},
-	"replication/session":     {"sent", "event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/standbys", "replication/survey"},
-	"replication":             {"event", "decode", "replication/source", "replication/schema", "replication/publication", "replication/slot", "replication/survey", "replication/session"},
-	"replication/setup":       {"sent", "event", "decode", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/slot"},
+	"replication/source":  {"sent", "event", "decode", "guard"},
+	"replication/schema":  {"sent", "event", "decode", "tableread", "replication/source"},
+	"replication/slot":    {"sent", "event", "decode", "guard", "tableread", "replication/source", "replication/schema"},
+	"replication/session": {"sent", "event", "decode", "replication/source", "replication/schema", "replication/slot"},
+	"replication":         {"event", "decode", "replication/source", "replication/schema", "replication/slot", "replication/session"},
+	"replication/setup":   {"sent", "event", "decode", "tableread", "replication/source", "replication/schema", "replication/slot"},
 	// what a slot does not send goes to the retry table, as the stream and the retry writer would
 	// have it
-	"replication/repair":          {"sent", "event", "decode", "dlq", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/publication", "replication/slot", "replication/schema"},
-	"replication/check":           {"event", "decode", "guard", "tableread", "replication/source", "replication/schema", "replication/publication", "replication/survey", "replication/slot", "replication/hosts", "replication/standbys"},
+	"replication/repair":          {"sent", "event", "decode", "dlq", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/slot", "replication/schema"},
+	"replication/check":           {"event", "decode", "guard", "tableread", "replication/source", "replication/schema", "replication/slot"},
 	"replication/replicationtest": {"sent", "event"},
 	"relay/inflight":              {"event", "sink", "retry/store"},
 	"relay/pauses":                {"sink"},

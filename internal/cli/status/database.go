@@ -12,7 +12,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
@@ -157,7 +156,7 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 		return v, err
 	}
 	defer pool.Close()
-	known, err := survey.ReadRelay(ctx, pool, rc.Slot)
+	known, err := slot.ReadRelay(ctx, pool, rc.Slot)
 	if err != nil {
 		return v, err
 	}

@@ -13,8 +13,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
@@ -312,7 +312,7 @@ func (t *statusText) unheld() {
 }
 
 func unheldText(u ops.UnheldSlot) string {
-	s := survey.Unheld(u)
+	s := slot.Unheld(u)
 	return fmt.Sprintf("slot %s: %s, and nobody holds it; %s", u.Name, s.Waits(), s.Fix())
 }
 

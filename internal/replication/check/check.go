@@ -12,7 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -105,7 +104,7 @@ func (c *checker) objects(ctx context.Context) {
 		c.retryTable(ctx, cmp.Or(c.id.SystemID, rec.SystemID))
 	}
 	c.messages(ctx)
-	tables, err := publication.FindTables(ctx, c.pool, c.c, rec == nil)
+	tables, err := schema.FindTables(ctx, c.pool, c.c, rec == nil)
 	if len(c.c.Tables) > 0 && !c.add("tables", c.fitting(ctx, tables)+": the mapping fits", err) {
 		return
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
@@ -25,13 +25,13 @@ func (c *checker) slot(ctx context.Context, rec *slot.Record, known bool) {
 		c.add("slot", "", err)
 		return
 	}
-	var sent publication.State
-	there, err := publication.Exists(ctx, c.pool, c.c)
+	var sent schema.Sends
+	there, err := schema.PublicationExists(ctx, c.pool, c.c)
 	if err == nil && !there && view == nil && rec == nil {
-		c.missing("publication", c.c.Publication+" does not exist yet", publication.MayCreate(ctx, c.pool, c.c))
+		c.missing("publication", c.c.Publication+" does not exist yet", schema.MayCreatePublication(ctx, c.pool, c.c))
 	} else {
 		if err == nil {
-			sent, err = publication.Check(ctx, c.pool, c.c, rec.Remembered())
+			sent, err = schema.CheckPublication(ctx, c.pool, c.c, rec.Remembered())
 		}
 		c.add("publication", c.c.Publication, err)
 		if err == nil {
@@ -188,7 +188,7 @@ func (c *checker) missing(name, detail string, refused error) {
 }
 
 // otherTables reports what the publication sends in addition to the configured tables.
-func (c *checker) otherTables(ctx context.Context, sent publication.State) {
+func (c *checker) otherTables(ctx context.Context, sent schema.Sends) {
 	foreign, stops, err := sent.ReadOthers(ctx, c.pool, c.c)
 	if err != nil {
 		c.add("other tables", "", err)

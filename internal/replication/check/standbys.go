@@ -9,10 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/replication/hosts"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/standbys"
 )
 
 // standbys says whether a relay would go on by itself after a promotion. Where nothing speaks of a
@@ -27,7 +25,7 @@ func (c *checker) standbys(ctx context.Context) {
 	if c.warnUnchecked(name, err) || !p.has || c.c.FailoverSlot == source.FailoverOff && !p.failover {
 		return
 	}
-	several := hosts.Several(c.c)
+	several := source.SeveralHosts(c.c)
 	switch {
 	case p.there && !p.failover && c.c.FailoverSlot == source.FailoverOn:
 		c.warn(name, c.c.Slot+" is not a failover slot yet; the next start makes it one", "restart the relay")
@@ -48,7 +46,7 @@ func (c *checker) standbys(ctx context.Context) {
 
 // askStandbys asks the other hosts of source.url.
 func (c *checker) askStandbys(ctx context.Context, p primary) {
-	others, err := hosts.Read(ctx, c.pool, c.c)
+	others, err := source.ReadHosts(ctx, c.pool, c.c)
 	if c.warnUnchecked("standby", err) {
 		return
 	}
@@ -58,7 +56,7 @@ func (c *checker) askStandbys(ctx context.Context, p primary) {
 }
 
 // standby adds the finding about one of them: the first thing that keeps it from taking over.
-func (c *checker) standby(h *hosts.Host, p primary) {
+func (c *checker) standby(h *source.Host, p primary) {
 	name := "standby " + h.Addr
 	clash := h.Err == nil && h.Slot != nil && !h.Slot.Synced
 	switch {
@@ -95,7 +93,7 @@ func (c *checker) standby(h *hosts.Host, p primary) {
 }
 
 // synced is about the slot on a standby whose settings are right.
-func (c *checker) synced(name string, h *hosts.Host, p primary) {
+func (c *checker) synced(name string, h *source.Host, p primary) {
 	unread := ""
 	if h.Conninfo == nil {
 		unread = "; primary_conninfo cannot be read with this role, it needs a dbname"
@@ -124,7 +122,7 @@ type primary struct {
 	has             bool // failover slots: 17 and later
 	there, failover bool // our slot
 	named           []string
-	physical        []standbys.Slot
+	physical        []slot.StandbySlot
 }
 
 func (c *checker) primary(ctx context.Context) (p primary, err error) {
@@ -139,12 +137,12 @@ func (c *checker) primary(ctx context.Context) (p primary, err error) {
 	if err != nil || !p.has {
 		return p, err
 	}
-	seen, err := standbys.Read(ctx, c.pool)
+	seen, err := slot.ReadStandbys(ctx, c.pool)
 	if err != nil {
 		return p, err
 	}
 	p.named = seen.Named
-	p.physical = slices.DeleteFunc(seen.Slots, func(s standbys.Slot) bool { return s.Temporary })
+	p.physical = slices.DeleteFunc(seen.Slots, func(s slot.StandbySlot) bool { return s.Temporary })
 	return p, nil
 }
 
@@ -171,7 +169,7 @@ func (c *checker) waitsFor(p primary) {
 		return
 	}
 	for _, n := range p.named {
-		i := slices.IndexFunc(p.physical, func(s standbys.Slot) bool { return s.Name == n })
+		i := slices.IndexFunc(p.physical, func(s slot.StandbySlot) bool { return s.Name == n })
 		switch {
 		case i < 0:
 			c.fail(name, fmt.Sprintf("names %s, and there is no such physical slot: nothing is delivered", n),

@@ -14,7 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/replication/survey"
 )
 
 // messages warns about encodings (rows of tables are converted to UTF-8, messages are not), and
@@ -115,7 +114,7 @@ func (c *checker) retryTable(ctx context.Context, systemID string) {
 // unheld names the other slots of relays in which something waits for nobody.
 func (c *checker) unheld(ctx context.Context) {
 	const name = "unheld slot"
-	list, err := survey.ReadUnheld(ctx, c.pool, c.c.Slot)
+	list, err := slot.ReadUnheld(ctx, c.pool, c.c.Slot)
 	c.warnUnchecked(name, err)
 	for _, u := range list {
 		c.warn(name, fmt.Sprintf("nobody holds slot %s: %s", u.Name, u.Waits()), u.Fix())
@@ -156,11 +155,11 @@ func (c *checker) guardLeft(ctx context.Context) (string, error) {
 	if err := c.pool.QueryRow(ctx, "SELECT to_regclass('cdc_relay.dead_letter') IS NOT NULL").Scan(&exists); err != nil || !exists {
 		return "", err
 	}
-	disk, err := survey.ReadDisk(ctx, c.pool, c.c.Slot, c.c.Guard)
+	disk, err := slot.ReadDisk(ctx, c.pool, c.c.Slot, c.c.Guard)
 	used := disk.Own
 	if err == nil && used >= c.c.Guard.MaxBytes/2 {
 		var rows int64
-		rows, err = survey.ReadRows(ctx, c.pool, c.c.Guard)
+		rows, err = slot.ReadRows(ctx, c.pool, c.c.Guard)
 		used = min(used, rows)
 	}
 	if err != nil {

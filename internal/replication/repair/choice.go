@@ -14,7 +14,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
@@ -30,7 +30,7 @@ type table struct {
 	tx       string
 	family   []uint32
 	restored bool   // it may have come with a dump: see slot.Record.Restored
-	first    string // what was there before the slot was: see publication.Table.First; "": nothing
+	first    string // what was there before the slot was: see schema.OutboxTable.First; "": nothing
 	named    named  // of a resend
 }
 
@@ -68,7 +68,7 @@ func (r *run) describe(ctx context.Context) ([]table, error) {
 				return nil, err
 			}
 		}
-		if was, there := r.was.Tables[source.QuoteTable(of)]; there && was.OID == of.OID && was.First != publication.NoRows {
+		if was, there := r.was.Tables[source.QuoteTable(of)]; there && was.OID == of.OID && was.First != schema.NoRows {
 			t.first = was.First
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
@@ -24,7 +24,7 @@ import (
 
 // prepare finds the tables.
 func (r *run) prepare(ctx context.Context, first bool) (err error) {
-	if r.c.Tables, err = publication.FindTables(ctx, r.pool, r.c, first); err != nil {
+	if r.c.Tables, err = schema.FindTables(ctx, r.pool, r.c, first); err != nil {
 		return err
 	}
 	if err := slot.CheckReadable(ctx, r.pool, r.c); err != nil {

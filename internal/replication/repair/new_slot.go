@@ -12,7 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -20,10 +20,10 @@ import (
 // replaceSlot drops what is left of the slot, makes a new one, and copies the rows of the gap in
 // its snapshot. What was found wrong so far has changed nothing.
 func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View) error {
-	if err := publication.Ensure(ctx, r.pool, r.c); err != nil {
+	if err := schema.EnsurePublication(ctx, r.pool, r.c); err != nil {
 		return err
 	}
-	sent, err := publication.Check(ctx, r.pool, r.c, publication.State{})
+	sent, err := schema.CheckPublication(ctx, r.pool, r.c, schema.Sends{})
 	if err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (r *run) beginAt(ctx context.Context, tx pgx.Tx) error {
 		}
 		r.sent.BeginAt(first)
 	default:
-		r.sent.BeginAt(publication.NoRows)
+		r.sent.BeginAt(schema.NoRows)
 	}
 	return nil
 }
@@ -157,10 +157,10 @@ func (r *run) backfill(ctx context.Context) error {
 	if err := r.count(ctx, "", nil); err != nil {
 		return err
 	}
-	if err := publication.Ensure(ctx, r.pool, c); err != nil {
+	if err := schema.EnsurePublication(ctx, r.pool, c); err != nil {
 		return err
 	}
-	if r.sent, err = publication.Check(ctx, r.pool, c, publication.State{}); err != nil {
+	if r.sent, err = schema.CheckPublication(ctx, r.pool, c, schema.Sends{}); err != nil {
 		return err
 	}
 	if rec != nil {

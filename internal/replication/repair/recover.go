@@ -36,7 +36,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -76,10 +75,10 @@ type run struct {
 
 	resend *resend // nil: it is another command
 	task   task
-	was    publication.State // what is remembered of the slot
+	was    schema.Sends // what is remembered of the slot
 	// its tables may have rows of a dump: see slot.Record.Restored
 	restored bool
-	sent     publication.State // what the publication sends now
+	sent     schema.Sends // what the publication sends now
 	tables   []table
 	order    order
 	report   Report

@@ -18,7 +18,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
@@ -38,7 +38,7 @@ type Table struct {
 // Describe reads what a table is.
 func Describe(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of decode.Table) (t Table, err error) {
 	t.Table = of
-	if t.Columns, t.typmods, err = publication.Columns(ctx, pool, c, of); err != nil {
+	if t.Columns, t.typmods, err = schema.TableColumns(ctx, pool, c, of); err != nil {
 		return t, err
 	}
 	names := make([]string, len(t.Columns))
@@ -90,7 +90,7 @@ func NewDecoder(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of []
 		if msg.Shape == nil {
 			continue
 		}
-		if err := publication.CompleteShape(ctx, pool, c.Types, msg.Shape, t.OID); err != nil {
+		if err := schema.CompleteShape(ctx, pool, c.Types, msg.Shape, t.OID); err != nil {
 			return nil, err
 		}
 		if err := d.Shaped(t.OID, msg.Shape); err != nil {
@@ -334,7 +334,7 @@ func (w *wanted) findTable(ctx context.Context) error {
 		one.Tables = []decode.Table{t}
 		w.table.Table = t
 		var err error
-		if one.Tables, err = publication.FindTables(ctx, w.pool, &one, false); err != nil {
+		if one.Tables, err = schema.FindTables(ctx, w.pool, &one, false); err != nil {
 			return err
 		}
 		w.table, err = Describe(ctx, w.pool, w.c, one.Tables[0])

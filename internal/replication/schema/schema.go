@@ -1,11 +1,12 @@
-// Package schema manages the schema cdc_relay: its migrations, and the rights that the relay needs
-// in it.
+// Package schema is what the relay needs in the database but the slot: the schema cdc_relay with
+// its migrations and rights, and the publication, whether it sends the outbox tables, and has done
+// so without interruption.
 package schema
 
 import (
 	"cmp"
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"strings"
@@ -17,47 +18,33 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-//go:embed migrations/001_slots.sql
-var slotsSQL string
-
-//go:embed migrations/002_retry.sql
-var retrySQL string
-
-//go:embed migrations/003_takeover.sql
-var takeoverSQL string
-
-//go:embed migrations/004_regroup.sql
-var regroupSQL string
-
-//go:embed migrations/005_audit.sql
-var auditSQL string
-
-//go:embed migrations/006_gap.sql
-var gapSQL string
-
-//go:embed migrations/007_failover.sql
-var failoverSQL string
-
-//go:embed migrations/008_sent.sql
-var sentSQL string
-
-//go:embed migrations/009_resend.sql
-var resendSQL string
-
-//go:embed migrations/010_dead_letter_digest.sql
-var deadLetterDigestSQL string
-
-//go:embed migrations/011_lengths.sql
-var lengthsSQL string
+//go:embed migrations/*.sql
+var migrations embed.FS
 
 // Migrations are the steps of the schema cdc_relay: the first makes version 1. Steps only add what
 // the version before them can ignore, so that two neighbouring versions of the relay run side by
 // side: tables, columns, sequences, indexes and functions. Verify of that version refuses the rest.
-var Migrations = []string{slotsSQL, retrySQL, takeoverSQL, regroupSQL, auditSQL, gapSQL, failoverSQL, sentSQL, resendSQL, deadLetterDigestSQL, lengthsSQL}
+var Migrations = readMigrations()
+
+// readMigrations reads the files in the order of their names.
+func readMigrations() (steps []string) {
+	files, err := migrations.ReadDir("migrations")
+	for _, f := range files {
+		var step []byte
+		if err == nil {
+			step, err = migrations.ReadFile("migrations/" + f.Name())
+		}
+		steps = append(steps, string(step))
+	}
+	if err != nil {
+		panic(err) // they are in the binary
+	}
+	return steps
+}
 
 const (
-	auditVersion = 5 // that of auditSQL
-	GapVersion   = 6 // that of gapSQL
+	auditVersion = 5 // that of 005_audit.sql
+	GapVersion   = 6 // that of 006_gap.sql
 )
 
 // Bootstrap makes, in the schema, the table that says which migrations it has.
@@ -232,7 +219,7 @@ func migrate(ctx context.Context, tx pgx.Tx) error {
 // comes first.
 func Version(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	var version int
-	err := pool.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&version)
+	err := source.Ask(ctx, pool, "read cdc_relay.migration", `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&version)
 	switch source.SQLState(err) {
 	case "42P01", "3F000": // no such table, no such schema
 		return 0, nil
@@ -240,7 +227,7 @@ func Version(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 		return 0, needInit(pool, err)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("read cdc_relay.migration: %w", err)
+		return 0, err
 	}
 	return version, nil
 }
@@ -283,7 +270,7 @@ const pruneFunction = "prune_audit(interval)"
 // GRANT is reported at the start.
 func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	var ok bool
-	err := pool.QueryRow(ctx, `SELECT (SELECT bool_and(has_table_privilege('cdc_relay.' || t, r))
+	err := source.Ask(ctx, pool, "read rights on schema cdc_relay", `SELECT (SELECT bool_and(has_table_privilege('cdc_relay.' || t, r))
 			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
 		AND has_table_privilege('cdc_relay.audit', 'SELECT')
 		AND (SELECT bool_and(has_column_privilege('cdc_relay.audit', c, 'INSERT')) FROM unnest($4::text[]) c)
@@ -291,7 +278,7 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 		AND (SELECT bool_and(coalesce(has_function_privilege(to_regprocedure('cdc_relay.' || f), 'EXECUTE'), false)) FROM unnest($3::text[]) f)`,
 		relayTables, relaySequences, relayFunctions, auditColumns).Scan(&ok)
 	if err != nil {
-		return fmt.Errorf("read rights on schema cdc_relay: %w", err)
+		return err
 	}
 	if !ok {
 		return needInit(pool, nil)
@@ -302,13 +289,11 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 // CheckLogged refuses unlogged tables, which a crash of the server empties: the events in them
 // count as settled, and the slot has moved past them.
 func CheckLogged(ctx context.Context, q source.Querier) error {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
 	var unlogged []string
-	err := q.QueryRow(ctx, `SELECT array(SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+	err := source.Ask(ctx, q, "read pg_class", `SELECT array(SELECT c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE n.nspname = 'cdc_relay' AND c.relkind = 'r' AND c.relpersistence <> 'p' ORDER BY 1)`).Scan(&unlogged)
 	if err != nil {
-		return fmt.Errorf("read pg_class: %w", err)
+		return err
 	}
 	if len(unlogged) == 0 {
 		return nil

@@ -8,15 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"slices"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgproto3"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -146,7 +150,7 @@ func (r *reading) frame() error {
 			return err
 		}
 		if r.msg.Commit > r.t.newest.commit {
-			r.t.newest = LastTransaction{commit: r.msg.Commit, xid: r.msg.Xid}
+			r.t.newest = lastTransaction{commit: r.msg.Commit, xid: r.msg.Xid}
 		}
 		return r.t.Line.Begin(r.msg.Commit, r.msg.Xid)
 	case decode.Row:
@@ -207,7 +211,7 @@ func (r *reading) stray(of *decode.Table) {
 // was, does not change earlier rows.
 func (r *reading) shaped(shape *event.Shape, oid uint32) error {
 	r.t.Line.Wake(true) // what was read need not wait for the catalogue
-	if err := publication.CompleteShape(r.ctx, r.Pool, r.Cfg.Types, shape, oid); err != nil {
+	if err := schema.CompleteShape(r.ctx, r.Pool, r.Cfg.Types, shape, oid); err != nil {
 		if r.ctx.Err() != nil {
 			return errReadCut
 		}
@@ -251,4 +255,216 @@ func (se *Session) advance(to pglogrepl.LSN) {
 		se.Received.Store(uint64(to))
 		se.passed(uint64(to))
 	}
+}
+
+// lastTransaction checks that a stream that is read again contains the transaction that was read
+// last, if only in part: its first rows may have been published. By its position alone, a different
+// transaction in its place would be skipped as a repeat. This happens with a server that was rolled
+// back while running, such as a virtual machine resumed with its memory. The zero value expects
+// nothing.
+type lastTransaction struct {
+	commit pglogrepl.LSN // start of its commit record; 0: seen, or none is to come again
+	xid    uint32
+	from   pglogrepl.LSN // where the stream that is read again begins
+}
+
+// begin is called for each transaction in the stream.
+func (a *lastTransaction) begin(c *source.Config, commit pglogrepl.LSN, xid uint32) error {
+	switch {
+	case a.commit == 0 || commit < a.commit:
+		return nil
+	case commit == a.commit && xid == a.xid:
+		a.commit = 0
+		return nil
+	}
+	return a.missing(c, commit)
+}
+
+// passes reports whether a keepalive may be used: until the transaction was seen again, a keepalive
+// must not confirm anything before it.
+func (a *lastTransaction) passes(c *source.Config, end pglogrepl.LSN) (bool, error) {
+	if a.commit == 0 {
+		return true, nil
+	}
+	if end > a.commit {
+		return false, a.missing(c, end)
+	}
+	return false, nil
+}
+
+func (a *lastTransaction) missing(c *source.Config, at pglogrepl.LSN) error {
+	return c.RolledBack(fmt.Sprintf("transaction %d, which this relay had read at %s, is no longer in the WAL (now at %s)", a.xid, a.commit, at), a.from, max(a.commit, at))
+}
+
+// notConfigured decides about the first row, in this session, of a table that is not configured, or
+// about a message of a prefix that was relayed before. nil: the row is not ours; it is counted and
+// skipped.
+//
+// A row must not be skipped if somebody meant it to be relayed. During a rolling deployment the
+// leader still has the old configuration while the table is in the publication already; after its
+// rollback the other way round. The leader cannot know which configuration is right, so it stops
+// before the row. Its transaction stays in the slot, for a relay that knows the table.
+func (r *reading) notConfigured(name string, oid uint32, reason string) error {
+	if oid == 0 && !slices.Contains(r.sent.Prefixes, name) { // an operator ignores it
+		r.skipped(reason)
+		return nil
+	}
+	r.t.Line.Wake(true) // what was read need not wait for the catalogue
+	err := r.leftOutStop(name, oid)
+	if err != nil { // an operator may have declared it ignored meanwhile: the log has warned
+		// Only the row of our own term counts, whatever its state. A row that is gone, or another
+		// leader's, proves nothing: the Stop stays.
+		rec, lookErr := slot.ReadRecord(r.ctx, r.Pool, r.Cfg.Slot)
+		switch {
+		case lookErr != nil:
+			err = lookErr
+		case rec != nil && rec.Epoch == r.t.Epoch && rec.Sends.Accepts(r.Cfg.Tables, oid):
+			return errAccepted
+		case rec != nil && rec.Epoch == r.t.Epoch:
+			r.sent = rec.Sends
+			err = r.leftOutStop(name, oid)
+		}
+	}
+	if err == nil {
+		r.skipped(reason)
+		return nil
+	}
+	if r.ctx.Err() != nil {
+		return errReadCut
+	}
+	return err
+}
+
+// leftOutStop returns a Stop for a row or message that may not be skipped, according to the slot's
+// record.
+func (r *reading) leftOutStop(name string, oid uint32) error {
+	if oid == 0 {
+		if !slices.Contains(r.sent.Prefixes, name) {
+			return nil
+		}
+		return schema.PrefixLeftOut(r.Cfg, name)
+	}
+	scope, err := r.sent.FindScope(r.ctx, r.Pool, r.Cfg, oid, name)
+	if err != nil {
+		return err
+	}
+	if scope.Left, scope.LeftOID = r.sent.LeftOut(r.Cfg, name, scope.Tree); scope.Foreign() {
+		return nil
+	}
+	return scope.Stop(r.Cfg, name, oid)
+}
+
+// replaced stops before the first row of another table that has the name of a configured one. The
+// catalogue normally has the new table already, and its check names both ways to continue. A table
+// that was created and dropped in between is only in the stream.
+func (r *reading) replaced(t *decode.Table, oid uint32) error {
+	r.t.Line.Wake(true) // what was read need not wait for the catalogue
+	if err := r.checkVisible(); err != nil {
+		return err
+	}
+	rec, err := slot.ReadRecord(r.ctx, r.Pool, r.Cfg.Slot)
+	if err == nil && rec != nil && rec.Sends.Accepts(r.Cfg.Tables, oid) {
+		return errAccepted
+	}
+	if err == nil {
+		_, err = slot.CheckPublication(r.ctx, r.Pool, r.Cfg, rec)
+	}
+	if err != nil {
+		if r.ctx.Err() != nil {
+			return errReadCut
+		}
+		return err
+	}
+	// Only now: a foreign table that has taken the configured name may be the outbox, and the
+	// catalogue has said so above. One that had the name for a while, and has it no longer,
+	// is still foreign.
+	if slices.Contains(r.sent.Foreign, oid) {
+		return nil
+	}
+	return &event.Stop{
+		Code: event.ExitOperator, Reason: "table_replaced", Rows: &event.Rows{Name: t.String(), OID: oid},
+		What: fmt.Sprintf("slot %q has rows of another table that was named %s (OID %d; the configured table has OID %d)", r.Cfg.Slot, t, oid, t.OID),
+		Fix:  fmt.Sprintf("if its rows are events: %s; if they are not: %s", schema.EventsCommand(t.String(), oid), schema.SkipCommand(t.String(), oid)),
+	}
+}
+
+// errAccepted ends a session whose decoder does not know yet that rows of a former table are ours:
+// the next one reads them.
+var errAccepted = errors.New("an operator has accepted the rows of a former table: reading them again as those of the outbox")
+
+// checkVisible returns an error while the catalogue does not show the transaction that is read yet.
+// A commit is sent a moment before it becomes visible, and long before if it waits for a
+// synchronous standby. Until then the transaction holds the lock of its own id. The session is
+// repeated after the error.
+func (r *reading) checkVisible() error {
+	var open bool
+	err := source.Ask(r.ctx, r.Pool, "read pg_locks", `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'transactionid' AND transactionid = $1::text::xid AND mode = 'ExclusiveLock')`,
+		fmt.Sprint(r.xid)).Scan(&open)
+	switch {
+	case r.ctx.Err() != nil:
+		return errReadCut
+	case err != nil:
+		return err
+	case open:
+		return fmt.Errorf("transaction %d, which uses the name of another table, is not visible yet", r.xid)
+	}
+	return nil
+}
+
+// skipped counts what is not an event. A message with our prefix that is not transactional is
+// probably a mistake: it is logged once.
+func (r *reading) skipped(reason string) {
+	if r.Cfg.Hooks.Skipped != nil {
+		r.Cfg.Hooks.Skipped(reason)
+	}
+	if reason == decode.NonTransactional && !r.warned {
+		r.warned = true
+		r.Cfg.Log.Warn("skipped a message that is not transactional: PostgreSQL sends it even if its transaction is rolled back",
+			zap.String("prefix", r.Cfg.Messages.Prefix),
+			zap.String("fix", fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, ...)", source.QuoteText(r.Cfg.Messages.Prefix))))
+	}
+}
+
+// Errors and notices of the server while it streams, and which of them mean lost rows.
+
+// serverError ends the session. If a publication is missing at a position that the server must
+// decode (PostgreSQL 14 to 17), it is missing there for ever, even if it was created since. So the
+// relay does not try again.
+func (r *reading) serverError(m *pgproto3.ErrorResponse) error {
+	err := pgconn.ErrorResponseToPgError(m)
+	source.MakeReadable(r.encoding, err)
+	if err.Code == publicationUnknown && names(err.Message, r.Cfg.Publication) {
+		return schema.PublicationStop(r.Cfg, "did not exist when rows that wait in the slot were committed: "+err.Message, schema.RenewSlotHint(r.Cfg))
+	}
+	return err
+}
+
+// notice stops at the one warning that means lost rows: PostgreSQL 18 goes on without a publication
+// that is missing. Its code is matched, since its text is in the server's language (lc_messages is
+// not ours to set).
+func (r *reading) notice(m *pgproto3.NoticeResponse) error {
+	if m.Code != publicationSkipped {
+		return nil
+	}
+	message, err := r.encoding.Message(m.Message)
+	if err != nil { // it may name ours, and comes once
+		return err
+	}
+	if names(message, r.Cfg.Publication) {
+		return schema.PublicationStop(r.Cfg, "is no longer used by the server: "+message, schema.RenewSlotHint(r.Cfg))
+	}
+	return nil
+}
+
+// The codes of a publication that is missing while a row is decoded: an error before PostgreSQL 18,
+// a warning from it on.
+const (
+	publicationUnknown = "42704" // undefined_object
+	publicationSkipped = "55000" // object_not_in_prerequisite_state
+)
+
+// names reports whether message contains name as a separate word, in whatever quotes the language
+// uses.
+func names(message, name string) bool {
+	return regexp.MustCompile(`(?:^|[^\pL\p{Nd}_$])` + regexp.QuoteMeta(name) + `(?:[^\pL\p{Nd}_$]|$)`).MatchString(message)
 }

@@ -99,3 +99,30 @@ func TestCoalesceKnowsWhereTheStreamIs(t *testing.T) {
 		}
 	}
 }
+
+// A stream that is read again must bring the transaction that was read last, before anything behind
+// it counts.
+func TestSeenAgain(t *testing.T) {
+	var c source.Config
+	newest := lastTransaction{commit: 100, xid: 7, from: 50}
+	for name, read := range map[string]func(a *lastTransaction) (ok bool, err error){
+		"itself":               func(a *lastTransaction) (bool, error) { return true, a.begin(&c, 100, 7) },
+		"one before it":        func(a *lastTransaction) (bool, error) { return true, a.begin(&c, 90, 6) },
+		"a keepalive before":   func(a *lastTransaction) (bool, error) { ok, err := a.passes(&c, 100); return !ok, err },
+		"another in its place": func(a *lastTransaction) (bool, error) { return a.begin(&c, 100, 8) != nil, nil },
+		"one behind it":        func(a *lastTransaction) (bool, error) { return a.begin(&c, 110, 8) != nil, nil },
+		"a keepalive behind":   func(a *lastTransaction) (bool, error) { _, err := a.passes(&c, 101); return err != nil, nil },
+		"what follows it": func(a *lastTransaction) (bool, error) {
+			if err := a.begin(&c, 100, 7); err != nil {
+				return false, err
+			}
+			ok, err := a.passes(&c, 120)
+			return ok && a.begin(&c, 130, 9) == nil, err
+		},
+	} {
+		a := newest
+		if ok, err := read(&a); !ok || err != nil {
+			t.Errorf("%s: %v, %v", name, ok, err)
+		}
+	}
+}

@@ -17,7 +17,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -374,7 +373,7 @@ func (a *acceptance) rows(ctx context.Context) error {
 }
 
 // decide returns what is to be remembered, and what that means.
-func (a *acceptance) decide(ctx context.Context, of event.Rows) (next publication.State, done string, err error) {
+func (a *acceptance) decide(ctx context.Context, of event.Rows) (next schema.Sends, done string, err error) {
 	was := a.found.Record.Sends
 	switch {
 	case a.opt.Rows.SkipMessages != "":

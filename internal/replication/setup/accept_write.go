@@ -164,7 +164,7 @@ func (a *acceptance) move(ctx context.Context, tx pgx.Tx, from, to string) error
 //
 // Rows keep the numbers of their transactions, also those that this server has not given yet. A row
 // that is written here under one of them has another id, so it is not taken for sent, and
-// publication.Table.First begins again (slot.Record.SentBefore). A commit timestamp of such a
+// schema.OutboxTable.First begins again (slot.Record.SentBefore). A commit timestamp of such a
 // number is not taken for the row's (slot.Record.Restored).
 func (a *acceptance) recordSent(ctx context.Context, tx pgx.Tx) (left bool, err error) {
 	if err := slot.CheckReadable(ctx, a.pool, a.c); err != nil {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -204,17 +203,17 @@ func CreateObjects(ctx context.Context, ddl *pgxpool.Pool, c *source.Config, opt
 	if rec != nil && rec.State == slot.StateReady {
 		return nil // a publication that is missing now was lost: prepare says what that means
 	}
-	if _, err := publication.FindTables(ctx, ddl, c, true); err != nil {
+	if _, err := schema.FindTables(ctx, ddl, c, true); err != nil {
 		return err
 	}
-	return publication.Ensure(ctx, ddl, c)
+	return schema.EnsurePublication(ctx, ddl, c)
 }
 
 // findNamed makes sure that publication and slot are there.
 func findNamed(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	there, err := publication.Exists(ctx, pool, c)
+	there, err := schema.PublicationExists(ctx, pool, c)
 	if err != nil {
 		return err
 	}
@@ -277,7 +276,7 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 	}
 	if c.Create {
 		b.WriteString("-- The publication must exist before the slot. One that exists belongs to somebody else and gets no comment.\nBEGIN;\n" +
-			publication.CreateSQL(&c) + ";\n" + publication.MarkSQL(&c) + ";\nCOMMIT;\n\n")
+			schema.CreatePublicationSQL(&c) + ";\n" + schema.MarkPublicationSQL(&c) + ";\nCOMMIT;\n\n")
 	}
 	if c.Create && !opt.NoSlot {
 		fmt.Fprintf(&b, "-- A slot created by hand is adopted as it is: rows committed before it are not sent, and nothing checks for them. The row\n"+

@@ -14,7 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -153,7 +153,7 @@ func (t *Takeover) try(ctx context.Context) error {
 		s.Complete, s.Confirmed = true, rec.TookUntil
 		return nil
 	}
-	if t.C.Tables, err = publication.FindTables(ctx, t.Pool, t.C, rec == nil); err != nil {
+	if t.C.Tables, err = schema.FindTables(ctx, t.Pool, t.C, rec == nil); err != nil {
 		return err
 	}
 	if rec == nil {
@@ -180,10 +180,10 @@ func (t *Takeover) try(ctx context.Context) error {
 
 // Mark writes the record in state takeover, after the publication was made and looked at.
 func (t *Takeover) Mark(ctx context.Context) error {
-	if err := publication.Ensure(ctx, t.Pool, t.C); err != nil {
+	if err := schema.EnsurePublication(ctx, t.Pool, t.C); err != nil {
 		return err
 	}
-	sent, err := publication.Check(ctx, t.Pool, t.C, publication.State{})
+	sent, err := schema.CheckPublication(ctx, t.Pool, t.C, schema.Sends{})
 	if err != nil {
 		return err
 	}
@@ -238,7 +238,7 @@ func (t *Takeover) setStart(ctx context.Context) error {
 // complete makes the copy, and makes durable that it may be used.
 func (t *Takeover) complete(ctx context.Context, rec *slot.Record) error {
 	// A change of the publication that hid rows is as bad here as in a running relay.
-	sent, err := publication.Check(ctx, t.Pool, t.C, rec.Sends)
+	sent, err := schema.CheckPublication(ctx, t.Pool, t.C, rec.Sends)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -140,7 +139,7 @@ func dropOurPublication(ctx context.Context, tx pgx.Tx, c *source.Config, reader
 	case readers > 0:
 		c.Log.Info("publication kept: another slot uses it", zap.String("publication", c.Publication))
 		return nil
-	case comment != publication.MadeByRelay:
+	case comment != schema.MadeByRelay:
 		c.Log.Info("publication kept: it was not created by a relay", zap.String("publication", c.Publication),
 			zap.String("fix", "if nobody needs it: DROP PUBLICATION "+source.QuoteName(c.Publication)))
 		return nil

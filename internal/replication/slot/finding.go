@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -42,7 +42,7 @@ func Examine(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ident
 		return nil, err
 	}
 	f := &Found{Record: rec, View: view, Server: id, c: c}
-	var was publication.State
+	var was schema.Sends
 	facts := []any{c.Slot, id.SystemID, id.Timeline, c.Publication}
 	if rec != nil {
 		was = rec.Sends
@@ -145,4 +145,242 @@ func (f *Found) Interval(reason string, good pglogrepl.LSN) (from, until pglogre
 		until = f.View.Current
 	}
 	return from, until
+}
+
+// Why the next start does not use the slot: the findings (exit 3) about it.
+
+// Missing is the finding (exit 3) for a slot that the record has as ready and the server does not
+// have.
+func Missing(c *source.Config, rec *Record, id Identity) *event.Stop {
+	if id.SystemID != "" && rec.OfOther(id) {
+		stop := source.SlotLost(c, fmt.Sprintf("slot %q does not exist here: it was read from system %s on timeline %d, and this is system %s on timeline %d; what was committed after %s and not delivered before is only in the outbox table",
+			c.Slot, rec.SystemID, rec.Timeline, id.SystemID, id.Timeline, rec.Reported), "")
+		stop.Fix = source.MovedFix("cdc-relay recover --same-data, which makes a new slot, and sends what is still in the outbox table and what is deferred; or without what may be missing: ", rec.SystemID != id.SystemID)
+		return stop
+	}
+	return source.SlotLost(c, fmt.Sprintf("slot %q no longer exists; what was committed after %s and not delivered before is only in the outbox table",
+		c.Slot, rec.Reported), "")
+}
+
+// Recovering is the leader in the record of a slot that recover makes. What it left when it was
+// killed is recover's to complete, even if the loss was accepted before.
+const Recovering = "cdc-relay recover"
+
+// acceptedLoss reports whether an operator has accepted the loss of a slot that is being made
+// again: its gap has no end yet. A start that was cut off then goes on without another word.
+func acceptedLoss(ctx context.Context, q source.Querier, c *source.Config, rec *Record) (accepted bool, err error) {
+	if !rec.Used || rec.Leader == Recovering {
+		return false, nil
+	}
+	err = source.Ask(ctx, q, "read cdc_relay.gap", `SELECT EXISTS (SELECT FROM cdc_relay.gap WHERE slot = $1 AND system_id = $2 AND until_xid IS NULL AND recovered_at IS NULL)`,
+		c.Slot, rec.SystemID).Scan(&accepted)
+	if err != nil {
+		return false, err
+	}
+	return accepted, nil
+}
+
+// Unfinished is the finding (exit 3) for a slot that was lost, and whose creation by a relay was
+// cut short. view is what it has left; nil: nothing.
+func Unfinished(c *source.Config, view *View) *event.Stop {
+	newSlot := ""
+	if view != nil {
+		newSlot = source.NewSlot
+	}
+	return source.SlotLost(c, fmt.Sprintf("slot %q was being made again, and that was not completed", c.Slot), newSlot)
+}
+
+// refuse is the part of the table of all cases that ends a start: what the slot's record says, and
+// what the server has. nil: the slot is used, adopted or created.
+func refuse(ctx context.Context, q source.Querier, c *source.Config, id Identity, rec *Record, view *View) error {
+	switch {
+	case rec == nil && view == nil:
+		return nil
+	case rec == nil:
+		return UnknownSlot(c, view, id)
+	case rec.State == StateCreating && rec.Used:
+		if accepted, err := acceptedLoss(ctx, q, c, rec); err != nil || accepted {
+			return err
+		}
+		return Unfinished(c, view)
+	case rec.State == StateAdopt && rec.OfOther(id) && view != nil:
+		// It was accepted on another server. This one is a copy of that, or has taken its place.
+		return CheckIdentity(c, rec, view, id)
+	case rec.State == StateCreating || rec.State == StateAdopt && !rec.OfOther(id):
+		return nil
+	case rec.State == StateTakeover:
+		return TakeoverUnfinished(c, rec)
+	case view == nil:
+		return Missing(c, rec, id)
+	}
+	return CheckUse(ctx, q, c, rec, view, id)
+}
+
+// refusal is why the next start does not use the slot as it is: refuse, and what the adoption and
+// the leader find later. nil: it uses it, or creates what is missing. It changes nothing.
+//
+// A slot that was moved comes before a publication that was altered, whatever the leader finds
+// first: one acceptance is for both, and its gap begins at the last report, which may be below the
+// last good check.
+func (f *Found) refusal(ctx context.Context, q source.Querier, c *source.Config) error {
+	rec, view := f.Record, f.View
+	err := refuse(ctx, q, c, f.Server, rec, view)
+	if err == nil && rec != nil && rec.State == StateReady {
+		if err = CheckPosition(c, rec, view, 0); err == nil {
+			_, err = CheckPublication(ctx, q, c, rec)
+		}
+	}
+	if err != nil || rec == nil || rec.State != StateAdopt {
+		return err
+	}
+	was, err := rec.SentBefore(ctx, q, f.Server)
+	if err == nil {
+		err = CheckLeftOut(ctx, q, c, was)
+	}
+	if err == nil && view != nil {
+		err = CheckIdentity(c, nil, view, f.Server)
+	}
+	if err == nil && view != nil {
+		_, err = checkAdoptable(ctx, q, c, was)
+	}
+	return err
+}
+
+// CannotBeReadOn returns why a new slot is needed in the place of this one; "": none is. A slot of
+// another system was made there (by pg_upgrade, say), and its publication has another OID.
+func CannotBeReadOn(ctx context.Context, q source.Querier, c *source.Config, id Identity, rec *Record, view *View) (why string, err error) {
+	switch {
+	case view.Invalidated():
+		return "the server has removed WAL that it needs", nil
+	case rec == nil:
+		return "", nil
+	case rec.State == StateCreating:
+		return "it was not completed", nil
+	case rec.SystemID != id.SystemID || rec.Sends.Publication == 0:
+		return "", nil
+	}
+	var oid uint32
+	err = source.Ask(ctx, q, "read pg_publication", `SELECT coalesce((SELECT oid FROM pg_publication WHERE pubname = $1), 0)`, c.Publication).Scan(&oid)
+	if err != nil {
+		return "", err
+	}
+	if oid != rec.Sends.Publication && rec.Publication == c.Publication && len(rec.Sends.Tables) > 0 {
+		return "rows in it were committed while the publication did not exist", nil
+	}
+	return "", nil
+}
+
+// TakeoverUnfinished is why a relay does not start a slot whose takeover is not complete.
+func TakeoverUnfinished(c *source.Config, rec *Record) *event.Stop {
+	return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("the takeover by slot %q from slot %q is not complete", c.Slot, rec.TookFrom),
+		"cdc-relay takeover --from-slot "+rec.TookFrom)
+}
+
+// UnknownSlot handles a slot of our name without a record: another program's, or made by hand.
+// Nothing shows what its publication hid while the rows in it were committed.
+func UnknownSlot(c *source.Config, view *View, id Identity) error {
+	if err := CheckIdentity(c, nil, view, id); err != nil {
+		return err
+	}
+	what := "exists, but no relay has used it"
+	if holder := view.HolderName(); holder != "" {
+		what += "; it is active for " + holder
+	}
+	stop := source.ForeignSlot(c, what)
+	stop.Fix += fmt.Sprintf(", and to go on where the slot's program stops: cdc-relay takeover --from-slot %s; or, if that program is gone for good, find and re-send what its publication may have hidden; to go on: %s",
+		c.Slot, source.AcceptCommand)
+	return stop
+}
+
+// Judge returns what the next start would end with, named; nil: it uses the slot, or creates it. It
+// finds the tables, whose OIDs are in c from then on, and changes nothing.
+//
+// What only a relay that ran has found, and the database does not show, has an ID of this term: the
+// epoch is part of it. Once a relay leads again the ID is not open any more.
+func (f *Found) Judge(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (stop *event.Stop, err error) {
+	if err = f.Name(f.judge(ctx, pool, c), 0); err != nil && !errors.As(err, &stop) {
+		return nil, err
+	}
+	return stop, nil
+}
+
+// judge is Judge without the name.
+func (f *Found) judge(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	rec := f.Record
+	tables, err := schema.FindTables(ctx, pool, c, firstStart(rec, f.View))
+	if err == nil {
+		c.Tables = tables
+		err = f.refusal(ctx, pool, c)
+	}
+	if err == nil && rec != nil {
+		f.ID = digest(f.ID, rec.Epoch)
+	}
+	return err
+}
+
+// Named is Found.Name for a caller that is not connected, or whose connections are bound to another
+// server. The error stays as it is when the database does not answer: then it has FindingID for an
+// ID, and `cdc-relay check` says it later.
+func Named(ctx context.Context, c source.Config, err error, good pglogrepl.LSN) error {
+	stop := unnamed(err)
+	if stop == nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), source.AnswerTimeout)
+	defer cancel()
+	f, pool, askErr := examineFresh(ctx, &c)
+	if askErr != nil {
+		return unknown(stop)
+	}
+	defer source.ClosePool(pool)
+	var judged *event.Stop
+	if askErr = f.judge(ctx, pool, &c); askErr != nil && !errors.As(askErr, &judged) {
+		return unknown(stop)
+	}
+	return f.Name(err, good)
+}
+
+// examineFresh examines over connections of its own. The caller closes the pool.
+func examineFresh(ctx context.Context, c *source.Config) (*Found, *pgxpool.Pool, error) {
+	c.Primary = nil
+	pool, err := source.ConnectPool(c)
+	if err != nil {
+		return nil, nil, err
+	}
+	stream, err := source.ConnectStream(ctx, c)
+	if err != nil {
+		source.ClosePool(pool)
+		return nil, nil, err
+	}
+	defer source.CloseStream(stream)
+	id, err := Identify(ctx, stream)
+	var f *Found
+	if err == nil {
+		f, err = Examine(ctx, pool, c, id)
+	}
+	if err != nil {
+		source.ClosePool(pool)
+		return nil, nil, err
+	}
+	return f, pool, nil
+}
+
+// unknown says where the ID is.
+func unknown(stop *event.Stop) error {
+	if !stop.Acceptable() {
+		return stop
+	}
+	named := *stop
+	named.Fix += " (" + event.FindingID + ": `cdc-relay check` says it once PostgreSQL answers)"
+	return &named
+}
+
+// NextStop is Judge for a caller that is not connected.
+func NextStop(ctx context.Context, c source.Config) (*event.Stop, error) {
+	f, pool, err := examineFresh(ctx, &c)
+	if err != nil {
+		return nil, err
+	}
+	defer source.ClosePool(pool)
+	return f.Judge(ctx, pool, &c)
 }

@@ -5,13 +5,16 @@ package slot
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
@@ -37,8 +40,7 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 		if err != nil {
 			return err
 		}
-		first := rec == nil && view == nil || rec != nil && rec.State == StateCreating && !rec.Used
-		tables, err := publication.FindTables(ctx, pool, c, first)
+		tables, err := schema.FindTables(ctx, pool, c, firstStart(rec, view))
 		if err != nil {
 			return err
 		}
@@ -89,48 +91,253 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn
 
 const connectTimeout = time.Minute
 
-// settleSlot brings the slot into state ready or returns why it cannot: the table of all cases.
+// firstStart reports whether the slot was never in use.
+func firstStart(rec *Record, view *View) bool {
+	return rec == nil && view == nil || rec != nil && rec.State == StateCreating && !rec.Used
+}
+
+// settleSlot brings the slot into state ready or returns why it cannot: with refuse, the table of
+// all cases.
 func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config, id Identity, rec *Record, view *View) error {
-	switch {
-	case rec == nil && view == nil:
-		return CreateSlot(ctx, pool, stream, c, id, publication.State{}, true)
-	case rec == nil:
-		return UnknownSlot(c, view, id)
-	}
-	was, err := rec.SentBefore(ctx, pool, id)
-	if err != nil {
+	if err := refuse(ctx, pool, c, id, rec, view); err != nil {
 		return err
 	}
+	if rec == nil {
+		return CreateSlot(ctx, pool, stream, c, id, schema.Sends{}, true)
+	}
+	was, err := rec.SentBefore(ctx, pool, id)
 	switch {
+	case err != nil:
+		return err
 	case rec.State == StateCreating:
-		accepted, err := acceptedLoss(ctx, pool, c, rec)
-		switch {
-		case err != nil:
-			return err
-		case rec.Used && !accepted:
-			return Unfinished(c, view)
-		}
-		if err := dropUnfinished(ctx, pool, c, id, view); err != nil {
+		// a crash left it between its creation and the count of earlier rows
+		if err := Drop(ctx, pool, c, id, view, "unfinished"); err != nil {
 			return err
 		}
-		return CreateSlot(ctx, pool, stream, c, id, was, !accepted)
-	case rec.State == StateAdopt && rec.OfOther(id):
-		return acceptedElsewhere(c, rec, view, id)
+		return CreateSlot(ctx, pool, stream, c, id, was, !rec.Used) // of one in use the loss is accepted
 	case rec.State == StateAdopt && view == nil:
 		return CreateSlot(ctx, pool, stream, c, id, was, false)
 	case rec.State == StateAdopt:
 		return adoptSlot(ctx, pool, c, id, view, was)
-	case rec.State == StateTakeover:
-		return TakeoverUnfinished(c, rec)
-	case view == nil:
-		return Missing(c, rec, id)
 	}
-	if err := CheckUse(ctx, pool, c, rec, view, id); err != nil {
+	if _, err := CheckPublication(ctx, pool, c, rec); err != nil || !rec.PromotedOn(id) {
 		return err
 	}
-	_, err = CheckPublication(ctx, pool, c, rec)
-	if err == nil && rec.PromotedOn(id) {
-		err = goOn(ctx, pool, c, rec, view, id)
+	return goOn(ctx, pool, c, rec, view, id)
+}
+
+// Locked calls do while it holds the advisory lock on the slot's creation, in a session of the
+// pool, which a crash releases. It logs one line when it must wait.
+func Locked(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(context.Context) error) error {
+	soon, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	conn, err := pool.Acquire(soon)
+	cancel()
+	if err != nil {
+		return err
 	}
-	return err
+	defer conn.Release()
+	for tries := 0; ; tries++ {
+		got, err := tryCreationLock(ctx, conn, c)
+		if err != nil {
+			return err
+		}
+		if got {
+			break
+		}
+		if tries%600 == 0 { // each minute: it may be frozen
+			if err := nameLocker(ctx, conn, c); err != nil {
+				return err
+			}
+		}
+		if !source.Sleep(ctx, 100*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	defer unlockCreation(conn, c)
+	defer func() { c.Locker = 0 }()
+	return do(ctx)
+}
+
+// stillLocked is the condition, in SQL, that the session of Locked still has the lock; true outside
+// of it. Each statement that makes or drops a slot, or writes its record, has it: a process that
+// was frozen for an hour goes on at any statement, and another one may have done the work since
+// (TestThawedCommand). A session that was ended never gets the lock back.
+func stillLocked(c *source.Config) string {
+	if c.Locker == 0 {
+		return "true"
+	}
+	return fmt.Sprintf(`EXISTS (SELECT FROM pg_locks WHERE %s AND pid = %d)`, lockRow(fmt.Sprint(CreationLock), source.QuoteText(c.Slot)), c.Locker)
+}
+
+// lockRow is the condition on the row of pg_locks of a lock that is held.
+func lockRow(key, slot string) string {
+	return `locktype = 'advisory' AND granted AND objsubid = 2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+		AND classid::bigint = ` + key + ` AND objid::bigint = hashtext(` + slot + `)::bigint & 4294967295`
+}
+
+// lockLost is for a command whose lock was taken away.
+func lockLost(c *source.Config) error {
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "slot_active",
+		What: fmt.Sprintf("the session that had the lock on the creation of slot %q was ended: another relay or command may have changed the slot since, and it is left as it is", c.Slot),
+		Fix:  "look at `cdc-relay check`, and run it again if it is still needed",
+	}
+}
+
+// nameLocker logs who holds the lock.
+func nameLocker(ctx context.Context, conn *pgxpool.Conn, c *source.Config) error {
+	var pid int
+	var application, role, since string
+	err := source.Ask(ctx, conn, "read who locks the creation of the slot", `SELECT l.pid, coalesce(a.application_name, ''), coalesce(a.usename, ''), coalesce(to_char(now() - a.query_start, 'HH24:MI:SS'), '')
+		FROM pg_locks l LEFT JOIN pg_stat_activity a ON a.pid = l.pid WHERE `+lockRow("$1", "$2"),
+		CreationLock, c.Slot).Scan(&pid, &application, &role, &since)
+	switch {
+	case source.IsNoRows(err): // it has just ended
+		return nil
+	case err != nil:
+		return err
+	}
+	c.Log.Info("waiting for another relay, or a command (accept, recover, takeover), that works on the slot", zap.String("slot", c.Slot),
+		zap.Int("pid", pid), zap.String("application", application), zap.String("role", role), zap.String("silent_for", since),
+		zap.String("fix", fmt.Sprintf("let it end; if its process is frozen or nobody's: SELECT pg_terminate_backend(%d)", pid)))
+	return nil
+}
+
+// tryCreationLock takes the lock if it is free.
+func tryCreationLock(ctx context.Context, conn *pgxpool.Conn, c *source.Config) (got bool, err error) {
+	var pid int32 // a pooler has one of its own
+	err = source.Ask(ctx, conn, "lock the creation of the slot", `SELECT pg_try_advisory_lock($1, hashtext($2)), pg_backend_pid()`, CreationLock, c.Slot).Scan(&got, &pid)
+	if got {
+		c.Locker = pid
+	}
+	return got, err
+}
+
+// CreationLock is the first key of the advisory lock on a slot's creation; the second is the hash
+// of its name.
+const CreationLock = 0x63646372
+
+// unlockCreation releases the lock, and closes conn if that fails or takes 2 s: a session that
+// keeps the lock would keep every other relay out.
+func unlockCreation(conn *pgxpool.Conn, c *source.Config) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
+	defer cancel()
+	if _, err := conn.Exec(ctx, `SELECT pg_advisory_unlock($1, hashtext($2))`, CreationLock, c.Slot); err != nil {
+		c.Log.Debug("unlock failed, closing the session", zap.Error(err))
+		_ = conn.Conn().Close(ctx)
+	}
+}
+
+// adoptSlot uses a slot at its current position, as an operator has accepted it, and logs that
+// position. The tables and prefixes that were sent before are kept: their rows may be in the slot.
+func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View, was schema.Sends) error {
+	if err := CheckIdentity(c, nil, view, id); err != nil {
+		return err
+	}
+	if view.Active() {
+		return InUse(c, view)
+	}
+	if err := CheckLeftOut(ctx, pool, c, was); err != nil {
+		return err
+	}
+	if err := schema.EnsurePublication(ctx, pool, c); err != nil {
+		return err
+	}
+	sent, err := checkAdoptable(ctx, pool, c, was)
+	if err != nil {
+		return err
+	}
+	if err := makeReady(ctx, pool, c, id, sent, view.ConfirmedFlush, false); err != nil {
+		return err
+	}
+	sent.LogForeign(ctx, pool, c)
+	c.Log.Warn("slot adopted: events committed before its position are not sent by this relay",
+		zap.String("slot", c.Slot), zap.Stringer("lsn", view.ConfirmedFlush))
+	return nil
+}
+
+// checkAdoptable returns what the publication sends, or why the slot cannot be adopted with it.
+func checkAdoptable(ctx context.Context, q source.Querier, c *source.Config, was schema.Sends) (schema.Sends, error) {
+	sent, err := schema.CheckPublication(ctx, q, c, schema.Sends{})
+	if err != nil {
+		return sent, err
+	}
+	var partitioned bool
+	if was.Publication != sent.Publication || was.Version != sent.Version {
+		if partitioned, err = refuseUnlistedPartitions(ctx, q, c, sent); err != nil {
+			return sent, err
+		}
+	}
+	sent = sent.KeepForeign(was).After(was)
+	// A listed table may be, or have been, a partition, and rows of the outbox may wait under its
+	// name: the relay stops at the first row of each and asks, also when it was foreign before.
+	if partitioned {
+		sent.Foreign = nil
+	}
+	return sent, nil
+}
+
+// refuseUnlistedPartitions keeps a slot from being adopted when rows in it could pass unseen: one
+// that another program has used, or whose publication was altered. Without
+// publish_via_partition_root, which Debezium does not set, a row comes under the name of its
+// partition. The relay stops at one of a table that is a partition now, and at any of a table that
+// the publication listed. Under a publication that has all tables or any schema nothing shows what
+// a detached or dropped table belonged to. partitioned: one of the tables is.
+func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.Config, sent schema.Sends) (partitioned bool, err error) {
+	schemas, err := schema.HasSchemas(ctx, q, c)
+	if err != nil {
+		return false, err
+	}
+	for name, t := range sent.Tables {
+		var root, listed bool
+		err := source.Ask(ctx, q, "read pg_class", `SELECT relkind = 'p', EXISTS (SELECT FROM pg_publication_rel r WHERE r.oid = ANY ($2::oid[]))
+			FROM pg_class WHERE oid = $1`, t.OID, t.Through).Scan(&root, &listed)
+		if err != nil && !source.IsNoRows(err) {
+			return false, err
+		}
+		partitioned = partitioned || root
+		if root && (schemas || !listed) {
+			return true, &event.Stop{
+				Code: event.ExitOperator, Reason: "table",
+				What: fmt.Sprintf("slot %q may have rows of former partitions of table %s under their own names, which cannot be distinguished from rows of other tables: publication %q does not list the table by name, or has a schema as well",
+					c.Slot, name, c.Publication),
+				Fix: source.LookHint(c.Slot) + "; then go on without that: " + source.AcceptCommand + source.NewSlot + source.NewSlotHint(c) + "; then find and re-send what waited in it",
+			}
+		}
+	}
+	return partitioned, nil
+}
+
+// moved reports whether what is remembered was relayed on another server: see Record.SentBefore.
+func moved(was schema.Sends) bool { return was.Publication == 0 && len(was.Tables) > 0 }
+
+// CheckLeftOut stops the first start on another server if a table has rows that was relayed there
+// and is not configured here. These rows were there before the slot, so the stream never shows
+// them, and the relay would never ask. Only the size of the table is asked for, which needs no
+// right on it and runs no code of its owner. So it may be empty: its rows were deleted.
+func CheckLeftOut(ctx context.Context, q source.Querier, c *source.Config, was schema.Sends) error {
+	if !moved(was) {
+		return nil
+	}
+	configured := c.QuotedTables()
+	for _, quoted := range slices.Sorted(maps.Keys(was.Tables)) {
+		oid := was.Tables[quoted].OID
+		if slices.Contains(configured, quoted) || oid == 0 || slices.Contains(was.Foreign, oid) {
+			continue
+		}
+		var name string
+		var rows bool
+		err := source.Ask(ctx, q, "read pg_class", `SELECT nspname || '.' || relname, EXISTS (
+				SELECT FROM (SELECT c.oid UNION SELECT relid FROM pg_partition_tree(c.oid)) t(oid) WHERE pg_relation_size(t.oid) > 0)
+			FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = $1 AND relkind IN ('r', 'p')`, oid).Scan(&name, &rows)
+		switch {
+		case source.IsNoRows(err):
+			continue
+		case err != nil:
+			return err
+		case rows:
+			return schema.LeftOutHere(c, name, oid)
+		}
+	}
+	return nil
 }

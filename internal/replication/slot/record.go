@@ -5,15 +5,19 @@ package slot
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
-	"github.com/cdc-relay/cdc-relay/internal/replication/publication"
-	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // Record is our row of cdc_relay.slots with the numbers of cdc_relay.progress: what we remember of
@@ -29,7 +33,7 @@ type Record struct {
 	// when the row was last changed; distinguishes two relays that raised the epoch to the same
 	// number
 	Raised     string
-	Sends      publication.State
+	Sends      schema.Sends
 	SendsText  string        // as the row has it: what a write is compared with
 	FlushLimit pglogrepl.LSN // 0 while creating
 	Reported   pglogrepl.LSN
@@ -61,10 +65,8 @@ const (
 // ReadRecord returns nil if the database has no record of the slot. to_jsonb also works with the
 // schema of the previous version, which commands may find.
 func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, error) {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
 	var r Record
-	err := q.QueryRow(ctx, `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader, s.changed_at::text, s.sends, s.sends::text,
+	err := source.Ask(ctx, q, "read cdc_relay.slots", `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader, s.changed_at::text, s.sends, s.sends::text,
 			coalesce(p.max_flush_lsn, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn),
 			coalesce(p.good, '0/0'::pg_lsn), p.slot IS NOT NULL,
 			coalesce(to_jsonb(s)->>'took_from', ''), CASE to_jsonb(s)->>'took_incarnation' WHEN s.incarnation::text
@@ -78,44 +80,42 @@ func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, er
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read cdc_relay.slots: %w", err)
+		return nil, err
 	}
 	return &r, nil
 }
 
-// ReadBoth reads our record of a slot, then the slot; each is nil if it does not exist.
+// ReadBoth reads the slot, then our record of it; each is nil if it does not exist. In this order no
+// slot of a relay that runs is above the flush limit that was read with it: a limit is raised before
+// it is used, and lowered only to what the slot has. Nor is a slot that a new leader has moved
+// compared with the epoch before.
 func ReadBoth(ctx context.Context, q source.Querier, slot string) (*Record, *View, error) {
-	rec, err := ReadRecord(ctx, q, slot)
+	view, err := Read(ctx, q, slot)
 	if err != nil {
 		return nil, nil, err
 	}
-	view, err := Read(ctx, q, slot)
+	rec, err := ReadRecord(ctx, q, slot)
 	return rec, view, err
 }
 
 // BeginCreating durably marks the slot as not to be used yet, before it exists: a slot found in
 // this state without the creator's advisory lock was left by a crash and is re-created.
 func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity) error {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
-	tag, err := pool.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
+	return wrote(ctx, pool, c, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
 		SELECT $1::text, $2::text, $3::integer, $4::text, 'creating', 1 WHERE `+stillLocked(c)+`
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
 			publication = excluded.publication, state = 'creating', changed_at = now(), restored = slots.restored OR slots.system_id <> excluded.system_id,
 			sends = CASE WHEN slots.system_id = excluded.system_id THEN slots.sends ELSE '{}' END`,
 		c.Slot, id.SystemID, id.Timeline, c.Publication)
-	return wrote(c, tag, err)
 }
 
-// wrote is the error of a write of the record under the lock.
-func wrote(c *source.Config, tag pgconn.CommandTag, err error) error {
-	switch {
-	case err != nil:
-		return fmt.Errorf("write cdc_relay.slots: %w", err)
-	case tag.RowsAffected() == 0:
-		return lockLost(c)
+// wrote writes the record by a statement that changes a row while the lock is held.
+func wrote(ctx context.Context, q source.Querier, c *source.Config, sql string, args ...any) error {
+	changed, err := source.Do(ctx, q, "write cdc_relay.slots", sql, args...)
+	if err == nil && changed == 0 {
+		err = lockLost(c)
 	}
-	return nil
+	return err
 }
 
 // NextIncarnation is above that of the slot's record and of every event that waits under the slot's
@@ -125,7 +125,7 @@ const NextIncarnation = `1 + greatest((SELECT incarnation FROM cdc_relay.slots W
 
 // makeReady is MakeReady in a transaction of its own. unsent: rows are there, on a server that took
 // another one's place, that the slot does not send and nobody is known to have sent.
-func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN, unsent bool) error {
+func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now schema.Sends, at pglogrepl.LSN, unsent bool) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	return pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -142,43 +142,35 @@ func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 // operator said that all from before the move was delivered. After another word there is a gap
 // already, and a copy, which has no progress, has none.
 func keepUnsent(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity) error {
-	tag, err := tx.Exec(ctx, `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason)
+	made, err := source.Do(ctx, tx, "write cdc_relay.gap", `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason)
 		SELECT s.slot, $2, s.incarnation, '', 'slot_moved' FROM cdc_relay.slots s JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1
 			AND NOT EXISTS (SELECT FROM cdc_relay.gap g WHERE g.slot = $1 AND g.system_id = $2 AND g.until_xid IS NULL AND g.recovered_at IS NULL)`, c.Slot, id.SystemID)
-	if err != nil {
-		return fmt.Errorf("write cdc_relay.gap: %w", err)
-	}
-	if tag.RowsAffected() > 0 {
+	if made > 0 {
 		c.Log.Warn("rows that are not known to be sent were there before the slot was made: `cdc-relay recover` sends them", zap.String("slot", c.Slot))
 	}
-	return nil
+	return err
 }
 
 // MakeReady records that a slot may be used from now on. It was created, or adopted at its current
 // position, at. It gets a new incarnation. now is what the publication sent before a new slot was
 // created, so a later change of the publication is noticed. A gap that an operator accepted ends
 // where the slot begins.
-func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, now publication.State, at pglogrepl.LSN) error {
-	tag, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
+func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, now schema.Sends, at pglogrepl.LSN) error {
+	err := wrote(ctx, tx, c, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
 		SELECT $1::text, $2::text, $3::integer, $4::text, $5::jsonb, 'ready', `+NextIncarnation+` WHERE `+stillLocked(c)+`
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
 			publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation, restored = slots.restored OR slots.system_id <> excluded.system_id,
 			epoch = slots.epoch + 1, changed_at = now(), standbys = '{}', other_standbys = true`, c.Slot, id.SystemID, id.Timeline, c.Publication, now)
-	if err := wrote(c, tag, err); err != nil {
-		return err
+	if err == nil {
+		_, err = source.Do(ctx, tx, "write cdc_relay.progress", `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_lsn, settled_of)
+				VALUES ($1, $2, $2, $2, $2, (SELECT incarnation FROM cdc_relay.slots WHERE slot = $1))
+			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, settled_lsn = $2, settled_of = excluded.settled_of, at = now()`, c.Slot, at)
 	}
-	_, err = tx.Exec(ctx, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_lsn, settled_of)
-			VALUES ($1, $2, $2, $2, $2, (SELECT incarnation FROM cdc_relay.slots WHERE slot = $1))
-		ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, settled_lsn = $2, settled_of = excluded.settled_of, at = now()`, c.Slot, at)
-	if err != nil {
-		return fmt.Errorf("write cdc_relay.progress: %w", err)
+	if err == nil {
+		_, err = source.Do(ctx, tx, "write cdc_relay.gap", `UPDATE cdc_relay.gap SET until_lsn = $2, until_xid = pg_snapshot_xmax(pg_current_snapshot())
+			WHERE slot = $1 AND system_id = $3 AND until_xid IS NULL`, c.Slot, at, id.SystemID)
 	}
-	_, err = tx.Exec(ctx, `UPDATE cdc_relay.gap SET until_lsn = $2, until_xid = pg_snapshot_xmax(pg_current_snapshot())
-		WHERE slot = $1 AND system_id = $3 AND until_xid IS NULL`, c.Slot, at, id.SystemID)
-	if err != nil {
-		return fmt.Errorf("write cdc_relay.gap: %w", err)
-	}
-	return nil
+	return err
 }
 
 // Fence raises the epoch for a command that makes the slot again: from now on a former leader
@@ -186,52 +178,40 @@ func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, no
 // that has been in use is left to the next recover (Unfinished). The rest of the record stays as it
 // is.
 func Fence(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
-	tag, err := pool.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, state = 'creating', changed_at = now() WHERE slot = $1 AND `+stillLocked(c), c.Slot, Recovering)
-	return wrote(c, tag, err)
+	return wrote(ctx, pool, c, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, state = 'creating', changed_at = now() WHERE slot = $1 AND `+stillLocked(c), c.Slot, Recovering)
 }
 
 // Unfence puts the state back that Fence has changed.
 func Unfence(ctx context.Context, pool *pgxpool.Pool, c *source.Config, state string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), source.AnswerTimeout)
-	defer cancel()
-	_, err := pool.Exec(ctx, `UPDATE cdc_relay.slots SET state = $2, changed_at = now() WHERE slot = $1 AND state = 'creating' AND `+stillLocked(c), c.Slot, state)
+	_, err := source.Do(context.WithoutCancel(ctx), pool, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET state = $2, changed_at = now() WHERE slot = $1 AND state = 'creating' AND `+stillLocked(c), c.Slot, state)
 	return err
 }
 
 // RaiseEpoch raises the epoch in a transaction that the lock is held for.
 func RaiseEpoch(ctx context.Context, tx pgx.Tx, c *source.Config) error {
-	tag, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = $1 AND `+stillLocked(c), c.Slot)
-	return wrote(c, tag, err)
+	return wrote(ctx, tx, c, `UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = $1 AND `+stillLocked(c), c.Slot)
 }
 
 // Audit records what an operator's command has done to the slot; who is the session's user. The row
 // has a number that no other one gets, also after a rollback.
 func Audit(ctx context.Context, tx pgx.Tx, slot, systemID, action, why, result string) (number int64, err error) {
-	err = tx.QueryRow(ctx, `INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, $2, $3, 0, $4, $5) RETURNING seq`, slot, systemID, action, why, result).Scan(&number)
-	if err != nil {
-		return 0, fmt.Errorf("write cdc_relay.audit: %w", err)
-	}
-	return number, nil
+	err = source.Ask(ctx, tx, "write cdc_relay.audit", `INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, $2, $3, 0, $4, $5) RETURNING seq`,
+		slot, systemID, action, why, result).Scan(&number)
+	return number, err
 }
 
 // Forget removes our rows about a slot that does not exist, or no longer exists.
 func Forget(ctx context.Context, q source.Querier, slot string) error {
-	if _, err := q.Exec(ctx, `WITH p AS (DELETE FROM cdc_relay.progress WHERE slot = $1)
-		DELETE FROM cdc_relay.slots WHERE slot = $1`, slot); err != nil {
-		return fmt.Errorf("delete from cdc_relay.slots: %w", err)
-	}
-	return nil
+	_, err := source.Do(ctx, q, "delete from cdc_relay.slots", `WITH p AS (DELETE FROM cdc_relay.progress WHERE slot = $1)
+		DELETE FROM cdc_relay.slots WHERE slot = $1`, slot)
+	return err
 }
 
 // forgetUnmade undoes BeginCreating. The record of a slot that was in use before stays, with the
 // operator's acceptance of its loss: it has the incarnation, and other relays' teardown must see
 // that the schema is still needed.
 func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
-	_, err := pool.Exec(ctx, `WITH used AS (UPDATE cdc_relay.slots SET state = 'adopt', changed_at = now()
+	_, err := source.Do(ctx, pool, "forget a slot that was not created", `WITH used AS (UPDATE cdc_relay.slots SET state = 'adopt', changed_at = now()
 			WHERE slot = $1 AND state = 'creating' AND slot IN (SELECT slot FROM cdc_relay.progress) AND `+stillLocked(c)+` RETURNING slot)
 		DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating' AND slot NOT IN (SELECT slot FROM cdc_relay.progress) AND `+stillLocked(c), c.Slot)
 	return err
@@ -247,14 +227,11 @@ func ForgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
 
 // SameTables reports whether the tables that a slot has relayed have the OIDs that its record has.
 func SameTables(ctx context.Context, q source.Querier, slot string) (same bool, err error) {
-	err = q.QueryRow(ctx, `SELECT coalesce(bool_and(EXISTS (
+	err = source.Ask(ctx, q, "read cdc_relay.slots", `SELECT coalesce(bool_and(EXISTS (
 			SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
 			WHERE c.oid = (e.value->>'oid')::oid AND '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = e.key)), false)
 		FROM cdc_relay.slots s, jsonb_each(coalesce(s.sends->'tables', '{}')) e WHERE s.slot = $1`, slot).Scan(&same)
-	if err != nil {
-		return false, fmt.Errorf("read cdc_relay.slots: %w", err)
-	}
-	return same, nil
+	return same, err
 }
 
 // MoveRows gives the deferred rows, dead letters, requests and jobs of a slot on one system to
@@ -263,7 +240,7 @@ func SameTables(ctx context.Context, q source.Querier, slot string) (same bool, 
 //
 // pg_upgrade keeps the OIDs of tables, so what is known of rows stays known. Where a table has
 // another OID, as in a restored dump, nothing is: of what waits the row is forgotten, and so is
-// what was sent.
+// what was sent. It may take long, so nothing bounds it here.
 func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int64, err error) {
 	same, err := SameTables(ctx, tx, slot)
 	if err != nil {
@@ -288,11 +265,155 @@ func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int6
 		}
 	}
 	// The ids of transactions mean other ones here: of a gap that has ended, all rows of now.
-	_, err = tx.Exec(ctx, `UPDATE cdc_relay.gap SET system_id = $3,
+	_, err = source.Do(ctx, tx, "write cdc_relay.gap", `UPDATE cdc_relay.gap SET system_id = $3,
 			until_xid = CASE WHEN until_xid IS NOT NULL THEN pg_snapshot_xmax(pg_current_snapshot()) END
 		WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL`, slot, from, to)
-	if err != nil {
-		return moved, fmt.Errorf("write cdc_relay.gap: %w", err)
+	return moved, err
+}
+
+// CheckPublication compares the publication with what the relay needs and with what is remembered
+// of it. It changes nothing: a standby, or a relay that does not lead yet, may have a configuration
+// that is never used. next is what the leader has to remember, including tables and prefixes
+// configured since.
+func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, rec *Record) (next schema.Sends, err error) {
+	was := rec.Remembered()
+	now, err := schema.CheckPublication(ctx, q, c, was)
+	if err != nil || rec == nil {
+		return now, err
 	}
-	return moved, nil
+	return now.KeepForeign(was).After(was), nil
+}
+
+// Remember makes next durable in the place of what rec has, under the epoch of the term that
+// holds the slot, and says what is relayed from now on. from is the position that the session reads
+// from.
+//
+// Only the session that holds the slot may do this. What a table's rows are is decided by the
+// leader that reads them: a standby that recorded a table would make a promise that the leader,
+// with another configuration, does not keep.
+func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int64, rec *Record, next schema.Sends, from pglogrepl.LSN) error {
+	was := rec.Remembered()
+	if was.Equal(next) && next.KnowsBegin() {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	if err := beginNow(ctx, q, c, next); err != nil {
+		return err
+	}
+	changed, err := source.Do(ctx, q, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends::text = $3 AND epoch = $4 AND state = 'ready'`,
+		c.Slot, next, rec.SendsText, epoch)
+	switch {
+	case err != nil:
+		return err
+	case changed == 0:
+		return ErrRememberedChanged
+	}
+	for name := range next.Tables {
+		if _, known := was.Tables[name]; !known {
+			c.Log.Info("table added: its rows are relayed from this position on",
+				zap.String("table", name), zap.Stringer("lsn", from), zap.String("slot", c.Slot))
+			warnOfRowsBefore(ctx, q, c, name, next.Tables[name])
+		}
+	}
+	for _, prefix := range next.Prefixes {
+		if !slices.Contains(was.Prefixes, prefix) {
+			c.Log.Info("message prefix added: its messages are relayed from this position on",
+				zap.String("message_prefix", prefix), zap.Stringer("lsn", from), zap.String("slot", c.Slot))
+		}
+	}
+	return nil
+}
+
+// beginNow notes what was there before those tables of which it is not known: a table that was
+// added, and each one whose record another version has written.
+func beginNow(ctx context.Context, q source.Querier, c *source.Config, next schema.Sends) error {
+	if next.KnowsBegin() {
+		return nil
+	}
+	first, err := Past(ctx, q, c.Slot)
+	if err == nil {
+		next.BeginAt(first)
+	}
+	return err
+}
+
+// Past is a snapshot of rows that a slot sends no more, for schema.OutboxTable.First: those of the
+// transactions below its catalog_xmin, the oldest one that it may still have to read. They had all
+// ended before restart_lsn, which is not above what the slot has confirmed. Rows that its relay has
+// deferred, or that are dead letters, are held for it by these.
+func Past(ctx context.Context, q source.Querier, slot string) (first string, err error) {
+	var xmin *int64
+	err = q.QueryRow(ctx, `SELECT `+tableread.WholeXID("catalog_xmin")+`
+		FROM pg_replication_slots, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n WHERE slot_name = $1
+			AND NOT EXISTS (SELECT FROM cdc_relay.gap WHERE slot = $1::text AND recovered_at IS NULL)`, slot).Scan(&xmin)
+	if err != nil && !source.IsNoRows(err) {
+		return "", fmt.Errorf("read catalog_xmin of slot %q: %w", slot, err)
+	}
+	if xmin == nil || *xmin < 3 {
+		return schema.NoRows, nil
+	}
+	return fmt.Sprintf("%d:%[1]d:", *xmin), nil
+}
+
+// ErrRememberedChanged means that another session, or an operator, changed the slot's record
+// between our read and our write.
+var ErrRememberedChanged = errors.New("the remembered state of the publication was changed in the meantime")
+
+// SentBefore is what is remembered of a slot that is adopted or made again. On another system the
+// names of what the slot has relayed say the same as before, and OIDs other tables: what is left
+// out of the configuration there is not passed over either, but for a table whose rows an operator
+// has skipped.
+func (r *Record) SentBefore(ctx context.Context, q source.Querier, id Identity) (was schema.Sends, err error) {
+	if r.SystemID == id.SystemID {
+		was = r.Sends
+		was.Tables = maps.Clone(was.Tables)
+		was.BeginAt(schema.NoRows) // of tables that were relayed before that was recorded
+		return was, nil
+	}
+	was = schema.Sends{Prefixes: r.Sends.Prefixes, Tables: map[string]schema.OutboxTable{}}
+	for name, t := range r.Sends.Tables {
+		if slices.Contains(r.Sends.Foreign, t.OID) {
+			continue
+		}
+		var oid uint32
+		err := source.Ask(ctx, q, "read pg_class", `SELECT coalesce((SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+			WHERE '"' || replace(nspname, '"', '""') || '"."' || replace(relname, '"', '""') || '"' = $1::text), 0)`, name).Scan(&oid)
+		if err != nil {
+			return was, err
+		}
+		was.Tables[name] = schema.OutboxTable{OID: oid, First: schema.NoRows}
+	}
+	return was, nil
+}
+
+// Remembered is what is remembered of a slot that may be used; nothing of one that is still to be
+// created or adopted.
+func (r *Record) Remembered() schema.Sends {
+	if r == nil || r.State != StateReady {
+		return schema.Sends{}
+	}
+	return r.Sends
+}
+
+// warnOfRowsBefore logs which rows of an added table are not sent: PostgreSQL leaves out what was
+// inserted before the table was in the publication, whenever that commits. ALTER PUBLICATION does
+// not wait for writers, so such a row may appear after the table was announced.
+func warnOfRowsBefore(ctx context.Context, q source.Querier, c *source.Config, table string, t schema.OutboxTable) {
+	if len(t.Through) == 0 { // with all tables: its rows are sent from its first one on
+		return
+	}
+	var open, rows bool
+	err := q.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_publication_rel r WHERE r.oid = ANY ($1::oid[])
+			AND age(r.xmin) <= age(pg_snapshot_xmin(pg_current_snapshot())::xid)), EXISTS (SELECT FROM `+table+`)`, t.Through).Scan(&open, &rows)
+	switch {
+	case err != nil: // the role may not read it, which only the first start needs
+		c.Log.Warn("cannot check whether the added table had rows before", zap.String("table", table), zap.Error(err))
+	case open:
+		c.Log.Warn("transactions that were open when the table was added to the publication are still open: rows they inserted before are not sent",
+			zap.String("table", table), zap.String("fix", "find and re-send these rows when the transactions have ended; next time: BEGIN; LOCK TABLE "+table+
+				" IN SHARE ROW EXCLUSIVE MODE; ALTER PUBLICATION "+source.QuoteName(c.Publication)+" ADD TABLE ONLY "+table+"; COMMIT"))
+	case rows:
+		c.Log.Info("the added table has rows: those committed before it was added to the publication are not sent", zap.String("table", table))
+	}
 }

@@ -1,5 +1,6 @@
 // Package slot is the slot and our record of it: whether it is still ours, how it is created or
-// adopted, and what is remembered of the publication that it is read with.
+// adopted, what is remembered of the publication that it is read with, the standbys that must have
+// what was read of it, and what status and metrics show.
 package slot
 
 import (
@@ -7,10 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/jackc/pglogrepl"
 )
 
 // View is the slot's row of pg_replication_slots with the server's current position.
@@ -86,15 +89,13 @@ func (v *View) Fields() []any {
 
 // Read returns nil if there is no slot of that name.
 func Read(ctx context.Context, q source.Querier, slot string) (*View, error) {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
 	var v View
-	err := q.QueryRow(ctx, "SELECT "+Columns+" FROM "+Tables+" WHERE s.slot_name = $1", slot).Scan(v.Fields()...)
-	if source.IsNoRows(err) {
+	err := source.Ask(ctx, q, "read pg_replication_slots", "SELECT "+Columns+" FROM "+Tables+" WHERE s.slot_name = $1", slot).Scan(v.Fields()...)
+	switch {
+	case source.IsNoRows(err):
 		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read pg_replication_slots: %w", err)
+	case err != nil:
+		return nil, err
 	}
 	return &v, nil
 }
@@ -142,3 +143,66 @@ func ReadActive(ctx context.Context, q source.Querier, c *source.Config, pid uin
 
 // ErrNotActive says that the slot is gone, or that another session or none reads it.
 var ErrNotActive = errors.New("the slot is no longer active for this session")
+
+// What a slot waits for: the transactions that its creation waits for, and those that keep it from
+// giving WAL back.
+
+const (
+	// heldFrom is how much WAL behind its position a slot keeps that is worth a word.
+	heldFrom = 1 << 20
+	// steps are how often the server moves restart_lsn, to where the oldest transaction of the
+	// cluster began that was open then.
+	steps = 15 * time.Second
+)
+
+// HeldBytes is the WAL that the slot keeps although everything in it is settled.
+func (v *View) HeldBytes() uint64 {
+	if v.Restart == 0 || v.Restart > v.ConfirmedFlush {
+		return 0
+	}
+	return uint64(v.ConfirmedFlush - v.Restart)
+}
+
+// HeldBy returns the transactions for which the slot keeps such WAL, or for which its creation
+// waits, the oldest first, at most source.MostOpen; none: it is as it should be.
+func (v *View) HeldBy(ctx context.Context, q source.Querier) ([]source.OpenTransaction, error) {
+	var list []source.OpenTransaction
+	var err error
+	switch {
+	case v == nil:
+	case v.HalfMade():
+		list, err = source.OpenTransactions(ctx, q, false)
+	case v.HeldBytes() >= heldFrom:
+		list, err = source.LongTransactions(ctx, q, steps)
+	}
+	return list[:min(len(list), source.MostOpen)], err
+}
+
+// HalfMade reports whether a relay's walsender is creating the slot. It goes on after its client
+// was killed, until the transactions have ended that it waits for.
+func (v *View) HalfMade() bool { return v.Active() && v.Streams && !v.Made() && v.ReadByRelay() }
+
+// BeingMade says for what the creation of a slot waits.
+func BeingMade(ctx context.Context, q source.Querier, view *View) *event.Stop {
+	list, err := source.OpenTransactions(ctx, q, false)
+	open := source.OpenText(list)
+	if err != nil {
+		open = source.OneLine(err).Error()
+	}
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "slot_active",
+		What: fmt.Sprintf("slot %q is being created by %s, which waits for the transactions that were open: %s", view.Name, view.HolderName(), open),
+		Fix:  fmt.Sprintf("%s; or give it up: SELECT pg_terminate_backend(%d)", source.EndOpen(list), view.ActivePID),
+	}
+}
+
+// endCreation ends the walsender that creates the slot, and with it goes what there is of the slot.
+func endCreation(ctx context.Context, q source.Querier, view *View) error {
+	var ended bool
+	err := source.Ask(ctx, q, "end the creation of a slot", `SELECT coalesce(bool_and(pg_terminate_backend(pid, $2)), true) FROM pg_stat_activity WHERE pid = $1 AND backend_type = 'walsender'`,
+		view.ActivePID, undoPatience.Milliseconds()).Scan(&ended)
+	if err != nil || !ended {
+		return errors.Join(BeingMade(ctx, q, view), err)
+	}
+	return nil
+}

@@ -6,9 +6,12 @@ package source
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
@@ -135,4 +138,117 @@ func (c *Config) Validate() error {
 		}
 	}
 	return nil
+}
+
+// Keys reads the slot's secret; nil: there is none, as there is no record of the slot yet, or the
+// schema is of an earlier version.
+func Keys(ctx context.Context, q Querier, slot string) (*event.KeyHash, error) {
+	var secret *[16]byte
+	err := Ask(ctx, q, "read the secret of ordering keys", `SELECT (to_jsonb(s)->>'key_secret')::uuid FROM cdc_relay.slots s WHERE slot = $1`, slot).Scan(&secret)
+	switch {
+	case err != nil && !IsNoRows(err):
+		return nil, err
+	case secret == nil:
+		return nil, nil
+	}
+	return event.NewKeyHash(*secret), nil
+}
+
+// Failover slots: when the relay makes one, and what the server must be for it.
+
+// The values of Config.FailoverSlot; "" counts as FailoverAuto.
+const (
+	FailoverAuto = "auto"
+	FailoverOn   = "on" // also for a slot that exists
+	FailoverOff  = "off"
+)
+
+// failover slots came with 17
+const oldestFailover = 170000
+
+// MakesFailoverSlot reports whether a slot that is made over conn is a failover slot. The server
+// says its version when it connects; one that cannot be read makes none, unless it must.
+func (c *Config) MakesFailoverSlot(conn *pgconn.PgConn) bool {
+	switch c.FailoverSlot {
+	case FailoverOn:
+		return true
+	case FailoverOff:
+		return false
+	}
+	text := conn.ParameterStatus("server_version")
+	end := strings.IndexFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+	if end < 0 {
+		end = len(text)
+	}
+	major, err := strconv.Atoi(text[:end])
+	return err == nil && major*10_000 >= oldestFailover
+}
+
+// CheckFailoverSlot returns a Stop with exit code event.ExitUsage if a failover slot is asked for
+// on a server that has none.
+func CheckFailoverSlot(ctx context.Context, q Querier, c *Config) error {
+	if c.FailoverSlot != FailoverOn {
+		return nil
+	}
+	var version int
+	var text string
+	err := Ask(ctx, q, "read server_version", `SELECT current_setting('server_version_num')::int, current_setting('server_version')`).Scan(&version, &text)
+	if err != nil {
+		return err
+	}
+	if version < oldestFailover {
+		return &event.Stop{
+			Code: event.ExitUsage, Reason: "config",
+			What: fmt.Sprintf("source.failover_slot: on needs PostgreSQL 17 or newer, and this server is %s", text),
+			Fix:  "set source.failover_slot to auto, or upgrade PostgreSQL",
+		}
+	}
+	return nil
+}
+
+// What the relay requires of the server: its version and wal_level, and a limit on WAL where the
+// disk guard is a share of it.
+
+// logical messages in the stream and pg_stat_replication_slots came with 14
+const oldestServer = 140000
+
+// CheckServer checks the server version and wal_level.
+func CheckServer(ctx context.Context, q Querier) error {
+	var version int
+	var walLevel, versionText string
+	err := Ask(ctx, q, "read server settings", `SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('wal_level')`).
+		Scan(&version, &versionText, &walLevel)
+	if err != nil {
+		return err
+	}
+	if version < oldestServer {
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "server_version",
+			What: "PostgreSQL " + versionText + " is too old", Fix: "14 or newer is needed",
+		}
+	}
+	if walLevel != "logical" {
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "wal_level",
+			What: fmt.Sprintf("wal_level is %s, not logical", walLevel),
+			Fix:  "ALTER SYSTEM SET wal_level = logical, then restart the server",
+		}
+	}
+	return nil
+}
+
+// KeepSize is max_slot_wal_keep_size in bytes; below 0: it is unlimited. The setting is in MB.
+const KeepSize = `(SELECT CASE WHEN setting::bigint < 0 THEN -1 ELSE setting::bigint * 1048576 END FROM pg_settings WHERE name = 'max_slot_wal_keep_size')`
+
+// CheckGuard wants a max_slot_wal_keep_size where the disk guard begins at a share of it.
+func CheckGuard(ctx context.Context, q Querier, limits guard.Limits) error {
+	if limits.Percent == 0 {
+		return nil
+	}
+	var keep int64
+	if err := Ask(ctx, q, "read max_slot_wal_keep_size", `SELECT `+KeepSize).Scan(&keep); err != nil {
+		return err
+	}
+	_, err := limits.At(keep)
+	return err
 }

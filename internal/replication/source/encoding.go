@@ -1,4 +1,5 @@
-// The text of a database whose encoding is not UTF-8: how it is sent, and how it is converted.
+// The text of a database whose encoding is not UTF-8: how it is sent, and how it is converted. And
+// what the catalogue has said of types.
 
 package source
 
@@ -6,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
 // SendStored has the server send text on the replication connection as it is stored: see
@@ -24,16 +28,14 @@ func SendStored(ctx context.Context, conn *pgconn.PgConn) error {
 // Convert has the server convert characters of its own encoding to UTF-8. nil without an error: it
 // refuses one of them.
 func Convert(ctx context.Context, q Querier, characters [][]byte) (utf8 [][]byte, err error) {
-	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
-	defer cancel()
-	err = q.QueryRow(ctx, `SELECT array(SELECT convert(c, current_setting('server_encoding')::name, 'UTF8') FROM unnest($1::bytea[]) WITH ORDINALITY AS u(c, n) ORDER BY n)`,
+	err = Ask(ctx, q, "convert text from the database's encoding", `SELECT array(SELECT convert(c, current_setting('server_encoding')::name, 'UTF8') FROM unnest($1::bytea[]) WITH ORDINALITY AS u(c, n) ORDER BY n)`,
 		characters).Scan(&utf8)
 	switch SQLState(err) {
 	case "22021", "22P05": // character_not_in_repertoire, untranslatable_character
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("convert text from the database's encoding: %w", err)
+		return nil, err
 	}
 	return utf8, nil
 }
@@ -46,8 +48,8 @@ func NewEncoding(ctx context.Context, name string, q Querier) *decode.Encoding {
 // EncodingOf is the Encoding of the database of q.
 func EncodingOf(ctx context.Context, q Querier) (*decode.Encoding, error) {
 	var name string
-	if err := q.QueryRow(ctx, `SELECT current_setting('server_encoding')`).Scan(&name); err != nil {
-		return nil, fmt.Errorf("read server_encoding: %w", err)
+	if err := Ask(ctx, q, "read server_encoding", `SELECT current_setting('server_encoding')`).Scan(&name); err != nil {
+		return nil, err
 	}
 	return NewEncoding(ctx, name, q), nil
 }
@@ -64,4 +66,41 @@ func MakeReadable(e *decode.Encoding, err error) {
 			*text, _ = e.Message(*text) //nolint:errcheck // the server's error is the one that counts
 		}
 	}
+}
+
+// Types remembers types that are not PostgreSQL's own, by OID. What of them a shape has never
+// changes, but for the labels of an enum. It is safe for concurrent use, and nil remembers nothing.
+type Types struct {
+	mu    sync.Mutex
+	known map[uint32]event.ColumnShape
+}
+
+// maxTypes bounds them: a schema that is made again and again has new ones each time.
+const maxTypes = 1000
+
+// Remember notes what the type with that OID is in the shape of one of its columns.
+func (t *Types) Remember(oid uint32, c *event.ColumnShape) {
+	if t == nil || oid == c.TypeOID && c.Labels == nil && c.Type == "" {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.known == nil || len(t.known) >= maxTypes {
+		t.known = map[uint32]event.ColumnShape{}
+	}
+	t.known[oid] = event.ColumnShape{TypeOID: c.TypeOID, Typmod: c.Typmod, Labels: slices.Clone(c.Labels), Type: c.Type}
+}
+
+// Recall completes the column from what is known of its type.
+func (t *Types) Recall(c *event.ColumnShape) bool {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known, ok := t.known[c.TypeOID]
+	if ok {
+		c.TypeOID, c.Typmod, c.Labels, c.Type = known.TypeOID, known.Typmod, known.Labels, known.Type
+	}
+	return ok
 }

@@ -1,0 +1,496 @@
+// What the publication sends, by OIDs, as it is remembered with the slot.
+
+package schema
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Sends is what makes the server send our rows, by OIDs: a publication, a table or a membership
+// that was removed and created again has the same name as before, but the rows committed in between
+// were never sent. It is remembered with the slot, so that this shows across restarts too.
+type Sends struct {
+	// pg_publication.oid; 0: nothing is remembered
+	Publication uint32 `json:"publication,omitempty"`
+	// Version is the xmin of the publication's row, which every ALTER PUBLICATION of its options,
+	// name or owner changes, and nothing else (not VACUUM FREEZE): it alone shows inserts that were
+	// switched off and on again between two checks.
+	Version string                 `json:"version,omitempty"`
+	Tables  map[string]OutboxTable `json:"tables,omitempty"` // by quoted name
+	// Foreign are tables, by OID, that the publication lists by name and whose rows are not events:
+	// those that were listed but not configured when the slot was first used, and those that an
+	// operator ignores.
+	Foreign []uint32 `json:"foreign,omitempty"`
+	// Prefixes of messages that the slot has relayed, in ascending order.
+	Prefixes []string `json:"prefixes,omitempty"`
+}
+
+// Equal reports whether both states are the same text in the table. A list or map that is empty
+// here is left out there, and is nil when it is read back: compared as values they would differ at
+// every check, and each check would write.
+func (s Sends) Equal(other Sends) bool { return bytes.Equal(s.Text(), other.Text()) }
+
+// Text is the state as it is written to the table.
+func (s Sends) Text() []byte {
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(err) // it has only numbers and texts
+	}
+	return text
+}
+
+// KeepForeign keeps which tables of the publication were foreign when the slot was first used.
+func (s Sends) KeepForeign(was Sends) Sends {
+	if was.Publication == s.Publication {
+		s.Foreign = was.Foreign
+		return s
+	}
+	relayed := func(oid uint32) bool {
+		for _, t := range was.Tables {
+			if (t.OID == oid || slices.Contains(t.Former, oid)) && !slices.Contains(was.Foreign, oid) {
+				return true
+			}
+		}
+		return false
+	}
+	s.Foreign = slices.DeleteFunc(slices.Clone(s.Foreign), relayed)
+	return s
+}
+
+// DroppedPrefixes are those of messages that were relayed and are no longer configured.
+func (s Sends) DroppedPrefixes(c *source.Config) []string {
+	return slices.DeleteFunc(slices.Clone(s.Prefixes), func(prefix string) bool { return prefix == c.Messages.Prefix })
+}
+
+// OutboxTable is how one outbox table is sent: its OID, the memberships in the publication, and the
+// other OIDs under which its rows may come.
+type OutboxTable struct {
+	OID uint32 `json:"oid"` // 0: it was relayed on another system, and is not here
+	// Through are the memberships that the table is sent through, of pg_publication_rel and
+	// pg_publication_namespace: its own, a partitioned parent's, its schema's. None: FOR ALL
+	// TABLES, which only the publication itself can end.
+	Through []uint32 `json:"through,omitempty"`
+	// First is a snapshot, as PostgreSQL's text of it: rows of it were there before the table was
+	// sent, and nobody expects this slot to send them. NoRows: there were none. "": not known, as a
+	// version before it has written the record; then every row counts as the slot's. It says for
+	// which rows retention of another slot of the table waits, and which ones recover leaves out.
+	First string `json:"first,omitempty"`
+	// Former are the tables that had the name before, and partitions whose rows come under their
+	// own names. An operator accepted each. Their rows may still wait in the slot, under any name,
+	// and are ours. In ascending order.
+	Former []uint32 `json:"former,omitempty"`
+}
+
+// NoRows is OutboxTable.First of a table all of whose rows are the slot's: a snapshot that sees
+// nothing.
+const NoRows = "3:3:"
+
+// BeginAt notes what was there before, of those tables of which it is not known: PostgreSQL's text
+// of a snapshot.
+func (s Sends) BeginAt(first string) {
+	first = readable(first)
+	for name, t := range s.Tables {
+		if t.First == "" {
+			t.First = first
+			s.Tables[name] = t
+		}
+	}
+}
+
+// readable is a snapshot as PostgreSQL reads it back. The one that a slot exports may have an xmin
+// above its xmax: everything below xmin is seen, nothing else, and nothing ran (found by
+// TestFirstStartCountsARowWhoseTransactionWasOpen; "5129:5128:" is no pg_snapshot).
+func readable(snapshot string) string {
+	parts := strings.SplitN(snapshot, ":", 3)
+	if len(parts) < 3 {
+		return snapshot
+	}
+	xmin, errMin := strconv.ParseUint(parts[0], 10, 64)
+	xmax, errMax := strconv.ParseUint(parts[1], 10, 64)
+	if errMin != nil || errMax != nil || xmin <= xmax {
+		return snapshot
+	}
+	return parts[0] + ":" + parts[0] + ":"
+}
+
+// KnowsBegin reports whether it is known of every table what was there before.
+func (s Sends) KnowsBegin() bool {
+	for _, t := range s.Tables {
+		if t.First == "" {
+			return false
+		}
+	}
+	return true
+}
+
+// uninterrupted reports whether the table was sent all the time between two checks: through a
+// membership that existed at both.
+func (t OutboxTable) uninterrupted(was OutboxTable) bool {
+	if len(was.Through) == 0 || len(t.Through) == 0 {
+		return len(was.Through) == len(t.Through)
+	}
+	return slices.ContainsFunc(t.Through, func(oid uint32) bool { return slices.Contains(was.Through, oid) })
+}
+
+// oid returns the OID by which a table is looked up: the remembered OID, otherwise the one that the
+// catalogue has for its name.
+func (s Sends) oid(t decode.Table) uint32 {
+	if was, known := s.Tables[source.QuoteTable(t)]; known {
+		return was.OID
+	}
+	return t.OID
+}
+
+// After adds to what is sent now the tables that had the names before, and the tables and prefixes
+// that the slot has relayed and that are no longer configured: another relay of the slot may have
+// them configured, and a row of theirs that the publication still sends must not be skipped
+// unnoticed. A table that is ours now is no longer foreign.
+func (s Sends) After(was Sends) Sends {
+	var ours []uint32
+	for name, t := range s.Tables {
+		old := was.Tables[name]
+		t = t.with(append(slices.Clone(old.Former), old.OID)...)
+		switch {
+		case old.OID == t.OID:
+			t.First = cmp.Or(old.First, t.First)
+		case old.OID != 0: // another table with the name: nobody has left its rows to others
+			t.First = NoRows
+		}
+		s.Tables[name] = t
+		ours = append(append(ours, t.OID), t.Former...)
+	}
+	for name, t := range was.Tables {
+		if _, configured := s.Tables[name]; !configured {
+			s.Tables[name] = t
+		}
+	}
+	s.Foreign = slices.DeleteFunc(slices.Clone(s.Foreign), func(oid uint32) bool { return slices.Contains(ours, oid) })
+	s.Prefixes = slices.Concat(s.Prefixes, was.Prefixes)
+	slices.Sort(s.Prefixes)
+	s.Prefixes = slices.Compact(s.Prefixes)
+	return s
+}
+
+// with adds tables whose rows are ours.
+func (t OutboxTable) with(oids ...uint32) OutboxTable {
+	former := slices.DeleteFunc(slices.Concat(t.Former, oids), func(oid uint32) bool { return oid == 0 || oid == t.OID })
+	slices.Sort(former)
+	t.Former = slices.Compact(former)
+	return t
+}
+
+// Accepts reports whether a table with this OID is a former one of tables, so that its rows count
+// as rows of that table.
+func (s Sends) Accepts(tables []decode.Table, oid uint32) bool {
+	return slices.ContainsFunc(s.Ours(tables), func(t decode.Table) bool { return slices.Contains(t.Former, oid) })
+}
+
+// Ours are the configured tables with every OID by which their rows may come.
+func (s Sends) Ours(tables []decode.Table) []decode.Table {
+	tables = slices.Clone(tables)
+	for i := range tables {
+		t := s.Tables[source.QuoteTable(tables[i])]
+		tables[i].OID, tables[i].Former = t.OID, t.Former
+	}
+	return tables
+}
+
+// Skip declares that the rows of a table are not events.
+func (s Sends) Skip(oid uint32) Sends {
+	s.Foreign = append(slices.Clone(s.Foreign), oid)
+	slices.Sort(s.Foreign)
+	return s
+}
+
+// SkipMessages declares that messages of a prefix are not events.
+func (s Sends) SkipMessages(prefix string) Sends {
+	s.Prefixes = slices.DeleteFunc(slices.Clone(s.Prefixes), func(p string) bool { return p == prefix })
+	return s
+}
+
+// Adopt declares that the rows of tables with these OIDs are those of a remembered table.
+func (s Sends) Adopt(of decode.Table, oids ...uint32) Sends {
+	if s.Tables = maps.Clone(s.Tables); s.Tables == nil { // the slot has relayed messages alone
+		s.Tables = map[string]OutboxTable{}
+	}
+	name := source.QuoteTable(of)
+	s.Tables[name] = s.Tables[name].with(oids...)
+	return s
+}
+
+// scope is why the publication sends a table, and whether the slot has relayed it before.
+type scope struct {
+	Tree    []uint32 // the table and, if it is a partition, those it is part of
+	ignored bool     // one of them is foreign: it was there before us, or an operator ignores it
+	all     bool     // the publication is FOR ALL TABLES
+	schema  bool     // it has the schema of one of them
+	listed  string   // the one that it lists by name, as schema.name; "": none, now
+	listOID uint32
+	Root    *decode.Table // the configured table of which it is a partition now; nil: none
+	Left    string        // the name under which the slot has relayed one of them; "": it has not
+	LeftOID uint32
+}
+
+// Foreign reports whether the rows may be skipped: nobody meant them to be relayed. A table that is
+// in the stream although the publication neither lists it nor has its schema was listed when the
+// row was written, so it is not foreign.
+func (s scope) Foreign() bool {
+	return s.ignored || s.Root == nil && s.Left == "" && s.listed == "" && (s.all || s.schema)
+}
+
+// FindScope reads the scope of a table from the catalogue. The table may have been dropped since
+// its row was written. A table that is remembered as foreign by its own OID needs no query.
+func (s Sends) FindScope(ctx context.Context, q source.Querier, c *source.Config, oid uint32, name string) (scope, error) {
+	if slices.Contains(s.Foreign, oid) {
+		return scope{ignored: true}, nil
+	}
+	var of scope
+	var listed []byte
+	err := source.Ask(ctx, q, fmt.Sprintf("read how the publication sends table %d", oid), `WITH tree AS (SELECT $2::oid AS oid UNION SELECT a.relid::oid FROM pg_partition_ancestors($2::oid::regclass) a(relid) WHERE a.relid IS NOT NULL),
+			listed AS (SELECT c.oid, `+source.StoredSQL("n.nspname || '.' || c.relname")+` AS name FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid
+				JOIN pg_namespace n ON n.oid = c.relnamespace
+				WHERE r.prpubid = (SELECT oid FROM pg_publication WHERE pubname = $1) AND r.prrelid IN (SELECT oid FROM tree) ORDER BY c.oid LIMIT 1)
+		SELECT array(SELECT oid FROM tree), p.puballtables, (SELECT name FROM listed), coalesce((SELECT oid FROM listed), 0)
+		FROM pg_publication p WHERE p.pubname = $1`, c.Publication, oid).Scan(&of.Tree, &of.all, &listed, &of.listOID)
+	switch {
+	case source.IsNoRows(err): // as the check of the publication reports, too
+		return of, publicationMissing(c)
+	case err != nil:
+		return of, err
+	}
+	encoding, err := source.EncodingOf(ctx, q)
+	if err != nil {
+		return of, err
+	}
+	if of.listed, err = encoding.Message(string(listed)); err != nil {
+		return of, err
+	}
+	of.ignored = slices.ContainsFunc(of.Tree, func(oid uint32) bool { return slices.Contains(s.Foreign, oid) })
+	for _, t := range s.Ours(c.Tables) {
+		if slices.Contains(of.Tree, t.OID) {
+			of.Root = &t
+		}
+	}
+	of.schema, err = sentBySchema(ctx, q, c, of.Tree, name)
+	return of, err
+}
+
+// sentBySchema reports whether the publication has the schema of one of the tables, or of one of
+// this name (PostgreSQL 15 and later).
+func sentBySchema(ctx context.Context, q source.Querier, c *source.Config, tables []uint32, name string) (yes bool, err error) {
+	if yes, err = HasSchemas(ctx, q, c); err != nil || !yes {
+		return false, err
+	}
+	err = source.Ask(ctx, q, "read pg_publication_namespace", `SELECT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
+		JOIN pg_namespace n ON n.oid = s.pnnspid WHERE p.pubname = $1
+		AND (n.oid IN (SELECT relnamespace FROM pg_class WHERE oid = ANY ($2::oid[])) OR starts_with($3, n.nspname || '.')))`, c.Publication, tables, name).Scan(&yes)
+	return yes, err
+}
+
+// HasSchemas reports whether the publication has a schema: FOR TABLES IN SCHEMA, of PostgreSQL 15
+// and later.
+func HasSchemas(ctx context.Context, q source.Querier, c *source.Config) (yes bool, err error) {
+	if yes, err = knowsSchemas(ctx, q); err != nil || !yes {
+		return false, err
+	}
+	err = source.Ask(ctx, q, "read pg_publication_namespace", `SELECT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid WHERE p.pubname = $1)`,
+		c.Publication).Scan(&yes)
+	return yes, err
+}
+
+// LeftOut is the remembered table that is no longer configured and goes by this name or one of
+// these OIDs.
+func (s Sends) LeftOut(c *source.Config, name string, tree []uint32) (table string, oid uint32) {
+	configured := c.QuotedTables()
+	for quoted, t := range s.Tables {
+		if slices.Contains(configured, quoted) {
+			continue
+		}
+		mine := func(oid uint32) bool { return oid == t.OID || slices.Contains(t.Former, oid) }
+		if unquoted(quoted) == name || slices.ContainsFunc(tree, mine) {
+			return unquoted(quoted), t.OID
+		}
+	}
+	return "", 0
+}
+
+// unquoted is a name of source.QuoteTable as the stream has it.
+func unquoted(table string) string {
+	schema, name, _ := strings.Cut(strings.Trim(table, `"`), `"."`)
+	return strings.ReplaceAll(schema, `""`, `"`) + "." + strings.ReplaceAll(name, `""`, `"`)
+}
+
+// Stop names the table and both ways to go on.
+func (s scope) Stop(c *source.Config, name string, oid uint32) *event.Stop {
+	var what, partition string
+	ignore := oid
+	switch {
+	case s.Left != "":
+		what = fmt.Sprintf("slot %q has relayed table %s, which is no longer in source.tables, and publication %q still sends its rows",
+			c.Slot, s.Left, c.Publication)
+		if name != s.Left {
+			what += " (as " + name + ")"
+		}
+		if slices.Contains(s.Tree, s.LeftOID) {
+			ignore = s.LeftOID
+		}
+	case s.Root != nil:
+		return rowsStop(event.Rows{Name: name, OID: oid},
+			fmt.Sprintf("rows of table %s (OID %d), a partition of %s, wait in slot %q under the partition's own name: the publication did not have publish_via_partition_root when they were committed",
+				name, oid, s.Root, c.Slot),
+			"have the relay send them: "+EventsCommand(name, oid))
+	case s.listed != "":
+		name, ignore = s.listed, s.listOID
+		what = fmt.Sprintf("publication %q lists table %s, which is not in source.tables", c.Publication, name)
+	default:
+		what = fmt.Sprintf("publication %q sent rows of table %s (OID %d) when they were committed; it is not in source.tables, and no longer in the publication",
+			c.Publication, name, oid)
+		of := ""
+		for _, t := range c.Tables {
+			if len(c.Tables) > 1 {
+				of = " --of " + source.ShellText(t.String())
+			}
+			partition += fmt.Sprintf("; if it was a partition of %s: %s", t, EventsCommand(name, oid)+of)
+		}
+	}
+	return rowsStop(event.Rows{Name: name, OID: ignore},
+		what+": the relay stops before its first row, which stays in the slot",
+		fmt.Sprintf("if its rows are events: add %s to source.tables (and to the publication, if it was removed from it) and start the relay again (a standby with that configuration becomes the leader by itself)%s; if they are not: %s",
+			name, partition, SkipCommand(name, ignore)))
+}
+
+// PrefixLeftOut is the Stop for messages that the slot has relayed and whose prefix is no longer
+// configured; it names both ways to go on.
+func PrefixLeftOut(c *source.Config, prefix string) *event.Stop {
+	return rowsStop(event.Rows{Name: prefix},
+		fmt.Sprintf("slot %q has relayed messages with the prefix %q, which is no longer source.message_prefix: the relay stops before the next one, which stays in the slot",
+			c.Slot, prefix),
+		fmt.Sprintf("if they are events: set source.message_prefix: %s and start the relay again (a standby with that configuration becomes the leader by itself); if they are not: %s --skip-messages %s",
+			prefix, source.AcceptCommand, source.ShellText(prefix)))
+}
+
+// LeftOutHere is the Stop for a table that the slot has relayed on another server, and that has
+// rows on this one; it names both ways to go on.
+func LeftOutHere(c *source.Config, name string, oid uint32) *event.Stop {
+	return rowsStop(event.Rows{Name: name, OID: oid},
+		fmt.Sprintf("slot %q has relayed table %s on another server, and it is not in source.tables: the rows that it has here would be left out", c.Slot, name),
+		fmt.Sprintf("if its rows are events: add %s to source.tables, and start the relay again; if they are not: %s", name, SkipCommand(name, oid)))
+}
+
+// rowsStop has its own reason: nothing is missing, and what was read is delivered before the slot
+// is released.
+func rowsStop(of event.Rows, what, fix string) *event.Stop {
+	return &event.Stop{Code: event.ExitOperator, Reason: NotConfigured, What: what, Fix: fix, Rows: &of}
+}
+
+// NotConfigured is the reason of a Stop for rows that are not configured.
+const NotConfigured = "not_configured"
+
+// SkipCommand declares that the rows of a table are not events.
+func SkipCommand(name string, oid uint32) string {
+	return source.AcceptCommand + " --skip-rows " + source.ShellText(fmt.Sprintf("%s@%d", name, oid))
+}
+
+// EventsCommand declares that the rows of a table that had the name of a configured one, or was a
+// partition of it, are events.
+func EventsCommand(name string, oid uint32) string {
+	return source.AcceptCommand + " --events " + source.ShellText(fmt.Sprintf("%s@%d", name, oid))
+}
+
+// ReadOthers reads what is not configured but may be sent: the names of listed tables whose rows
+// are skipped, and the Stop at the first row, or message, of each listed table, and of each table
+// and prefix that the slot has relayed and still gets.
+func (s Sends) ReadOthers(ctx context.Context, q source.Querier, c *source.Config) (foreign []string, stops []*event.Stop, err error) {
+	type table struct {
+		OID  uint32
+		Name []byte
+	}
+	tables, err := source.List(ctx, q, "read pg_publication_rel", pgx.RowToStructByPos[table], `SELECT r.prrelid, `+source.StoredSQL("n.nspname || '.' || c.relname")+` FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+		JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+		WHERE p.pubname = $1 AND r.prrelid <> ALL ($2::oid[]) AND NOT `+isPartitionSQL("r.prrelid", "$2::oid[]")+` ORDER BY 2`, c.Publication, s.configured(c))
+	if err != nil {
+		return nil, nil, err
+	}
+	encoding, err := source.EncodingOf(ctx, q)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, t := range tables {
+		name, err := encoding.Message(string(t.Name))
+		if err != nil {
+			return nil, nil, err
+		}
+		if slices.Contains(s.Foreign, t.OID) {
+			foreign = append(foreign, name)
+			continue
+		}
+		of := scope{listed: name, listOID: t.OID}
+		of.Left, of.LeftOID = s.LeftOut(c, name, []uint32{t.OID})
+		stops = append(stops, of.Stop(c, name, t.OID))
+	}
+	unlisted, err := s.unlisted(ctx, q, c)
+	stops = append(stops, unlisted...)
+	for _, prefix := range s.DroppedPrefixes(c) {
+		stops = append(stops, PrefixLeftOut(c, prefix))
+	}
+	return foreign, stops, err
+}
+
+// unlisted are the Stops for the tables that the slot has relayed, that are no longer configured,
+// and that the publication has with all tables or their schema.
+func (s Sends) unlisted(ctx context.Context, q source.Querier, c *source.Config) (stops []*event.Stop, err error) {
+	configured := c.QuotedTables()
+	for quoted, t := range s.Tables {
+		if slices.Contains(configured, quoted) {
+			continue
+		}
+		var there bool
+		if err := source.Ask(ctx, q, "read pg_class", `SELECT EXISTS (SELECT FROM pg_class WHERE oid = $1)`, t.OID).Scan(&there); err != nil {
+			return nil, err
+		}
+		of, err := s.FindScope(ctx, q, c, t.OID, unquoted(quoted))
+		if err != nil {
+			return nil, err
+		}
+		if there && !of.ignored && of.listed == "" && (of.all || of.schema) {
+			of.Left, of.LeftOID = unquoted(quoted), t.OID
+			stops = append(stops, of.Stop(c, of.Left, t.OID))
+		}
+	}
+	return stops, nil
+}
+
+// configured are the OIDs of the configured tables, as they are remembered.
+func (s Sends) configured(c *source.Config) []uint32 {
+	oids := []uint32{}
+	for _, table := range c.QuotedTables() {
+		if t, known := s.Tables[table]; known {
+			oids = append(append(oids, t.OID), t.Former...)
+		}
+	}
+	return oids
+}
+
+// LogForeign logs once, when a slot is first used, whose rows are skipped.
+func (s Sends) LogForeign(ctx context.Context, q source.Querier, c *source.Config) {
+	foreign, _, err := s.ReadOthers(ctx, q, c)
+	if err == nil && len(foreign) > 0 {
+		c.Log.Info("the publication lists other tables too: their rows are not relayed",
+			zap.String("tables", strings.Join(foreign, ", ")), zap.String("publication", c.Publication), zap.String("slot", c.Slot))
+	}
+}

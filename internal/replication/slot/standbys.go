@@ -1,0 +1,196 @@
+// The physical standbys of the server that is read: which of them have all that was read of a
+// failover slot, and which of them delivery waits for.
+
+package slot
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Standbys is the server's standbys as it shows them.
+type Standbys struct {
+	Named   []string      // by synchronized_standby_slots, sorted
+	Flushed pglogrepl.LSN // the end of the durable WAL
+	Slots   []StandbySlot // physical ones, by name
+	without bool          // a standby streams without a slot
+}
+
+// StandbySlot is a physical slot.
+type StandbySlot struct {
+	Name      string
+	Active    bool // its standby is connected
+	Lost      bool // it was invalidated
+	Temporary bool
+	at        pglogrepl.LSN // restart_lsn: its standby has flushed the WAL up to here; 0: none
+}
+
+// ReadStandbys reads the standbys (PostgreSQL 17+).
+func ReadStandbys(ctx context.Context, q source.Querier) (*Standbys, error) {
+	var v Standbys
+	var named string
+	// A role without pg_read_all_stats does not see the state of other roles' walsenders.
+	err := source.Ask(ctx, q, "read synchronized_standby_slots", `SELECT coalesce(current_setting('synchronized_standby_slots', true), ''), pg_current_wal_flush_lsn(),
+		EXISTS (SELECT FROM pg_stat_replication r WHERE coalesce(r.state, 'streaming') IN ('catchup', 'streaming')
+			AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid))`).Scan(&named, &v.Flushed, &v.without)
+	if err != nil {
+		return nil, err
+	}
+	v.Named = standbyNames(named)
+	v.Slots, err = source.List(ctx, q, "read pg_replication_slots", func(row pgx.CollectableRow) (s StandbySlot, err error) {
+		return s, row.Scan(&s.Name, &s.Active, &s.Lost, &s.Temporary, &s.at)
+	}, `SELECT slot_name, active, invalidation_reason IS NOT NULL, temporary, coalesce(restart_lsn, '0/0'::pg_lsn)
+		FROM pg_replication_slots WHERE slot_type = 'physical' ORDER BY 1`)
+	return &v, err
+}
+
+// standbyNames are those in a value of synchronized_standby_slots, as the server reads it: with or
+// without quotes, and without them in any case. No name of a slot has a comma or a quote.
+func standbyNames(setting string) (list []string) {
+	for name := range strings.SplitSeq(setting, ",") {
+		name = strings.TrimSpace(name)
+		if quoted := strings.Trim(name, `"`); quoted != name {
+			name = quoted
+		} else {
+			name = strings.ToLower(name)
+		}
+		if name != "" {
+			list = append(list, name)
+		}
+	}
+	slices.Sort(list)
+	return slices.Compact(list)
+}
+
+// flushed is how far a named standby is known to have all WAL; 0: not known.
+func (v *Standbys) flushed(name string) pglogrepl.LSN {
+	for _, s := range v.Slots {
+		if s.Name == name && !s.Lost && !s.Temporary {
+			return s.at
+		}
+	}
+	return 0
+}
+
+// HaveAll reports whether each named standby has all WAL up to a position.
+func (v *Standbys) HaveAll(to pglogrepl.LSN) bool {
+	return !slices.ContainsFunc(v.Named, func(name string) bool { return v.flushed(name) < to })
+}
+
+// Have returns the named standbys that have all that was received, and whether there may be other
+// standbys. One that is recorded stays so while it is named: the server has sent nothing since that
+// it does not have. received was read before the view.
+func (v *Standbys) Have(rec *Record, received pglogrepl.LSN) (have []string, others bool) {
+	have = []string{}
+	for _, name := range v.Named {
+		if at := v.flushed(name); at != 0 && at >= received || slices.Contains(rec.Standbys, name) {
+			have = append(have, name)
+		}
+	}
+	others = v.without
+	for _, s := range v.Slots {
+		others = others || !slices.Contains(have, s.Name)
+	}
+	return have, others
+}
+
+// Record makes durable which standbys have all that was read, under the epoch of the term, unless
+// rec has it already. A promoted server is judged by it (CheckUse).
+func (v *Standbys) Record(ctx context.Context, q source.Querier, c *source.Config, epoch int64, rec *Record, received pglogrepl.LSN) error {
+	have, others := v.Have(rec, received)
+	if slices.Equal(have, rec.Standbys) && others == rec.OtherStandbys {
+		return nil
+	}
+	_, err := source.Do(ctx, q, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET standbys = $2, other_standbys = $3 WHERE slot = $1 AND epoch = $4 AND state = 'ready'`,
+		c.Slot, have, others, epoch)
+	return err
+}
+
+// StandbyWait finds the standbys that delivery waits for, from one check to the next.
+type StandbyWait struct {
+	received, flushed pglogrepl.LSN // at the last check
+}
+
+// For returns the named standbys that have not flushed what the server had flushed at the last
+// check, if nothing was received since although there was something: the server sends nothing of a
+// failover slot before. busy: the reader waits for the broker, and not for the server.
+func (w *StandbyWait) For(v *Standbys, received pglogrepl.LSN, busy bool) (behind []string) {
+	stands := !busy && received == w.received && received < w.flushed
+	if stands {
+		for _, name := range v.Named {
+			if v.flushed(name) < w.flushed {
+				behind = append(behind, name)
+			}
+		}
+		if len(behind) > 0 {
+			return behind // and compared with the same position the next time
+		}
+	}
+	w.received, w.flushed = received, v.Flushed
+	return nil
+}
+
+// The refusal to be a synchronous standby (I10). A walsender with a name in
+// synchronous_standby_names is a candidate, a logical one too: commits of the whole cluster would
+// wait for our reports, which wait for the broker.
+
+var quorumSyntax = lazy.Regexp(`(?is)^\s*(?:(?:first|any)\s+)?\d+\s*\((.*)\)\s*$`)
+
+// namesStandby reports whether a value of synchronous_standby_names names the application, by
+// itself or by `*`. Names compare without case, as the server's own comparison does.
+func namesStandby(setting, application string) bool {
+	if m := quorumSyntax().FindStringSubmatch(setting); m != nil {
+		setting = m[1]
+	}
+	for name := range strings.SplitSeq(setting, ",") {
+		name = strings.TrimSpace(name)
+		if len(name) > 1 && name[0] == '"' && name[len(name)-1] == '"' {
+			name = strings.ReplaceAll(name[1:len(name)-1], `""`, `"`)
+		}
+		if name == "*" || strings.EqualFold(name, application) { // quoted or not
+			return true
+		}
+	}
+	return false
+}
+
+// RefuseSyncStandby returns a Stop with reason sync_standby if synchronous_standby_names names this
+// relay.
+func RefuseSyncStandby(ctx context.Context, q source.Querier, c *source.Config) error {
+	var setting string
+	if err := source.Ask(ctx, q, "read synchronous_standby_names", `SELECT current_setting('synchronous_standby_names')`).Scan(&setting); err != nil {
+		return err
+	}
+	if namesStandby(setting, c.ApplicationName()) {
+		return syncStandbyStop(c, fmt.Sprintf("synchronous_standby_names = %s names this relay (application_name %s)",
+			source.QuoteText(setting), c.ApplicationName()))
+	}
+	return nil
+}
+
+func syncStandbyStop(c *source.Config, what string) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "sync_standby",
+		What: what + ": every commit of the cluster would wait for the broker",
+		Fix:  "list the real standbys by name in synchronous_standby_names, without * and " + c.ApplicationName(),
+	}
+}
+
+// CheckSyncState checks the server's own view of our walsender, independent of how we parsed the
+// setting: "" (this role may not see it) and async are harmless.
+func CheckSyncState(c *source.Config, view *View) error {
+	switch view.HolderState {
+	case "", "async":
+		return nil
+	}
+	return syncStandbyStop(c, fmt.Sprintf("the server counts this relay as a %s standby", view.HolderState))
+}

@@ -1,0 +1,311 @@
+// What status and metrics show of the source: the stream's phase, its slot, the other slots of the
+// server, sizes and lag.
+
+package slot
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+)
+
+// Phase is what the stream is doing, in one word.
+type Phase string
+
+// The phases.
+const (
+	Starting  Phase = "starting"
+	Waiting   Phase = "waiting" // for PostgreSQL; Why says what it answered
+	Standby   Phase = "standby" // another relay holds the slot
+	Streaming Phase = "streaming"
+	Stopping  Phase = "stopping"
+)
+
+// Snapshot is the state of the stream for status, health and metrics.
+type Snapshot struct {
+	Phase Phase
+	Why   string // also while Streaming, when the server's walsender sends nothing
+	Since time.Time
+	Slot  Seen
+
+	HeldBy []source.OpenTransaction // see View.HeldBy
+
+	// standbys of synchronized_standby_slots that hold delivery back; only while Streaming
+	WaitingForStandby []string
+
+	// the other hosts of source.url, as the leader of a failover slot has asked them last
+	Hosts []HostSlot
+
+	OtherSlots []Seen   // the server's other logical slots, those first that keep the most WAL
+	OtherTotal int      // OtherSlots may have fewer
+	Unheld     []Unheld // of the leader; nil: not known yet
+	// of the outbox tables, with indexes and partitions; nil: not known yet, or there are none
+	TableBytes *int64
+}
+
+// HostSlot says of another host of source.url whether a relay could go on with the slot there.
+type HostSlot struct {
+	Host   string // host:port
+	Synced bool   // the slot is there, synced and ready; false: or it did not answer
+}
+
+// Seen is what pg_replication_slots said last, at the time Checked.
+type Seen struct {
+	View
+	Checked time.Time // zero: not yet
+	// BehindSince is when WAL after ConfirmedFlush was seen first, by walTimes; zero: there is
+	// none. Of OtherSlots alone.
+	BehindSince time.Time
+}
+
+// Status is the Snapshot behind a lock.
+type Status struct {
+	mu   sync.Mutex
+	snap Snapshot
+}
+
+// Snapshot returns a copy of the current state; its phase is Starting until another one was set.
+func (s *Status) Snapshot() Snapshot {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	snap := s.snap
+	if snap.Phase == "" {
+		snap.Phase = Starting
+	}
+	return snap
+}
+
+// Enter sets the phase, and why PostgreSQL is waited for, or who leads.
+func (s *Status) Enter(p Phase, why string) {
+	s.update(func(snap *Snapshot) {
+		if snap.Phase != p {
+			snap.Phase, snap.Since = p, time.Now()
+		}
+		snap.Why = why
+		if p != Streaming {
+			snap.WaitingForStandby = nil
+		}
+	})
+}
+
+// WaitForStandby sets the standbys that hold delivery back, and returns those before.
+func (s *Status) WaitForStandby(names []string) (was []string) {
+	s.update(func(snap *Snapshot) {
+		was = snap.WaitingForStandby
+		if snap.Phase == Streaming {
+			snap.WaitingForStandby = names
+		}
+	})
+	return was
+}
+
+// Remark says while the phase is Streaming why nothing comes; "" takes it back.
+func (s *Status) Remark(why string) {
+	s.update(func(snap *Snapshot) {
+		if snap.Phase == Streaming {
+			snap.Why = why
+		}
+	})
+}
+
+// Slot sets the slot; nil: it does not exist.
+func (s *Status) Slot(v *View) {
+	var now Seen
+	if v != nil {
+		now = Seen{View: *v, Checked: time.Now()}
+	}
+	s.update(func(snap *Snapshot) { snap.Slot = now })
+}
+
+func (s *Status) update(change func(*Snapshot)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change(&s.snap)
+}
+
+// Relay is what the database knows about a relay; status shows it if the relay itself does not
+// answer.
+type Relay struct {
+	Slot     *Seen // nil: no such slot
+	HeldBy   []source.OpenTransaction
+	Leader   string // as the last leader named itself; "" when no relay ever led
+	State    string // of the slot's row in cdc_relay.slots; "" when there is none
+	SystemID string // likewise
+
+	Unheld    []Unheld // nil: there is no schema, or UnheldErr says why it is not known
+	UnheldErr error
+}
+
+// ReadRelay reads what the database knows about the relay of a slot.
+func ReadRelay(ctx context.Context, pool *pgxpool.Pool, name string) (Relay, error) {
+	view, err := Read(ctx, pool, name)
+	if err != nil {
+		return Relay{}, err
+	}
+	var v Relay
+	if view != nil {
+		v.Slot = &Seen{View: *view, Checked: time.Now()}
+		if v.HeldBy, err = view.HeldBy(ctx, pool); err != nil {
+			return Relay{}, err
+		}
+	}
+	if err := schema.Verify(ctx, pool, schema.Trust{Replication: true}); err != nil {
+		return v, err
+	}
+	version, err := schema.Version(ctx, pool)
+	if err != nil || version == 0 {
+		return v, err
+	}
+	v.Unheld, v.UnheldErr = ReadUnheld(ctx, pool, name)
+	rec, err := ReadRecord(ctx, pool, name)
+	if rec != nil {
+		v.Leader, v.State, v.SystemID = rec.Leader, rec.State, rec.SystemID
+	}
+	return v, err
+}
+
+// Unheld is a slot of cdc_relay.slots that no walsender reads, with what waits there until a relay
+// holds it.
+type Unheld struct {
+	Name          string
+	Deferred      int
+	DeadLetters   int   // that are open
+	OrMore        bool  // where one of these two is unheldLimit
+	RetainedBytes int64 // WAL that the slot keeps; 0: none, as when it is gone
+	Lost          bool  // the server has invalidated it: what its WAL had is in the tables alone
+}
+
+const (
+	unheldLimit = 10_000 // rows that are counted of a slot
+	maxUnheld   = 100    // slots
+)
+
+// unheldSQL counts along an index: ORDER BY names one, and ReadUnheld forbids a sort. Otherwise the
+// planner takes a slot's rows for a large part of the table and reads all of it, to find three, or
+// takes them for few and sorts a million.
+//
+// A record of another system does not count: this database is a copy, or has come from a dump. Rows
+// of that system are not sent from here, whoever holds the slot. A relay that is started with it
+// stops with exit 3 until somebody has said which of the two it is. system_id is empty in a record
+// that was written by hand for a first start. A slot of that name in another database is not ours.
+// A name that no relay can have is nobody's slot, and Fix is to be copied to a shell.
+const unheldSQL = `SELECT s.slot::text, d.n, l.n, w.bytes, w.lost
+	FROM cdc_relay.slots s LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.database = current_database()
+	CROSS JOIN LATERAL (SELECT greatest(0, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), r.restart_lsn), 0))::bigint AS bytes, coalesce(r.wal_status = 'lost', false) AS lost) w
+	CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM (SELECT FROM cdc_relay.retry t WHERE t.slot = s.slot::text AND t.system_id = s.system_id
+		ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $2) t) d
+	CROSS JOIN LATERAL (SELECT count(*)::int AS n FROM (SELECT FROM cdc_relay.dead_letter t WHERE t.slot = s.slot::text AND t.system_id = s.system_id
+		AND t.state = 'open' ORDER BY t.class, t.reason, t.died_at DESC, t.n DESC LIMIT $2) t) l
+	WHERE s.slot <> $1 AND s.slot::text ~ '^[a-z0-9_]+$' AND r.active_pid IS NULL
+		AND s.system_id IN ('', (SELECT system_identifier::text FROM pg_control_system()))
+		AND (d.n + l.n + w.bytes > 0 OR w.lost)
+	ORDER BY s.slot LIMIT $3`
+
+// ReadUnheld reads the slots but ours that nobody holds and in which something waits. It is planned
+// again each time, as all statements on these tables are.
+func ReadUnheld(ctx context.Context, pool *pgxpool.Pool, ours string) (list []Unheld, err error) {
+	err = unlocked(ctx, pool, "read the slots that nobody holds", "; SET LOCAL enable_sort = off", func(ctx context.Context, tx pgx.Tx) error {
+		rows, err := tx.Query(ctx, unheldSQL, pgx.QueryExecModeCacheDescribe, ours, unheldLimit, maxUnheld)
+		if err != nil {
+			return err
+		}
+		list, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (u Unheld, err error) {
+			err = row.Scan(&u.Name, &u.Deferred, &u.DeadLetters, &u.RetainedBytes, &u.Lost)
+			u.OrMore = u.Deferred == unheldLimit || u.DeadLetters == unheldLimit
+			return u, err
+		})
+		return err
+	})
+	return list, err
+}
+
+// Waits is what waits in the slot, for people.
+func (u Unheld) Waits() string {
+	var parts []string
+	count := func(n int, what string) {
+		switch {
+		case n == unheldLimit:
+			parts = append(parts, fmt.Sprintf("at least %d %ss", n, what))
+		case n > 1:
+			parts = append(parts, strconv.Itoa(n)+" "+what+"s")
+		case n == 1:
+			parts = append(parts, "1 "+what)
+		}
+	}
+	count(u.Deferred, "deferred event")
+	count(u.DeadLetters, "open dead letter")
+	switch {
+	case u.Lost:
+		parts = append(parts, "WAL that can no longer be read (wal_status lost)")
+	case u.RetainedBytes > 0:
+		parts = append(parts, source.BytesText(uint64(u.RetainedBytes))+" of WAL")
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Fix is what ends it.
+func (u Unheld) Fix() string {
+	first := ""
+	if u.Lost {
+		first = "CDC_RELAY_SOURCE__SLOT=" + u.Name + " cdc-relay recover, which sends what is still in the outbox table; then "
+	}
+	return first + fmt.Sprintf("start a relay with source.slot: %s until nothing waits there, then CDC_RELAY_SOURCE__SLOT=%[1]s cdc-relay teardown --yes; with --force it drops what still waits", u.Name)
+}
+
+// askUnheld looks for them once a minute, as the leader: it is the same for all relays of the slot.
+func (v *surveyor) askUnheld(ctx context.Context) error {
+	if v.seen.Snapshot().Phase != Streaming {
+		v.seen.update(func(snap *Snapshot) { snap.Unheld = nil })
+		v.looked = time.Time{}
+		return nil
+	}
+	if time.Since(v.looked) < measureEvery {
+		return nil
+	}
+	list, err := ReadUnheld(ctx, v.pool, v.c.Slot)
+	if source.SQLState(err) == "55P03" { // somebody alters a table: the next time
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	v.seen.update(func(snap *Snapshot) { snap.Unheld = list })
+	say, fresh := v.unheld.add(list)
+	for _, u := range say {
+		v.c.Log.Warn("nobody holds a slot in which something waits", zap.String("slot", u.Name), zap.String("waits", u.Waits()), zap.String("fix", u.Fix()))
+	}
+	if v.looked = time.Now(); fresh {
+		v.looked = time.Time{}
+	}
+	return nil
+}
+
+// unheldNames are the slots that were found last; true: they were logged.
+type unheldNames map[string]bool
+
+// add replaces them, and returns those to log: each once, for as long as nobody holds it. A slot
+// between two relays is unheld for some seconds. So those that are fresh are not logged before they
+// are found again, in the next round.
+func (n *unheldNames) add(list []Unheld) (say []Unheld, fresh bool) {
+	now := make(unheldNames, len(list))
+	for _, u := range list {
+		said, again := (*n)[u.Name]
+		if again && !said {
+			say = append(say, u)
+		}
+		now[u.Name] = again
+		fresh = fresh || !again
+	}
+	*n = now
+	return say, fresh
+}

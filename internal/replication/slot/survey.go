@@ -1,0 +1,294 @@
+// The survey: every few seconds it reads our slot, the size of the outbox tables and the server's
+// other logical slots, for status and metrics.
+
+package slot
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/guard"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
+)
+
+const (
+	surveyFirst = time.Second
+	surveyEvery = 5 * time.Second
+	// at most, while it keeps failing: a refused login is not tried more often
+	surveyAfter   = 30 * time.Second
+	measureEvery  = time.Minute // each looks at every file of the tables
+	MaxOtherSlots = 99          // in addition to ours; of more, those that retain the most WAL
+)
+
+// Survey reads what operators want to see and relaying does not depend on: our slot, the size of
+// the outbox tables, and the other logical slots of the server. It does so in every phase, also
+// after Stream.Run has returned: what the slot retains matters most when nobody reads it. It ends
+// when ctx is done.
+func Survey(ctx context.Context, pool *pgxpool.Pool, c *source.Config, seen *Status, tables []string) {
+	v := surveyor{pool: pool, c: c, seen: seen, tables: tables}
+	said, next := "", surveyFirst
+	for source.Sleep(ctx, next) {
+		err := v.round(ctx)
+		if err == nil {
+			said, next = "", surveyEvery
+			continue
+		}
+		next = min(2*next, surveyAfter)
+		if why := source.StableText(err.Error()); why != said && ctx.Err() == nil && !source.IsGoingAway(err) {
+			said = why
+			c.Log.Warn("cannot read slots and table sizes: their metrics are missing", zap.String("reason", why))
+		}
+	}
+}
+
+// surveyor is the state between two rounds of survey.
+type surveyor struct {
+	pool     *pgxpool.Pool
+	c        *source.Config
+	seen     *Status
+	tables   []string // names of the outbox tables, quoted
+	times    walTimes
+	measured time.Time // when the tables' size was asked for last
+	asked    time.Time // when the other hosts were
+	looked   time.Time // when slots that nobody holds were looked for; zero: look again
+	unheld   unheldNames
+}
+
+func (v *surveyor) round(ctx context.Context) error {
+	view, err := Read(ctx, v.pool, v.c.Slot)
+	if err != nil {
+		return err
+	}
+	v.seen.Slot(view)
+	held, err := view.HeldBy(ctx, v.pool)
+	if err != nil {
+		return err
+	}
+	v.seen.update(func(snap *Snapshot) { snap.HeldBy = held })
+	slots, total, err := readOtherSlots(ctx, v.pool, v.c.Slot, &v.times)
+	if err != nil {
+		return err
+	}
+	v.seen.update(func(snap *Snapshot) { snap.OtherSlots, snap.OtherTotal = slots, total })
+	if err := v.askHosts(ctx, view); err != nil {
+		return err
+	}
+	if err := v.measure(ctx); err != nil {
+		return err
+	}
+	return v.askUnheld(ctx)
+}
+
+// measure asks for the size of the outbox tables now and then.
+func (v *surveyor) measure(ctx context.Context) error {
+	if len(v.tables) == 0 || time.Since(v.measured) < measureEvery {
+		return nil
+	}
+	v.measured = time.Now()
+	bytes, err := TableBytes(ctx, v.pool, v.tables)
+	if source.SQLState(err) == "55P03" { // somebody alters it: the next time
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	v.seen.update(func(snap *Snapshot) { snap.TableBytes = bytes })
+	return nil
+}
+
+// askHosts asks the other hosts of source.url now and then whether they have our failover slot. A
+// relay that stands by does not: there may be many, and the leader has said it. Hosts that do not
+// answer take a few seconds of the survey, for which nothing but numbers waits.
+func (v *surveyor) askHosts(ctx context.Context, view *View) error {
+	if view == nil || !view.Failover || v.seen.Snapshot().Phase != Streaming {
+		v.seen.update(func(snap *Snapshot) { snap.Hosts = nil })
+		v.asked = time.Time{}
+		return nil
+	}
+	if time.Since(v.asked) < measureEvery {
+		return nil
+	}
+	v.asked = time.Now()
+	others, err := source.ReadHosts(ctx, v.pool, v.c)
+	if err != nil {
+		return fmt.Errorf("ask the other hosts of source.url: %w", err)
+	}
+	var seen []HostSlot
+	for i := range others {
+		if source.SQLState(others[i].Err) == "53300" {
+			continue // it has no connection left, so it may also be the server that is read
+		}
+		seen = append(seen, HostSlot{Host: others[i].Addr, Synced: others[i].Usable()})
+	}
+	v.seen.update(func(snap *Snapshot) { snap.Hosts = seen })
+	return nil
+}
+
+// readOtherSlots reads the logical slots of the server but ours, in all databases, and how many
+// there are. It adds to times where the WAL is, and tells by them since when each slot is behind.
+func readOtherSlots(ctx context.Context, q source.Querier, ours string, times *walTimes) (slots []Seen, total int, err error) {
+	// One row more, of the server itself, comes also when there are no slots: the WAL's position is
+	// remembered all the same.
+	views, err := source.List(ctx, q, "read pg_replication_slots", func(row pgx.CollectableRow) (v View, err error) {
+		return v, row.Scan(append([]any{&total, &times.segment}, v.Fields()...)...)
+	}, `SELECT count(s.slot_name) OVER (), pg_size_bytes(current_setting('wal_segment_size')), `+Columns+`
+		FROM (VALUES (1)) one LEFT JOIN (`+Tables+`) ON s.slot_type = 'logical' AND s.slot_name <> $1
+		ORDER BY s.restart_lsn NULLS LAST, s.slot_name LIMIT $2`, ours, MaxOtherSlots)
+	if err != nil {
+		return nil, 0, err
+	}
+	now := time.Now()
+	for i, v := range views {
+		if i == 0 {
+			times.add(now, v.Current)
+		}
+		if v.Name == "" {
+			continue
+		}
+		slots = append(slots, Seen{View: v, Checked: now, BehindSince: times.passed(v.ConfirmedFlush)})
+	}
+	return slots, total, nil
+}
+
+// unlocked calls do in a transaction with these settings besides that it waits for no lock: its
+// connection is one of few.
+func unlocked(ctx context.Context, pool *pgxpool.Pool, what, settings string, do func(context.Context, pgx.Tx) error) error {
+	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
+	defer cancel()
+	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL lock_timeout = '100ms'"+settings); err != nil {
+			return err
+		}
+		return do(ctx, tx)
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+// TableBytes is the size of tables with their indexes and TOAST tables and all their partitions.
+func TableBytes(ctx context.Context, pool *pgxpool.Pool, tables []string) (bytes *int64, err error) {
+	err = unlocked(ctx, pool, "read the size of the outbox tables", "", func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `WITH RECURSIVE t (oid) AS (
+				SELECT to_regclass(name)::oid FROM unnest($1::text[]) name
+				UNION SELECT inhrelid FROM `+tableread.Heirs+` JOIN t ON inhparent = t.oid)
+			SELECT sum(pg_total_relation_size(oid))::bigint FROM t`, tables).Scan(&bytes)
+	})
+	return bytes, err
+}
+
+// When the WAL was at which position: it tells how many seconds another program's slot is behind,
+// whose commits we do not see.
+
+// walTimes keeps at most maxWALTimes entries and thins out old ones, so it covers the whole time
+// since it began.
+type walTimes struct {
+	segment uint64    // size in bytes of a file of WAL
+	seen    []walTime // the oldest first, by time and by position
+}
+
+type walTime struct {
+	at  time.Time
+	lsn pglogrepl.LSN
+}
+
+const maxWALTimes = 1024
+
+// add records that the WAL is at lsn. A lower position, of another timeline, clears the record.
+func (w *walTimes) add(at time.Time, lsn pglogrepl.LSN) {
+	if n := len(w.seen); n > 0 {
+		last := w.seen[n-1].lsn
+		if lsn == last {
+			return
+		}
+		if lsn < last {
+			w.seen = w.seen[:0]
+		}
+	}
+	if len(w.seen) == maxWALTimes {
+		w.thin(at)
+	}
+	w.seen = append(w.seen, walTime{at, lsn})
+}
+
+// thin removes the entry whose removal leaves the smallest gap relative to its age. So the gaps
+// grow with age.
+func (w *walTimes) thin(now time.Time) {
+	least, at := math.Inf(1), 1
+	for i := 1; i < len(w.seen)-1; i++ {
+		gap := w.seen[i+1].at.Sub(w.seen[i-1].at).Seconds() / now.Sub(w.seen[i].at).Seconds()
+		if gap < least {
+			least, at = gap, i
+		}
+	}
+	w.seen = slices.Delete(w.seen, at, at+1)
+}
+
+// passed returns when WAL after lsn was first seen, zero for never. It is late by up to the time
+// between two entries, for old ones a few percent of their age, and never before the first entry.
+func (w *walTimes) passed(lsn pglogrepl.LSN) time.Time {
+	for _, s := range w.seen {
+		if source.WALBeyond(w.segment, lsn, s.lsn) {
+			return s.at
+		}
+	}
+	return time.Time{}
+}
+
+// What the disk guard asks: the WAL that the slot keeps, the size of the relay's own tables, and
+// what their rows need of it.
+
+// Disk is how much of the server's disk the slot and the relay's own tables take.
+type Disk struct {
+	Retained int64 // WAL that the slot keeps
+	DeferAt  int64 // WAL at which the guard begins
+	Own      int64 // the retry table and the dead letters of all slots, with indexes and TOAST
+}
+
+// ReadDisk asks the server. A slot that is gone or has lost its WAL keeps none.
+func ReadDisk(ctx context.Context, pool *pgxpool.Pool, slot string, limits guard.Limits) (d Disk, err error) {
+	var keep int64
+	err = unlocked(ctx, pool, "read retained WAL and the size of the retry table", "", func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, `SELECT coalesce((SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1), 0),
+			`+source.KeepSize+`, pg_total_relation_size('cdc_relay.retry') + pg_total_relation_size('cdc_relay.dead_letter')`, slot).
+			Scan(&d.Retained, &keep, &d.Own)
+	})
+	if err == nil {
+		d.DeferAt, err = limits.At(keep)
+	}
+	return d, err
+}
+
+// rowsSQL reads the small columns of the tables; values are in TOAST. It goes by an index, so that
+// the empty space of a file that was large is not read, and ends after as many rows as fit into
+// guard.max_bytes. Rows that are deleted count until a vacuum has made their space free; the
+// statistics know how many there are, or too few after a crash of the server. A row's contents that
+// are left out, or were purged, take nothing.
+const rowsSQL = `SELECT (
+	(SELECT coalesce(sum($1 + CASE WHEN left_out IS NULL THEN bytes ELSE 0 END), 0) FROM
+		(SELECT bytes, left_out FROM cdc_relay.retry ORDER BY n LIMIT $2) r)
+	+ (SELECT coalesce(sum($1 + CASE WHEN left_out IS NULL AND state <> 'purged' THEN bytes ELSE 0 END), 0) FROM
+		(SELECT bytes, left_out, state FROM cdc_relay.dead_letter ORDER BY n LIMIT $2) d)
+	+ (SELECT coalesce(sum($1 * s.n_dead_tup + 2048 * coalesce(toast.n_dead_tup, 0)), 0)
+		FROM pg_class c JOIN pg_stat_all_tables s ON s.relid = c.oid LEFT JOIN pg_stat_all_tables toast ON toast.relid = c.reltoastrelid
+		WHERE c.oid IN ('cdc_relay.retry'::regclass, 'cdc_relay.dead_letter'::regclass))
+	)::bigint`
+
+// ReadRows is about how many bytes the rows of the relay's own tables need, of all slots: less than
+// the files have when rows were deleted. It takes seconds when there are many, up to ten.
+func ReadRows(ctx context.Context, pool *pgxpool.Pool, limits guard.Limits) (bytes int64, err error) {
+	err = unlocked(ctx, pool, "count what the rows of the retry table need", "; SET LOCAL statement_timeout = '10s'", func(ctx context.Context, tx pgx.Tx) error {
+		return tx.QueryRow(ctx, rowsSQL, int64(guard.RowOverhead), limits.MaxBytes/guard.RowOverhead+1).Scan(&bytes)
+	})
+	return bytes, err
+}

@@ -1,0 +1,225 @@
+// What statements have in common: who can run them, how long an answer may take, and what an error
+// of the server means. And what those who wait ask for: the WAL, and open transactions.
+
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Querier is what a pool, a connection and a transaction have in common.
+type Querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+	Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error)
+}
+
+// AnswerTimeout bounds on our side what statement_timeout bounds on the server, in case the server
+// stops answering.
+const AnswerTimeout = 20 * time.Second
+
+// Asked is a query for one row that Scan makes.
+type Asked struct {
+	ctx       context.Context
+	q         Querier
+	what, sql string
+	args      []any
+}
+
+// Ask prepares a query for one row. Scan waits for AnswerTimeout at most, and an error of it begins
+// with what.
+func Ask(ctx context.Context, q Querier, what, sql string, args ...any) Asked {
+	return Asked{ctx, q, what, sql, args}
+}
+
+// Scan runs the query. IsNoRows of its error: there is no row.
+func (a Asked) Scan(into ...any) error {
+	ctx, cancel := context.WithTimeout(a.ctx, AnswerTimeout)
+	defer cancel()
+	return about(a.what, a.q.QueryRow(ctx, a.sql, a.args...).Scan(into...))
+}
+
+// List is Ask for any number of rows, each of which row scans.
+func List[T any](ctx context.Context, q Querier, what string, row pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	defer cancel()
+	rows, err := q.Query(ctx, sql, args...)
+	if err != nil {
+		return nil, about(what, err)
+	}
+	list, err := pgx.CollectRows(rows, row)
+	return list, about(what, err)
+}
+
+// Do is Ask for a statement without rows: it returns how many it has changed.
+func Do(ctx context.Context, q Querier, what, sql string, args ...any) (changed int64, err error) {
+	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
+	defer cancel()
+	tag, err := q.Exec(ctx, sql, args...)
+	return tag.RowsAffected(), about(what, err)
+}
+
+func about(what string, err error) error {
+	if err != nil {
+		err = fmt.Errorf("%s: %w", what, err)
+	}
+	return err
+}
+
+// SQLState is the SQLSTATE of a server error, "" for any other.
+func SQLState(err error) string {
+	var pgErr *pgconn.PgError
+	if errors.As(err, &pgErr) {
+		return pgErr.Code
+	}
+	return ""
+}
+
+// IsNoRows reports whether err is, or wraps, pgx.ErrNoRows: the query found nothing.
+func IsNoRows(err error) bool { return errors.Is(err, pgx.ErrNoRows) }
+
+// IsGoingAway reports whether an error may mean that the server or the connection is ending; then
+// the end of the session tells more.
+func IsGoingAway(err error) bool {
+	code := SQLState(err)
+	return code == "" || strings.HasPrefix(code, "57")
+}
+
+// Sleep waits for d; false means that ctx was done before.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// Whether the WAL between two positions has anything that somebody must read: what an idle server
+// writes by itself does not count.
+
+// WalNoise is more bytes than an idle server writes after the last commit: two lists of the running
+// transactions and a checkpoint, about 300 bytes, and as much for a raise of a relay's flush limit.
+// No reader needs to read that.
+const WalNoise = 2 << 10
+
+// WALBeyond reports whether something was written between two positions that somebody may have to
+// read. It is not the server's noise, nor the rest of a file that was left empty: with
+// archive_timeout an idle server begins the next one, once. segment is the size in bytes of a file,
+// 0 when it is not known.
+func WALBeyond(segment uint64, lsn, end pglogrepl.LSN) bool {
+	if end <= lsn+WalNoise {
+		return false
+	}
+	if segment == 0 {
+		return true
+	}
+	next := (uint64(lsn)/segment + 1) * segment
+	return uint64(end) < next || uint64(end) > next+WalNoise
+}
+
+// OpenTransaction is a transaction with writes that has not ended.
+type OpenTransaction struct {
+	PID                         int32  // of its process; 0: it is prepared
+	GID                         string // of a prepared one
+	Database, Role, Application string
+	// when it began, or was prepared; nil: it is another role's, and ours may not read all
+	// statistics
+	Since *time.Time
+	Later int64 // transactions that have begun since
+}
+
+// String describes it for people.
+func (t OpenTransaction) String() string {
+	text := fmt.Sprintf("process %d", t.PID)
+	if t.PID == 0 {
+		text = "prepared transaction " + QuoteText(t.GID)
+	}
+	if t.Role != "" {
+		text += " of role " + t.Role
+	}
+	if t.Database != "" {
+		text += " in database " + t.Database
+	}
+	if t.Application != "" {
+		text += " (" + t.Application + ")"
+	}
+	if t.Since == nil {
+		return text + fmt.Sprintf(", %d transactions ago", t.Later)
+	}
+	return text + ", since " + t.Since.UTC().Format(time.RFC3339)
+}
+
+// fix ends it.
+func (t OpenTransaction) fix() string {
+	if t.PID == 0 {
+		return fmt.Sprintf("COMMIT PREPARED %s, or ROLLBACK PREPARED %[1]s, in database %s", QuoteText(t.GID), t.Database)
+	}
+	return fmt.Sprintf("SELECT pg_terminate_backend(%d)", t.PID)
+}
+
+// MostOpen is how many transactions are named.
+const MostOpen = 3
+
+// OpenText names at most MostOpen transactions, and says how many more there are.
+func OpenText(list []OpenTransaction) string {
+	var names []string
+	for _, t := range list[:min(len(list), MostOpen)] {
+		names = append(names, t.String())
+	}
+	more := ""
+	if len(list) > MostOpen {
+		more = fmt.Sprintf(", and %d more", len(list)-MostOpen)
+	}
+	return strings.Join(names, "; ") + more
+}
+
+// EndOpen is how an operator ends those that OpenText names.
+func EndOpen(list []OpenTransaction) string {
+	var fixes []string
+	for _, t := range list[:min(len(list), MostOpen)] {
+		fixes = append(fixes, t.fix())
+	}
+	return "end them in their applications, or: " + strings.Join(fixes, "; ")
+}
+
+// OpenTransactions are those with writes that are open in the cluster, or here, in this database,
+// the oldest first.
+func OpenTransactions(ctx context.Context, q Querier, here bool) ([]OpenTransaction, error) {
+	return openWhere(ctx, q, "NOT $1 OR database = current_database()", here)
+}
+
+// LongTransactions are those that are open in the cluster now and still a second later, and have
+// been for that long, where our role may know. What is open for a moment only is not named.
+func LongTransactions(ctx context.Context, q Querier, age time.Duration) ([]OpenTransaction, error) {
+	var ids []string
+	err := Ask(ctx, q, "read which transactions are open", `SELECT coalesce(array_agg(xid::text), '{}') FROM (`+openSQL+`) t`).Scan(&ids)
+	if err != nil {
+		return nil, err
+	}
+	if len(ids) == 0 || !Sleep(ctx, time.Second) {
+		return nil, nil
+	}
+	return openWhere(ctx, q, "xid::text = ANY ($1::text[]) AND (since IS NULL OR since < now() - make_interval(secs => $2::float8))", ids, age.Seconds())
+}
+
+const openSQL = `SELECT 0 AS pid, gid, database, owner AS role, '' AS application, prepared AS since, transaction AS xid FROM pg_prepared_xacts
+	UNION ALL SELECT pid, '', coalesce(datname, ''), coalesce(usename, ''), coalesce(application_name, ''), xact_start, backend_xid
+	FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()`
+
+// openWhere reads open transactions. Of another role's session PostgreSQL says all but since when.
+func openWhere(ctx context.Context, q Querier, condition string, args ...any) ([]OpenTransaction, error) {
+	return List(ctx, q, "read which transactions are open", func(row pgx.CollectableRow) (t OpenTransaction, err error) {
+		return t, row.Scan(&t.PID, &t.GID, &t.Database, &t.Role, &t.Application, &t.Since, &t.Later)
+	}, `SELECT pid, gid, database::text, role::text, application, since, age(xid) FROM (`+openSQL+`) t WHERE `+condition+` ORDER BY age(xid) DESC`, args...)
+}

@@ -1,0 +1,401 @@
+// What `cdc-relay check` says: whether delivered rows can be deleted.
+
+package retention
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
+)
+
+// Problem is something that keeps rows from being deleted, or that an operator should know.
+type Problem struct {
+	Warn      bool // rows are deleted all the same
+	What, Fix string
+}
+
+// Examine looks for problems. It reads the catalogue alone, and changes nothing. A table that does
+// not exist is another's to report.
+func Examine(ctx context.Context, q sent.Querier, slot, publication string, tables []sent.Table) (list []Problem, err error) {
+	for _, t := range tables {
+		d, err := sent.Describe(ctx, q, t)
+		if err != nil {
+			return nil, err
+		}
+		if d.OID == 0 {
+			continue
+		}
+		if what, fix := lacks(&d, t); what != "" {
+			list = append(list, Problem{What: what, Fix: fix})
+		}
+		if none := unindexed(&d, d.Leaves...); none != nil && d.Transaction != "" {
+			list = append(list, Problem{What: none.what, Fix: none.fix})
+		}
+		list = append(list, weak(&d, t)...)
+		if d.Usable { // else the first of problemsSQL says so
+			found, err := refusals(ctx, q, t)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, found...)
+		}
+		for _, sql := range problemsSQL {
+			found, err := problems(ctx, q, sql, d, publication)
+			if err != nil {
+				return nil, fmt.Errorf("read what retention needs on %s: %w", t, err)
+			}
+			list = append(list, found...)
+		}
+		found, err := otherSlots(ctx, q, slot, t, d)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, found...)
+	}
+	return list, nil
+}
+
+// ExamineColumns looks for problems of the column alone, for a relay without retention.
+func ExamineColumns(ctx context.Context, q sent.Querier, publication string, tables []sent.Table) (list []Problem, err error) {
+	for _, t := range tables {
+		d, err := sent.Describe(ctx, q, t)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, weak(&d, t)...)
+		unsent, err := problems(ctx, q, unsentColumnSQL, d, publication)
+		if err != nil {
+			return nil, fmt.Errorf("read whether the transactions of %s are sent: %w", t, err)
+		}
+		for _, p := range unsent {
+			p.Warn = true
+			list = append(list, p)
+		}
+	}
+	return list, nil
+}
+
+// refusals say that a SELECT or a DELETE would run somebody else's code.
+func refusals(ctx context.Context, q sent.Querier, t sent.Table) (list []Problem, err error) {
+	for _, refused := range []error{tableread.Check(ctx, q, pgx.Identifier{t.Schema, t.Name}.Sanitize()), tableread.CheckDelete(ctx, q, pgx.Identifier{t.Schema, t.Name}.Sanitize())} {
+		refusal, ok := tableread.IsRefusal(refused)
+		switch {
+		case ok:
+			list = append(list, Problem{What: refusal.Error(), Fix: refusal.Fix})
+		case refused != nil:
+			return nil, refused
+		}
+	}
+	return list, nil
+}
+
+// leafRowsSQL begins each of problemsSQL. leaves are the tables that have the rows of a table: $1
+// is its OID, $2 the columns of the id, $3 our publication, $4 the column of the transaction, $5
+// the OIDs of the table's relatives. A role without USAGE on a schema may ask all of this, since
+// nothing is named by its text.
+const leafRowsSQL = `
+WITH given AS (SELECT $1::oid, $2::text[], $3::text, $4::text, $5::oid[]),
+leaves AS (
+	SELECT
+		c.oid,
+		relreplident,
+		nspname,
+		c.oid::regclass::text AS leaf,
+		has_schema_privilege(relnamespace, 'USAGE') AS uses,
+		has_table_privilege(c.oid, 'SELECT') AS selects,
+		has_table_privilege(c.oid, 'DELETE') AS deletes,
+		has_any_column_privilege(c.oid, 'UPDATE') AS updates
+	FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
+	WHERE relkind = 'r' AND c.oid IN (SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid)))
+`
+
+// unsentColumnSQL: nothing is recorded of a table whose transactions are not sent. Column lists are
+// of PostgreSQL 15 and later.
+const unsentColumnSQL = `SELECT
+		false,
+		format('publication %I has a column list of %s without %I: no delivery is recorded', pubname, prrelid::regclass, attname),
+		format('in one transaction: ALTER PUBLICATION %1$I DROP TABLE ONLY %2$s; ALTER PUBLICATION %1$I ADD TABLE ONLY %2$s (%3$s)', pubname, prrelid::regclass, (
+			SELECT string_agg(quote_ident(l.attname), ', ' ORDER BY l.attnum) FROM pg_attribute l
+			WHERE l.attrelid = prrelid AND (to_jsonb(r)->'prattrs' @> to_jsonb(l.attnum) OR l.attnum = a.attnum)))
+	FROM pg_publication_rel r
+		JOIN pg_publication p ON p.oid = prpubid
+		JOIN pg_attribute a ON attrelid = prrelid AND attname = $4
+	WHERE pubname = $3 AND prrelid = ANY ($5) AND NOT puballtables
+		AND jsonb_typeof(to_jsonb(r)->'prattrs') = 'array' AND NOT to_jsonb(r)->'prattrs' @> to_jsonb(a.attnum)`
+
+// problemsSQL are the questions about one table. Their columns are those of a Problem.
+var problemsSQL = []string{
+	unsentColumnSQL,
+
+	// rights
+	`SELECT
+		false,
+		format('role %I may not delete from %s: it lacks %s', current_user, leaf, concat_ws(', ',
+			CASE WHEN NOT uses THEN 'USAGE of the schema' END,
+			CASE WHEN NOT selects THEN 'SELECT' END,
+			CASE WHEN NOT deletes THEN 'DELETE' END,
+			CASE WHEN NOT updates THEN 'UPDATE of a column, which SELECT ... FOR UPDATE takes' END)),
+		format('GRANT USAGE ON SCHEMA %I TO %I; GRANT SELECT, DELETE, UPDATE (%I) ON %s TO %2$I',
+			nspname, current_user, ($2::text[])[1], leaf)
+	FROM leaves
+	WHERE NOT (uses AND selects AND deletes AND updates)`,
+
+	// A row of a table whose deletes are published must be told from others.
+	`SELECT
+		false,
+		format('publication %I publishes deletes of %s, which has no replica identity: PostgreSQL refuses them', pubname, leaf),
+		format('ALTER PUBLICATION %I SET (publish = ''insert''), or ALTER TABLE %s REPLICA IDENTITY FULL', pubname, leaf)
+	FROM leaves JOIN pg_publication ON pubdelete
+	WHERE NOT CASE relreplident
+			WHEN 'f' THEN true
+			WHEN 'n' THEN false
+			WHEN 'd' THEN EXISTS (SELECT FROM pg_index WHERE indrelid = leaves.oid AND indisprimary)
+			ELSE EXISTS (SELECT FROM pg_index WHERE indrelid = leaves.oid AND indisreplident)
+		END
+		AND EXISTS (
+			SELECT FROM pg_get_publication_tables(pubname) g
+			WHERE g.relid = leaves.oid
+				OR g.relid IN (SELECT relid FROM pg_partition_ancestors(leaves.oid) relid))`,
+
+	// our own publication publishes deletes
+	`SELECT
+		true,
+		format('publication %I publishes deletes: each row that is deleted comes through the slot once more, and is skipped', pubname),
+		format('ALTER PUBLICATION %I SET (publish = ''insert'')', pubname)
+	FROM pg_publication
+	WHERE pubname = $3 AND pubdelete`,
+
+	// other tables refer to rows
+	`SELECT
+		true,
+		format('%s refers to %s: rows that it refers to cannot be deleted (constraint %I)',
+			conrelid::regclass, confrelid::regclass, conname),
+		'drop the constraint, or delete the rows that refer to delivered ones'
+	FROM pg_constraint
+	WHERE confrelid = $1::oid AND contype = 'f' AND confdeltype IN ('a', 'r')`,
+}
+
+// problems asks one of problemsSQL. Of many leaves with the same problem three are named.
+func problems(ctx context.Context, q sent.Querier, sql string, d sent.Description, publication string) ([]Problem, error) {
+	rows, err := q.Query(ctx, leafRowsSQL+sql+" ORDER BY 2 LIMIT 3", d.OID, d.ID, publication, d.Transaction, d.Family)
+	if err != nil {
+		return nil, err
+	}
+	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Problem, err error) {
+		return p, row.Scan(&p.Warn, &p.What, &p.Fix)
+	})
+}
+
+// otherSlotsSQL reads, of the other slots of relays that send a table, those that do not deliver
+// now, and those that record nothing: they are past a transaction (dlq.progress) of which our slot
+// has recorded rows, that was not there before them, and have no record of the table. At last those
+// of which no relay has a record. $1 is our slot, $2 and $3 the OIDs and names of the table's
+// relatives.
+var otherSlotsSQL = `
+WITH others AS (
+	SELECT s.slot::text AS slot, s.state, s.system_id, of.firsts
+	FROM cdc_relay.slots s CROSS JOIN LATERAL (
+		SELECT array_agg(e.value->>'first') AS firsts
+		FROM jsonb_each(coalesce(s.sends->'tables', '{}')) e
+		WHERE e.key = ANY ($3::text[]) OR (e.value->>'oid')::oid = ANY ($2::oid[])) of
+	WHERE s.slot <> $1::text AND of.firsts IS NOT NULL)
+SELECT
+	array(
+		SELECT s.slot
+		FROM others s LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.database = current_database()
+		WHERE s.state <> 'ready' OR r.active_pid IS NULL
+			OR s.system_id <> coalesce((SELECT o.system_id FROM cdc_relay.slots o WHERE o.slot = $1::text), s.system_id)
+		ORDER BY 1),
+	array(
+		SELECT s.slot
+		FROM others s
+			JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.database = current_database()
+			CROSS JOIN (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n
+		WHERE NOT EXISTS (SELECT FROM cdc_relay.sent e WHERE e.slot = s.slot AND e.relation = ANY ($2::oid[]))
+			AND EXISTS (
+				SELECT FROM cdc_relay.sent e
+				WHERE e.slot = $1::text AND e.relation = ANY ($2::oid[]) AND e.last_tx < ` + tableread.WholeXID("r.catalog_xmin") + `
+					AND EXISTS (
+						SELECT FROM unnest(s.firsts) f
+						WHERE NOT coalesce(pg_visible_in_snapshot(e.last_tx::text::xid8, f::pg_snapshot), false)))
+		ORDER BY 1),
+	array(
+		SELECT slot_name::text FROM pg_replication_slots
+		WHERE slot_type = 'logical' AND plugin = 'pgoutput' AND database = current_database()
+			AND slot_name NOT IN (SELECT slot FROM cdc_relay.slots UNION SELECT took_from FROM cdc_relay.slots)
+			AND slot_name <> $1::text
+		ORDER BY slot_name)`
+
+// otherSlots are those that keep rows of a table, and those that retention knows nothing of.
+func otherSlots(ctx context.Context, q sent.Querier, slot string, t sent.Table, d sent.Description) (list []Problem, err error) {
+	var holding, silent, foreign []string
+	err = q.QueryRow(ctx, otherSlotsSQL, slot, d.Family, d.Names).Scan(&holding, &silent, &foreign)
+	if err != nil {
+		return nil, fmt.Errorf("read which slots send the outbox tables: %w", err)
+	}
+	if len(holding) > 0 {
+		list = append(list, Problem{
+			Warn: true, What: "rows stay until these slots, which send the same tables and which nobody holds now, have delivered them: " + strings.Join(holding, ", "),
+			Fix: "start their relays; a slot that is no longer in use is forgotten by `cdc-relay teardown --yes` with its configuration",
+		})
+	}
+	if len(silent) > 0 {
+		list = append(list, Problem{
+			Warn: true, What: fmt.Sprintf("rows of %s stay, because these slots send it and record no delivery of it: %s", t, strings.Join(silent, ", ")),
+			Fix: fmt.Sprintf("upgrade their relays, and name column %s in their outbox.transaction, which may be empty", d.Transaction),
+		})
+	}
+	if len(foreign) > 0 {
+		list = append(list, Problem{
+			Warn: true, What: "retention does not wait for slots of other programs, which may read the same tables: " + strings.Join(foreign, ", "),
+			Fix: "they get every row from the WAL all the same; if their program reads the tables themselves, as Debezium's snapshots do, set retention.keep long enough for it",
+		})
+	}
+	return list, nil
+}
+
+// CheckTables returns a Stop with exit code event.ExitUsage if the rows of a table cannot be told
+// apart by their transaction. A table that does not exist, and one that could not be read, is
+// another's to report.
+func CheckTables(ctx context.Context, q sent.Querier, tables []sent.Table) error {
+	for _, t := range tables {
+		d, err := sent.Describe(ctx, q, t)
+		if err != nil {
+			return err
+		}
+		if what, fix := lacks(&d, t); what != "" {
+			return &event.Stop{Code: event.ExitUsage, Reason: "config", What: "retention: " + what, Fix: fix}
+		}
+	}
+	return nil
+}
+
+// lacks says what retention misses on a table that exists; "": nothing.
+func lacks(d *sent.Description, t sent.Table) (what, fix string) {
+	const command = "run `cdc-relay init --add-transaction-column` (--print shows the SQL), or set retention.mode to none"
+	if d.OID == 0 {
+		return "", ""
+	}
+	if d.Unfit != "" {
+		return fmt.Sprintf("%s has a column %s, wanted xid8 or bigint (outbox.transaction)", t, d.Unfit), "name another column in outbox.transaction, which `cdc-relay init --add-transaction-column` adds, or set retention.mode to none"
+	}
+	if d.Transaction == "" {
+		return fmt.Sprintf("%s has no column %s of type xid8 (outbox.transaction), which says of a row whether it was delivered", t, listNames(t.Transaction)), command
+	}
+	return "", ""
+}
+
+// unindexed is why nothing is deleted from leaves that have no index on the transaction; nil: each
+// one has.
+func unindexed(d *sent.Description, leaves ...sent.Leaf) *refusal {
+	var names, indexes []string
+	for _, l := range leaves {
+		if !l.Indexed {
+			names = append(names, l.Name)
+			indexes = append(indexes, fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", l.Name, pgx.Identifier{d.Transaction}.Sanitize()))
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	const most = 3
+	more := ""
+	if len(names) > most {
+		names, indexes, more = names[:most], indexes[:most], fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	fix := strings.Join(indexes, "; ")
+	if d.Leaves[0].OID != d.OID {
+		fix = "cdc-relay init --add-transaction-column, also for partitions to come; or on each partition: " + fix
+	}
+	return &refusal{"no valid btree index begins with column " + d.Transaction + " of " + strings.Join(names, ", ") + more, fix}
+}
+
+// weak says why rows of a table that has the column may lack their transaction: they are delivered,
+// and then nothing is known of them.
+func weak(d *sent.Description, t sent.Table) (list []Problem) {
+	if d.Transaction == "" {
+		return nil
+	}
+	c := sent.Column{Schema: t.Schema, Table: t.Name, Name: d.Transaction, Bigint: d.Bigint}
+	for _, l := range d.Leaves {
+		if !l.Defaults {
+			list = append(list, Problem{
+				Warn: true, What: fmt.Sprintf("column %s of %s has no default pg_current_xact_id(): rows without a value are not known to be delivered", d.Transaction, l.Name),
+				Fix: fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s SET DEFAULT %s", l.Name, pgx.Identifier{d.Transaction}.Sanitize(), c.Value()),
+			})
+		}
+		if !l.Triggered {
+			list = append(list, Problem{
+				Warn: true, What: fmt.Sprintf("%s has no trigger %s that is ENABLE ALWAYS and sets column %s to pg_current_xact_id(): rows that are inserted with another transaction's id are not known to be delivered", l.Name, c.Trigger(), d.Transaction),
+				Fix: strings.Join(c.TriggerSQL(), "; "),
+			})
+		}
+	}
+	return list[:min(len(list), 3)]
+}
+
+// What keeps rows from being deleted: which errors are news, and what to do about them.
+
+// passes reports whether an error is no news: somebody holds a lock, or the table was dropped.
+func passes(err error) bool {
+	return sqlClass(err, "55P03") || tableread.Undefined(err)
+}
+
+// ofRows reports whether an error is about some rows, and not about a whole table or the server.
+func ofRows(err error) bool {
+	for _, class := range []string{"21", "22", "23", "54", "57014", "XX"} {
+		if sqlClass(err, class) {
+			return true
+		}
+	}
+	return false
+}
+
+func sqlClass(err error, class string) bool {
+	server, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && strings.HasPrefix(server.Code, class)
+}
+
+// warn logs what keeps rows from being deleted, once while it lasts.
+func (p *pass) warn(of string, err error) {
+	text := of + ": " + err.Error()
+	p.said[text] = true
+	if p.logged[text] {
+		return
+	}
+	p.logged[text] = true
+	fields := []zap.Field{zap.String("table", of), zap.Error(err)}
+	if fix := fixOf(of, err); fix != "" {
+		fields = append(fields, zap.String("fix", fix))
+	}
+	p.cfg.Log.Warn("cannot delete delivered rows: they stay, and delivery goes on", fields...)
+}
+
+func fixOf(table string, err error) string {
+	if lack, ok := errors.AsType[*refusal](err); ok {
+		return lack.fix
+	}
+	if refusal, ok := tableread.IsRefusal(err); ok {
+		return refusal.Fix
+	}
+	if sqlClass(err, "42501") {
+		return "run `cdc-relay check`, which names the right that is missing"
+	}
+	return ""
+}
+
+// refusal is why nothing is deleted from a table.
+type refusal struct{ what, fix string }
+
+func (r *refusal) Error() string { return r.what }
+
+func listNames(names []string) string { return strings.Join(names, ", ") }
