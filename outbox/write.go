@@ -156,7 +156,7 @@ type ids struct {
 // is in milliseconds and 4,096th parts of one.
 func (i *ids) next() string {
 	var id [16]byte
-	_, _ = rand.Read(id[8:]) //nolint:errcheck // it never fails
+	_, _ = rand.Read(id[8:]) // never fails
 	i.mu.Lock()
 	ns := time.Now().UnixNano()
 	i.last = max(i.last+1, ns/1e6<<12|ns%1e6<<12/1e6)
