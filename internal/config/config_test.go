@@ -16,7 +16,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	rabbit "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/driver"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files again")

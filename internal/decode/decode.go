@@ -9,6 +9,7 @@ package decode
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -279,4 +280,124 @@ func (d *Decoder) release() {
 	clear(d.columns)
 	d.event = event.Event{}
 	d.binary = reuse(d.binary)
+}
+
+// count gives the frame its index in the transaction. Every I, U, D and transactional M frame is
+// counted here, and nothing else, whatever table it belongs to: a position must not depend on the
+// configuration.
+func (d *Decoder) count() (uint32, error) {
+	if !d.open {
+		return 0, errors.New("it is outside a transaction")
+	}
+	if d.index == math.MaxUint32 {
+		return 0, fmt.Errorf("transaction %d has more than %d changes: their positions cannot be distinguished", d.xid, uint32(math.MaxUint32))
+	}
+	d.index++
+	return d.index - 1, nil
+}
+
+// SetIndex sets the index of the open transaction's next change, for rows that do not come from a
+// stream: each is a transaction of its own here, and many of them share a commit.
+func (d *Decoder) SetIndex(index uint32) { d.index = index }
+
+// blank resets the decoder's event to one with only a position.
+func (d *Decoder) blank(pos event.Position) *event.Event {
+	d.event = event.Event{Position: pos, CommitTime: d.commitTime, Time: d.commitTime}
+	return &d.event
+}
+
+// order sets the event's order and hash. An event that cannot be decoded is never sent, so no later
+// event of its key has to wait for it.
+func (d *Decoder) order(ev *event.Event) {
+	ev.Ordered = len(ev.Key) > 0 && ev.Fault == nil
+	if ev.Ordered {
+		ev.Hash = d.keys.Of(ev.Aggregate, ev.Key)
+	} else {
+		ev.Hash = event.HashPosition(ev.Position)
+	}
+}
+
+// maxKept bounds the bytes of a buffer that are kept from one row to the next.
+const maxKept = 1 << 20
+
+// reuse is the buffer, empty, for the next row; nil for one that is too large to be kept.
+func reuse(b []byte) []byte {
+	if cap(b) > maxKept {
+		return nil
+	}
+	return b[:0]
+}
+
+// update, delete and truncate check frames and skip them. A publication that the relay did not
+// create may send them; none of them is an event.
+func (d *Decoder) update(f *frame, msg *Message) error {
+	rel, err := d.changed(f)
+	if err != nil {
+		return err
+	}
+	if len(f.rest) > 0 && f.rest[0] != 'N' {
+		f.oldTuple(d.values[:rel.columns])
+	}
+	f.expect('N')
+	f.tuple(d.values[:rel.columns])
+	msg.skip(rel.table != nil, "update")
+	return f.end()
+}
+
+func (d *Decoder) delete(f *frame, msg *Message) error {
+	rel, err := d.changed(f)
+	if err != nil {
+		return err
+	}
+	f.oldTuple(d.values[:rel.columns])
+	msg.skip(rel.table != nil, "delete")
+	return f.end()
+}
+
+// changed counts the frame and reads which relation it changes.
+func (d *Decoder) changed(f *frame) (*relation, error) {
+	if _, err := d.count(); err != nil {
+		return nil, err
+	}
+	oid := f.uint32()
+	if f.err != nil {
+		return nil, f.err
+	}
+	return d.lookup(oid)
+}
+
+// oldTuple reads the key ('K') or the whole old row ('O').
+func (f *frame) oldTuple(values []value) {
+	if tag := f.byte(); f.err == nil && tag != 'K' && tag != 'O' {
+		f.fail(fmt.Errorf("old tuple is announced by %q, not by 'K' or 'O'", tag))
+	}
+	f.tuple(values)
+}
+
+func (d *Decoder) truncate(f *frame, msg *Message) error {
+	n := f.uint32()
+	f.byte() // options: CASCADE, RESTART IDENTITY
+	if uint64(len(f.rest)) < 4*uint64(n) {
+		return errShort
+	}
+	ours := false
+	for range n {
+		rel, err := d.lookup(f.uint32())
+		if err != nil {
+			return err
+		}
+		ours = ours || rel.table != nil
+	}
+	if !d.open {
+		return errors.New("it is outside a transaction")
+	}
+	msg.skip(ours, "truncate")
+	return f.end()
+}
+
+func (m *Message) skip(ours bool, reason string) {
+	m.Kind, m.Reason = Skipped, reason
+	if !ours {
+		m.Reason = "foreign_table"
+	}
 }

@@ -36,7 +36,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -130,7 +129,7 @@ type Line struct {
 	prober   sink.Prober // nil: what was rejected before goes through its lane with the others
 	budget   *inflight.Budget
 	tracker  *inflight.Tracker
-	pauses   *pauses.Registry
+	pauses   *order.Pauses
 	order    order.Config // of each lane's machine
 	guarding *guarding    // nil: there is no disk guard
 
@@ -166,7 +165,7 @@ func New(cfg Config) *Line {
 		tracker: inflight.NewTracker(cfg.Start),
 		unsure:  map[uint64]order.Found{},
 	}
-	l.pauses = pauses.New(pauses.Config{OfDest: cfg.OfDest, MaxAge: cfg.DestinationMaxAge, MaxBackoff: cfg.MaxBackoff, Jitter: cfg.Jitter, Began: l.logPause, Ended: l.logPauseEnd})
+	l.pauses = order.NewPauses(order.PausesConfig{OfDest: cfg.OfDest, MaxAge: cfg.DestinationMaxAge, MaxBackoff: cfg.MaxBackoff, Jitter: cfg.Jitter, Began: l.logPause, Ended: l.logPauseEnd})
 	if cfg.Guard {
 		l.guarding = &guarding{}
 	}
@@ -295,3 +294,56 @@ func (l *Line) Snapshot() Snapshot {
 	}
 	return s
 }
+
+// waits are the waiting times of rejected events.
+type waits struct {
+	min, max time.Duration
+	jitter   func(time.Duration) time.Duration
+}
+
+// backoff is the wait after the attempt-th rejection (from 1). It is exponential with full jitter,
+// so that many rows that were rejected at the same moment do not come back at the same moment. It
+// is never 0, because 0 means that the row does not wait for a time.
+func (w waits) backoff(attempt int) time.Duration {
+	top := w.max
+	// 32 doublings are past any sensible maximum, and do not overflow
+	if n := attempt - 1; n < 32 && w.min<<n < w.max {
+		top = w.min << n
+	}
+	return max(w.jitter(top), time.Millisecond)
+}
+
+// patience is the wait of a row that its destination rejected, while the destination is not paused.
+// No attempt is spent on it, so the wait grows with the row's age instead.
+func (w waits) patience(age time.Duration) time.Duration {
+	return max(w.jitter(min(max(age, w.min), w.max)), time.Millisecond)
+}
+
+func (l *Line) logPause(p sink.Paused) {
+	fields := []zap.Field{zap.String("destination", p.Destination), zap.String("reason", string(p.Reason)), zap.String("fault", p.Text)}
+	if p.Fix != "" {
+		fields = append(fields, zap.String("fix", p.Fix))
+	}
+	l.log.Warn("destination paused: its events wait in the retry table, others go on", fields...)
+}
+
+func (l *Line) logPauseEnd(p sink.Paused, forgotten bool, now time.Time) {
+	if forgotten {
+		l.log.Info("destination no longer paused: none of its events is left in the retry table", zap.String("destination", p.Destination))
+		return
+	}
+	l.log.Info("destination accepts again", zap.String("destination", p.Destination), zap.Duration("paused", now.Sub(p.Since).Round(time.Millisecond)))
+}
+
+// spin is the wait after so many calls in a row (from 0) that failed at once. It prevents a busy
+// loop over a sink that does not wait itself.
+func (w waits) spin(fails int) time.Duration {
+	d := minSpin << min(fails, 10)
+	d = min(d, maxSpin)
+	return d - d/5 + w.jitter(2*d/5)
+}
+
+const (
+	minSpin = 50 * time.Millisecond
+	maxSpin = time.Second
+)

@@ -1,4 +1,5 @@
-// The line and the retry table: what each calls of the other.
+// The line and the retry table: what each calls of the other; and the way of the mirror's copies of
+// dead letters through the lanes.
 
 package relay
 
@@ -8,7 +9,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // RetryTable keeps the events that cannot be sent now as rows. The lanes call Defer, Read and
@@ -87,7 +88,7 @@ func (l *Line) Group(ev *event.Event, exchangeOrTopic uint64) uint64 {
 }
 
 // Pauses is the registry of paused destinations.
-func (l *Line) Pauses() *pauses.Registry { return l.pauses }
+func (l *Line) Pauses() *order.Pauses { return l.pauses }
 
 // Stopping prepares a stop: the lanes give the rows that they have back, and the events that they
 // keep in memory behind rows are deferred.
@@ -95,4 +96,38 @@ func (l *Line) Stopping() {
 	for _, ln := range l.all() {
 		ln.take(func(in *order.Input) { in.Stopping = true })
 	}
+}
+
+// Copies sends the mirror's copies of dead letters through the lanes. A copy has no order, and the
+// retry table does not see it.
+type Copies struct{ Line *Line }
+
+// Publish publishes events and waits for their outcomes, one each. It returns soon after ctx is
+// done.
+func (c *Copies) Publish(ctx context.Context, events []*event.Event) []sink.Outcome {
+	type answer struct {
+		of  int
+		out sink.Outcome
+	}
+	outcomes := make([]sink.Outcome, len(events))
+	answers, waiting := make(chan answer, len(events)), 0 // no lane waits for the reader of answers
+	for i, ev := range events {
+		place, ok := c.Line.cfg.Sink.Place(ev)
+		if !ok { // the topic is not known yet: the caller offers the copy again
+			outcomes[i].State = sink.Unsent
+			continue
+		}
+		waiting++
+		e := &inflight.Event{Event: *ev, Place: place, Size: ev.Size(), Done: func(out sink.Outcome) { answers <- answer{i, out} }}
+		c.Line.Found(place.Lane, []order.Found{{Replay: e}})
+	}
+	for range waiting {
+		select {
+		case a := <-answers:
+			outcomes[a.of] = a.out
+		case <-ctx.Done():
+			return make([]sink.Outcome, len(events)) // all are Unknown
+		}
+	}
+	return outcomes
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -26,7 +25,7 @@ type Line interface {
 	// Finished gives committed results back to their lane.
 	Finished(lane int, results []order.Result)
 	// Pauses is the registry of paused destinations.
-	Pauses() *pauses.Registry
+	Pauses() *order.Pauses
 }
 
 // Router is the part of a sink.Sink that knows where events belong.

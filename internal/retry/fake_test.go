@@ -13,7 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -82,7 +81,7 @@ func placeOf(to string) sink.Place {
 type fakeLine struct {
 	t      *testing.T
 	table  *Table
-	pauses *pauses.Registry
+	pauses *order.Pauses
 
 	mu    sync.Mutex
 	log   []string
@@ -94,11 +93,11 @@ type fakeLine struct {
 	keep bool
 }
 
-func newFakeLine(cfg pauses.Config) *fakeLine {
-	return &fakeLine{pauses: pauses.New(cfg), rows: map[string]*inflight.Event{}, lanes: map[string]int{}}
+func newFakeLine(cfg order.PausesConfig) *fakeLine {
+	return &fakeLine{pauses: order.NewPauses(cfg), rows: map[string]*inflight.Event{}, lanes: map[string]int{}}
 }
 
-func (l *fakeLine) Pauses() *pauses.Registry { return l.pauses }
+func (l *fakeLine) Pauses() *order.Pauses { return l.pauses }
 
 func (l *fakeLine) Committed(events []*inflight.Event) {
 	l.mu.Lock()

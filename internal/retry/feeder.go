@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
@@ -41,8 +40,8 @@ type feeder struct {
 	results uncommitted[order.Result]
 	walks   []*walk
 	walkAt  time.Time
-	skipped map[pauses.Target]bool // paused targets that a walk left out
-	version uint64                 // of the registry when it was looked at last
+	skipped map[order.Target]bool // paused targets that a walk left out
+	version uint64                // of the registry when it was looked at last
 	pausesAt,
 	oldAt time.Time
 	reclaimAt time.Time
@@ -80,7 +79,7 @@ func (f *feeder) init(t *Table) {
 		t: t, cfg: &t.cfg, logged: map[string]bool{}, woken: make(chan struct{}, 1), budget: newBudget(&t.cfg),
 		pace:   retryPace{log: t.cfg.Log, what: "changing deferred rows"},
 		asking: retryPace{log: t.cfg.Log, what: "answering an operator's request"},
-		inHand: map[int64]inHand{}, skipped: map[pauses.Target]bool{},
+		inHand: map[int64]inHand{}, skipped: map[order.Target]bool{},
 	}
 	for _, d := range []duty{
 		{do: f.commit, must: true},
@@ -165,7 +164,7 @@ func (f *feeder) collect() {
 		f.whole = a.whole
 	}
 	for _, exchangeOrTopic := range a.walks {
-		f.startWalk(pauses.Target{ExchangeOrTopic: exchangeOrTopic}, false)
+		f.startWalk(order.Target{ExchangeOrTopic: exchangeOrTopic}, false)
 	}
 	if a.resent {
 		f.startResent()

@@ -17,7 +17,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -54,7 +53,7 @@ func inBubble(t *testing.T, cfg Config, test func(f *fixture)) {
 
 // succeed makes a new leader on the same tables; its predecessor is fenced.
 func (f *fixture) succeed(cfg Config) {
-	f.line, f.sink = newFakeLine(pauses.Config{MaxAge: cfg.DestinationMaxAge}), &fakeSink{}
+	f.line, f.sink = newFakeLine(order.PausesConfig{MaxAge: cfg.DestinationMaxAge}), &fakeSink{}
 	epoch := f.db.Lead(slot)
 	f.store = &faultyStore{bad: map[string]bool{}, Store: f.db.Store(store.Config{Slot: slot, SystemID: "1", Incarnation: 1, Epoch: epoch, Block: cfg.Block})}
 	cfg.Slot, cfg.Epoch, cfg.Incarnation, cfg.Store, cfg.Sink = slot, epoch, 1, f.store, f.sink

@@ -14,7 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -109,7 +108,7 @@ func (t *Table) Load(ctx context.Context, line Line) error {
 	exchanges, err := t.cfg.Store.Exchanges(ctx)
 	for _, exchangeOrTopic := range exchanges {
 		line.Found(order.AllLanes, []order.Found{{ExchangeOrTopic: exchangeOrTopic, Unsure: true, Repeated: t.repeated.highest}})
-		t.feeder.startWalk(pauses.Target{ExchangeOrTopic: exchangeOrTopic}, false)
+		t.feeder.startWalk(order.Target{ExchangeOrTopic: exchangeOrTopic}, false)
 	}
 	t.feeder.startResent()
 	if err != nil {

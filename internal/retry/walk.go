@@ -8,14 +8,13 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // walk goes through the rows of an exchange or topic, or of one destination.
 type walk struct {
-	of pauses.Target // Dest 0: the whole exchange or topic
+	of order.Target // Dest 0: the whole exchange or topic
 	// old: it looks for rows that are too old, where nothing else goes
 	old bool
 	// resent: it looks for rows of resends, which no lane has been told of, and does so again while
@@ -28,7 +27,7 @@ type walk struct {
 	found  bool     // any row
 	useful bool     // the last page had a row that may go
 	// what the first rows that were handed to lanes wait for, of paused targets
-	handed map[pauses.Target]bool
+	handed map[order.Target]bool
 	// skipped: something was left out behind a pause, whose end starts another walk; incomplete:
 	// something could not be placed or read, or its lane is full
 	skipped, incomplete bool
@@ -46,7 +45,7 @@ const (
 
 // startWalk starts a walk, if there is none. One that is under way does not answer a lane's
 // request: the group that was forgotten was still known while the walk passed it.
-func (f *feeder) startWalk(of pauses.Target, old bool) {
+func (f *feeder) startWalk(of order.Target, old bool) {
 	for _, w := range f.walks {
 		if w.of == of && w.old == old && !w.resent {
 			w.again = w.begun
@@ -174,9 +173,9 @@ func (f *feeder) skip(ctx context.Context, w *walk, from store.Cursor) (ended bo
 }
 
 // noteHanded notes a row that a paused target can be probed with.
-func (w *walk) noteHanded(t pauses.Target) {
+func (w *walk) noteHanded(t order.Target) {
 	if w.handed == nil {
-		w.handed = map[pauses.Target]bool{}
+		w.handed = map[order.Target]bool{}
 	}
 	w.handed[t] = true
 }
@@ -272,7 +271,7 @@ func (f *feeder) lookAtPauses(context.Context) (bool, error) {
 		for t := range f.skipped {
 			if !all.Paused(sink.Place{ExchangeOrTopic: t.ExchangeOrTopic, Dest: t.Dest}) {
 				delete(f.skipped, t)
-				f.startWalk(pauses.Target{ExchangeOrTopic: t.ExchangeOrTopic}, false)
+				f.startWalk(order.Target{ExchangeOrTopic: t.ExchangeOrTopic}, false)
 			}
 		}
 	}

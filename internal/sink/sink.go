@@ -4,7 +4,14 @@ package sink
 
 import (
 	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
@@ -103,4 +110,173 @@ type Finding struct {
 	Warn   bool   // not OK, but the relay can work
 	Detail string // what was found
 	Fix    string // what to do about it; "" when OK
+}
+
+// Driver is a kind of sink. Adding one is a folder below sink that has a Driver, and a line in
+// sink/drivers. Nothing else names a sink.
+type Driver struct {
+	Name      string // of its section below sink; in status, metrics and traces too
+	Broker    string // as people call it; "": there is none
+	Operation string // publishing, as traces name it
+	// Route has the parts of a route. Order is kept within the first, which becomes Route.Name; a
+	// second becomes Route.RoutingKey. Without a broker there is none.
+	Route []RoutePart
+	// OwnLanes says that the sink decides how many lanes there are, and delivery.lanes has no
+	// effect.
+	OwnLanes bool
+	// AppendsCalls says that the sink appends a call as a whole and has one call of a lane in
+	// flight: an event need not wait for the earlier one of its key, they go together.
+	AppendsCalls bool
+	// NoHeaders says that a message has none but the relay's own.
+	NoHeaders bool
+	// Reserved are names of headers that this sink or its broker has for itself, next to those
+	// of all sinks.
+	Reserved []string
+	// Does is the description of a section without keys.
+	Does string
+	// Settings makes the section with its defaults.
+	Settings func() Settings
+	// FixRefusal is what to do about a refusal of a test message; "" leaves it to the command. It
+	// may be nil.
+	FixRefusal func(Reason, *event.Route) string
+}
+
+// RoutePart is a part of a route as the configuration, the commands and the API call it.
+type RoutePart struct {
+	Key      string // such as routing_key; the commands' flag has - for _
+	Replay   string // what the flag does: publish with this routing key instead
+	Limit    int    // bytes; 0: Check knows
+	MayEmpty bool   // an empty name is a name
+	// Check refuses a fixed name; nil: Limit is all there is.
+	Check func(name string) error
+}
+
+// Title is the part in prose.
+func (p *RoutePart) Title() string { return strings.ReplaceAll(p.Key, "_", " ") }
+
+// Flag is the name of the part's flag.
+func (p *RoutePart) Flag() string { return strings.ReplaceAll(p.Key, "_", "-") }
+
+// Section is the path of the sink's section, with a dot at its end.
+func (d *Driver) Section() string { return "sink." + d.Name + "." }
+
+// RouteText names a route for people.
+func (d *Driver) RouteText(r *event.Route) string {
+	if len(d.Route) == 0 {
+		return string(r.Name)
+	}
+	text := fmt.Sprintf("%s %q", d.Route[0].Title(), r.Name)
+	if len(d.Route) > 1 {
+		text += fmt.Sprintf(", %s %q", d.Route[1].Title(), r.RoutingKey)
+	}
+	return text
+}
+
+// RouteOf is the route of some of its parts, by their keys; one that is not given is nil. Parts of
+// other sinks count as not given.
+func (d *Driver) RouteOf(parts map[string]string) (r event.Route) {
+	for i, p := range d.Route {
+		if value, given := parts[p.Key]; given {
+			*[]*[]byte{&r.Name, &r.RoutingKey}[i] = append([]byte{}, value...)
+		}
+	}
+	return r
+}
+
+// HasPart reports whether the driver's routes have a part of this key.
+func (d *Driver) HasPart(key string) bool {
+	return slices.ContainsFunc(d.Route, func(p RoutePart) bool { return p.Key == key })
+}
+
+// Settings is a sink's section of the configuration: a struct of its own.
+type Settings interface {
+	// Keys are the keys of the section, bound to the struct, in the order of `config print`. None:
+	// naming the sink is all there is to say.
+	Keys() []setting.Key
+	// Validate reports what is wrong with the values together. It opens nothing.
+	Validate(v *Validation)
+	// Templates say where a message goes, as parts of the Driver's Route. A profile writes its own
+	// into them. They are validated by the configuration.
+	Templates() []NamedTemplate
+	// Columns are the extra columns that the section names outside its templates.
+	Columns() []string
+	// Open makes the sink. It starts nothing.
+	Open(o *Opening) (Opened, error)
+	// Check asks the broker for what a start needs. It publishes nothing, and returns soon after
+	// ctx is done.
+	Check(ctx context.Context, o *Opening) ([]Finding, error)
+}
+
+// NamedTemplate is a template with its key, which is that of a part of the route.
+type NamedTemplate struct {
+	Key string
+	*Template
+	// Allow are the names that rows may make of it.
+	Allow Allow
+	// Check refuses a template that can never give a valid name; nil: any will do.
+	Check func(Template) error
+}
+
+// Validation is where a section reports its faults.
+type Validation struct {
+	*setting.Reader
+	Section string // the section's path, with a dot at its end
+}
+
+// Opening is what a sink gets of the rest of the configuration and of the relay. The functions in
+// it are optional, must not block and may be called concurrently.
+type Opening struct {
+	Slot           string // names the connections
+	Lanes          int    // how many there may be; a sink with OwnLanes has its own
+	OneLane        bool   // commit order over all keys
+	ConfirmTimeout time.Duration
+	PlainConfig
+	// Encoder gives the encoder of a profile for these extra columns; nil: there is no profile, and
+	// the sink's plain one is used. A profile leaves copies of dead letters to plain.
+	Encoder func(columns []string, plain Encoder) (Encoder, error)
+	Log     *zap.Logger
+	// Mirror is where copies of dead letters go, for Check; nil: nowhere.
+	Mirror *event.Route
+
+	// Connected is called when a connection is open; again says that there was one before.
+	Connected   func(again bool)
+	ChannelOpen func()
+	// Confirms counts the broker's answers by event.
+	Confirms func(acks, nacks, returned, timeouts int)
+}
+
+// Opened is a sink that its driver made. Both methods may be called from anywhere.
+type Opened interface {
+	Sink
+	Status() Status
+	// SentTo is where an event was sent, as people may see it.
+	SentTo(ev *event.Event) Sent
+}
+
+// Status is the state of a sink's connections.
+type Status struct {
+	Up              bool
+	Why             string // when it is not up
+	Connections     int
+	Channels        int      // of a broker that has them
+	PendingConfirms int      // published and not answered
+	Ignored         int64    // returned events that count as delivered
+	Waiting         []Paused // by calls, which do not know yet what becomes of their events
+}
+
+// Paused is a destination whose events wait: it rejected what was sent to it last, or has not
+// answered for a while.
+type Paused struct {
+	Destination string // as an operator would name it
+	Reason      Reason
+	Text        string
+	Since       time.Time
+	Fix         string // Fault.Held
+}
+
+// Sent is where an event was sent.
+type Sent struct {
+	Name       string // exchange or topic
+	RoutingKey string
+	Partition  int // -1: there is none, or it is not known
 }

@@ -28,9 +28,8 @@ var allowed = map[string][]string{
 	"kafkaguard":           {}, // nothing of ours: inbox has it, too
 	"decode":               {"event"},
 	"sink":                 {"event", "config/setting"},
-	"sink/drivers":         {"sink", "sink/kafka/driver", "sink/rabbit/driver", "sink/stdout"},
+	"sink/drivers":         {"sink", "sink/kafka/driver", "sink/rabbit", "sink/stdout"},
 	"sink/kafka/driver":    {"event", "sink", "config/setting", "sink/kafka", "sink/kafka/conn", "sink/kafka/record"},
-	"sink/rabbit/driver":   {"event", "sink", "config/setting", "sink/rabbit", "sink/rabbit/conn", "sink/rabbit/message"},
 	"sink/kafka":           {"event", "sink", "sink/kafka/check", "sink/kafka/client", "sink/kafka/conn", "sink/kafka/batch", "sink/kafka/record"},
 	"sink/kafka/check":     {"sink", "sink/kafka/client", "sink/kafka/conn", "sink/kafka/record"},
 	"sink/kafka/client":    {"sink/kafka/conn"},
@@ -38,9 +37,8 @@ var allowed = map[string][]string{
 	"sink/kafka/batch":     {},
 	"sink/kafka/record":    {"event", "sink", "sink/kafka/batch"},
 	"sink/kafka/kafkatest": {"event", "sink", "debezium"},
-	"sink/rabbit":          {"event", "sink", "sink/rabbit/conn", "sink/rabbit/message"},
+	"sink/rabbit":          {"event", "sink", "config/setting", "sink/rabbit/conn"},
 	"sink/rabbit/conn":     {"sink"},
-	"sink/rabbit/message":  {"event", "sink"},
 	"sink/stdout":          {"event", "sink", "config/setting"},
 	"debezium":             {"event", "sink", "debezium/..."},
 	"debezium/...":         {"event", "debezium/..."},
@@ -61,10 +59,9 @@ var allowed = map[string][]string{
 	"replication/check":           {"event", "decode", "guard", "tableread", "replication/source", "replication/schema", "replication/slot"},
 	"replication/replicationtest": {"sent", "event"},
 	"relay/inflight":              {"event", "sink", "retry/store"},
-	"relay/pauses":                {"sink"},
-	"relay/order":                 {"event", "sink", "retry/store", "relay/inflight", "relay/pauses"},
+	"relay/order":                 {"event", "sink", "retry/store", "relay/inflight"},
 	"guard":                       {"event"},
-	"relay":                       {"sent", "event", "decode", "sink", "guard", "retry/store", "relay/inflight", "relay/order", "relay/pauses"},
+	"relay":                       {"sent", "event", "decode", "sink", "guard", "retry/store", "relay/inflight", "relay/order"},
 	"tableread":                   {},
 	"sent":                        {"tableread"},
 	"retention":                   {"sent", "event", "tableread", "dlq"},
@@ -72,7 +69,7 @@ var allowed = map[string][]string{
 	"retry/store":                 {"event", "sink", "dlq"},
 	// postgres, and memorytest
 	"retry/...":               {"sent", "event", "sink", "dlq", "retry/store"},
-	"retry":                   {"event", "sink", "relay", "relay/inflight", "relay/order", "relay/pauses", "dlq", "retry/store"},
+	"retry":                   {"event", "sink", "relay", "relay/inflight", "relay/order", "dlq", "retry/store"},
 	"config":                  {"event", "decode", "guard", "sink", "sink/drivers", "debezium", "config/setting"},
 	"config/setting":          {"event"},
 	"ops":                     {},
@@ -85,7 +82,7 @@ var allowed = map[string][]string{
 	"devenv/...":              {"event", "devenv/..."}, // it judges the relay from outside
 	"wiring":                  {"sent", "event", "decode", "sink", "relay", "replication", "replication/...", "retention", "dlq", "ops", "ops/...", "config", "config/setting", "tracing", "printable"},
 	// compare reads both brokers, as a tool: it has Debezium's side too, which no sink knows.
-	"cli/compare": {"event", "kafkaguard", "sink", "sink/kafka/conn", "sink/kafka/driver", "sink/rabbit/conn", "sink/rabbit/driver", "config", "config/...", "wiring", "cli/..."},
+	"cli/compare": {"event", "kafkaguard", "sink", "sink/kafka/conn", "sink/kafka/driver", "sink/rabbit", "sink/rabbit/conn", "config", "config/...", "wiring", "cli/..."},
 	"cli/...":     {"event", "sink", "sink/drivers", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "printable", "cli/..."},
 }
 

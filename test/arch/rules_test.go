@@ -18,7 +18,7 @@ func TestRules(t *testing.T) {
 		{"nor does a sink", pkg{ImportPath: in("sink/rabbit"), Imports: []string{in("config")}}, "internal/sink/rabbit imports internal/config"},
 		{"sinks do not know each other", pkg{ImportPath: in("sink/rabbit"), Imports: []string{in("sink/stdout")}}, "imports internal/sink/stdout"},
 		{"only drivers names sinks", pkg{ImportPath: in("wiring"), Imports: []string{in("sink/kafka")}}, "imports internal/sink/kafka"},
-		{"nor does the configuration", pkg{ImportPath: in("config"), Imports: []string{in("sink/rabbit/driver")}}, "imports internal/sink/rabbit/driver"},
+		{"nor does the configuration", pkg{ImportPath: in("config"), Imports: []string{in("sink/rabbit")}}, "imports internal/sink/rabbit"},
 		{"a command asks the driver", pkg{ImportPath: in("cli/operate"), Imports: []string{in("sink/stdout")}}, "imports internal/sink/stdout"},
 		{"a sink knows the contract", pkg{ImportPath: in("sink/rabbit"), Imports: []string{in("sink"), in("event")}}, ""},
 		{"no arrow sideways", pkg{ImportPath: in("relay"), Imports: []string{in("replication")}}, "internal/relay imports internal/replication"},

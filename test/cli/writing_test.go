@@ -12,7 +12,7 @@ import (
 	"testing"
 
 	kafkarecord "github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
-	rabbitmessage "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/outbox"
@@ -93,13 +93,13 @@ func TestDocumentedHousekeeping(t *testing.T) {
 // A header that the relay would drop is refused when it is written: the lists are the same.
 func TestHeadersThatTheRelayDropsAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, name := range slices.Concat(sink.ReservedHeaders, rabbitmessage.OwnHeaders, kafkarecord.OwnHeaders, rabbitmessage.SteeringHeaders) {
+	for _, name := range slices.Concat(sink.ReservedHeaders, rabbit.OwnHeaders, kafkarecord.OwnHeaders, rabbit.SteeringHeaders) {
 		ev := outbox.Event{Aggregate: "order", Type: "created", Headers: map[string]string{name: "1"}}
 		if err := outbox.Write(t.Context(), nil, ev); !errors.Is(err, outbox.ErrInvalid) {
 			t.Errorf("header %s: %v", name, err)
 		}
 	}
-	for _, name := range rabbitmessage.SteeringHeaders {
+	for _, name := range rabbit.SteeringHeaders {
 		if _, err := outbox.New(outbox.Config{AllowHeaders: []string{name}}); err != nil {
 			t.Errorf("header %s cannot be allowed: %v", name, err)
 		}

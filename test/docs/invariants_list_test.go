@@ -82,7 +82,6 @@ var invariants = []invariant{
 				TestNoPartitionHasEnoughReplicas TestOthersTakeBatches TestNoEventIsAccusedOverItsPartition
 				TestConformance`},
 			{"internal/relay/order", "TestStories"},
-			{"internal/relay/pauses", "TestEndOfAPause TestProbeInterval TestAge TestSpent"},
 			{"internal/retry", "TestLonelyPause TestOldRowsAreFound TestAttemptsAreTold"},
 			{"test/fault", `TestUnroutableEventIsDeferred TestAttemptsAreSpent TestDestinationRefusesForTooLong
 				TestDestinationBroken TestQuorumQueueWithoutMajority
@@ -106,13 +105,12 @@ var invariants = []invariant{
 			{"internal/relay/inflight", "TestChunksBoundMemory TestTrackerListIsBounded"},
 			{"internal/relay", "TestCallsAreBounded"},
 			{"internal/relay/order", "TestStories TestGroupsThatStayDoNotKeepTheOthers"},
-			{"internal/relay/pauses", "TestPausesAreBounded TestPausesAreBoundedByBytes"},
 			{"internal/retry", "TestRounds TestBudget TestLaneThatStandsStill"},
 			{"test/sim", "TestSeeds"},
 			{"internal/sink", "TestLargeEventsAreMadeOneAtATime TestReuse"},
 			{"internal/sink/kafka", "TestPick TestBatchIsUsedAgain TestLargeBatchesWaitForRoom"},
 			{"internal/sink/kafka/record", "TestHeadersAreBounded"},
-			{"internal/sink/rabbit/message", "TestHeadersAreBounded"},
+			{"internal/sink/rabbit", "TestHeadersAreBounded"},
 			{"internal/debezium", "TestRecordsAreBounded TestRoutesAreForgotten"},
 			{"internal/debezium/connect", "TestExpansionsAreBounded"},
 			{"internal/replication/source", "TestReader"},

@@ -20,7 +20,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	kafka "github.com/cdc-relay/cdc-relay/internal/sink/kafka/driver"
-	rabbit "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/driver"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 
 const (

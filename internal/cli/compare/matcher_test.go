@@ -11,7 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	kafka "github.com/cdc-relay/cdc-relay/internal/sink/kafka/driver"
-	rabbit "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/driver"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 
 // sent is a message on Kafka as Debezium would send it.

@@ -16,7 +16,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
-	rabbit "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/driver"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 
 // exchange consumes an exclusive queue of its own, bound to an exchange. The queue is deleted with
@@ -58,7 +58,7 @@ func openExchange(ctx context.Context, s *rabbit.Settings, name string, keys []s
 }
 
 func (x *exchange) bind(ctx context.Context, name string, keys []string) error {
-	opened, err := x.session.Take(ctx, conn.Lanes, true)
+	opened, err := x.session.Take(ctx, conn.Lanes)
 	if err != nil {
 		return err
 	}

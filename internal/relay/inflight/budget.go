@@ -1,8 +1,12 @@
-// The in-flight budget: it bounds events and bytes in the line.
+// The in-flight budget: it bounds events and bytes in the line. The memory of the events is in
+// chunks that are charged to it.
 
 package inflight
 
-import "sync"
+import (
+	"math/bits"
+	"sync"
+)
 
 // Budget bounds what is in the line, by events and by the bytes of the chunks they are in. It owns
 // the pools of items and chunks.
@@ -101,3 +105,160 @@ func (b *Budget) Size() (events int, bytes int64) {
 
 // Room delivers after room was made while the reader waited for it.
 func (b *Budget) Room() <-chan struct{} { return b.room }
+
+// Sizes of the chunks: powers of two from minChunk to maxChunk. An event larger than a quarter of
+// the largest chunk has a chunk of its own, of exactly its size.
+const (
+	minChunk     = 4 << 10
+	maxChunk     = 64 << 10
+	chunkClasses = 5
+)
+
+// chunk holds the bytes of some events of one lane. It is charged to the in-flight budget while one
+// of them is unsettled, so the charge is the memory that is really in use: an unsettled event keeps
+// its whole chunk, and is charged for it.
+type chunk struct {
+	buf   []byte
+	used  int
+	live  int    // unsettled events in it
+	arena *Arena // whose lane's events
+	class int    // of its free list, -1 for a chunk of one event
+	next  *chunk // in its free list
+}
+
+// Arena is a lane's share of the chunks. A chunk belongs to one lane for two reasons: events of a
+// lane settle at about the same time, and a stalled lane must not keep the memory of other lanes.
+type Arena struct {
+	open    *chunk // where the next event goes; nil when it needs a new one
+	charged int64  // bytes of the lane's chunks
+}
+
+// chunks hands out chunks and takes them back; the budget's mutex guards it. What is handed out
+// plus what is in the free lists is never more than limit, apart from one oversize chunk.
+type chunks struct {
+	limit int64
+	// the largest class's size; 0 when limit is too small for classes: every event has its own
+	// chunk
+	largest int
+	charged int64
+	idle    int64 // bytes in the free lists
+	free    [chunkClasses]*chunk
+	over    bool // a chunk larger than limit is out
+}
+
+func newChunks(limit int64) chunks {
+	c := chunks{limit: limit}
+	for size := minChunk; size <= maxChunk && int64(size) <= limit/64; size *= 2 {
+		c.largest = size
+	}
+	return c
+}
+
+// place finds room for size bytes of a's lane and returns it with its chunk, or false when the
+// budget is used up.
+func (p *chunks) place(a *Arena, size int) (*chunk, []byte, bool) {
+	if size == 0 {
+		return nil, nil, true
+	}
+	c := a.open
+	if size > p.largest/4 {
+		if c = p.own(a, size); c == nil {
+			return nil, nil, false
+		}
+	} else if c == nil || c.used+size > len(c.buf) {
+		if c = p.take(a, size); c == nil {
+			return nil, nil, false
+		}
+		a.open = c
+	}
+	buf := c.buf[c.used : c.used+size : c.used+size]
+	c.used += size
+	c.live++
+	return c, buf, true
+}
+
+// own makes a chunk for one event. An event that is larger than the whole limit is admitted above
+// the limit, one such event at a time. It does not wait for an empty budget: the budget may never
+// become empty while another event waits.
+func (p *chunks) own(a *Arena, size int) *chunk {
+	switch {
+	case int64(size) > p.limit && p.over:
+		return nil
+	case int64(size) > p.limit:
+		p.over = true
+	case !p.fits(size):
+		return nil
+	default:
+		p.charge(a, size)
+	}
+	return &chunk{buf: make([]byte, size), arena: a, class: -1}
+}
+
+// take opens a chunk of a class. The chunk is about as large as all chunks of the lane together, so
+// quiet lanes stay small and a busy lane gets large chunks. If the in-flight budget has no room for
+// that, the chunk has the smallest class that holds the event.
+func (p *chunks) take(a *Arena, size int) *chunk {
+	class := classOf(max(size, int(min(a.charged, int64(p.largest)))))
+	if !p.fits(minChunk << class) {
+		if class = classOf(size); !p.fits(minChunk << class) {
+			return nil
+		}
+	}
+	c := p.free[class]
+	if c != nil {
+		p.free[class] = c.next
+		p.idle -= int64(len(c.buf))
+	}
+	p.charge(a, minChunk<<class)
+	if c == nil {
+		c = &chunk{buf: make([]byte, minChunk<<class), class: class}
+	}
+	c.arena, c.next = a, nil
+	return c
+}
+
+func (p *chunks) fits(size int) bool { return p.charged+int64(size) <= p.limit }
+
+// charge books size bytes for a's lane; idle chunks give way to them.
+func (p *chunks) charge(a *Arena, size int) {
+	p.charged += int64(size)
+	a.charged += int64(size)
+	if p.charged+p.idle > p.limit {
+		p.free, p.idle = [chunkClasses]*chunk{}, 0
+	}
+}
+
+// drop notes that an event of c is settled. The last settled event frees the chunk, even if the
+// chunk is still open.
+func (p *chunks) drop(c *chunk) {
+	if c.live--; c.live > 0 {
+		return
+	}
+	size := int64(len(c.buf))
+	if c.class < 0 && size > p.limit {
+		p.over = false
+		return
+	}
+	p.charged -= size
+	c.arena.charged -= size
+	if c.class < 0 {
+		return
+	}
+	if c.arena.open == c {
+		c.arena.open = nil
+	}
+	if p.charged+p.idle+size > p.limit {
+		return
+	}
+	c.used, c.arena, c.next = 0, nil, p.free[c.class]
+	p.free[c.class] = c
+	p.idle += size
+}
+
+// classOf is the smallest class whose chunks hold n bytes.
+func classOf(n int) int {
+	if n <= minChunk {
+		return 0
+	}
+	return bits.Len(uint((n - 1) / minChunk))
+}

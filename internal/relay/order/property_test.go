@@ -13,7 +13,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
@@ -314,7 +313,7 @@ func (w *world) walkOn() {
 	case k.dest != 0:
 		if !k.found {
 			w.say("forget %d", k.dest)
-			w.m.cfg.Pauses.Forget(pauses.Target{ExchangeOrTopic: k.exchange, Dest: k.dest}, w.now)
+			w.m.cfg.Pauses.Forget(Target{ExchangeOrTopic: k.exchange, Dest: k.dest}, w.now)
 		}
 	case k.incomplete:
 		w.walks = append(w.walks, &walk{exchange: k.exchange})

@@ -1,13 +1,233 @@
-// Rows of the table on their way through a lane. While rows of an ordering group are in open, none
-// of its new events is; with OneByOne it is one row at a time.
+// Rows of the table on their way through a lane: their commit, the read that finds them, the call
+// or probe that has them, and the result. While rows of an ordering group are in open, none of its
+// new events is; with OneByOne it is one row at a time. Operators' requests about rows are found,
+// too: they are carried out while their ordering group is at rest.
 
 package order
 
 import (
+	"container/heap"
+	"time"
+
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
+
+// written takes the report that the row of a deferred event is committed.
+func (m *Machine) written(w *Written) {
+	g := m.groups[w.RowGroup]
+	switch {
+	case !w.Ordered && (w.Dead || m.stop):
+		return
+	case !w.Ordered: // it has no order: its row is a group of its own
+		g = m.group(w.RowGroup, w.Place.ExchangeOrTopic)
+		g.rows = some
+		// The stream has repeated it after its first row was delivered: this row is not behind that
+		// one, where the next read would begin.
+		if g.read != (store.After{}) {
+			g.refused, g.stale, g.gone = true, g.wanted, store.After{}
+		}
+	case w.Dead && !m.cfg.Block:
+		g.dying = false
+		m.touch(g)
+		return
+	default:
+		g.deferred--
+	}
+	if w.Ordered && !m.repeated.Less(w.Position) { // it may be in front of rows that were read
+		g.repeated--
+		m.repeatedAt = m.now
+		g.refused, g.stale, g.gone = true, g.wanted, store.After{}
+	}
+	if w.Dead {
+		g.blocked, g.draining = true, false
+	} else {
+		g.more, g.news = true, true
+		m.firstOf(g, w)
+	}
+	m.touch(g)
+}
+
+// firstOf decides what a group waits for whose first row in the table may be this one.
+func (m *Machine) firstOf(g *group, w *Written) {
+	switch target, paused := m.cfg.Pauses.Target(w.Place); {
+	case g.status != idle || m.stop || m.guarded || g.blocked:
+	case g.inHand+g.flying > 0 || g.refused: // moveOn reads on
+	case w.DueIn > 0:
+		m.waitUntil(g, m.now.Add(w.DueIn))
+	case paused:
+		m.rest(g, target)
+	default:
+		m.toBeRead(g)
+	}
+}
+
+// maxWants bounds the wants without an answer.
+const maxWants = 500
+
+// read asks for rows. A group with a rejected row is read again only when the results of the rows
+// that were on the wire with it are committed: it begins in front of these.
+func (m *Machine) read() {
+	if m.guarded {
+		return
+	}
+	rest := m.toRead[:0]
+	for i, g := range m.toRead {
+		switch {
+		case g.status != toRead: // something else came up
+			continue
+		case m.reading >= maxWants:
+			rest = append(rest, m.toRead[i:]...)
+		case g.wanted || g.repeated > 0 || g.refused && (g.flying > 0 || g.pending > 0 || g.inHand > 0):
+			rest = append(rest, g)
+			continue
+		default:
+			if g.refused {
+				g.refused, g.read = false, g.gone
+			}
+			g.status, g.wanted, g.news = reading, true, false
+			m.reading++
+			m.out.Read = append(m.out.Read, Want{Want: store.Want{Group: g.id, After: g.read}, ExchangeOrTopic: g.exchangeOrTopic, Probe: g.probing})
+			continue
+		}
+		break
+	}
+	clear(m.toRead[len(rest):])
+	m.toRead = rest
+	m.askForWalks()
+}
+
+// takeDue lets groups be read whose time has come.
+func (m *Machine) takeDue() {
+	for len(m.due) > 0 && !m.due[0].at.After(m.now) {
+		d := heap.Pop(&m.due).(dueGroup)
+		if g := m.groups[d.group]; g != nil && g.status == due && g.at.Equal(d.at) {
+			m.toBeRead(g)
+		}
+	}
+}
+
+// found takes rows that were read.
+func (m *Machine) found(f *Found) {
+	g := m.groups[f.Group]
+	switch {
+	case f.Replay != nil:
+		m.replays.Push(f.Replay)
+		return
+	case f.Unsure:
+		m.known.unsure[f.ExchangeOrTopic] = m.guarded // its walk is under way
+		if m.repeated.Less(f.Repeated) {
+			m.repeated = f.Repeated
+		}
+		return
+	case f.WalkBegins:
+		m.walkBegins(f.ExchangeOrTopic)
+		return
+	case f.WalkEnds:
+		m.walkEnds(f.ExchangeOrTopic)
+		return
+	case f.Request != nil:
+		m.requested(f)
+		return
+	case f.Changed:
+		if g = m.group(f.Group, f.ExchangeOrTopic); g.status != held {
+			m.wakeUp(g)
+		}
+		return
+	case !f.Walk:
+		m.reading--
+		g.wanted = false
+		if g.stale {
+			m.leaveStale(g, f.Rows)
+			return
+		}
+		g.status = idle
+	case m.isOutdated(f):
+		m.giveBack(f.Rows...)
+		return
+	case m.stop || m.guarded || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pending == 0)):
+		m.giveBack(f.Rows...) // the group goes its own way
+		return
+	default:
+		g = m.group(f.Group, f.ExchangeOrTopic)
+		m.unrest(g)
+		g.news = true
+	}
+	g.more = f.More || g.news
+	g.blocked = f.Blocked
+	switch {
+	case g.asked() || m.stop || f.Blocked:
+		m.giveBack(f.Rows...)
+		g.more = true
+		if f.Blocked {
+			g.rows = some
+		}
+		m.notNow(g)
+		m.notProbing(g)
+	case f.Failed: // a row is there, so new events are deferred behind it
+		g.rows = some
+		m.giveBack(f.Rows...)
+		m.waitUntil(g, m.now.Add(unreadPause))
+	case len(f.Rows) > 0:
+		g.rows = some
+		m.take(g, f.Rows)
+	case g.more: // its first row is not known to be committed yet, or had no room
+		g.rows = some
+		m.notProbing(g)
+		draining := g.draining // its rows go on soon
+		m.waitUntil(g, m.now.Add(againPause))
+		g.draining = draining
+	default:
+		m.notProbing(g)
+		if g.rows == unknown {
+			g.rows = none
+		}
+	}
+	m.touch(g)
+}
+
+// leaveStale gives rows back because something was rejected while they were read: what is behind it
+// stays where it is.
+func (m *Machine) leaveStale(g *group, rows []*inflight.Event) {
+	g.stale, g.more = false, true
+	m.giveBack(rows...)
+	if g.status == reading {
+		g.status = idle
+	}
+	m.touch(g)
+}
+
+// isOutdated reports whether a repeated row may have been written in front of what a walk found,
+// after the walk read. Its group may be forgotten, so all such rows wait for the next walk.
+func (m *Machine) isOutdated(f *Found) bool {
+	if m.repeatedAt.IsZero() || f.ReadAt.After(m.repeatedAt) {
+		return false
+	}
+	if m.known.mayHaveRows(f.ExchangeOrTopic) {
+		m.forgot(f.ExchangeOrTopic)
+	}
+	return true
+}
+
+const (
+	// of a group that cannot be read or placed
+	unreadPause = 5 * time.Second
+	// of a group whose first row is not known to be committed yet, or had no room
+	againPause = 50 * time.Millisecond
+)
+
+// take takes rows in hand. The first of them decides what the group waits for.
+func (m *Machine) take(g *group, rows []*inflight.Event) {
+	last := rows[len(rows)-1]
+	g.read = after(last)
+	for _, e := range rows {
+		g.hand.Push(e)
+		g.inHand++
+	}
+	g.draining, g.moved = true, m.now
+	m.turn(g)
+}
 
 // turn puts a group with rows in hand in the queue of those whose rows go.
 func (m *Machine) turn(g *group) {
@@ -122,10 +342,6 @@ func (m *Machine) sendApart(e *inflight.Event, suspect, probe bool) {
 	m.out.Probe = append(m.out.Probe, Probe{e, suspect})
 }
 
-// isReplay reports whether the event is a dead letter that is replayed, or the mirror's copy of
-// one.
-func isReplay(e *inflight.Event) bool { return e.Request != nil || e.Done != nil }
-
 // fillReplays adds replays and copies to open. A replay goes alone in its ordering group.
 func (m *Machine) fillReplays(fits func(*inflight.Event) bool) {
 	var rest inflight.List
@@ -168,60 +384,55 @@ func (m *Machine) giveReplaysBack() {
 	}
 }
 
-// rowConfirmed handles a row that the broker has. Its confirm may end the pause of its place.
-func (m *Machine) rowConfirmed(e *inflight.Event, overtook bool) {
-	m.out.Delivered = append(m.out.Delivered, e)
-	if isReplay(e) {
-		m.replayed(e, sink.Outcome{State: sink.Confirmed})
+// finished takes a result that is committed.
+func (m *Machine) finished(r *Result) {
+	if r.Request != nil {
+		m.answered(r.Request)
 		return
 	}
-	g := m.groups[e.Row.Group]
-	g.flying--
-	g.credit, g.moved = min(g.credit+1, mostCredit), m.now
-	if !g.refused && !overtook {
-		g.gone = after(e)
-	}
-	m.finish(g, Result{Event: e, Result: store.Result{Row: e.Row, Kind: store.Delivered}})
-	m.probeDone(g, sink.Outcome{State: sink.Confirmed})
-	m.touch(g)
-}
-
-// replayed handles the outcome of a replay or a copy. One that is not at the broker, or in doubt,
-// is given back.
-func (m *Machine) replayed(e *inflight.Event, out sink.Outcome) {
-	if g := m.groups[e.Group]; g != nil && g.replay == e {
-		g.flying--
-		g.replay = nil
-		m.touch(g)
-	}
-	e.State, e.Refusal = out.State, out.Fault
-	returned := out.State != sink.Confirmed && out.State != sink.Rejected
-	m.out.Finish = append(m.out.Finish, Result{Event: e, Returned: returned, Request: e.Request})
-}
-
-// takeBack takes the rows behind a rejected one out of open, as far as they were not sent: nothing
-// may pass a row that stays in the table.
-func (m *Machine) takeBack(rejected *inflight.Event) {
-	g := m.groups[rejected.Row.Group]
-	if g == nil { // forgotten: nothing of it was left in open
-		return
-	}
-	for _, e := range m.open.items {
-		if e.Row != nil && e.Request == nil && e.Row.Group == rejected.Row.Group && e.State == sink.Unsent {
-			e.State = sink.Rejected // so that compact removes it from open
-			g.flying--
-			m.giveBack(e)
-		}
+	g := m.groups[r.Event.Row.Group]
+	g.pending--
+	if g.status == writing && r.Kind != store.Delivered {
+		g.status, g.more = idle, true
+		if r.Kind == store.Backoff && r.After > 0 {
+			m.waitUntil(g, m.now.Add(r.After))
+		} // a dead letter that blocks the group is found by the read: it may be closed by now
 	}
 	m.touch(g)
 }
 
-// tooOld is the result of a row that has waited too long and is not sent. The row keeps its own
-// last rejection. If it has none, the result names the fault that paused its place.
-func (m *Machine) tooOld(e *inflight.Event) store.Result {
-	res := store.Result{Row: e.Row, Kind: store.Dead, Attempts: e.Row.Attempts}
-	if f := m.cfg.Pauses.Fault(e.Place); e.Row.Reason == "" && f != nil {
-		res.Class, res.Reason, res.Text, res.Destination = f.Class, f.Reason, f.Text, f.Destination
+// requested takes an operator's request about a row. The row may be in flight: if it left the table
+// now, it would be delivered or written once more. So the group comes to rest first.
+func (m *Machine) requested(f *Found) {
+	if m.stop { // the request is read again by the next leader
+		m.out.Finish = append(m.out.Finish, Result{Request: f.Request, Returned: true})
+		return
 	}
-	return res
+	g := m.group(f.Group, f.ExchangeOrTopic)
+	g.requests = append(g.requests, f.Request)
+	m.notNow(g)
+	m.touch(g)
+}
+
+// answered takes a request that was carried out.
+func (m *Machine) answered(q *store.Request) {
+	g := m.groups[q.Row.Group]
+	if q.Kind == store.Retry {
+		m.cfg.Pauses.Retry(sink.Place{ExchangeOrTopic: q.Row.ExchangeOrTopic, Dest: q.Row.Dest}, m.now)
+	}
+	if g.pending--; g.pending == 0 {
+		g.status = idle
+		m.wakeUp(g)
+	}
+}
+
+// wakeUp reads a group again whose rows somebody else has changed.
+func (m *Machine) wakeUp(g *group) {
+	m.unrest(g)
+	g.blocked = false // the read tells
+	g.more, g.rows, g.refused, g.stale = true, some, true, g.wanted
+	if g.status == due {
+		g.status = idle
+	}
+	m.touch(g)
 }

@@ -9,7 +9,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -20,7 +19,7 @@ func revMachine(c Config) *Machine {
 		c.Room = NewRoom(100000)
 	}
 	if c.Pauses == nil {
-		c.Pauses = pauses.New(pauses.Config{})
+		c.Pauses = NewPauses(PausesConfig{})
 	}
 	c.Backoff = func(int) time.Duration { return time.Second }
 	c.Patience = func(time.Duration) time.Duration { return time.Second }
@@ -86,7 +85,7 @@ func TestRejectedWhileBehindCannotBeRead(t *testing.T) {
 // A probe is given to a group that cannot be read now (the database refuses a result of it): the
 // target is not probed by any other group, and stays paused.
 func TestProbeOfAGroupThatCannotBeRead(t *testing.T) {
-	p := pauses.New(pauses.Config{})
+	p := NewPauses(PausesConfig{})
 	m := revMachine(Config{Pauses: p})
 	now := time.Unix(1000, 0)
 	a := m.Step(&Input{Now: now, Found: []Found{
@@ -137,7 +136,7 @@ func TestDueGrows(t *testing.T) {
 
 // each walk that finds the resting groups of a target once more adds them to its order.
 func TestRestingGrows(t *testing.T) {
-	p := pauses.New(pauses.Config{})
+	p := NewPauses(PausesConfig{})
 	m := revMachine(Config{OneByOne: true, Pauses: p})
 	now := time.Unix(1000, 0)
 	p.Refused(sink.Place{ExchangeOrTopic: theExchange, Dest: 1}, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, now)
@@ -156,7 +155,7 @@ func TestRestingGrows(t *testing.T) {
 // Each look at the probes costs by the number of paused targets, so of 10,000 there are few looks.
 func TestProbesOfManyTargets(t *testing.T) {
 	seed := uint64(1)
-	p := pauses.New(pauses.Config{Jitter: func(d time.Duration) time.Duration {
+	p := NewPauses(PausesConfig{Jitter: func(d time.Duration) time.Duration {
 		seed = seed*6364136223846793005 + 1442695040888963407
 		return time.Duration(seed>>1) % (d + 1)
 	}})
@@ -207,7 +206,7 @@ func TestProbesOfManyTargets(t *testing.T) {
 // Suspects wait for the few private connections; the probe of another destination does not wait
 // with them.
 func TestSuspectsKeepProbesOut(t *testing.T) {
-	p := pauses.New(pauses.Config{})
+	p := NewPauses(PausesConfig{})
 	m := revMachine(Config{OneByOne: true, Apart: true, Pauses: p})
 	now := time.Unix(1000, 0)
 	p.Refused(sink.Place{ExchangeOrTopic: theExchange, Dest: 2}, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, now)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -103,7 +102,7 @@ func (s *story) machine(d *datadriven.TestData) {
 		room = 1000
 	}
 	s.m = New(Config{
-		OneByOne: !d.HasArg("pipelined"), Apart: d.HasArg("apart"), Block: d.HasArg("block"), MaxAttempts: 3, Room: NewRoom(room), Pauses: pauses.New(pauses.Config{MaxAge: 5 * time.Second}),
+		OneByOne: !d.HasArg("pipelined"), Apart: d.HasArg("apart"), Block: d.HasArg("block"), MaxAttempts: 3, Room: NewRoom(room), Pauses: NewPauses(PausesConfig{MaxAge: 5 * time.Second}),
 		Spin:     func(int) time.Duration { return 50 * time.Millisecond },
 		Backoff:  func(attempt int) time.Duration { return time.Duration(attempt) * time.Second },
 		Patience: func(time.Duration) time.Duration { return 4 * time.Second },

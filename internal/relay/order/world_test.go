@@ -11,7 +11,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
-	"github.com/cdc-relay/cdc-relay/internal/relay/pauses"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -100,7 +99,7 @@ func (w *world) start() {
 	}
 	w.m = New(Config{
 		Apart:    w.apart,
-		OneByOne: w.oneByOne, MaxAttempts: 2, Room: NewRoom(w.room), Pauses: pauses.New(pauses.Config{}),
+		OneByOne: w.oneByOne, MaxAttempts: 2, Room: NewRoom(w.room), Pauses: NewPauses(PausesConfig{}),
 		Spin:     func(int) time.Duration { return 50 * time.Millisecond },
 		Backoff:  func(int) time.Duration { return time.Duration(1+w.IntN(3000)) * time.Millisecond },
 		Patience: func(time.Duration) time.Duration { return time.Duration(1+w.IntN(3000)) * time.Millisecond },

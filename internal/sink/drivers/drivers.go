@@ -6,14 +6,14 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	kafka "github.com/cdc-relay/cdc-relay/internal/sink/kafka/driver"
-	rabbit "github.com/cdc-relay/cdc-relay/internal/sink/rabbit/driver"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 	"github.com/cdc-relay/cdc-relay/internal/sink/stdout"
 )
 
 // All are the sinks that there are, in the order in which people see them. Only a test adds one,
 // before it reads a configuration.
 var All = []*sink.Driver{
-	rabbit.New(),
+	rabbit.Driver(),
 	kafka.New(),
 	stdout.Driver(),
 }

@@ -7,20 +7,19 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // bounded is a sink that is connected to nothing, with patterns.
-func bounded(t *testing.T, exchange, routingKey string, allow message.Allow) *Sink {
+func bounded(t *testing.T, exchange, routingKey string, allow Allow) *Sink {
 	t.Helper()
-	s, err := New(Config{Config: message.Config{Exchange: tpl(t, exchange), RoutingKey: tpl(t, routingKey), Allow: allow}, Lanes: 1})
+	s, err := New(Config{Exchange: tpl(t, exchange), RoutingKey: tpl(t, routingKey), Allow: allow, Lanes: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return s
 }
 
-var ordersOnly = message.Allow{Exchange: sink.Allow{"orders", "dead"}, RoutingKey: sink.Allow{"order.*", "k"}}
+var ordersOnly = Allow{Exchange: sink.Allow{"orders", "dead"}, RoutingKey: sink.Allow{"order.*", "k"}}
 
 // What no pattern allows is refused before the broker is asked, and although there is none: new
 // events, rows with a route, replays, copies and probes alike.
@@ -48,7 +47,7 @@ func TestNotAllowed(t *testing.T) {
 		"without a name":  {"orders", "{type}", [2]string{}, func(e *event.Event) { e.Type = nil }, "", "", false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := Config{Config: message.Config{Exchange: tpl(t, c.exchange), RoutingKey: tpl(t, c.routingKey), Allow: ordersOnly}, Lanes: 1}
+			cfg := Config{Exchange: tpl(t, c.exchange), RoutingKey: tpl(t, c.routingKey), Allow: ordersOnly, Lanes: 1}
 			cfg.Columns = []string{"c"}
 			s, err := New(cfg)
 			if err != nil {
@@ -60,8 +59,8 @@ func TestNotAllowed(t *testing.T) {
 				c.spoil(ev)
 			}
 			if c.text == "" {
-				m := message.New(&s.layout, &s.limits)
-				if fault := m.NotAllowed(ev); fault != nil {
+				m := newMessage(&s.layout, &s.limits)
+				if fault := m.notAllowed(ev); fault != nil {
 					t.Errorf("refused: %+v", fault)
 				}
 				return
@@ -144,22 +143,22 @@ func TestProfileNotAllowed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := message.New(&s.layout, &s.limits)
-	if fault := m.NotAllowed(outboxRow(&cfg, anID, "order", "1", "{}")); fault != nil {
+	m := newMessage(&s.layout, &s.limits)
+	if fault := m.notAllowed(outboxRow(&cfg, anID, "order", "1", "{}")); fault != nil {
 		t.Errorf("refused: %+v", fault)
 	}
-	if fault := m.NotAllowed(outboxRow(&cfg, anID, "admin", "1", "{}")); fault == nil || fault.Reason != sink.NotAllowed || !fault.Whole {
+	if fault := m.notAllowed(outboxRow(&cfg, anID, "admin", "1", "{}")); fault == nil || fault.Reason != sink.NotAllowed || !fault.Whole {
 		t.Errorf("got %+v", fault)
 	}
 }
 
 // To look at an event costs nothing that has to be collected.
 func TestAllowedAllocatesNothing(t *testing.T) {
-	s := bounded(t, "{aggregate}", "{type}", message.Allow{Exchange: sink.Allow{"x*", "o*d*r"}, RoutingKey: sink.Allow{"*"}})
-	m := message.New(&s.layout, &s.limits)
+	s := bounded(t, "{aggregate}", "{type}", Allow{Exchange: sink.Allow{"x*", "o*d*r"}, RoutingKey: sink.Allow{"*"}})
+	m := newMessage(&s.layout, &s.limits)
 	ev := newEvent("k", "placed")
 	if n := testing.AllocsPerRun(100, func() {
-		if m.NotAllowed(ev) != nil {
+		if m.notAllowed(ev) != nil {
 			t.Fatal("it is not allowed")
 		}
 	}); n > 0 {

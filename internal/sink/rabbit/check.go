@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -16,7 +17,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // Check examines the broker as a start needs it: each address, the login, and a constant exchange
@@ -52,14 +52,15 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 	return slices.Concat(found, clearLogins(s.cfg.URLs), exchange, room)
 }
 
-// checkRoom opens as many connections and channels as the relay does. It warns only of a limit that
-// is too low in itself: a relay that runs may have what is left out here.
+// checkRoom opens as many connections and channels as the relay does. It speaks only of a limit
+// that is too low in itself: a relay that runs may have what is left out here.
 func (s *Sink) checkRoom(ctx context.Context, sess *conn.Session, url string) (found []sink.Finding) {
 	open := []*conn.Session{sess}
 	for range s.links { // a private one, too
 		other, err := s.cfg.DialOne(ctx, url, nil)
 		if limit, is := connectionLimit(err); is && limit <= len(s.links) {
-			found = append(found, sink.Finding{Name: "connections", Warn: true, Detail: conn.ErrorText(err), Fix: fixConnections})
+			// for a private one another way is found, for those of lanes there is none
+			found = append(found, sink.Finding{Name: "connections", Warn: limit == len(s.links), Detail: conn.ErrorText(err), Fix: fixConnections})
 		}
 		if err != nil {
 			break
@@ -90,7 +91,7 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 	if !constant {
 		return sink.Finding{Name: "exchange", OK: true, Detail: fmt.Sprintf("named by each event (%s): not checked; check --publish tries one", s.cfg.Exchange)}
 	}
-	f := sink.Finding{Name: message.Exchange(name)}
+	f := sink.Finding{Name: exchangeText(name)}
 	// a template's text will do: topic rights are not checked then
 	routingKey, oneKey := s.cfg.RoutingKey.Constant()
 	ex, err := probe(ctx, sess, name, routingKey)
@@ -232,4 +233,22 @@ func fixDial(err error) string {
 		return "check sink.rabbitmq.url, that the broker runs, and that no firewall is in between"
 	}
 	return "check sink.rabbitmq"
+}
+
+// clearLogins warns of the addresses that send the password through a network without TLS.
+func clearLogins(urls []string) []sink.Finding {
+	var hosts []string
+	for _, u := range urls {
+		uri, err := amqp.ParseURI(u)
+		if err == nil && uri.Scheme == "amqp" && !sink.Loopback(uri.Host) {
+			hosts = append(hosts, net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port)))
+		}
+	}
+	if hosts == nil {
+		return nil
+	}
+	return []sink.Finding{{
+		Name: "login", Warn: true, Detail: "without TLS to " + strings.Join(hosts, ", ") + ": whoever is in between reads the password and the events",
+		Fix: "sink.rabbitmq.url: amqps://HOST:5671/VHOST, and sink.rabbitmq.tls.ca for a CA of your own; the broker needs listeners.ssl.default = 5671",
+	}}
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
@@ -89,7 +88,7 @@ func (c *conformance) collect() {
 				c.t.Errorf("message without a position: %v", err)
 				continue
 			}
-			key, _ := m.Headers[message.HeaderKey].(string)
+			key, _ := m.Headers[headerKey].(string)
 			c.mu.Lock()
 			c.got = append(c.got, sinktest.Delivery{Position: pos, ID: m.MessageId, Key: key})
 			c.mu.Unlock()

@@ -1,5 +1,5 @@
-// The connections that the sink keeps: how they are made, and what happens when one is opened or
-// refused.
+// The connections that the sink keeps: how they are made, what happens when one is opened, refused
+// or ended, and what follows when the broker allows little.
 
 package rabbit
 
@@ -7,41 +7,175 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
-// newLink makes one of the sink's connections.
-func (s *Sink) newLink(first bool) *conn.Link {
-	l := conn.NewLink(notConnected)
-	l.OnConnected, l.OnChanged = s.opened, s.logState
-	l.Connect = func(ctx context.Context, onBlocked func(bool)) (*conn.Session, error) {
-		if s.single.Load() && (!first || s.own() != nil) {
-			return nil, errNoSecond
-		}
-		return s.cfg.Dial(ctx, onBlocked)
-	}
-	l.OnFailed = func(err error) (string, *conn.Session, error) { return explain(err), s.instead(err), s.refused(err) }
-	l.OnEnded = s.ended
-	return l
+// link keeps one of the sink's connections: its goroutine dials, waits for the end and dials again.
+// Lanes ask it for the session that is up.
+type link struct {
+	sink *Sink
+	mu   sync.Mutex
+	sess *conn.Session // nil: no session
+	up   chan struct{} // closed when sess appears; made again when it goes
+	why  string        // why the connection is away, or "blocked…"; "" when all is well
 }
 
 const notConnected = "not connected yet"
+
+// Reconnecting pauses for about backoffMin at first and for backoffMax at most.
+const (
+	backoffMin = 100 * time.Millisecond
+	backoffMax = 2 * time.Second
+)
+
+// session waits until the connection is up.
+func (l *link) session(ctx context.Context) (*conn.Session, error) {
+	for {
+		l.mu.Lock()
+		sess, up := l.sess, l.up
+		l.mu.Unlock()
+		if sess != nil && sess.Alive() {
+			return sess, nil
+		}
+		if sess != nil { // it has ended, and keep has not noticed yet
+			select {
+			case <-sess.Gone:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			l.drop(sess)
+			continue
+		}
+		select {
+		case <-up:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// now is the session that is up; nil: none is.
+func (l *link) now() *conn.Session {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sess != nil && l.sess.Alive() {
+		return l.sess
+	}
+	return nil
+}
+
+// drop takes sess out of use. It does nothing when sess is out of use already.
+func (l *link) drop(sess *conn.Session) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.sess == sess {
+		l.sess, l.up = nil, make(chan struct{})
+	}
+}
+
+// keep maintains the connection until ctx is done. It returns an error only for a login that is
+// refused for good.
+func (l *link) keep(ctx context.Context) error {
+	var backoff time.Duration
+	for wasUp := false; ; {
+		sess, err := l.sink.cfg.Dial(ctx, l.noteBlocked)
+		if ctx.Err() != nil {
+			if sess != nil {
+				sess.Close(conn.CloseTimeout)
+			}
+			return nil
+		}
+		began := time.Now()
+		if err != nil {
+			l.note(explain(err))
+			if stop := l.sink.refused(err); stop != nil {
+				return stop
+			}
+		} else {
+			l.serve(ctx, sess, wasUp)
+			wasUp = true
+		}
+		if err == nil && time.Since(began) > backoffMax {
+			backoff = 0
+		} else if backoff = longer(backoff); !sleep(ctx, backoff) {
+			return nil
+		}
+	}
+}
+
+// longer is the next pause after one of d: twice as long within the bounds, less a random half.
+func longer(d time.Duration) time.Duration {
+	d = min(max(2*d, 2*backoffMin), backoffMax)
+	return d/2 + rand.N(d/2)
+}
+
+// serve offers sess to the lanes until it ends or ctx is done.
+func (l *link) serve(ctx context.Context, sess *conn.Session, again bool) {
+	l.sink.opened(ctx, sess, again)
+	l.mu.Lock()
+	if l.sess == nil {
+		close(l.up)
+	}
+	l.sess = sess
+	l.mu.Unlock()
+	l.note("")
+	select {
+	case <-ctx.Done():
+		l.drop(sess)
+	case <-sess.Gone:
+		l.drop(sess)
+		l.note(l.sink.ended(sess))
+	}
+	sess.Close(conn.CloseTimeout)
+}
+
+// note records why the connection is away ("": it is up), and logs what changed.
+func (l *link) note(why string) {
+	l.mu.Lock()
+	l.why = why
+	l.mu.Unlock()
+	l.sink.logState()
+}
+
+// noteBlocked records an alarm of the broker's.
+func (l *link) noteBlocked(on bool) {
+	why := ""
+	if on {
+		why = "blocked by the broker (memory or disk alarm)"
+	}
+	l.note(why)
+}
+
+// sleep waits for d; false when ctx ended first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
 
 // opened prepares a new connection.
 func (s *Sink) opened(ctx context.Context, sess *conn.Session, again bool) {
 	s.prepare(ctx, sess)
 	if s.leads.Load() {
-		if sess.OpenAll(ctx); sess.Alive() {
-			s.crowded.Store(0)
-		}
+		sess.OpenAll(ctx)
 	}
-	s.limits.Negotiated(sess.FrameMax())
+	s.limits.negotiated(sess.FrameMax())
 	s.connected.Store(true)
 	if few := s.few(sess.Allowed); few != "" {
 		s.cfg.Log.Warn("broker allows few channels", zap.String("reason", few+"; "+s.fixFew()))
@@ -111,7 +245,10 @@ func (s *Sink) outdated(sess *conn.Session, ex *amqp.Error) error {
 // Up reports whether every connection is up and not blocked, and if not, why.
 func (s *Sink) Up() (ok bool, why string) {
 	for _, l := range s.links {
-		if why := l.Why(); why != "" {
+		l.mu.Lock()
+		why := l.why
+		l.mu.Unlock()
+		if why != "" {
 			return false, why
 		}
 	}
@@ -133,3 +270,126 @@ func (s *Sink) logState() {
 	}
 	s.cfg.Log.Warn("broker unavailable", zap.String("reason", why))
 }
+
+// cluster is the first cluster that the sink connected to: the name that a broker sent, and its
+// address.
+type cluster struct{ name, addr string }
+
+// admit refuses a connection to a broker of another cluster than the first one. Addresses may lead
+// to two unrelated brokers: blue and green behind one name or one proxy, or a list of both. Each
+// confirms what it gets, and the consumers of either miss what the other one has. Nothing is sent
+// over a refused connection, so the effect is that of a broker that is away.
+//
+// A broker sends the name of its cluster when a connection begins. A name that somebody has set is
+// the same on all nodes, and only such names distinguish clusters. Without one, each node sends its
+// own, as NODE@HOST (measured on 3.10; early versions sent the first node's from all). Two of those
+// may be nodes of one cluster, so both are taken; see doubt. A broker that sends no name (another
+// product, or an early version) is taken, too.
+func (s *Sink) admit(name, addr string) error {
+	if name == "" || s.cluster.CompareAndSwap(nil, &cluster{name, addr}) {
+		return nil
+	}
+	began := s.cluster.Load()
+	if began.name == name || isNode(began.name) && isNode(name) {
+		return nil
+	}
+	return fmt.Errorf("%w: %s is of cluster %s, the relay has begun with %s at %s", errOtherCluster, addr, name, began.name, began.addr)
+}
+
+// isNode reports whether a cluster's name is only that of the node which has sent it.
+func isNode(name string) bool { return strings.Contains(name, "@") }
+
+// doubt describes a connection that was accepted without knowing whether it is to the sink's
+// cluster; "" when that is known, or there is nothing to compare. AMQP offers a client with the
+// relay's few rights no other way to find out.
+func (s *Sink) doubt(sess *conn.Session) string {
+	name, began := sess.ClusterName(), s.cluster.Load()
+	if name == "" || began == nil || began.name == name {
+		return ""
+	}
+	return fmt.Sprintf("%s is node %s, and %s is node %s: cannot determine whether they are one cluster, as it has no name", sess.Address, name, began.addr, began.name)
+}
+
+const fixDoubt = "if they are one, name it: rabbitmqctl set_cluster_name NAME, then restart the relay; if not, let every address in sink.rabbitmq.url lead to one of them"
+
+// The texts with which RabbitMQ refuses one channel or connection more (530): "number of channels
+// opened for user 'u' has reached the maximum allowed user limit of (20)", or "on node 'n' … limit
+// of 20" (4.x); "connection refused for user 'u': user connection limit (1) is reached", "node
+// connection limit", or for a virtual host "connection limit". It closes the connection of such a
+// channel.
+var (
+	channelText    = lazy.Regexp(`number of channels opened .* limit of \(?(\d+)`)
+	connectionText = lazy.Regexp(`connection limit \((\d+)\) is reached`)
+)
+
+// channelLimit is the number of channels that the end of a connection names as the limit; 0: it is
+// about something else.
+func channelLimit(ex *amqp.Error) int {
+	if ex == nil || ex.Code != amqp.NotAllowed {
+		return 0
+	}
+	return number(channelText().FindStringSubmatch(ex.Reason))
+}
+
+// connectionLimit is the same for connections, of an error when one is opened.
+func connectionLimit(err error) (limit int, is bool) {
+	var ex *amqp.Error
+	if !errors.As(err, &ex) || ex.Code != amqp.NotAllowed {
+		return 0, false
+	}
+	found := connectionText().FindStringSubmatch(ex.Reason)
+	return number(found), found != nil
+}
+
+// number is what was found of a limit; 0: nothing.
+func number(found []string) int {
+	if found == nil {
+		return 0
+	}
+	n, err := strconv.Atoi(found[1])
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// ended takes the end of a connection. When it was closed over a channel too many, each connection
+// has its share of the limit from now on, until the relay is restarted; one that has more is made
+// again. The share may still be too much for a while, as the broker counts what has just ended, or
+// the relay before: it is tried again.
+func (s *Sink) ended(sess *conn.Session) (why string) {
+	limit := channelLimit(sess.End())
+	if limit == 0 {
+		return sess.Reason()
+	}
+	share := max(limit/len(s.links), 1)
+	s.maxChannels.Store(int64(share))
+	for _, l := range s.links {
+		if other := l.now(); other != nil && other.Allowed > share {
+			other.Kill(errors.New("another connection has been closed over a channel too many"))
+		}
+	}
+	return sess.Reason() + "; " + s.fixFew()
+}
+
+// few says what too few channels on a connection mean; "": there are enough.
+func (s *Sink) few(channels int) string {
+	if channels >= conn.Enough(s.cfg.Dialer.Lanes) {
+		return ""
+	}
+	lanes, _, _ := conn.Fit(channels)
+	return fmt.Sprintf("channels of a connection: the broker allows %d, %d are enough for %d lanes and the probes: %d publish at a time",
+		channels, conn.Enough(s.cfg.Dialer.Lanes), s.cfg.Dialer.Lanes, min(lanes, s.cfg.Dialer.Lanes))
+}
+
+// apart is how many channels the private connections have at most, each with a question.
+const apart = 4
+
+// fixFew is what to do about too few channels.
+func (s *Sink) fixFew() string {
+	enough := conn.Enough(s.cfg.Dialer.Lanes)
+	return fmt.Sprintf("set channel_max to %d or more and max-channels of the user to %d or more at the broker, or fewer delivery.lanes, and restart the relay",
+		enough, enough*len(s.links)+apart)
+}
+
+const fixConnections = "the relay uses two connections, and at times one or two more: raise max-connections of the user or of the virtual host (rabbitmqctl set_user_limits, set_vhost_limits), or connection_max of the node"

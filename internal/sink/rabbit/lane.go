@@ -1,4 +1,5 @@
-// A lane: it publishes one call at a time, in rounds.
+// A lane: it publishes one call at a time, in rounds, on a channel of the shared connection, or of
+// a private one for a call that may have a message over which the broker closes connections.
 
 package rabbit
 
@@ -12,7 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // lane publishes the calls of one lane, one call at a time. It belongs to the goroutine that calls
@@ -31,13 +31,12 @@ import (
 // the broker interleaves an abandoned channel with its successor.
 type lane struct {
 	sink    *Sink
-	link    *conn.Link
+	link    *link
 	ch      *conn.Channel // of the call; nil, or possibly dead: open checks
-	message message.Message
+	message message
 	timer   *time.Timer
 	call
-	use   conn.Use
-	renew bool // the next round needs a channel that is opened for it
+	use conn.Use
 	// how many events have to be answered on private connections: the broker closed a connection
 	// over one of them, perhaps
 	wary int
@@ -64,14 +63,14 @@ type sent struct {
 	answered, acked bool // as readAnswers found it
 }
 
-func newLane(s *Sink, l *conn.Link) *lane {
+func newLane(s *Sink, l *link) *lane {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	current := sink.NewCall(s.cfg.Confirms, func(ev *event.Event) uint64 {
-		exchange, _ := s.layout.Place(ev)
+		exchange, _ := s.layout.place(ev)
 		return exchange
 	})
-	return &lane{sink: s, link: l, message: message.New(&s.layout, &s.limits), timer: timer, call: call{Call: current}}
+	return &lane{sink: s, link: l, message: newMessage(&s.layout, &s.limits), timer: timer, call: call{Call: current}}
 }
 
 // publish is sink.Sink's Publish. It waits while the broker is away or blocks, and returns soon
@@ -97,7 +96,6 @@ func (l *lane) rounds(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return l.Unavailable(ctx.Err())
 		}
-		batch := l.batch()
 		ch, err := l.open(ctx)
 		if err != nil {
 			return l.Unavailable(err)
@@ -105,7 +103,7 @@ func (l *lane) rounds(ctx context.Context) error {
 		if l.rejectUnbound() {
 			continue
 		}
-		l.send(ctx, ch, batch)
+		l.send(ctx, ch)
 		end := l.await(ctx, ch)
 		if err := l.conclude(ctx, ch, end, l.resolve(ch)); err != nil {
 			return l.Unavailable(err)
@@ -118,10 +116,10 @@ func (l *lane) rounds(ctx context.Context) error {
 // the broker: the verdict is the relay's own, whether the broker is there or not.
 func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 	l.Begin(events, outcomes)
-	l.todo, l.renew, l.shared = l.todo[:0], false, false
+	l.todo, l.shared = l.todo[:0], false
 	rejected := false
 	for i := range events {
-		if fault := l.message.NotAllowed(events[i]); fault != nil && !l.IsBehindRejected(i) {
+		if fault := l.message.notAllowed(events[i]); fault != nil && !l.IsBehindRejected(i) {
 			l.Reject(i, fault)
 			rejected = true
 		}
@@ -138,19 +136,19 @@ func (l *lane) finish() {
 	l.putChannel()
 	l.End()
 	clear(l.sent[:cap(l.sent)])
-	l.message.Forget()
+	l.message.forget()
 }
 
-// send writes the batch as far as it gets, and rejects what may not be sent. An event that could
-// not be written stays Unsent and in todo.
-func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
+// send writes what is to be sent as far as it gets, and rejects what may not be sent. An event that
+// could not be written stays Unsent and in todo.
+func (l *lane) send(ctx context.Context, ch *conn.Channel) {
 	l.sent = l.sent[:0]
 	l.round.Began = ch.Session.Writes.Load()
 	defer func() {
 		l.round.Ended = ch.Session.Writes.Add(1)
-		l.message.Forget() // the broker may take long to answer
+		l.message.forget() // the broker may take long to answer
 	}()
-	for _, i := range batch {
+	for _, i := range l.todo {
 		if !l.IsBehindRejected(i) && !l.sendOne(ctx, ch, i) {
 			return
 		}
@@ -160,20 +158,20 @@ func (l *lane) send(ctx context.Context, ch *conn.Channel, batch []int) {
 // sendOne writes an event, or rejects it; false: nothing more can be written on this channel.
 func (l *lane) sendOne(ctx context.Context, ch *conn.Channel, i int) bool {
 	m := &l.message
-	for alone := m.Layout.Large.Alone(l.Events[i]); ; {
-		m.Enter(alone)
-		fault := m.Build(l.Events[i])
+	for alone := m.layout.large.Alone(l.Events[i]); ; {
+		m.enter(alone)
+		fault := m.build(l.Events[i])
 		switch {
 		case fault != nil:
-			if m.Leave(alone) {
+			if m.leave(alone) {
 				alone = true
 				continue
 			}
 			l.reject(i, fault)
 			return true
 		case alone && !ch.HasRoom(): // others are let in meanwhile, and this one is made again
-			m.Forget()
-			m.Leave(alone)
+			m.forget()
+			m.leave(alone)
 			if !ch.Ready(ctx) {
 				return false
 			}
@@ -181,11 +179,11 @@ func (l *lane) sendOne(ctx context.Context, ch *conn.Channel, i int) bool {
 		case !alone && !ch.Ready(ctx):
 			return false
 		}
-		answer, err := ch.AMQP.PublishWithDeferredConfirm(m.Exchange, m.RoutingKey, true, false, m.Pub)
+		answer, err := ch.AMQP.PublishWithDeferredConfirm(m.exchange, m.routingKey, true, false, m.pub)
 		if alone {
-			m.Forget()
+			m.forget()
 		}
-		m.Leave(alone)
+		m.leave(alone)
 		if err != nil {
 			if !errors.Is(err, amqp.ErrClosed) && !errors.Is(err, conn.ErrWireClosed) {
 				// Not the connection's end, so amqp091 cannot encode the message; it ends the
@@ -198,4 +196,242 @@ func (l *lane) sendOne(ctx context.Context, ch *conn.Channel, i int) bool {
 		l.sent = append(l.sent, sent{index: i, answer: answer})
 		return true
 	}
+}
+
+// reject settles an event as refused.
+func (l *lane) reject(i int, fault *sink.Fault) {
+	l.Reject(i, fault)
+	if fault.Class == sink.Destination {
+		exchange, dest := l.sink.layout.place(l.Events[i])
+		l.sink.noteRefusal(exchange, fault)
+		l.sink.unanswered.note(dest, fault.Reason == sink.Unconfirmed)
+	}
+}
+
+// planNextRound makes todo of what a round has left: what was not sent, and what is Unknown and
+// will be resolved by sending it again. Behind a rejected event nothing of its key and exchange is
+// sent again, so those count as Unsent; what is in doubt before it is sent.
+func (l *lane) planNextRound() {
+	l.todo = l.todo[:0]
+	for i := range l.Outcomes {
+		state := &l.Outcomes[i].State
+		if *state == sink.Confirmed || *state == sink.Rejected {
+			continue
+		}
+		if l.IsBehindRejected(i) {
+			*state = sink.Unsent
+			continue
+		}
+		l.todo = append(l.todo, i)
+	}
+}
+
+// routeAndSize makes the message of an event of the call again, and returns where it goes and the
+// size of its body. The result is valid until the lane's next message. It is empty for an event of
+// which there is no message.
+func (l *lane) routeAndSize(i int) (at pair, size int) {
+	m := &l.message
+	m.enter(true)
+	defer m.leave(true)
+	if m.make(l.Events[i]) != nil {
+		return pair{}, 0
+	}
+	return pair{m.exchange, m.routingKey}, len(m.pub.Body)
+}
+
+// destination names where an event goes; the caller owns the string.
+func (l *lane) destination(i int) string {
+	if l.message.destination(l.Events[i]) != nil {
+		return ""
+	}
+	return l.message.destinationText()
+}
+
+// open returns the channel for the next round, once there is one and the broker takes messages.
+func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
+	for {
+		sess, err := l.session(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if unblocked := sess.UntilUnblocked(); unblocked != nil {
+			select {
+			case <-unblocked:
+			case <-sess.Gone:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+			continue
+		}
+		if l.ch != nil && l.ch.Session == sess && l.ch.Usable() {
+			return l.ch, nil
+		}
+		l.dropChannel()
+		ch, err := sess.Take(ctx, l.use)
+		switch {
+		case err == nil:
+			l.ch = ch
+			return ch, nil
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case errors.Is(err, amqp.ErrChannelMax): // until the broker has closed one
+			if !sleep(ctx, backoffMin) {
+				return nil, ctx.Err()
+			}
+			continue
+		case sess == l.private && !l.refusedApart(ctx):
+			return nil, err
+		case sess == l.private:
+			continue
+		}
+		// A connection that opens no channel is useless: have it re-created, with the link's
+		// backoff.
+		sess.Kill(err)
+	}
+}
+
+// refusedApart reports whether the broker allows this user no channel on a private connection: then
+// the call has the shared one.
+func (l *lane) refusedApart(ctx context.Context) bool {
+	if l.private.Alive() {
+		return false
+	}
+	select {
+	case <-l.private.Gone:
+	case <-ctx.Done():
+		return false
+	}
+	l.shared = channelLimit(l.private.End()) > 0
+	return l.shared
+}
+
+// session is the call's private one when it has one, else the link's. A broker that does not take
+// another connection may be away: the next call waits for the link's. One that allows no further
+// connection has the call on the shared one: then what is alone in its round is the culprit.
+func (l *lane) session(ctx context.Context) (*conn.Session, error) {
+	if l.right == nil || l.shared {
+		return l.link.session(ctx)
+	}
+	if l.private != nil && l.private.Alive() {
+		return l.private, nil
+	}
+	l.closePrivate()
+	sess, err := l.sink.cfg.Dial(ctx, nil)
+	if _, is := connectionLimit(err); is { // the shared one must do
+		l.shared = true
+		return l.link.session(ctx)
+	}
+	if err != nil {
+		l.wary = 0
+		return nil, errors.New(conn.ErrorText(err))
+	}
+	l.private = sess
+	return sess, nil
+}
+
+// dropChannel forgets the channel; answers to what was in flight on it are lost.
+func (l *lane) dropChannel() {
+	if l.ch == nil {
+		return
+	}
+	l.ch.Abandon()
+	l.ch = nil
+}
+
+// putChannel gives the channel back, on which all is answered.
+func (l *lane) putChannel() {
+	if l.ch == nil {
+		return
+	}
+	l.ch.Put()
+	l.ch = nil
+}
+
+// seek waits for a right to a private connection, unless the call has one: Sink.private or
+// Sink.privateStuck.
+func (l *lane) seek(ctx context.Context, right chan struct{}) error {
+	if l.right != nil {
+		return nil
+	}
+	select {
+	case right <- struct{}{}:
+		l.right = right
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// leavePrivate goes back to the shared connection.
+func (l *lane) leavePrivate() {
+	if l.right == nil {
+		return
+	}
+	l.closePrivate()
+	<-l.right
+	l.right = nil
+}
+
+// closePrivate closes the private connection, if there is one.
+func (l *lane) closePrivate() {
+	if l.private == nil {
+		return
+	}
+	if l.ch != nil && l.ch.Session == l.private {
+		l.dropChannel()
+	}
+	l.private.Close(conn.PrivateClose)
+	l.private = nil
+}
+
+// stuckAgain is how long a probe of a destination that did not answer waits for its answer while
+// the broker answers others, in confirm timeouts. Each one that is sent to a queue that is stuck is
+// stored as one more copy in the end.
+const stuckAgain = 10
+
+// Probe sends an event on a channel apart, and for a fault of its own on a private connection. What
+// the broker closes over it carries no other event, and nothing waits for its answer. There are
+// channels for a few probes at a time. Those of destinations that did not answer are bounded apart:
+// one queue may be behind thousands of them, and each probe keeps its channel for long.
+func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.Outcome, error) {
+	l := newLane(s, s.links[ev.Hash%uint64(len(s.links))])
+	var outcomes [1]sink.Outcome
+	l.begin([]*event.Event{ev}, outcomes[:])
+	defer l.finish()
+	if len(l.todo) == 0 { // it is not allowed: the broker is not asked
+		return outcomes[0], nil
+	}
+	if fault, err := s.bindAgain(ctx, ev); err != nil {
+		return sink.Outcome{State: sink.Unsent}, err
+	} else if fault != nil {
+		l.Reject(0, fault)
+		return outcomes[0], nil
+	}
+	_, dest := s.layout.place(ev)
+	if suspect {
+		if err := l.seekFor(ctx, dest); err != nil {
+			return sink.Outcome{State: sink.Unsent}, err
+		}
+	} else if l.use = conn.Probes; s.unanswered.has(dest) {
+		// the right to a private connection is not kept for so long
+		l.use, l.patience = conn.StuckProbes, stuckAgain*s.cfg.ConfirmTimeout
+	}
+	err := l.rounds(ctx)
+	if outcomes[0].State == sink.Confirmed {
+		s.unanswered.note(dest, false)
+	}
+	return outcomes[0], err
+}
+
+// seekFor waits for the right to a private connection for an event to a destination. The others do
+// not wait behind one that did not answer before.
+func (l *lane) seekFor(ctx context.Context, dest uint64) error {
+	s := l.sink
+	if !s.unanswered.has(dest) {
+		if err := l.seek(ctx, s.private); err != nil || !s.unanswered.has(dest) {
+			return err
+		}
+		l.leavePrivate() // it was found not to answer meanwhile
+	}
+	return l.seek(ctx, s.privateStuck)
 }

@@ -1,17 +1,19 @@
-// From the answers of the broker to the outcomes of a round.
+// From the answers of the broker to the outcomes of a round, and to the plan of the next one.
 
 package rabbit
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
+	"sync"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // await waits until every message of the round is answered. It waits for the last one first:
@@ -100,7 +102,7 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 	for _, s := range l.sent {
 		if r, ok := returned[s.index]; ok {
 			l.Returned++
-			l.reject(s.index, unroutable(r, message.Pair(l.message.Layout.Shown(l.Events[s.index].Copy, r.Exchange, r.RoutingKey))))
+			l.reject(s.index, unroutable(r, pairText(l.message.layout.shown(l.Events[s.index].Copy, r.Exchange, r.RoutingKey))))
 			continue
 		}
 		switch {
@@ -119,11 +121,6 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 	l.Acks += confirmed
 	if confirmed > 0 {
 		ch.Session.Confirmed(time.Now(), l.round)
-	}
-	if limit := l.link.SizeLimit.Load(); limit > 0 && len(l.sent) == 1 && l.answeredAll() {
-		if _, size := l.routeAndSize(l.sent[0].index); size > int(limit) {
-			l.link.SizeLimit.Store(0)
-		}
 	}
 }
 
@@ -186,7 +183,7 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End, doubt
 			ch.Session.Kill(err)
 			return fmt.Errorf("connection ended: %w", err)
 		}
-		return l.channelException(ch, ex)
+		return l.channelException(ex)
 	case connectionScope:
 		return l.connectionException(ctx, ex)
 	default:
@@ -202,4 +199,194 @@ func (l *lane) answeredAll() bool {
 		}
 	}
 	return true
+}
+
+var errStrangeReturn = errors.New("the broker returned a message that was not sent")
+
+// sentAs is what a return shows of the event that it belongs to: where the message was going, and
+// the position in its header, as the relay's own format has one; "" when it has none.
+type sentAs struct {
+	position string
+	pair
+}
+
+// returned drains the channel's returns, and gives each to its event, by the event's place in the
+// call. The broker acks these messages too, so a returned event that is not found would be lost.
+// All of the round that were sent as the return was count as returned:
+//
+//   - Messages in the relay's own format carry a position. Two of a round may have the same one: a
+//     dead letter that is replayed, and the mirror's copy of it, which has another destination.
+//   - Messages of another encoder have none, or what a row had under that name. An exchange that
+//     routes by its name and the routing key has returned all that were sent with these two.
+//     Another one (of type headers) may have routed some: they are sent again, which costs a
+//     duplicate, where another guess would cost an event.
+//
+// A return of no event is an error: the whole round is in doubt.
+func (l *lane) returned(ch *conn.Channel) (map[int]amqp.Return, error) {
+	var sent map[sentAs][]int
+	var found map[int]amqp.Return
+	for {
+		var r amqp.Return
+		var ok bool
+		select {
+		case r, ok = <-ch.Returns:
+		default:
+		}
+		if !ok {
+			return found, nil
+		}
+		if found == nil {
+			found = map[int]amqp.Return{}
+			sent = l.sentBy()
+		}
+		r.Body = nil
+		all := sent[sentAs{positionOf(r.Headers), pair{r.Exchange, r.RoutingKey}}]
+		if len(all) == 0 {
+			return nil, errStrangeReturn
+		}
+		if l.sink.cfg.Unroutable.ignored(r.Exchange) { // the answer decides
+			l.sink.ignored.Add(1)
+			continue
+		}
+		for _, i := range all {
+			found[i] = r
+		}
+	}
+}
+
+// sentBy indexes the events of the round.
+func (l *lane) sentBy() map[sentAs][]int {
+	sent := map[sentAs][]int{}
+	for _, s := range l.sent {
+		at, _ := l.routeAndSize(s.index)
+		key := sentAs{strings.Clone(positionOf(l.message.pub.Headers)), at.clone()}
+		sent[key] = append(sent[key], s.index)
+	}
+	return sent
+}
+
+// positionOf is the position that a message carries, "" for none.
+func positionOf(headers amqp.Table) string {
+	position, _ := headers[sink.HeaderPosition].(string)
+	return position
+}
+
+// pair is an exchange and a routing key.
+type pair struct{ exchange, routingKey string }
+
+// clone owns its strings, which may alias an event.
+func (p pair) clone() pair {
+	return pair{strings.Clone(p.exchange), strings.Clone(p.routingKey)}
+}
+
+// channelException finds the culprits of a closed channel. An exception that names an exchange, a
+// routing key or a size identifies them: those events are rejected, sent or not, and the others go
+// together. Any other exception rejects the event when the round had only this one: whatever the
+// channel carried before is answered. Of several events nobody knows which it was. That is an
+// error: the caller offers them again, one at first.
+//
+// A size that the broker has named holds for all lanes until the next connection: what is larger is
+// not sent any more, and closes no channel.
+func (l *lane) channelException(ex *amqp.Error) error {
+	alone, found := len(l.sent) == 1, false
+	for _, i := range l.todo {
+		switch l.Outcomes[i].State {
+		case sink.Confirmed, sink.Rejected:
+			continue
+		case sink.Unsent:
+			if l.IsBehindRejected(i) {
+				continue
+			}
+		case sink.Unknown:
+		}
+		at, size := l.routeAndSize(i)
+		if !provesRejection(ex, at, size) && !(alone && i == l.sent[0].index) {
+			continue
+		}
+		found = true
+		l.reject(i, refusal(&l.message, ex, size))
+	}
+	if limit := sizeLimit(ex); limit > 0 {
+		l.sink.limits.body.Store(int64(limit))
+	}
+	if !found {
+		return errOneOf("channel", ex)
+	}
+	l.planNextRound()
+	return nil
+}
+
+// errOneOf says that the broker closed something over one of several events. What it quotes may be
+// a name that was made from an ordering key.
+func errOneOf(what string, ex *amqp.Error) error {
+	text, _, _ := strings.Cut(brokerText(ex), "'")
+	return fmt.Errorf("%s closed over one of several events: %s", what, text)
+}
+
+// provesRejection reports whether the exception alone shows that a message to a destination with a
+// body of size bytes is refused.
+func provesRejection(ex *amqp.Error, at pair, size int) bool {
+	limit := sizeLimit(ex)
+	switch {
+	case limit > 0:
+		return size > limit
+	case topicRight(ex):
+		return strings.Contains(ex.Reason, "access to topic '"+at.routingKey+"' in exchange '"+at.exchange+"'")
+	}
+	return (ex.Code == amqp.NotFound || ex.Code == amqp.AccessRefused || ex.Code == amqp.PreconditionFailed) && names(ex, at.exchange)
+}
+
+// connectionException rejects an event because of which its private connection was closed: nothing
+// else was sent there. The shared connection carries other lanes, whose events must not be affected
+// again. So what was in flight there is sent on a private one, and until all of it is answered each
+// call has one. Of several events nobody knows which it was, as with a channel.
+func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
+	switch {
+	case len(l.sent) > 1:
+		l.planNextRound()
+		l.wary = len(l.todo)
+		return errOneOf("connection", ex)
+	case l.right != nil:
+		i := l.sent[0].index
+		l.reject(i, &sink.Fault{
+			Class: sink.Transient, Reason: sink.BrokerException, Destination: l.destination(i), Text: brokerText(ex),
+		})
+	default:
+		if err := l.seek(ctx, l.sink.private); err != nil {
+			return err
+		}
+	}
+	l.planNextRound()
+	return nil
+}
+
+// maxUnanswered bounds the destinations that are known not to answer. All are forgotten then, and
+// found again by their probes, which are waited for as long as any call.
+const maxUnanswered = 10_000
+
+// unanswered are the destinations (sink.Place.Dest) that are known not to answer.
+type unanswered struct {
+	mu    sync.Mutex
+	dests map[uint64]struct{}
+}
+
+// note takes whether an event of a destination was left without an answer.
+func (u *unanswered) note(dest uint64, is bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	if !is {
+		delete(u.dests, dest)
+		return
+	}
+	if u.dests == nil || len(u.dests) >= maxUnanswered {
+		u.dests = map[uint64]struct{}{}
+	}
+	u.dests[dest] = struct{}{}
+}
+
+func (u *unanswered) has(dest uint64) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	_, is := u.dests[dest]
+	return is
 }

@@ -1,6 +1,7 @@
 package rabbit
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync/atomic"
@@ -9,9 +10,10 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
 // byKey publishes to the exchange that the event's key names, which is a column, too: what is made
@@ -200,7 +202,7 @@ func (u unchecked) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 
 // withKillers has the sink make such messages.
 func withKillers(b *broker, cfg Config) Config {
-	plain, err := message.NewPlain(&cfg.Config)
+	plain, err := newPlain(&cfg)
 	b.must(err)
 	cfg.Encoder = unchecked{plain}
 	return cfg
@@ -299,7 +301,7 @@ func startUnchecked(t *testing.T, cfg Config, header int64) *running {
 		if <-ready; connected != nil {
 			connected(again)
 		}
-		s.Load().limits.Header.Store(header)
+		s.Load().limits.header.Store(header)
 	}
 	r := start(t, cfg)
 	s.Store(r.Sink)
@@ -393,8 +395,8 @@ func TestJustWithinTheLimits(t *testing.T) {
 	for low < high { // the longest header that check lets through
 		mid := (low + high + 1) / 2
 		ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", mid))
-		m := message.New(&s.layout, &s.limits)
-		if m.Build(ev) == nil {
+		m := newMessage(&s.layout, &s.limits)
+		if m.build(ev) == nil {
 			low = mid
 		} else {
 			high = mid - 1
@@ -487,4 +489,127 @@ func (b *broker) user(configure, write, read string, tags ...string) string {
 	address := b.real.User(b.t, b.url, tags...)
 	b.must(b.real.Permit(b.ctx, address, configure, write, read))
 	return address
+}
+
+// A return and its ack that arrive after the returns were read, and before the outcomes are given,
+// confirm nothing: the message is in no queue.
+func TestAnswerBetweenReturnsAndOutcomesIsNotBelieved(t *testing.T) {
+	b := newBroker(t)
+	b.bare("bare", "topic")
+	proxy := startProxy(t, b.real.Addr())
+	cfg := byKey(b)
+	cfg.URLs = []string{b.through(proxy)}
+	s := start(t, cfg)
+	// the channel is open
+	wantRejected(t, s.send(newEvent("bare", "created"))[0], sink.Destination, sink.Unroutable)
+
+	l := s.lanes[0]
+	outcomes := make([]sink.Outcome, 1)
+	l.begin([]*event.Event{newEvent("bare", "created")}, outcomes)
+	ch, err := l.open(b.ctx)
+	b.must(err)
+	proxy.Hold(netproxy.Down)
+	l.send(b.ctx, ch)
+	l.readAnswers()
+	returned, err := l.returned(ch)
+	b.must(err)
+	proxy.Release(netproxy.Down)
+	<-l.sent[0].answer.Done()
+	l.decide(ch, returned)
+	if outcomes[0].State != sink.Unknown {
+		t.Errorf("a message that was returned is %s", outcomes[0].State)
+	}
+	b.must(l.resolve(ch))
+	wantRejected(t, outcomes[0], sink.Destination, sink.Unroutable)
+	l.finish()
+}
+
+// An event before a rejected one of its key is not behind it: when the channel was closed over
+// another event, it is sent again in the same call.
+func TestEventBeforeARejectedOneOfItsKeyIsSentAgain(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	proxy := startProxy(t, b.real.Addr())
+	cfg := byKey(b)
+	cfg.URLs = []string{b.through(proxy)}
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(newEvent("events", "t"))) // the channel is open
+	call := []*event.Event{newEvent("nowhere", "t"), newEvent("events", "t"), invalidEvent("events"), newEvent("events", "t")}
+	call[1].Hash, call[2].Hash, call[3].Hash = 7, 7, 7
+	proxy.Hold(netproxy.Down) // all is sent before the answer to the first comes
+	sent := make(chan []sink.Outcome, 1)
+	go func() { sent <- s.send(call...) }()
+	b.must(proxy.WaitHeld(b.ctx, netproxy.Down, 1))
+	proxy.Release(netproxy.Down)
+	outcomes := <-sent
+	wantRejected(t, outcomes[0], sink.Destination, sink.NoExchange)
+	wantRejected(t, outcomes[2], sink.Permanent, sink.Invalid)
+	if outcomes[1].State != sink.Confirmed || outcomes[3].State != sink.Unsent {
+		t.Errorf("before the rejected event of the key %s, behind it %s", outcomes[1].State, outcomes[3].State)
+	}
+	if n := b.depth("events"); n < 2 {
+		t.Error("the event before it is not there")
+	}
+}
+
+// The last answer and the end of the caller's patience come together: nothing is in doubt, so the
+// call has no error.
+func TestCancelledWhenAllIsAnswered(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	s := start(t, b.config())
+	l := s.lanes[0]
+	outcomes := make([]sink.Outcome, 1)
+	l.begin(events(1, "t"), outcomes)
+	ch, err := l.open(b.ctx)
+	b.must(err)
+	l.send(b.ctx, ch)
+	<-l.sent[0].answer.Done()
+	ctx, cancel := context.WithCancel(b.ctx)
+	cancel()
+	b.must(l.conclude(ctx, ch, conn.Cancelled, l.resolve(ch)))
+	wantConfirmed(t, outcomes)
+	l.finish()
+	if wantConfirmed(t, s.send(newEvent("k", "t"))); !ch.Usable() {
+		t.Error("a channel on which all is answered was given up")
+	}
+}
+
+// amqp091 may drop a return when the process was suspended while it handed it on. The acked return
+// would then count as confirmed, so after such a stop nothing on the connection is believed: the
+// event is sent again on the next one.
+func TestNothingIsBelievedAfterTheProcessStoodStill(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("events", nil)
+	s := start(t, b.config())
+	wantConfirmed(t, s.send(events(1, "created")...))
+	s.firstSession().Wire.Frozen.Store(true)
+	all := events(2, "created")
+	for _, ev := range all {
+		ev.Hash = 0 // lane 0, whose connection it is
+	}
+	outcomes := make([]sink.Outcome, len(all))
+	if err := s.Publish(b.ctx, 0, all, outcomes); err == nil {
+		t.Fatal("answers of a suspended process are believed")
+	}
+	for i, o := range outcomes {
+		if o.State != sink.Unknown {
+			t.Errorf("event %d is %s", i, o.State)
+		}
+	}
+	// An answer that was missed is not a late one.
+	l := s.lanes[0]
+	l.begin(all, outcomes)
+	ch, err := l.open(b.ctx)
+	b.must(err)
+	l.send(b.ctx, ch)
+	ch.Session.Wire.Frozen.Store(true)
+	if err := l.conclude(b.ctx, ch, conn.Late, l.resolve(ch)); err == nil || outcomes[0].State != sink.Unknown {
+		t.Errorf("late, and suspended: %s, %v", outcomes[0].State, err)
+	}
+	l.finish()
+	clear(outcomes)
+	if err := s.Publish(b.ctx, 0, all, outcomes); err != nil || outcomes[0].State != sink.Confirmed {
+		t.Errorf("on a new connection: %v, %v", outcomes, err)
+	}
 }

@@ -13,7 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // asServer publishes as Debezium Server would, with these options, of a table that has the usual
@@ -26,7 +25,7 @@ func asServer(b *broker, options map[string]string) Config {
 	}
 	_, exchange, routingKey := records.Templates()
 	cfg.Exchange, cfg.RoutingKey, cfg.Columns = tpl(b.t, exchange), tpl(b.t, routingKey), records.Columns().Extra
-	copies, err := message.NewPlain(&cfg.Config)
+	copies, err := newPlain(&cfg)
 	b.must(err)
 	cfg.Encoder, err = records.Encoder(cfg.Columns, copies)
 	b.must(err)
@@ -211,7 +210,7 @@ func TestProfileReturnOfNobody(t *testing.T) {
 			l.begin([]*event.Event{outboxRow(&cfg, anID, "order", "a", "{}")}, outcomes)
 			ch, err := l.open(b.ctx)
 			b.must(err)
-			l.send(b.ctx, ch, l.todo)
+			l.send(b.ctx, ch)
 			ch.Returns <- strange
 			end := l.await(b.ctx, ch)
 			if err := l.conclude(b.ctx, ch, end, l.resolve(ch)); err == nil || outcomes[0].State != sink.Unknown {
@@ -309,9 +308,9 @@ func TestProfileAllocates(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() { s.Place(ev) }); n > 1 {
 		t.Errorf("a place allocates %g times", n)
 	}
-	m := message.New(&s.layout, &s.limits)
+	m := newMessage(&s.layout, &s.limits)
 	if n := testing.AllocsPerRun(100, func() {
-		if fault := m.Build(ev); fault != nil {
+		if fault := m.build(ev); fault != nil {
 			t.Fatal(fault)
 		}
 	}); n > 1 {

@@ -21,7 +21,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 func TestMain(m *testing.M) { servers.Main(m) }
@@ -135,8 +134,8 @@ func (b *broker) depth(queue string) int {
 // config publishes every event to the exchange "events" with its type as routing key.
 func (b *broker) config() Config {
 	return Config{
-		Dialer:      conn.Dialer{URLs: []string{b.url}, ConfirmTimeout: 20 * time.Second},
-		Config:      message.Config{Exchange: tpl(b.t, "events"), RoutingKey: tpl(b.t, "{type}")},
+		Dialer:   conn.Dialer{URLs: []string{b.url}, ConfirmTimeout: 20 * time.Second},
+		Exchange: tpl(b.t, "events"), RoutingKey: tpl(b.t, "{type}"),
 		Connections: 1, Lanes: 4, Log: zaptest.NewLogger(b.t),
 	}
 }
@@ -344,7 +343,7 @@ func startProxy(t testing.TB, target string) *netproxy.Proxy {
 // firstSession is the first connection, once there is one.
 func (r *running) firstSession() *conn.Session {
 	r.t.Helper()
-	sess, err := r.links[0].Session(await.Context(r.t))
+	sess, err := r.links[0].session(await.Context(r.t))
 	if err != nil {
 		r.t.Fatal(err)
 	}

@@ -9,14 +9,13 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
 // made is a sink that is connected to nothing.
 func made(t testing.TB, exchange, routingKey string) *Sink {
 	t.Helper()
 	s, err := New(Config{
-		Config: message.Config{Exchange: tpl(t, exchange), RoutingKey: tpl(t, routingKey)}, Lanes: 8,
+		Exchange: tpl(t, exchange), RoutingKey: tpl(t, routingKey), Lanes: 8,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -138,23 +137,23 @@ func TestNamesOfKeysAreNotShown(t *testing.T) {
 		if tc.isCopy {
 			ev.Copy, ev.Route = true, &event.Route{Name: []byte("dead_letters"), RoutingKey: []byte("secret")}
 		}
-		m := message.New(&s.layout, &s.limits)
-		if fault := m.Build(ev); fault != nil {
+		m := newMessage(&s.layout, &s.limits)
+		if fault := m.build(ev); fault != nil {
 			t.Fatal(fault)
 		}
-		topic := refusal(&m, refused("ACCESS_REFUSED - access to topic '"+m.RoutingKey+"' in exchange '"+m.Exchange+"' refused"), 1)
-		missing := refusal(&m, &amqp.Error{Code: amqp.NotFound, Reason: "NOT_FOUND - no exchange '" + m.Exchange + "' in vhost '/'", Server: true}, 1)
+		topic := refusal(&m, refused("ACCESS_REFUSED - access to topic '"+m.routingKey+"' in exchange '"+m.exchange+"' refused"), 1)
+		missing := refusal(&m, &amqp.Error{Code: amqp.NotFound, Reason: "NOT_FOUND - no exchange '" + m.exchange + "' in vhost '/'", Server: true}, 1)
 		if missing.Reason != sink.NoExchange || !missing.Whole || topic.Reason != sink.NotPermitted || topic.Whole {
 			t.Errorf("%+v: %+v, %+v", tc, missing, topic)
 		}
 		to := s.SentTo(ev)
-		shown := message.Pair(to.Name, to.RoutingKey)
+		shown := pairText(to.Name, to.RoutingKey)
 		both := []string{tc.wantExchange, tc.wantKey}
 		for what, c := range map[string]struct {
 			text string
 			want []string
 		}{
-			"shown": {shown, both}, "going": {m.DestinationText(), both},
+			"shown": {shown, both}, "going": {m.destinationText(), both},
 			"refused": {topic.Destination, both}, "text": {topic.Text, both},
 			"missing": {missing.Destination, both[:1]}, "missing's text": {missing.Text, both[:1]},
 		} {
@@ -177,12 +176,12 @@ func refused(text string) *amqp.Error {
 // The broker cuts off its text, and then a name may have lost its closing quote.
 func TestCutOffTextShowsNoNames(t *testing.T) {
 	s := made(t, "events", "by.{key}")
-	m := message.New(&s.layout, &s.limits)
+	m := newMessage(&s.layout, &s.limits)
 	ev := newEvent(strings.Repeat("secret", 40), "placed")
-	if fault := m.Build(ev); fault != nil {
+	if fault := m.build(ev); fault != nil {
 		t.Fatal(fault)
 	}
-	said := "ACCESS_REFUSED - access to topic '" + m.RoutingKey + "' in exchange 'events' in vhost '/' refused for user 'guest'"
+	said := "ACCESS_REFUSED - access to topic '" + m.routingKey + "' in exchange 'events' in vhost '/' refused for user 'guest'"
 	if got, want := refusal(&m, refused(said[:252]+"..."), 1).Text, "403 ACCESS_REFUSED - access to topic '…"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}

@@ -1,4 +1,5 @@
-// What the sink declares at the broker: its exchange, once, and the bindings of listed queues.
+// What the sink declares at the broker: its exchange, once, and the bindings of listed queues; and
+// which exchanges may return what they took.
 
 package rabbit
 
@@ -13,18 +14,17 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/message"
 )
 
-// Binding gives a queue what the exchange gets with a routing key.
+// Binding gives a queue what the exchange gets with a routing key. A queue that is missing is
+// declared, durable.
 type Binding struct {
-	Queue string
-	Key   string
-	// Queue arguments are used when the queue is missing: then it is declared, durable.
-	QueueArguments, Arguments amqp.Table
+	Queue, Key string
+	Arguments  []setting.NamedColumn // each name with its value
 }
 
 // topology is what has become of the declarations.
@@ -110,11 +110,11 @@ func answer(err error, sess *conn.Session) *amqp.Error {
 // gone. fault: they cannot be declared.
 func (s *Sink) bindAgain(ctx context.Context, ev *event.Event) (fault *sink.Fault, err error) {
 	t := &s.topology
-	exchange, _ := s.layout.Place(ev)
+	exchange, _ := s.layout.place(ev)
 	if exchange != t.exchange || !t.stale.Load() && t.fault.Load() == nil {
 		return nil, nil
 	}
-	sess, err := s.links[ev.Hash%uint64(len(s.links))].Session(ctx)
+	sess, err := s.links[ev.Hash%uint64(len(s.links))].session(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -140,7 +140,7 @@ func (s *Sink) bind(ctx context.Context, sess *conn.Session, exchange string) er
 			return err
 		}
 		fault = &sink.Fault{
-			Class: sink.Destination, Reason: sink.BrokerException, Whole: true, Destination: message.Exchange(exchange),
+			Class: sink.Destination, Reason: sink.BrokerException, Whole: true, Destination: exchangeText(exchange),
 			Text: fmt.Sprintf("bind queue %q of sink.rabbitmq.bindings: %s", b.Queue, brokerText(ex)),
 		}
 		switch {
@@ -158,13 +158,14 @@ func (s *Sink) bind(ctx context.Context, sess *conn.Session, exchange string) er
 // bindQueue binds a queue. One that exists is taken as it is, and not asked: one that stands still
 // would not answer.
 func bindQueue(ctx context.Context, sess *conn.Session, exchange string, b Binding) error {
-	bind := func(ch *amqp.Channel) error { return ch.QueueBind(b.Queue, b.Key, exchange, false, b.Arguments) }
+	arguments, ofQueue := b.arguments()
+	bind := func(ch *amqp.Channel) error { return ch.QueueBind(b.Queue, b.Key, exchange, false, arguments) }
 	err := sess.ThrowAway(ctx, bind)
 	if ex := answer(err, sess); ex == nil || ex.Code != amqp.NotFound || names(ex, exchange) {
 		return err
 	}
 	return sess.ThrowAway(ctx, func(ch *amqp.Channel) error {
-		if _, err := ch.QueueDeclare(b.Queue, true, false, false, false, b.QueueArguments); err != nil {
+		if _, err := ch.QueueDeclare(b.Queue, true, false, false, false, ofQueue); err != nil {
 			return err
 		}
 		return bind(ch)
@@ -190,7 +191,7 @@ func (l *lane) rejectUnbound() (some bool) {
 		return false
 	}
 	for _, i := range l.todo {
-		if exchange, _ := l.sink.layout.Place(l.Events[i]); exchange == l.sink.topology.exchange && !l.IsBehindRejected(i) {
+		if exchange, _ := l.sink.layout.place(l.Events[i]); exchange == l.sink.topology.exchange && !l.IsBehindRejected(i) {
 			l.Reject(i, fault)
 			some = true
 		}
@@ -199,4 +200,44 @@ func (l *lane) rejectUnbound() (some bool) {
 		l.planNextRound()
 	}
 	return some
+}
+
+// Unroutable says what a returned message of an exchange means, by the first pattern of its name.
+//
+// A return says that the exchange gave a message to no queue now. Mostly nobody is bound, so the
+// event waits. But some types of exchanges give a message to no queue and have taken it all the
+// same: they keep it for later (x-delayed-message), or have given it to the queues before
+// (x-message-deduplication). To a publisher all of these look alike. Each repeat would be one more
+// copy, and the event's key would wait for ever. Only the user knows, and says so for these
+// exchanges: ignore.
+//
+// Then the ack decides alone, as it does for a message that was routed. Nothing else can be lost by
+// it: the broker acks a message when each queue that it was given to has it, a nack and a closed
+// channel are refusals as before, and a return without its ack leaves the event in doubt. What is
+// dropped is what the exchange gave to no queue and has not kept: what the user says he does not
+// want. It is counted (Status.Ignored).
+type Unroutable []UnroutableOf
+
+// UnroutableOf are the exchanges that match a pattern, as those of sink.Allow.
+type UnroutableOf struct {
+	Exchange string
+	Ignore   bool
+}
+
+// ignored reports whether a return of the exchange is ignored. The default is that it is not.
+func (u Unroutable) ignored(exchange string) bool {
+	for _, of := range u {
+		if sink.Allows(sink.Allow{of.Exchange}, exchange) {
+			return of.Ignore
+		}
+	}
+	return false
+}
+
+// keepers are the types of exchanges that are known to answer NO_ROUTE for what they took.
+var keepers = map[string]string{
+	"x-delayed-message":       "keeps messages back",
+	"x-message-deduplication": "drops repeats of a message",
+	"x-recent-history":        "keeps messages for queues that are bound later",
+	"x-lvc":                   "keeps the last message for queues that are bound later",
 }

@@ -6,6 +6,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -15,7 +16,7 @@ func listing(b *broker) Config {
 	b.queues = append(b.queues, "made")
 	b.queue("there", amqp.Table{"x-max-length": 1000})
 	cfg := b.config()
-	cfg.Bindings = []Binding{{Queue: "there", Key: "#"}, {Queue: "made", Key: "created", QueueArguments: amqp.Table{"x-max-length": int64(10)}}}
+	cfg.Bindings = []Binding{{Queue: "there", Key: "#"}, {Queue: "made", Key: "created", Arguments: []setting.NamedColumn{{Name: "x-max-length", Column: "10"}}}}
 	return cfg
 }
 
@@ -115,7 +116,7 @@ func TestIgnoredReturn(t *testing.T) {
 	l.begin([]*event.Event{newEvent("dropping", "created")}, doubt)
 	ch, err := l.open(b.ctx)
 	b.must(err)
-	l.send(b.ctx, ch, l.todo)
+	l.send(b.ctx, ch)
 	<-l.sent[0].answer.Done()
 	returned, err := l.returned(ch)
 	b.must(err)

@@ -1,0 +1,344 @@
+// A new event on its way into a call: it is sent, waits, or is deferred.
+//
+// Why a later event cannot pass a deferred one (invariant I3). An event is deferred by decideNext
+// or after a rejection (answers.go). Both give it to the retry table through deferEvent, which
+// sets group.rows to some before the next event of the group is decided about. From then on
+// decideNext answers `goes` for no event of the group, until settle (groups.go) sets rows to none.
+// settle does that in one place, and only when all of this holds:
+//
+//   - no event of the group is on its way to the table (group.deferred is 0),
+//   - a read that began after the last row was committed has seen the end of the group (group.more
+//     is false; a commit during the read sets it again),
+//   - every row that was read has been delivered, or has left the group in another way that is
+//     committed (hand, flying and status).
+//
+// The rows themselves are sent in commit order, because a read begins behind the last row that was
+// read and leaves none out, and a rejected row takes the rows behind it out of memory (rows.go).
+//
+// What a lane has never seen, or has forgotten, is not taken for empty: while an exchange or topic
+// may have rows of unknown groups (known.go), a group starts as unknown, and its first event waits
+// for a read of the group.
+
+package order
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// arrive queues new events: in ready, or behind an earlier event of their ordering group if one is
+// in the lane.
+func (m *Machine) arrive(arrived inflight.List) {
+	if !m.cfg.OneByOne {
+		m.ready.Join(&arrived)
+		return
+	}
+	for arrived.First != nil {
+		e := arrived.Pop()
+		if e.Group == 0 {
+			m.ready.Push(e)
+			continue
+		}
+		if g := m.groups[e.Group]; g != nil {
+			g.waiting.Push(e)
+			m.touch(g)
+			continue
+		}
+		m.group(e.Group, e.Place.ExchangeOrTopic).front = e
+		m.ready.Push(e)
+	}
+}
+
+// decision is what happens to a new event now.
+type decision uint8
+
+const (
+	goes decision = iota // it may be sent
+	// it waits in memory behind an event whose outcome is pending, or for a read
+	waits
+	defers // it goes to the retry table, and so does what waits behind it
+)
+
+// decideNext decides about the first event of its ordering group that is not on the wire. g may be
+// nil: nothing is known of the group. An event is deferred only when no earlier event of its group
+// is on the wire, waiting or dying. So the rows of a group are written in commit order.
+func (m *Machine) decideNext(e *inflight.Event, g *group) decision {
+	paused := m.guarded || m.cfg.Pauses.Paused(e.Place)
+	switch {
+	case g == nil && paused:
+		return defers
+	case g == nil && e.Group != 0 && m.known.mayHaveRows(e.Place.ExchangeOrTopic):
+		return waits
+	case g == nil:
+		return goes
+	case g.dying || g.replay != nil || g.asked() && g.rows == none:
+		return waits
+	case g.rows == some && m.waitsBehindRows(g):
+		return waits
+	case g.rows == some || g.blocked:
+		return defers
+	case g.flying > 0:
+		return waits
+	case paused || g.rows == unknown && m.stop:
+		return defers
+	case g.rows == unknown:
+		return waits
+	}
+	return goes
+}
+
+// decide decides about an event of ready, or one in open that was not sent.
+func (m *Machine) decide(e *inflight.Event) decision {
+	if e.Event.Fault != nil {
+		return defers
+	}
+	if m.nothingWaits() {
+		return goes
+	}
+	g := m.groups[e.Group] // ordering group 0 has no state
+	if g != nil && g.front != e && g.waiting.First != nil {
+		return waits
+	}
+	return m.decideNext(e, g)
+}
+
+// nothingWaits reports whether no ordering group has a state that decide has to look at.
+func (m *Machine) nothingWaits() bool {
+	return m.special == 0 && !m.guarded && !m.known.any() && !m.cfg.Pauses.Any() && (m.cfg.OneByOne || len(m.groups) == 0)
+}
+
+// rowsForOne is a compromise: the larger it is, the sooner does a busy group return, and the slower
+// do the events of others go until then.
+const rowsForOne = 4
+
+// mostCredit bounds the events that are deferred after a time in which few came: without it all
+// that came in a long drain could be.
+const mostCredit = sink.MaxCallEvents
+
+// drainPatience is how long an event waits behind rows of which none moves: the retry table cannot
+// be read, or a row waits for its turn. Then it is deferred, so that the reader goes on.
+const drainPatience = 5 * time.Second
+
+// waitsBehindRows reports whether a new event waits in memory until a row has been delivered. It
+// does not behind a row that may have no outcome for long.
+func (m *Machine) waitsBehindRows(g *group) bool {
+	waits := g.draining && g.credit < rowsForOne && !g.probing && !g.alone && m.now.Sub(g.moved) < drainPatience
+	if waits && m.lookAt.IsZero() {
+		m.lookAt = m.now.Add(drainPatience)
+	}
+	return waits
+}
+
+// lookAtWaiting looks at groups whose events wait behind rows: none waits for 2 × drainPatience.
+func (m *Machine) lookAtWaiting() {
+	if m.lookAt.IsZero() || m.lookAt.After(m.now) {
+		return
+	}
+	m.lookAt = time.Time{}
+	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
+		if g := m.groups[id]; g.draining && g.waiting.First != nil {
+			m.touch(g)
+		}
+	}
+}
+
+// fill adds to open the events that may be sent, up to a full call. It adds nothing while an event
+// is in doubt, so the number of possible duplicates does not grow while calls fail.
+func (m *Machine) fill() {
+	if m.open.unknown > 0 {
+		return
+	}
+	m.recheck()
+	m.moveOn()
+	if !m.crowded {
+		m.fillRows()
+	}
+	for m.ready.First != nil && m.open.room(m.ready.First) {
+		e := m.ready.First
+		what := m.decide(e)
+		// its destination was paused just now, or its group waits: nothing may pass those in open
+		if what != goes && m.open.has(e) {
+			break
+		}
+		m.ready.Pop()
+		if what == goes {
+			m.open.add(e)
+		} else {
+			m.putAside(e, what)
+		}
+	}
+	m.crowded = m.ready.First != nil && !m.open.room(m.ready.First) && m.open.onlyRows()
+	m.moveOn()
+	// once more: some rows wait until the new events of their ordering group have left ready
+	m.fillRows()
+	m.moveOn()
+}
+
+// recheck decides again about the events that were offered and not sent. An event stays in open if
+// an earlier one of its ordering group stays there.
+func (m *Machine) recheck() {
+	items := m.open.items
+	m.open.reset()
+	for _, e := range items {
+		what := goes
+		if !e.IsRow() {
+			what = m.decide(e)
+		}
+		if what == goes || m.open.has(e) {
+			m.open.add(e)
+		} else {
+			m.putAside(e, what)
+		}
+	}
+	clear(items[len(m.open.items):])
+}
+
+// choose fills the next call. While an event is in doubt, choose leaves out unsent events that may
+// no longer go. fill decides about them when no event of the lane is in doubt: then they are
+// deferred, unless an earlier event of their ordering group stays in open.
+func (m *Machine) choose() {
+	m.open.choose(&m.call, m.limit, func(e *inflight.Event) bool {
+		return e.State == sink.Unknown || e.IsRow() || m.decide(e) == goes
+	})
+	if !m.before.After(m.now) {
+		m.out.Send = m.call.events
+	}
+}
+
+// putAside carries out the decision about an event that may not go: it defers, dead-letters or
+// keeps the event.
+func (m *Machine) putAside(e *inflight.Event, what decision) {
+	switch {
+	case e.Event.Fault != nil:
+		m.undecodable(e)
+	case what == defers:
+		if g := m.groups[e.Group]; g != nil {
+			g.release(e)
+		}
+		m.deferEvent(e)
+	default:
+		g := m.group(e.Group, e.Place.ExchangeOrTopic)
+		if g.front == e {
+			g.front = nil
+			g.waiting.PushFront(e)
+		} else {
+			g.waiting.Push(e)
+		}
+		m.touch(g)
+	}
+}
+
+// open holds the events that a lane offers to the sink and that have no outcome yet, in the order
+// of the lane. It never holds more than one full call. Events in doubt are offered again before any
+// new one. After an error they are offered one by one until one is confirmed. So within an ordering
+// group no event is offered before an earlier one that was offered, unless both are in the same
+// call: there the sink keeps the order. (With OneByOne no two events of an ordering group are in
+// open at once.)
+type open struct {
+	items   []*inflight.Event
+	bytes   int
+	unknown int // events in state Unknown
+}
+
+// room reports whether the event may be added to the call. An event that is larger than a call is
+// sent alone.
+func (o *open) room(e *inflight.Event) bool {
+	return len(o.items) == 0 || len(o.items) < sink.MaxCallEvents && o.bytes+e.Size <= sink.MaxCallBytes
+}
+
+func (o *open) add(e *inflight.Event) {
+	e.State = sink.Unsent
+	o.items = append(o.items, e)
+	o.bytes += e.Size
+}
+
+// has reports whether a new event of the event's ordering group is in open.
+func (o *open) has(e *inflight.Event) bool {
+	return e.Group != 0 && slices.ContainsFunc(o.items, func(other *inflight.Event) bool { return other.Group == e.Group && !other.IsRow() })
+}
+
+// onlyRows reports whether no new event is in open.
+func (o *open) onlyRows() bool {
+	return !slices.ContainsFunc(o.items, func(e *inflight.Event) bool { return !e.IsRow() })
+}
+
+// reset empties open, so that the events can be added again.
+func (o *open) reset() { o.items, o.bytes, o.unknown = o.items[:0], 0, 0 }
+
+// undecided reports whether an earlier event of the same ordering group has no outcome. The search
+// is quadratic. It is done only for rejected events.
+func (o *open) undecided(e *inflight.Event) bool {
+	for _, earlier := range o.items {
+		switch {
+		case earlier == e:
+			return false
+		case earlier.Group == e.Group && e.Group != 0 && (earlier.State == sink.Unsent || earlier.State == sink.Unknown):
+			return true
+		}
+	}
+	return false
+}
+
+// markUnsentBehind marks as unsent the events in doubt behind a rejected one of the same ordering
+// group. Such an event may have reached the broker and overtaken the rejected one, as any event in
+// flight may. If it has not, it is not sent again before the rejected one.
+func (o *open) markUnsentBehind(rejected *inflight.Event) {
+	behind := false
+	for _, e := range o.items {
+		if behind = behind || e == rejected; behind && e.Group == rejected.Group && e.Group != 0 && e.State == sink.Unknown {
+			e.State = sink.Unsent
+		}
+	}
+}
+
+// compact removes the events that have an outcome, and counts the others.
+func (o *open) compact() {
+	rest := o.items[:0]
+	o.bytes, o.unknown = 0, 0
+	for _, e := range o.items {
+		switch e.State {
+		case sink.Confirmed, sink.Rejected:
+			continue
+		case sink.Unknown:
+			o.unknown++
+		case sink.Unsent:
+		}
+		o.bytes += e.Size
+		rest = append(rest, e)
+	}
+	clear(o.items[len(rest):])
+	o.items = rest
+}
+
+// choose puts the events that are offered now into c, in order, limit events at most. When an event
+// is left out, the later ones of its ordering group are left out too.
+func (o *open) choose(c *call, limit int, may func(*inflight.Event) bool) {
+	c.items, c.events, c.left = c.items[:0], c.events[:0], c.left[:0]
+	for _, e := range o.items {
+		switch {
+		case len(c.items) == limit:
+		case o.unknown == 0 || !c.leftOut(e) && may(e):
+			c.items = append(c.items, e)
+			c.events = append(c.events, &e.Event)
+		default:
+			c.left = append(c.left, e)
+		}
+	}
+}
+
+// call is one call of Publish.
+type call struct {
+	items    []*inflight.Event
+	events   []*event.Event
+	rejected []*inflight.Event // of the last call
+	left     []*inflight.Event // events of open that may not go now
+}
+
+func (c *call) leftOut(e *inflight.Event) bool {
+	return e.Group != 0 && slices.ContainsFunc(c.left, func(other *inflight.Event) bool { return other.Group == e.Group })
+}

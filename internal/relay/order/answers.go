@@ -1,0 +1,361 @@
+// What became of the events of a call, or of one that was sent apart: a confirm, or a rejection and
+// what follows from it by its class (I4).
+
+package order
+
+import (
+	"cmp"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// judge handles the outcomes of the call.
+func (m *Machine) judge(outcomes []sink.Outcome, err error) {
+	c := &m.call
+	c.rejected = c.rejected[:0]
+	refused, rows := 0, 0
+	for i, e := range c.items {
+		switch out := outcomes[i]; out.State {
+		case sink.Confirmed:
+			e.State = sink.Confirmed
+			if e.IsRow() {
+				rows++
+			} else {
+				m.out.Confirmed = append(m.out.Confirmed, e)
+			}
+		case sink.Rejected:
+			refused++
+			c.rejected = append(c.rejected, e)
+			if !m.cfg.OneByOne && m.open.undecided(e) {
+				// an earlier event of its ordering group must be deferred first
+				e.State = sink.Unsent
+				continue
+			}
+			e.State = sink.Rejected
+			m.reject(e, cmp.Or(out.Fault, &unexplained))
+		case sink.Unsent:
+			// This call did not send the event: if it was in doubt before, it stays in doubt.
+		default:
+			m.out.Unknown++
+			e.State = sink.Unknown
+		}
+	}
+	if !m.cfg.OneByOne {
+		for _, e := range c.rejected {
+			m.open.markUnsentBehind(e)
+		}
+	}
+	mixed := rows+len(m.out.Confirmed) < len(c.items)
+	for _, e := range c.items {
+		if e.State == sink.Confirmed {
+			// a row in doubt that comes before it must be read again if it is rejected
+			m.confirmed(e, mixed && m.open.undecided(e))
+		}
+	}
+	for _, e := range c.rejected {
+		if e.State == sink.Rejected && e.IsRow() && !isReplay(e) {
+			m.takeBack(e)
+		}
+	}
+	m.open.compact()
+	m.schedule(rows+len(m.out.Confirmed), refused, err)
+}
+
+// unexplained stands in for the reason of a sink that gives none.
+var unexplained = sink.Fault{Class: sink.Transient, Reason: sink.Invalid, Text: "rejected without a reason"}
+
+// confirmed handles a confirm; overtook: an earlier event of its group has no outcome yet.
+func (m *Machine) confirmed(e *inflight.Event, overtook bool) {
+	m.out.Ended = m.cfg.Pauses.Confirmed(e.Place, e.IsRow(), m.now) || m.out.Ended
+	if e.IsRow() {
+		m.rowConfirmed(e, overtook)
+	} else if g := m.groups[e.Group]; g != nil && g.front == e {
+		g.front = nil
+		m.touch(g)
+	}
+}
+
+// schedule sets when the next call may be made, and how large it may be. The time depends on
+// whether this call confirmed or rejected something, the size on whether it failed or confirmed
+// something.
+func (m *Machine) schedule(confirmed, refused int, err error) {
+	m.before = time.Time{}
+	if confirmed+refused > 0 {
+		m.fails = 0
+	} else if m.fails++; m.fails > 1 {
+		// after the first failure the call is made again at once: the connection broke, and Publish
+		// waits for a new one
+		m.before = m.now.Add(m.cfg.Spin(m.fails - 2))
+	}
+	switch {
+	case err != nil:
+		m.limit = 1
+	case confirmed > 0:
+		m.limit = min(2*m.limit, sink.MaxCallEvents)
+	}
+}
+
+// Fails is how many calls in a row have confirmed and rejected nothing.
+func (m *Machine) Fails() int { return m.fails }
+
+// probed handles the outcome of what was sent apart. A row in doubt is read again: until then it is
+// the first of its group, as before. A replay in doubt is requested again.
+func (m *Machine) probed(p *Probed) {
+	e := p.Event
+	delete(m.apart, e)
+	if !isReplay(e) {
+		g := m.groups[e.Row.Group]
+		g.alone = false
+		m.touch(g)
+	}
+	switch e.State = p.Outcome.State; {
+	case e.State == sink.Confirmed:
+		m.confirmed(e, false)
+	case e.State == sink.Rejected:
+		m.reject(e, cmp.Or(p.Outcome.Fault, &unexplained))
+	case isReplay(e):
+		m.replayed(e, p.Outcome)
+	default:
+		m.takeRowBack(e)
+		m.waitUntil(m.groups[e.Row.Group], m.now.Add(againPause))
+	}
+}
+
+// reject handles a rejection. A faulty destination is paused, and its event is deferred. An event
+// that may be accepted later is deferred too. An event that never will be accepted is
+// dead-lettered.
+func (m *Machine) reject(e *inflight.Event, f *sink.Fault) {
+	if e.Attempts == 0 {
+		e.Since = m.now
+	}
+	e.Attempts += attempt(f)
+	e.Refusal = f
+	m.out.Rejected = append(m.out.Rejected, Rejection{e, f, e.Attempts})
+	switch {
+	// a replayed dead letter goes where an operator sent it, perhaps as the only event
+	case f.Class == sink.Destination && !isReplay(e):
+		m.out.Ended = m.cfg.Pauses.Refused(e.Place, f, m.now) || m.out.Ended
+	case f.Class == sink.Transient:
+		m.cfg.Pauses.Watch(e.Place)
+	}
+	if e.IsRow() {
+		m.rejectRow(e, f)
+		return
+	}
+	g := m.groups[e.Group]
+	switch {
+	case g != nil && g.front != e && g.dying:
+		// OneByOne is off, and an earlier event that was rejected in the same call waits: this
+		// event waits behind it, and no attempt is spent.
+		e.State, e.Attempts = sink.Unsent, 0
+		m.out.NoRow++
+		return
+	case f.Class == sink.Destination:
+		e.Attempts = 0 // no attempt is spent
+	case f.Class == sink.Transient:
+		e.DueIn = m.cfg.Backoff(e.Attempts)
+	default:
+		e.Dead = true
+	}
+	if g != nil {
+		g.release(e)
+	}
+	if e.Dead && !m.cfg.Block {
+		m.deadLetter(e)
+		return
+	}
+	m.deferEvent(e)
+}
+
+// attempt is 0 for an event of which values are left out: there was nothing to send.
+func attempt(f *sink.Fault) int {
+	if f.Reason == sink.RowTooLarge {
+		return 0
+	}
+	return 1
+}
+
+// deferEvent gives an event to the retry table.
+func (m *Machine) deferEvent(e *inflight.Event) {
+	m.out.Defer = append(m.out.Defer, e)
+	if e.Group == 0 {
+		return
+	}
+	g := m.group(e.Group, e.Place.ExchangeOrTopic)
+	m.touch(g)
+	g.deferred++
+	g.credit = max(0, g.credit-rowsForOne)
+	if g.rows == unknown {
+		g.more = true // there may be rows before this one
+	}
+	g.rows = some
+	// What the stream repeats after a crash may be in front of rows that an earlier leader has
+	// written. So the group is not read before the row of this event is committed, and then from
+	// its beginning.
+	if !m.repeated.Less(e.Position) {
+		g.repeated++
+	}
+}
+
+// deadLetter gives an event to the dead letters. Its ordering group waits until the row is
+// committed, and goes on then.
+func (m *Machine) deadLetter(e *inflight.Event) {
+	m.out.Defer = append(m.out.Defer, e)
+	if e.Group != 0 {
+		g := m.group(e.Group, e.Place.ExchangeOrTopic)
+		g.dying = true
+		m.touch(g)
+	}
+}
+
+// undecodable dead-letters a row that cannot be relayed as configured.
+func (m *Machine) undecodable(e *inflight.Event) {
+	e.Refusal = &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: e.Event.Fault.Error()}
+	e.Attempts, e.Since, e.Dead = 1, m.now, true
+	m.out.Rejected = append(m.out.Rejected, Rejection{e, e.Refusal, 1})
+	m.deadLetter(e)
+}
+
+// rowConfirmed handles a row that the broker has. Its confirm may end the pause of its place.
+func (m *Machine) rowConfirmed(e *inflight.Event, overtook bool) {
+	m.out.Delivered = append(m.out.Delivered, e)
+	if isReplay(e) {
+		m.replayed(e, sink.Outcome{State: sink.Confirmed})
+		return
+	}
+	g := m.groups[e.Row.Group]
+	g.flying--
+	g.credit, g.moved = min(g.credit+1, mostCredit), m.now
+	if !g.refused && !overtook {
+		g.gone = after(e)
+	}
+	m.finish(g, Result{Event: e, Result: store.Result{Row: e.Row, Kind: store.Delivered}})
+	m.probeDone(g, sink.Outcome{State: sink.Confirmed})
+	m.touch(g)
+}
+
+// rejectRow handles the rejection of a row.
+func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
+	if isReplay(e) {
+		m.replayed(e, sink.Outcome{State: sink.Rejected, Fault: f})
+		return
+	}
+	g := m.groups[e.Row.Group]
+	g.flying--
+	g.refused = true
+	// a row before it was rejected in the same call
+	if g.status == rests || g.status == writing {
+		m.giveBack(e)
+		m.touch(g)
+		return
+	}
+	own := f.Reason == sink.NotAllowed && !f.Whole // of the pair, without asking the exchange
+	if own && g.target.Dest == 0 {
+		m.notProbing(g)
+	} else {
+		m.probeDone(g, sink.Outcome{State: sink.Rejected, Fault: f})
+	}
+	res := store.Result{
+		Row: e.Row, Kind: store.Backoff, Attempts: e.Row.Attempts,
+		Class: f.Class, Reason: f.Reason, Text: f.Text, Destination: f.Destination,
+	}
+	switch f.Class {
+	case sink.Destination:
+		target, paused := m.cfg.Pauses.Target(e.Place)
+		if own { // it rests there also while the exchange is paused, which needs other probes
+			target = Target{ExchangeOrTopic: e.Place.ExchangeOrTopic, Dest: e.Place.Dest}
+			paused = m.cfg.Pauses.IsPaused(target)
+		}
+		switch {
+		case m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt):
+			res.Kind = store.Dead
+		case paused && !m.stop: // the row waits for the end of the pause: nothing is written
+			m.out.NoRow++
+			m.giveBack(e)
+			g.more = true
+			m.rest(g, target)
+			m.touch(g)
+			return
+		default: // the pause has ended meanwhile, or there are too many pauses to note this one
+			res.After = max(m.cfg.Patience(m.now.Sub(e.Row.DeferredAt)), m.cfg.Pauses.Turn(m.now))
+		}
+	case sink.Transient:
+		res.Attempts++
+		first := e.Row.First
+		if e.Row.Attempts == 0 { // First, if it is set, is the time of a destination's fault
+			first = m.now
+		}
+		if m.cfg.Pauses.Spent(e.Place, res.Attempts, m.cfg.MaxAttempts, first, m.now) {
+			res.Kind = store.Dead
+		} else {
+			res.After = m.cfg.Backoff(res.Attempts)
+		}
+	case sink.Permanent:
+		res.Attempts += attempt(f)
+		res.Kind = store.Dead
+	}
+	m.write(g, Result{Event: e, Result: res})
+	m.touch(g)
+}
+
+// takeBack takes the rows behind a rejected one out of open, as far as they were not sent: nothing
+// may pass a row that stays in the table.
+func (m *Machine) takeBack(rejected *inflight.Event) {
+	g := m.groups[rejected.Row.Group]
+	if g == nil { // forgotten: nothing of it was left in open
+		return
+	}
+	for _, e := range m.open.items {
+		if e.Row != nil && e.Request == nil && e.Row.Group == rejected.Row.Group && e.State == sink.Unsent {
+			e.State = sink.Rejected // so that compact removes it from open
+			g.flying--
+			m.giveBack(e)
+		}
+	}
+	m.touch(g)
+}
+
+// tooOld is the result of a row that has waited too long and is not sent. The row keeps its own
+// last rejection. If it has none, the result names the fault that paused its place.
+func (m *Machine) tooOld(e *inflight.Event) store.Result {
+	res := store.Result{Row: e.Row, Kind: store.Dead, Attempts: e.Row.Attempts}
+	if f := m.cfg.Pauses.Fault(e.Place); e.Row.Reason == "" && f != nil {
+		res.Class, res.Reason, res.Text, res.Destination = f.Class, f.Reason, f.Text, f.Destination
+	}
+	return res
+}
+
+// finish gives a result to the retry table; the group is not forgotten before it is committed.
+func (m *Machine) finish(g *group, r Result) {
+	g.pending++
+	m.out.Finish = append(m.out.Finish, r)
+}
+
+// write gives the result of the group's first row to the retry table. Nothing of the group goes
+// until it is committed.
+func (m *Machine) write(g *group, r Result) {
+	g.refused = true
+	m.stopWaiting(g)
+	g.status = writing
+	m.finish(g, r)
+}
+
+// isReplay reports whether the event is a dead letter that is replayed, or the mirror's copy of
+// one.
+func isReplay(e *inflight.Event) bool { return e.Request != nil || e.Done != nil }
+
+// replayed handles the outcome of a replay or a copy. One that is not at the broker, or in doubt,
+// is given back.
+func (m *Machine) replayed(e *inflight.Event, out sink.Outcome) {
+	if g := m.groups[e.Group]; g != nil && g.replay == e {
+		g.flying--
+		g.replay = nil
+		m.touch(g)
+	}
+	e.State, e.Refusal = out.State, out.Fault
+	returned := out.State != sink.Confirmed && out.State != sink.Rejected
+	m.out.Finish = append(m.out.Finish, Result{Event: e, Returned: returned, Request: e.Request})
+}

@@ -1,0 +1,396 @@
+// Package order is the order machine of a lane: it decides which event goes next, what waits behind
+// what, what is deferred, and when an ordering group returns to direct delivery. Machine.Step takes
+// what has happened and returns what to do. It has no goroutine, clock, log or I/O; its only
+// neighbour is the registry of paused destinations, which all lanes share (pauses.go).
+//
+// The files follow an event: admission.go lets it into a call, answers.go takes what became of it
+// and defers what was rejected, rows.go brings it back from the table, groups.go returns its
+// ordering group to direct delivery. Read admission.go first: it says why a later event cannot pass
+// a deferred one.
+package order
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Config is the configuration of a Machine.
+type Config struct {
+	// OneByOne: an event is sent after the earlier one of its ordering group was confirmed
+	// (ordering key, on a broker that does not append a call as a whole).
+	OneByOne bool
+	// Apart: the sink is a sink.Prober. Rows that were rejected before are sent apart.
+	Apart       bool
+	Block       bool // a dead letter blocks the later events of its ordering group
+	MaxAttempts int  // of an event that is itself at fault, transiently
+	// Spin is the wait after a call that failed at once: a sink may not wait itself.
+	Spin func(fails int) time.Duration
+	// Backoff is the wait after the attempt-th rejection (from 1) of such an event, and Patience
+	// that of a row that its destination rejected while the destination is not paused. Neither is
+	// 0.
+	Backoff  func(attempt int) time.Duration
+	Patience func(age time.Duration) time.Duration
+	Pauses   *Pauses
+	Room     *Room // shared by the lanes of a line
+}
+
+// Machine is the order machine of one lane. One goroutine uses it.
+type Machine struct {
+	cfg Config
+	now time.Time
+	out Actions
+
+	ready inflight.List // new events in the order in which they go
+	open  open
+	call  call
+	// how many events a call may have: 1 after a failed call, doubled by each that confirms
+	limit  int
+	fails  int // calls in a row without a confirmed or rejected event
+	before time.Time
+
+	groups  map[uint64]*group
+	spare   *group // free list
+	special int    // groups for which decide has to look
+	stop    bool
+	guarded bool // see guard
+
+	replays inflight.List
+	// the first event of ready found no room in the last call, which had only rows: it goes before
+	// more rows
+	crowded bool
+	turns   []*group // groups with rows in hand, in turn
+	touched []*group // moveOn has to look at them
+	// the events that are sent apart, without the probes of paused destinations
+	apart   map[*inflight.Event]struct{}
+	toRead  []*group  // groups to be read
+	reading int       // wants without an answer
+	lookAt  time.Time // of the next look at events that wait behind rows; zero: none waits
+	due     dues
+	resting map[Target]*resting
+	probeAt time.Time // of the next look at the probes of resting
+	seen    uint64    // the version of the registry that resting was compared with
+	known   known
+	// up to here the stream may repeat what an earlier leader has deferred
+	repeated event.Position
+	// when the row of such an event was written last: a walk that read before may have missed it
+	repeatedAt time.Time
+}
+
+// New makes a machine.
+func New(cfg Config) *Machine {
+	return &Machine{
+		cfg: cfg, limit: sink.MaxCallEvents, groups: map[uint64]*group{}, apart: map[*inflight.Event]struct{}{}, resting: map[Target]*resting{}, known: newKnown(cfg.Room),
+	}
+}
+
+// Step takes what has happened, and returns what to do.
+//
+// The order of its parts matters in three places. What was read is taken before what arrived: so an
+// event never goes past rows that are known to be there. What was written is taken before what was
+// read: so an answer that does not show a row yet is not taken for the end of the group. And what
+// was read is taken before what is finished: the retry table reads and deletes in turn, so a row
+// that was read before it was deleted still has its pending result, and is not sent once more.
+func (m *Machine) Step(in *Input) *Actions {
+	m.now = in.Now
+	m.out.reset()
+	if in.Outcomes != nil {
+		m.judge(in.Outcomes, in.Err)
+	}
+	for i := range in.Probed {
+		m.probed(&in.Probed[i])
+	}
+	for i := range in.Written {
+		m.written(&in.Written[i])
+	}
+	m.guard(in.Guarded)
+	if in.Stopping && !m.stop {
+		m.stopFeeding()
+	}
+	for i := range in.Found {
+		m.found(&in.Found[i])
+	}
+	for i := range in.Finished {
+		m.finished(&in.Finished[i])
+	}
+	if m.stop {
+		m.giveReplaysBack()
+	} else if !m.guarded {
+		m.pausesEnded()
+		m.takeDue()
+		m.probe()
+		m.lookAtWaiting()
+	}
+	m.moveOn()
+	m.arrive(in.Arrived)
+	m.moveOn()
+	m.fill()
+	m.read()
+	m.choose()
+	m.out.Wake = m.wake()
+	return &m.out
+}
+
+// wake is when the machine has something to do if nothing arrives.
+func (m *Machine) wake() time.Time {
+	var at time.Time
+	soonest := func(t time.Time) {
+		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
+			at = t
+		}
+	}
+	if len(m.call.items) > 0 {
+		soonest(m.before)
+	}
+	if m.ready.First != nil && len(m.open.items) == 0 {
+		soonest(m.now.Add(time.Millisecond)) // what was put aside may go now
+	}
+	if m.stop || m.guarded {
+		return at
+	}
+	soonest(m.due.next())
+	if len(m.resting) > 0 {
+		soonest(m.probeAt)
+	}
+	soonest(m.known.at)
+	soonest(m.lookAt)
+	return at
+}
+
+// Input is what has happened since the last Step. The machine keeps none of its slices.
+type Input struct {
+	Now time.Time
+	// The outcomes of the call that the last Step asked for, and its error; nil: there was no call.
+	Outcomes []sink.Outcome
+	Err      error
+	Probed   []Probed
+	Written  []Written     // rows of deferred events are committed
+	Finished []Result      // results that are committed
+	Found    []Found       // what was found in the tables
+	Arrived  inflight.List // new events, in the order of the stream
+	Stopping bool          // no row may go any more, and nothing stays in memory behind rows
+	Guarded  bool          // the disk guard is on: everything is deferred, nothing is sent or read
+}
+
+// Probed is the outcome of an event that was sent apart.
+type Probed struct {
+	Event   *inflight.Event
+	Outcome sink.Outcome
+}
+
+// Written says that the row of a deferred event is committed.
+type Written struct {
+	RowGroup uint64 // the ordering group of the row in the table
+	Position event.Position
+	Ordered  bool
+	Place    sink.Place
+	Dead     bool
+	DueIn    time.Duration
+}
+
+// AllLanes is the lane of what every lane is told.
+const AllLanes = -1
+
+// Found is one thing that was found in the tables: rows of an ordering group (the answer to a Want,
+// or what a walk found), an operator's request about a row, something to send at once, or how far
+// the table is known. The machine owns the rows until it gives them back with a Result.
+type Found struct {
+	Group, ExchangeOrTopic uint64
+
+	Rows    []*inflight.Event // in commit order, without a gap, behind the Want's After
+	More    bool              // the table has rows of the group behind these
+	Blocked bool              // an open dead letter blocks the group (on_dead_letter: block)
+	Failed  bool              // the rows cannot be read or placed now
+	Walk    bool
+	ReadAt  time.Time // of a walk: when its read began, or earlier
+
+	Request *store.Request  // about a row: it needs the group at rest
+	Replay  *inflight.Event // a dead letter that an operator replays, or the mirror's copy of one
+	Changed bool            // somebody else has changed the group's rows or dead letters
+
+	// Unsure: the exchange or topic may have rows of any group; the stream may repeat events up to
+	// Repeated.
+	Unsure   bool
+	Repeated event.Position
+	// WalkBegins: what a walk through the exchange or topic finds comes behind this. WalkEnds: it
+	// is complete, every group with rows was found and handed over.
+	WalkBegins, WalkEnds bool
+}
+
+// Actions is what to do now. It is valid until the next Step.
+type Actions struct {
+	Send      []*event.Event    // the next call, in order; empty: none
+	Probe     []Probe           // to be sent apart
+	Confirmed []*inflight.Event // new events that the broker has: they are settled
+	Delivered []*inflight.Event // rows and replays that the broker has
+	Rejected  []Rejection
+	// rejected events of which no row is written: they are offered again
+	NoRow   int
+	Unknown int               // events of the last call that are in doubt
+	Defer   []*inflight.Event // their rows are to be written, in this order
+	Read    []Want
+	Walk    []uint64 // exchanges and topics of which ordering groups were forgotten
+	Finish  []Result
+	Ended   bool      // a pause ended: other lanes should look
+	Wake    time.Time // Step again then, if nothing arrives; zero: no need
+}
+
+// Probe is an event that is sent apart from the lane's calls, by sink.Prober. Suspect: it was
+// rejected before for a fault of its own.
+type Probe struct {
+	Event   *inflight.Event
+	Suspect bool
+}
+
+// Rejection is one rejection of an event.
+type Rejection struct {
+	Event   *inflight.Event
+	Fault   *sink.Fault
+	Attempt int // from 1
+}
+
+// Want asks for rows of an ordering group.
+type Want struct {
+	store.Want
+	ExchangeOrTopic uint64
+	// one row is enough: it finds out whether a paused destination accepts again
+	Probe bool
+}
+
+// Result is what becomes of a row, or of an operator's request.
+type Result struct {
+	Event *inflight.Event // nil: a request about a row, which may be carried out
+	// Returned: nothing is written, the row stays in the table as it is.
+	Returned     bool
+	store.Result                // what is written
+	Request      *store.Request // Result is then empty; the outcome of a replay is in Event
+}
+
+func (a *Actions) reset() {
+	clear(a.Confirmed)
+	clear(a.Delivered)
+	clear(a.Rejected)
+	*a = Actions{
+		Confirmed: a.Confirmed[:0], Delivered: a.Delivered[:0], Rejected: a.Rejected[:0],
+		Probe: a.Probe[:0], Read: a.Read[:0], Walk: a.Walk[:0],
+	}
+}
+
+// stopFeeding prepares a stop: rows in hand go back, and the events that are kept in memory behind
+// rows are deferred.
+func (m *Machine) stopFeeding() {
+	m.stop = true
+	m.toRead = nil
+	for _, g := range m.groups {
+		for _, q := range g.requests { // what they wait for may never come
+			m.out.Finish = append(m.out.Finish, Result{Request: q, Returned: true})
+		}
+		g.requests = nil
+		if m.notNow(g); g.status == toRead {
+			g.status, g.more = idle, true
+		}
+		m.touch(g)
+	}
+}
+
+// guard takes the state of the disk guard.
+//
+// Why order holds (I3). The guard only adds a reason to defer, and takes away reasons to send:
+// while it is on decideNext never answers `goes`. What it defers are rows like others, in the order
+// of Defer, and the argument of admission.go does not ask why an event was deferred. The events of
+// the last call are deferred too, in its order and before later ones of their group. One in doubt
+// may be at the broker already. It comes again, as after a crash, and in front of the later ones
+// again.
+//
+// Why memory stays flat (I5). A group whose rows are committed only waits for the end of the guard.
+// So the lanes know few of them (guardedRoom); of the others the exchange or topic is marked as one
+// that may have rows of any group, and a walk finds them at the end.
+func (m *Machine) guard(on bool) {
+	if m.guarded == on {
+		return
+	}
+	m.guarded = on
+	if on {
+		m.guardBegins()
+	} else {
+		m.guardEnds()
+	}
+}
+
+// guardBegins defers the events of the last call, and gives the rows in hand back. What a walk
+// under way finds is given back as well, so its end must not count.
+func (m *Machine) guardBegins() {
+	for exchangeOrTopic := range m.known.unsure {
+		m.known.unsure[exchangeOrTopic] = true
+	}
+	m.leaveReplays()
+	m.deferOpen()
+	for _, g := range m.turns {
+		g.inTurn = false
+	}
+	clear(m.turns)
+	m.turns, m.toRead = m.turns[:0], nil
+	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
+		g := m.groups[id]
+		if m.notNow(g); g.status == toRead {
+			g.status, g.more = idle, true
+		}
+		if !g.alone { // the outcome of what was sent apart comes
+			m.notProbing(g)
+		}
+		m.touch(g)
+	}
+	m.fails, m.before = 0, time.Time{}
+}
+
+// guardEnds reads the groups that have rows. Those that were forgotten are found by a walk.
+func (m *Machine) guardEnds() {
+	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
+		m.touch(m.groups[id])
+	}
+	if m.known.any() {
+		m.known.at = m.now
+	}
+}
+
+// leaveReplays lets no event wait behind a replay that is not on the wire.
+func (m *Machine) leaveReplays() {
+	for e := m.replays.First; e != nil; e = e.Next {
+		if g := m.groups[e.Group]; g != nil && g.replay == e {
+			g.replay = nil
+			m.touch(g)
+		}
+	}
+}
+
+// deferOpen empties open. A row or a replay in doubt is read, or requested, again.
+func (m *Machine) deferOpen() {
+	items := slices.Clone(m.open.items)
+	clear(m.open.items)
+	m.open.reset()
+	for _, e := range items {
+		switch {
+		case isReplay(e):
+			m.replayed(e, sink.Outcome{State: e.State})
+		case e.IsRow():
+			m.takeRowBack(e)
+		default:
+			m.putAside(e, m.decide(e))
+		}
+	}
+}
+
+// takeRowBack takes back a row that was sent, or was about to be, and has no outcome: it stays in
+// the table, and its group is read again from before it.
+func (m *Machine) takeRowBack(e *inflight.Event) {
+	g := m.groups[e.Row.Group]
+	g.flying--
+	g.more, g.refused = true, true
+	m.giveBack(e)
+	m.touch(g)
+}

@@ -1,0 +1,324 @@
+// The registry of paused destinations: what rejected what was sent to it last, why, and for how
+// long. The lanes of a line share it. It has no goroutine and no clock: times are arguments.
+
+package order
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// Target is what can be paused: a whole exchange or topic (Dest 0), or one destination.
+type Target struct{ ExchangeOrTopic, Dest uint64 }
+
+// PausesConfig is the configuration of the registry.
+type PausesConfig struct {
+	// MaxAge is destination_max_age: a row becomes a dead letter after more continuous refusal; 0:
+	// never.
+	MaxAge time.Duration
+	// MaxBackoff is the longest wait between two attempts of an event that is itself at fault; 0:
+	// the attempts of one are not spent by MaxAge.
+	MaxBackoff time.Duration
+	// OfDest: only a confirm at the same destination shows that an event is itself at fault. Set it
+	// where the destinations of a topic may fail one by one without being blamed: Kafka's
+	// partitions are on several brokers.
+	OfDest bool
+	// Jitter draws a duration between 0 and its argument; nil: it is 0.
+	Jitter func(time.Duration) time.Duration
+	// Began and Ended report a pause, for the log; nil ones are skipped. forgotten: nothing is left
+	// to probe the destination with. They are called while the registry is locked.
+	Began func(p sink.Paused)
+	Ended func(p sink.Paused, forgotten bool, now time.Time)
+}
+
+// maxPauses bounds the number of pauses, and maxBytes that of their texts: names may be made from
+// data, and a long one of control characters is shown four times as long. Beyond it an event is
+// sent, rejected and deferred. Half of both is kept for what brokers refuse: without that, forged
+// names that are not allowed would take them all, and each of them costs the broker nothing.
+const (
+	maxPauses = 10_000
+	maxBytes  = 4 << 20
+)
+
+// Pauses has the paused destinations. A pause only saves useless sends: what keeps the order is
+// the order machine. So a pause may begin late, or be forgotten: in a restart, or when no row is
+// left for the destination. Otherwise only the confirm of a row (a probe) ends a pause. The confirm
+// of a new event does not: that event may have been on the wire before the destination broke. A
+// pause of a whole exchange or topic also ends when the broker blames only one of its pairs or
+// partitions. One that is held ends by an operator's request alone: a new leader is told of it
+// again (retry.Table.Load).
+type Pauses struct {
+	cfg     PausesConfig
+	count   atomic.Int32 // how many pauses there are: zero saves the lanes the lock
+	version atomic.Uint64
+	held    atomic.Bool // the disk guard is on
+
+	mu     sync.Mutex
+	paused map[Target]*entry
+	bytes  int // of their texts
+	// how many ordering groups the lanes have at rest behind a target. It outlives a pause: a lane
+	// may not have noticed its end when the next one begins.
+	resting map[Target]int
+	watched watched
+	turn    time.Time // the last that was taken; see Turn
+}
+
+// entry is one pause.
+type entry struct {
+	sink.Paused
+	fault   *sink.Fault
+	refusal refusal
+	nacks   time.Duration // how long each rejection has been a nack
+	asked   bool          // of a held one: an operator has asked for a retry since the last refusal
+	probe
+}
+
+// isHeld reports whether an operator decides when the pause ends: sink.Fault.Held. Nothing else
+// ends it then: no confirm, for what it is about was sent before or by a replay, no other refusal,
+// and no probe goes.
+func (e *entry) isHeld() bool { return e.Fix != "" && !e.asked }
+
+// NewPauses makes a registry.
+func NewPauses(cfg PausesConfig) *Pauses {
+	if cfg.Jitter == nil {
+		cfg.Jitter = func(time.Duration) time.Duration { return 0 }
+	}
+	return &Pauses{cfg: cfg, paused: map[Target]*entry{}, resting: map[Target]int{}}
+}
+
+// Any reports whether anything is paused.
+func (r *Pauses) Any() bool { return r.count.Load() > 0 }
+
+// Hold says that the disk guard is on, or off: while it is on nothing goes anywhere.
+func (r *Pauses) Hold(on bool) { r.held.Store(on) }
+
+// Held reports whether the disk guard is on: then it is of no use to look for rows that may go.
+func (r *Pauses) Held() bool { return r.held.Load() }
+
+// Version changes with each pause that ends.
+func (r *Pauses) Version() uint64 { return r.version.Load() }
+
+// Paused reports whether the place, or its whole exchange or topic, is paused.
+func (r *Pauses) Paused(p sink.Place) bool {
+	_, is := r.Target(p)
+	return is
+}
+
+// Target is what of a place is paused.
+func (r *Pauses) Target(p sink.Place) (t Target, is bool) {
+	if !r.Any() {
+		return Target{}, false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t, e := r.of(p)
+	return t, e != nil
+}
+
+func (r *Pauses) of(p sink.Place) (Target, *entry) {
+	dest := Target{p.ExchangeOrTopic, p.Dest}
+	if e := r.paused[dest.whole()]; e != nil {
+		return dest.whole(), e
+	}
+	return dest, r.paused[dest]
+}
+
+// IsPaused reports whether a target is paused.
+func (r *Pauses) IsPaused(t Target) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.paused[t] != nil
+}
+
+// Fault is the last rejection of the paused place; nil: it is not paused.
+func (r *Pauses) Fault(p sink.Place) *sink.Fault {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, e := r.of(p); e != nil {
+		return e.fault
+	}
+	return nil
+}
+
+// List is what is paused, the longest first.
+func (r *Pauses) List() []sink.Paused {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]sink.Paused, 0, len(r.paused))
+	for _, e := range r.paused {
+		out = append(out, e.Paused)
+	}
+	slices.SortFunc(out, func(a, b sink.Paused) int {
+		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Destination, b.Destination))
+	})
+	return out
+}
+
+// covered reports whether the whole exchange or topic of a destination is paused: probes find out
+// about that first.
+func (r *Pauses) covered(t Target) bool { return t.Dest != 0 && r.paused[t.whole()] != nil }
+
+func (t Target) whole() Target { return Target{ExchangeOrTopic: t.ExchangeOrTopic} }
+
+// Refused takes a rejection that blames the destination: its pause begins, or goes on. A fault of
+// the pair or partition shows that the exchange or topic itself answers, so a pause of the exchange
+// or topic ends; ended says whether one did. What is not allowed shows nothing: the relay itself
+// refused it. So a forged routing key does not end the pause of an exchange that is away. Beyond
+// maxPauses no pause begins. Then nothing is known of the destination, and its rows wait for their
+// time without a limit.
+func (r *Pauses) Refused(p sink.Place, f *sink.Fault, now time.Time) (ended bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	t := Target{p.ExchangeOrTopic, p.Dest}
+	if f.Whole {
+		t.Dest = 0
+	} else if e := r.paused[t.whole()]; e != nil && f.Reason != sink.NotAllowed && !e.isHeld() {
+		ended = r.end(t.whole(), false, now)
+	}
+	most, bytes := maxPauses, maxBytes
+	if f.Reason == sink.NotAllowed {
+		most, bytes = most/2, bytes/2
+	}
+	if e := r.paused[t]; e != nil {
+		r.refusedAgain(e, f, now)
+	} else if len(r.paused) < most && r.bytes < bytes {
+		r.begin(t, f, now)
+	}
+	return ended
+}
+
+func (r *Pauses) begin(t Target, f *sink.Fault, now time.Time) {
+	e := &entry{
+		Paused: sink.Paused{Destination: f.Destination, Reason: f.Reason, Text: f.Text, Since: now, Fix: f.Held},
+		fault:  f, refusal: begun(now), probe: probe{wait: minProbe},
+	}
+	r.paused[t] = e
+	r.bytes += len(e.Destination) + len(e.Text)
+	r.count.Store(int32(len(r.paused)))
+	r.schedule(e, now)
+	if r.cfg.Began != nil {
+		r.cfg.Began(e.Paused)
+	}
+}
+
+func (r *Pauses) refusedAgain(e *entry, f *sink.Fault, now time.Time) {
+	counted := e.refusal.again(now, e.gap)
+	switch {
+	case e.isHeld():
+		return
+	case f.Reason != sink.Nacked:
+		e.nacks = 0
+	case e.Reason == sink.Nacked:
+		e.nacks += counted
+	}
+	r.bytes += len(f.Text) - len(e.Text)
+	e.fault, e.Reason, e.Text, e.Fix, e.asked = f, f.Reason, f.Text, f.Held, false
+	if e.isHeld() && r.cfg.Began != nil {
+		r.cfg.Began(e.Paused)
+	}
+}
+
+// Confirmed takes a confirm. That of a row ends the pause of its place; ended says whether it did.
+// That of a new event, which was on the wire before the pause began, ends none. But the refusal was
+// not continuous: it counts from this confirm.
+func (r *Pauses) Confirmed(p sink.Place, row bool, now time.Time) (ended bool) {
+	r.confirmedAnywhere(p, now)
+	if !r.Any() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	dest := Target{p.ExchangeOrTopic, p.Dest}
+	for _, t := range [2]Target{dest.whole(), dest} {
+		switch e := r.paused[t]; {
+		case e == nil:
+		case row && !e.isHeld():
+			ended = r.end(t, false, now) || ended
+		default:
+			e.refusal, e.nacks, e.wait = begun(now), 0, minProbe
+		}
+	}
+	return ended
+}
+
+// Forget ends the pause of a target when nothing is left to probe it with. The next event finds out
+// whether it accepts again.
+func (r *Pauses) Forget(t Target, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.end(t, true, now)
+}
+
+func (r *Pauses) end(t Target, forgotten bool, now time.Time) bool {
+	e := r.paused[t]
+	if e == nil {
+		return false
+	}
+	delete(r.paused, t)
+	r.bytes -= len(e.Destination) + len(e.Text)
+	r.count.Store(int32(len(r.paused)))
+	r.version.Add(1)
+	if r.cfg.Ended != nil {
+		r.cfg.Ended(e.Paused, forgotten, now)
+	}
+	return true
+}
+
+// refusal counts continuous refusal: since the last confirm, as far as this term knows. Only
+// rejections count (I4). A rejection adds the time since the one before, but no more than the wait
+// that was chosen then. What is beyond that wait is not refusal, but time in which nobody could ask
+// or nobody answered: a probe was out, or it could not even go, because its lane was waiting inside
+// Publish for a broker that was away.
+type refusal struct {
+	since  time.Time // when it began: the first rejection, or the last confirm
+	last   time.Time // the last rejection
+	lasted time.Duration
+}
+
+func begun(now time.Time) refusal { return refusal{since: now, last: now} }
+
+// again takes a rejection, and returns how much it adds.
+func (r *refusal) again(now time.Time, atMost time.Duration) time.Duration {
+	counted := max(0, min(now.Sub(r.last), atMost))
+	r.last, r.lasted = now, r.lasted+counted
+	return counted
+}
+
+// from is for how long there has been refusal since t, at least: all the time before t is taken for
+// refusal, also that without an answer.
+func (r *refusal) from(t time.Time) time.Duration { return r.lasted - max(0, t.Sub(r.since)) }
+
+// TooOld reports whether a row has waited for its destination as long as it may: whether the
+// destination has refused for so long since the row was deferred, and since its last confirm.
+// Nothing is known of the time before the pause began, in this term and for this target: it does
+// not count. So a row dies late rather than early.
+func (r *Pauses) TooOld(p sink.Place, deferred time.Time) bool {
+	if r.cfg.MaxAge <= 0 || !r.Any() {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, e := r.of(p)
+	return e != nil && e.refusal.from(deferred) > r.cfg.MaxAge
+}
+
+// Old lists the targets that have refused for longer than MaxAge: they may have rows that are too
+// old.
+func (r *Pauses) Old() (old []Target) {
+	if r.cfg.MaxAge <= 0 || !r.Any() {
+		return nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for t, e := range r.paused {
+		if e.refusal.lasted > r.cfg.MaxAge && !r.covered(t) {
+			old = append(old, t)
+		}
+	}
+	return old
+}

@@ -1,0 +1,168 @@
+// What the broker's errors mean: the fault of an exception, and the fix of a refused connection.
+
+package rabbit
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
+)
+
+// exceptionScope is what the broker closed because of a message.
+type exceptionScope uint8
+
+const (
+	noMessage       exceptionScope = iota // a loss: no close frame, our own close, or an operator's
+	channelScope                          // the channel was closed over one of its messages
+	connectionScope                       // the connection was closed over one of its messages
+)
+
+// classifyException classifies the end of a channel or connection. AMQP 0-9-1 calls the channel's
+// codes soft errors; 320 (connection-forced) is an operator or a node that stops.
+func classifyException(ex *amqp.Error) exceptionScope {
+	if ex == nil || !ex.Server || ex.Code == amqp.ConnectionForced || channelLimit(ex) > 0 {
+		return noMessage
+	}
+	switch ex.Code {
+	case amqp.ContentTooLarge, amqp.NoRoute, amqp.NoConsumers, amqp.AccessRefused, amqp.NotFound, amqp.ResourceLocked, amqp.PreconditionFailed:
+		return channelScope
+	}
+	return connectionScope
+}
+
+// sizeText is RabbitMQ's text for a message over max_message_size: "message size 70000 is larger
+// than configured max size 65536".
+var sizeText = lazy.Regexp(`message size (\d+) is larger than (?:the )?(?:configured )?max(?:imum)? size:? (\d+)`)
+
+// sizeLimit is the limit that a 406 names; 0 when it is about something else.
+func sizeLimit(ex *amqp.Error) int {
+	found := sizeText().FindStringSubmatch(ex.Reason)
+	if found == nil {
+		return 0
+	}
+	limit, err := strconv.Atoi(found[2])
+	if err != nil {
+		return 0
+	}
+	return limit
+}
+
+// names reports whether the exception's text names the exchange; RabbitMQ calls the default one
+// amq.default.
+func names(ex *amqp.Error, exchange string) bool {
+	if exchange == "" {
+		exchange = "amq.default"
+	}
+	return strings.Contains(ex.Reason, "exchange '"+exchange+"'")
+}
+
+// topicRight reports whether a 403 is about the right to one routing key of a topic exchange rather
+// than to the exchange.
+func topicRight(ex *amqp.Error) bool {
+	return ex.Code == amqp.AccessRefused && strings.Contains(ex.Reason, "access to topic '")
+}
+
+// tokenExpired reports whether a 403 is about the OAuth 2 token: "access to exchange 'x' in vhost
+// '/' refused for user 'u', backend rabbit_auth_backend_oauth2 returned an error: …expired…". A
+// right that the token does not give ends at the user. The broker cuts off a text of 255 bytes, as
+// of a long exchange name, and ends it with dots.
+func tokenExpired(ex *amqp.Error) bool {
+	const backend = ", backend rabbit_auth_backend_oauth2 "
+	if strings.Contains(ex.Reason, "'"+backend) {
+		return true
+	}
+	text, cut := strings.CutSuffix(ex.Reason, "...")
+	at := strings.LastIndex(text, "', ")
+	return cut && at >= 0 && strings.HasPrefix(backend, text[at+1:])
+}
+
+// refusal returns the fault of an event because of which a channel or connection was closed: that
+// of the message that was made last, with a body of size bytes.
+func refusal(m *message, ex *amqp.Error, size int) *sink.Fault {
+	exchangeName, routingKey := m.layout.shown(m.isCopy, m.exchange, m.routingKey)
+	f := &sink.Fault{Class: sink.Destination, Whole: true, Destination: exchangeText(exchangeName), Text: hideNames(m, brokerText(ex), exchangeName, routingKey)}
+	switch {
+	case ex.Code == amqp.NotFound:
+		f.Reason = sink.NoExchange
+	case topicRight(ex):
+		f.Reason, f.Whole, f.Destination = sink.NotPermitted, false, pairText(exchangeName, routingKey)
+	case ex.Code == amqp.AccessRefused:
+		f.Reason = sink.NotPermitted
+	case ex.Code == amqp.PreconditionFailed && sizeLimit(ex) > 0:
+		return tooLarge(pairText(exchangeName, routingKey), size, sizeLimit(ex))
+	case ex.Code == amqp.PreconditionFailed && names(ex, m.exchange):
+		// its type is of a plugin that was removed
+		f.Reason = sink.BrokerException
+	default:
+		// Everything that can be checked before sending was checked. So this may be a temporary
+		// fault of the broker.
+		f.Class, f.Reason, f.Whole = sink.Transient, sink.BrokerException, false
+		f.Destination = pairText(exchangeName, routingKey)
+	}
+	return f
+}
+
+// maxText is the maximum length of an exception's text: the broker cuts off the rest.
+const maxText = 250
+
+// hideNames returns the broker's text with the exchange and the routing key as they may be shown.
+// If the text may have been cut off, everything quoted is removed: the end of a name may be
+// missing.
+func hideNames(m *message, text, exchangeName, routingKey string) string {
+	if exchangeName == m.exchange && routingKey == m.routingKey {
+		return text
+	}
+	if before, _, quotes := strings.Cut(text, "'"); quotes && len(text) >= maxText {
+		return before + "'…"
+	}
+	return strings.NewReplacer("'"+m.exchange+"'", "'"+exchangeName+"'", "'"+m.routingKey+"'", "'"+routingKey+"'").Replace(text)
+}
+
+// brokerText is the code and text of an exception.
+func brokerText(ex *amqp.Error) string {
+	return fmt.Sprintf("%d %s", ex.Code, ex.Reason)
+}
+
+var errOtherCluster = errors.New("a broker of another cluster")
+
+const fixOtherCluster = "let every address in sink.rabbitmq.url lead to that cluster; if it was moved or renamed, restart the relay to publish to the other one"
+
+// fixRefusal returns the fix when a broker answers and refuses the connection; "" for any other
+// error.
+func fixRefusal(err error) string {
+	if fix := sink.FixTLS("sink.rabbitmq.tls", err); fix != "" {
+		return fix
+	}
+	var ex *amqp.Error
+	var notTLS tls.RecordHeaderError
+	_, full := connectionLimit(err)
+	switch {
+	case errors.Is(err, errOtherCluster):
+		return fixOtherCluster
+	case errors.As(err, &notTLS):
+		return "the port does not speak TLS: use the broker's TLS port, or an amqp:// URL"
+	case errors.As(err, &ex) && ex.Code == amqp.AccessRefused:
+		return "check sink.rabbitmq.username and password"
+	case full:
+		return fixConnections
+	case errors.As(err, &ex) && ex.Code == amqp.NotAllowed:
+		return "check the virtual host in sink.rabbitmq.url, and this user's permissions in it"
+	}
+	return ""
+}
+
+// explain returns err in one line, with the fix of a refusal.
+func explain(err error) string {
+	if fix := fixRefusal(err); fix != "" {
+		return conn.ErrorText(err) + "; " + fix
+	}
+	return conn.ErrorText(err)
+}

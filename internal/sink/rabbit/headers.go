@@ -1,0 +1,220 @@
+// Headers as AMQP has them: each name once, the last one of a record, and with a type; and those by
+// which a message steers the broker.
+
+package rabbit
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// header writes one header, with what its encoded value takes added to the size of the table.
+func (m *message) header(h *sink.Header) *sink.Fault {
+	if len(h.Name) > maxShortString {
+		return sink.PermanentFault(sink.Invalid, fmt.Sprintf("a header's name has %d bytes, the protocol carries %d", len(h.Name), maxShortString))
+	}
+	if h.Name == headerCC || h.Name == headerBCC {
+		keys, size, fault := m.copies(h)
+		if fault == nil && keys != nil {
+			m.set(h.Name, keys, size)
+		}
+		return fault
+	}
+	var value any
+	size := 4 + len(h.Value)
+	switch h.Kind {
+	case sink.Bytes:
+		value = h.Value
+	case sink.Text:
+		value = text(h.Value)
+	case sink.JSON:
+		value, size = jsonValue(h.Value)
+	}
+	m.set(h.Name, value, size)
+	return nil
+}
+
+// set puts a value of an encoded size into the table. What is over the limit of a frame is only
+// counted, for the fault that says how much it is.
+func (m *message) set(name string, value any, size int) {
+	m.tableSize += 1 + len(name) + 1 + size // the name with its length, the type, the value
+	if m.tableSize <= int(m.limits.header.Load()) {
+		m.pub.Headers[name] = value
+	}
+}
+
+// jsonValue is a JSON value as amqp091 encodes it, and its encoded size without the type octet:
+// true, false and null are what they are in AMQP; a number that fits is a 64-bit integer, a decimal
+// a double, and one that a double would round (or an integer beyond 64 bits) is its text, as is an
+// array or object. nil is null.
+func jsonValue(raw []byte) (value any, size int) {
+	if raw == nil {
+		return nil, 0
+	}
+	switch raw[0] {
+	case 't', 'f':
+		return raw[0] == 't', 1
+	case '{', '[':
+		return text(raw), 4 + len(raw)
+	}
+	if len(raw) <= len("-9223372036854775808") {
+		if n, err := strconv.ParseInt(text(raw), 10, 64); err == nil {
+			return n, 8
+		}
+	}
+	if bytes.ContainsAny(raw, ".eE") {
+		if f, err := strconv.ParseFloat(text(raw), 64); err == nil && isWritten(f, raw) {
+			return f, 8
+		}
+	}
+	return text(raw), 4 + len(raw)
+}
+
+// isWritten is whether the shortest decimal that reads as f is the number in raw: whoever prints f
+// prints that number.
+func isWritten(f float64, raw []byte) bool {
+	var buf [32]byte
+	of, ok := decimalOf(raw)
+	shortest, _ := decimalOf(strconv.AppendFloat(buf[:0], f, 'e', -1, 64))
+	return ok && of == shortest
+}
+
+// decimal is 0.DIGITS times 10 to the power of exponent. No double has more digits.
+type decimal struct {
+	digits   [17]byte // the first is not 0, and behind the last are zero bytes
+	exponent int
+}
+
+// decimalOf reads a number of JSON without its sign; false: it has more digits than a double.
+func decimalOf(number []byte) (d decimal, ok bool) {
+	digits, zeros := 0, 0 // zeros since the last digit that is not 0
+	fraction := false
+	for i, c := range number {
+		switch {
+		case c == '.':
+			fraction = true
+		case c == 'e' || c == 'E':
+			power, err := strconv.Atoi(text(number[i+1:]))
+			if d.exponent += power; err != nil {
+				return d, false
+			}
+			return d.normal(), true
+		case c == '-':
+		case c == '0' && digits == 0:
+			if fraction {
+				d.exponent--
+			}
+		default:
+			if !fraction {
+				d.exponent++
+			}
+			if c == '0' {
+				zeros++
+				continue
+			}
+			for ; zeros > 0 && digits < len(d.digits); zeros-- {
+				d.digits[digits] = '0'
+				digits++
+			}
+			if digits == len(d.digits) {
+				return d, false
+			}
+			d.digits[digits] = c
+			digits++
+		}
+	}
+	return d.normal(), true
+}
+
+// normal gives zero one form.
+func (d decimal) normal() decimal {
+	if d.digits[0] == 0 {
+		return decimal{}
+	}
+	return d
+}
+
+// SteeringHeaders are the names that RabbitMQ or a plugin of it acts on, exactly as it reads them:
+// another case has no effect. From the headers column of a row they are dropped and counted unless
+// sink.rabbitmq.allow_headers lists them: with CC a row reaches every queue by the default
+// exchange, past the patterns of sink.rabbitmq.allow. A header that the configuration maps is
+// written: that is the operator's word. The arguments of bindings (headers exchanges, a
+// hash-header) choose other headers. Who makes such a binding wants the row to decide.
+var SteeringHeaders = []string{
+	// further routing keys of the exchange: rabbit.hrl, ROUTING_HEADERS; BCC is removed on the way
+	headerCC, headerBCC,
+	// rabbitmq_delayed_message_exchange keeps the message back for so many milliseconds
+	"x-delay",
+	// rabbitmq-message-deduplication drops a message whose value it has seen, and keeps the value
+	// for as long as the second one says
+	"x-deduplication-header", "x-cache-ttl",
+	// rabbit_exchange_type_recent_history leaves the message out of the history
+	"x-recent-history-no-store",
+	// rabbit_federation_util, should_forward: a message that was at the other cluster stays here
+	"x-received-from",
+	// rabbit_dead_letter drops a message that has been through a queue before; consumers count
+	// their attempts by it
+	"x-death",
+	// rabbitmq_mqtt, delivery_qos: with 0 a subscriber gets the message once at most, and loses it
+	// with its connection; x-mqtt-dup tells it that the message is a repeat
+	"x-mqtt-publish-qos", "x-mqtt-dup",
+	// rabbit_stream_queue: consumers of a stream that filter do not see a message of another value
+	"x-stream-filter-value",
+}
+
+const (
+	headerCC  = "CC"
+	headerBCC = "BCC"
+)
+
+// dropped are the names that a row may not use: the relay's own, and those that steer the broker
+// and are not allowed.
+func dropped(allowed []string) []string {
+	names := slices.Clone(OwnHeaders)
+	for _, name := range SteeringHeaders {
+		if !slices.Contains(allowed, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// copies is the value of CC or BCC. RabbitMQ takes an array of routing keys and closes the channel
+// over anything else, so a text is an array of one. Nothing is made of null. RabbitMQ publishes
+// with each of these keys as with the message's own, so the patterns hold for them too; what they
+// exclude is the event's own fault, because its destination is in order.
+func (m *message) copies(h *sink.Header) (keys []any, size int, fault *sink.Fault) {
+	var names []string
+	switch {
+	case h.Value == nil:
+		return nil, 0, nil
+	case h.Kind != sink.JSON:
+		names = []string{text(h.Value)}
+	case json.Unmarshal(h.Value, &names) != nil:
+		return nil, 0, notKeys
+	}
+	size = 4
+	for _, key := range names {
+		switch {
+		case len(key) > maxShortString:
+			return nil, 0, notKeys
+		case m.layout.allow != nil && !sink.Allows(m.layout.allow.RoutingKey, key):
+			return nil, 0, notAllowedKey
+		}
+		if size += 1 + 4 + len(key); size <= int(m.limits.header.Load()) { // see message.set
+			keys = append(keys, key)
+		}
+	}
+	return keys, size, nil
+}
+
+// They are shared by all events concerned.
+var (
+	notKeys       = sink.PermanentFault(sink.Invalid, "header CC or BCC is not a list of routing keys, of 255 bytes at most")
+	notAllowedKey = sink.PermanentFault(sink.NotAllowed, "header CC or BCC has a routing key that is not allowed by sink.rabbitmq.allow.routing_key")
+)

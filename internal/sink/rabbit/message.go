@@ -1,0 +1,396 @@
+// An AMQP message of an event: exchange, routing key, properties, headers and body, of the record
+// that an encoder makes.
+
+package rabbit
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unsafe"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// message is one lane's scratch space: build fills it from an event, and it is valid until the next
+// build. Its strings alias the event's bytes and the record. This is safe because amqp091 has
+// serialised them when its publish call returns.
+type message struct {
+	layout     *layout
+	limits     *limits
+	exchange   string
+	routingKey string
+	pub        amqp.Publishing
+	isCopy     bool // of a dead letter
+	tableSize  int  // encoded size of pub.Headers, at most
+	record     sink.Record
+}
+
+// forget drops the references to the last event's bytes, which belong to the caller again.
+func (m *message) forget() {
+	m.pub = amqp.Publishing{Headers: emptied(m.pub.Headers)}
+	m.exchange, m.routingKey = "", ""
+	m.record.Forget()
+}
+
+// keptHeaders is how many headers a table has had that is used again: one that has grown stays as
+// large, and is emptied as slowly.
+const keptHeaders = 256
+
+// emptied is the table for the next message.
+func emptied(t amqp.Table) amqp.Table {
+	if len(t) > keptHeaders {
+		return amqp.Table{}
+	}
+	clear(t)
+	return t
+}
+
+// text is b as a string without a copy.
+func text(b []byte) string {
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+// newMessage makes a lane's scratch message.
+func newMessage(l *layout, of *limits) message {
+	return message{layout: l, limits: of, pub: amqp.Publishing{Headers: amqp.Table{}}}
+}
+
+// layout has the encoder, and what is known of all its messages. It is immutable.
+type layout struct {
+	encoder               sink.Encoder
+	exchangeOrTopic, dest uint64 // the digests of constants, else 0
+	exchange, routingKey  shownName
+	allow                 *Allow // nil: an event may go everywhere
+	large                 *sink.Large
+}
+
+// shownName is what people see of a name.
+type shownName struct {
+	sink.Template
+	personal bool // it is made from ordering keys: its values are not shown
+}
+
+// Allow are the patterns of where messages may go.
+type Allow struct{ Exchange, RoutingKey sink.Allow }
+
+// Bounds are the patterns without those that allow everything.
+func (a Allow) Bounds() Allow { return Allow{a.Exchange.Bounds(), a.RoutingKey.Bounds()} }
+
+// newLayout makes the layout of a configuration.
+func newLayout(cfg *Config) (layout, error) {
+	l := layout{encoder: cfg.Encoder, large: new(sink.Large), exchange: shownAs(cfg.Exchange), routingKey: shownAs(cfg.RoutingKey)}
+	if len(cfg.Allow.Exchange)+len(cfg.Allow.RoutingKey) > 0 {
+		l.allow = &cfg.Allow
+	}
+	if l.encoder == nil {
+		plain, err := newPlain(cfg)
+		if err != nil {
+			return l, err
+		}
+		l.encoder = plain
+	}
+	if of := l.encoder.Traits(); of.Exchange != nil {
+		l.exchangeOrTopic, l.dest = digests(of.Exchange, of.RoutingKey)
+	}
+	return l, nil
+}
+
+func shownAs(t sink.Template) shownName {
+	return shownName{t, slices.Contains(t.Uses(), "key")}
+}
+
+// destination fills in exchange and routing key, or returns that one of them has no value.
+func (m *message) destination(ev *event.Event) *sink.Fault {
+	if m.isCopy = ev.Copy; ev.Route == nil {
+		if fault := m.layout.large.Place(m.layout.encoder, ev, &m.record); fault != nil {
+			return fault
+		}
+	}
+	return m.to(ev.Route)
+}
+
+// to takes the destination of a route; nil: that of the record.
+func (m *message) to(route *event.Route) *sink.Fault {
+	exchange, routingKey := m.record.Exchange, m.record.RoutingKey
+	if route != nil {
+		exchange, routingKey = route.Name, route.RoutingKey
+	}
+	m.exchange, m.routingKey = text(exchange), text(routingKey)
+	if exchange == nil || routingKey == nil {
+		return nowhere(exchange != nil)
+	}
+	return nil
+}
+
+// enter is called before build, and leave when the message is written or dropped: see sink.Large.
+func (m *message) enter(alone bool) { m.layout.large.Enter(&m.record, alone) }
+
+// leave ends what enter began. again: the message is to be made once more, alone.
+func (m *message) leave(alone bool) (again bool) { return m.layout.large.Leave(&m.record, alone) }
+
+// build makes the message, or returns why the event can never become one.
+func (m *message) build(ev *event.Event) *sink.Fault {
+	if fault := m.make(ev); fault != nil {
+		return fault
+	}
+	return m.check()
+}
+
+// make makes the message, whatever its size.
+func (m *message) make(ev *event.Event) *sink.Fault {
+	if fault := sink.RowFault(ev); fault != nil {
+		return fault
+	}
+	m.isCopy = ev.Copy
+	if fault := m.layout.encoder.Encode(ev, &m.record); fault != nil {
+		return fault
+	}
+	if fault := m.to(ev.Route); fault != nil {
+		return fault
+	}
+	return m.fill()
+}
+
+// fill makes the message of the record.
+func (m *message) fill() *sink.Fault {
+	rec := &m.record
+	p := &rec.Properties
+	m.pub = amqp.Publishing{
+		Headers: emptied(m.pub.Headers), DeliveryMode: amqp.Persistent, Body: rec.Value, ContentType: p.ContentType, MessageId: text(p.ID), Type: text(p.Type),
+		CorrelationId: text(p.CorrelationID), Expiration: text(p.Expiration), Priority: p.Priority, Timestamp: p.Timestamp,
+	}
+	if m.pub.Timestamp.Unix() < 0 { // AMQP counts from 1970, without a sign
+		m.pub.Timestamp = time.Time{}
+	}
+	if p.Transient {
+		m.pub.DeliveryMode = amqp.Transient
+	}
+	if rec.Value == nil {
+		m.pub.Body = p.NullBody
+	}
+	m.tableSize = 0
+	for i := range rec.Headers {
+		if fault := m.header(&rec.Headers[i]); fault != nil {
+			return fault
+		}
+	}
+	return nil
+}
+
+// place returns two digests of an event's destination: of its exchange, and of the pair. A part
+// without a value has 0. The reader calls it for every event.
+func (l *layout) place(ev *event.Event) (exchangeOrTopic, dest uint64) {
+	switch {
+	case ev.Fault != nil:
+		return 0, 0 // it goes nowhere
+	case ev.Route != nil:
+		return digests(ev.Route.Name, ev.Route.RoutingKey)
+	case l.dest != 0:
+		return l.exchangeOrTopic, l.dest
+	}
+	rec := records.Get().(*sink.Record)   //nolint:forcetypeassert // the pool has no others
+	_ = l.large.Place(l.encoder, ev, rec) // the event is refused when it is built
+	exchangeOrTopic, dest = digests(rec.Exchange, rec.RoutingKey)
+	rec.Forget()
+	records.Put(rec)
+	return exchangeOrTopic, dest
+}
+
+// records are scratch space to compute where an event goes, for several goroutines.
+var records = sync.Pool{New: func() any { return new(sink.Record) }}
+
+// digests returns place's digests of a destination by its names.
+func digests(exchange, routingKey []byte) (exchangeOrTopic, dest uint64) {
+	if exchange == nil {
+		return 0, 0
+	}
+	exchangeOrTopic = sink.ExchangeOrTopicOf(exchange)
+	if routingKey == nil {
+		return exchangeOrTopic, 0
+	}
+	return exchangeOrTopic, sink.DestOfPair(exchangeOrTopic, routingKey)
+}
+
+// route names where an event goes. A part that has no value is nil. An event of which there is no
+// message has a route all the same, as far as there is one: when it is fixed and replayed it goes
+// there.
+func (l *layout) route(ev *event.Event) event.Route {
+	if ev.Route != nil {
+		return *ev.Route
+	}
+	var rec sink.Record
+	_ = l.large.Place(l.encoder, ev, &rec) // the event is refused when it is built
+	return event.Route{Name: bytes.Clone(rec.Exchange), RoutingKey: bytes.Clone(rec.RoutingKey)}
+}
+
+// shown are an exchange and a routing key as logs, status and spans may show them: what is made
+// from an ordering key, which may be about a person, is shown as its template. The destination of
+// copies of dead letters does not depend on an event.
+func (l *layout) shown(isCopy bool, exchange, routingKey string) (string, string) {
+	if l.exchange.personal && !isCopy {
+		exchange = l.exchange.String()
+	}
+	if l.routingKey.personal && !isCopy {
+		routingKey = l.routingKey.String()
+	}
+	return exchange, routingKey
+}
+
+// notAllowed is the fault of an event whose exchange or routing key no pattern allows. One that has
+// no name, or a name that is too long, is left to build, as is a name that all events have: the
+// configuration was checked with it.
+func (m *message) notAllowed(ev *event.Event) *sink.Fault {
+	if m.layout.allow == nil { // the usual case, which is inlined
+		return nil
+	}
+	return m.whyNotAllowed(ev, m.layout.allow)
+}
+
+func (m *message) whyNotAllowed(ev *event.Event, allow *Allow) *sink.Fault {
+	if ev.Fault != nil || ev.Route == nil && m.layout.dest != 0 {
+		return nil
+	}
+	if m.destination(ev) != nil || len(m.exchange)|len(m.routingKey) > maxShortString {
+		return nil
+	}
+	switch {
+	case !sink.Allows(allow.Exchange, m.exchange):
+		exchange, _ := m.layout.shown(m.isCopy, m.exchange, m.routingKey)
+		return sink.NotAllowedFault(exchangeText(exchange), exchangeText(exchange), "sink.rabbitmq.allow.exchange", true)
+	case !sink.Allows(allow.RoutingKey, m.routingKey):
+		_, routingKey := m.layout.shown(m.isCopy, m.exchange, m.routingKey)
+		return sink.NotAllowedFault(m.destinationText(), fmt.Sprintf("routing key %q", routingKey), "sink.rabbitmq.allow.routing_key", false)
+	}
+	return nil
+}
+
+// maxShortString is what AMQP 0-9-1 carries in a shortstr: exchange, routing key, message id, type,
+// correlation id, content type and the names of headers. amqp091 answers a longer one by ending the
+// whole connection.
+const maxShortString = 255
+
+// limits are what a message is measured against before it is sent, since passing one would cost the
+// channel or the connection with everything else in flight on it.
+type limits struct {
+	header atomic.Int64 // bytes of the content header frame's payload
+	// bytes of a body: as many as RabbitMQ takes at all, or as the broker has named when it refused
+	// more. That holds until the next connection, which may be to a node that takes more.
+	body atomic.Int64
+}
+
+// maxBody is RabbitMQ's own upper bound for a body, in bytes.
+const maxBody = 128 << 20
+
+// negotiated begins with the frame_max of a new connection, of which a frame takes 8 bytes itself.
+func (l *limits) negotiated(frameMax int) {
+	l.header.Store(int64(frameMax - 8))
+	l.body.Store(maxBody)
+}
+
+// check measures a built message. The error text names field, size and limit, never a value.
+func (m *message) check() *sink.Fault {
+	p := &m.pub
+	if len(m.exchange)|len(m.routingKey)|len(p.MessageId)|len(p.Type)|len(p.CorrelationId)|len(p.ContentType)|len(p.Expiration) > maxShortString {
+		// 255 is all ones: the lengths' OR is above it exactly when one of them is
+		return m.checkShortStrings()
+	}
+	if size, limit := m.headerSize(), int(m.limits.header.Load()); size > limit {
+		return &sink.Fault{
+			Class: sink.Permanent, Reason: sink.TooLarge, Destination: m.destinationText(),
+			Text: fmt.Sprintf("headers and properties have %d bytes, a frame carries %d", size, limit),
+		}
+	}
+	if size, limit := len(p.Body), int(m.limits.body.Load()); size > limit {
+		return tooLarge(m.destinationText(), size, limit)
+	}
+	return nil
+}
+
+// checkShortStrings finds the first field that is too long.
+func (m *message) checkShortStrings() *sink.Fault {
+	for _, f := range []struct{ name, value string }{
+		{"exchange", m.exchange},
+		{"routing key", m.routingKey},
+		{"message id", m.pub.MessageId},
+		{"type", m.pub.Type},
+		{"correlation id", m.pub.CorrelationId},
+		{"content type", m.pub.ContentType},
+		{"expiration", m.pub.Expiration},
+	} {
+		if len(f.value) > maxShortString {
+			return sink.PermanentFault(sink.Invalid, fmt.Sprintf("%s has %d bytes, the protocol carries %d", f.name, len(f.value), maxShortString))
+		}
+	}
+	return nil
+}
+
+// headerSize is the payload of the content header frame: class, weight, body size and flags (14
+// bytes), then the properties that are set. A header that was written twice counts twice, so it is
+// exact or a little too high.
+func (m *message) headerSize() int {
+	p := &m.pub
+	size := 14 + 4 + m.tableSize + 1 // header table, delivery mode
+	for _, s := range [...]string{p.ContentType, p.MessageId, p.Type, p.CorrelationId, p.Expiration} {
+		if s != "" {
+			size += 1 + len(s)
+		}
+	}
+	if p.Priority > 0 {
+		size++
+	}
+	if !p.Timestamp.IsZero() {
+		size += 8
+	}
+	return size
+}
+
+// destinationText names where the message is going, as an operator would.
+func (m *message) destinationText() string {
+	return pairText(m.layout.shown(m.isCopy, m.exchange, m.routingKey))
+}
+
+// exchangeText and pairText name a destination as sink.Fault does.
+func exchangeText(name string) string {
+	if name == "" {
+		return "the default exchange"
+	}
+	return fmt.Sprintf("exchange %q", name)
+}
+
+// pairText names an exchange with a routing key, or alone when the key is longer than AMQP allows.
+func pairText(name, routingKey string) string {
+	if len(routingKey) > maxShortString {
+		return exchangeText(name)
+	}
+	return fmt.Sprintf("%s, routing key %q", exchangeText(name), routingKey)
+}
+
+// tooLarge is the permanent fault of an event whose body is over the limit; both are in bytes.
+func tooLarge(destination string, size, limit int) *sink.Fault {
+	return &sink.Fault{
+		Class: sink.Permanent, Reason: sink.TooLarge, Destination: destination,
+		Text: fmt.Sprintf("the body has %d bytes, the limit is %d", size, limit),
+	}
+}
+
+// nowhere is the permanent fault of an event without an exchange, or without a routing key when it
+// has an exchange.
+func nowhere(hasExchange bool) *sink.Fault {
+	if hasExchange {
+		return noRoutingKey
+	}
+	return noExchange
+}
+
+// They are shared by all events concerned.
+var (
+	noExchange   = sink.PermanentFault(sink.NullInTemplate, "exchange has a NULL in its template")
+	noRoutingKey = sink.PermanentFault(sink.NullInTemplate, "routing key has a NULL in its template")
+)
