@@ -227,13 +227,14 @@ func newOperators(c *config.Config, v *process, columns []string, t source.Term,
 		Source: v.source, Pool: t.Pool, SystemID: t.SystemID, Epoch: t.Epoch, Incarnation: t.Incarnation, Sink: v.sink, Scope: wiring.Ordering(c).Scope(),
 		Settled: func() pglogrepl.LSN { return o.copies.Line.Watermark().LSN }, Sent: t.Sent, Copied: retries.Resent, Log: log,
 	})
+	term := dlq.Term{DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch}
 	o.leader = dlq.NewLeader(dlq.LeaderConfig{
-		DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch, Resend: o.resender.Wake, Keep: c.DeadLetters.Keep, Log: log,
+		Term: term, Resend: o.resender.Wake, Keep: c.DeadLetters.Keep, Log: log,
 		Expire: func(ctx context.Context) (int, error) { return rows.Expire(ctx, c.DeadLetters.Keep, expireRows) },
 	})
 	if c.DeadLetters.Mirror.IsSet() {
 		o.mirror = dlq.NewMirror(dlq.MirrorConfig{
-			Store: &dlq.MirrorPostgres{DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch},
+			Store: &term,
 			Route: c.MirrorRoute(), Columns: len(columns),
 			Publish: o.copies.Publish, Mirrored: v.metrics.Mirrored, Failed: v.metrics.MirrorFailed, Log: log,
 		})

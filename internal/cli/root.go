@@ -14,7 +14,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/compare"
 	"github.com/cdc-relay/cdc-relay/internal/cli/operate"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
-	"github.com/cdc-relay/cdc-relay/internal/cli/status"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
@@ -61,7 +60,7 @@ Exit codes: 0 done, 1 runtime failure, 2 usage or configuration, 3 an operator m
 	if err := root.MarkPersistentFlagFilename("config", "yaml", "yml"); err != nil {
 		panic(err) // a flag that is not there
 	}
-	root.AddCommand(run(g), newInit(g), status.New(g), newHealth(g), newCheck(g), operate.NewEvents(g), operate.NewDeadLetters(g), operate.NewDeferred(g), operate.NewResend(g), newAccept(g), newTakeover(g), newRecover(g), newTeardown(g), newImport(), compare.New(g), newConfig(g), newVersion(g))
+	root.AddCommand(run(g), newInit(g), operate.NewStatus(g), newHealth(g), newCheck(g), operate.NewEvents(g), operate.NewDeadLetters(g), operate.NewDeferred(g), operate.NewResend(g), newAccept(g), newTakeover(g), newRecover(g), newTeardown(g), newImport(), compare.New(g), newConfig(g), newVersion(g))
 	return root, g
 }
 

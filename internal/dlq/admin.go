@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -68,14 +69,11 @@ func (e *NoSlot) Error() string {
 // check the lists of a mistyped slot would be empty, which looks as if all was well.
 func (a *Admin) Check(ctx context.Context) error {
 	var known []string
-	err := a.db.QueryRow(ctx, `SELECT coalesce(array_agg(slot ORDER BY slot), '{}') FROM cdc_relay.slots`).Scan(&known)
-	switch {
-	case err != nil:
-		return explain("read cdc_relay.slots", err)
-	case len(known) > 0 && !slices.Contains(known, a.slot):
+	err := a.one(ctx, "read cdc_relay.slots", `SELECT coalesce(array_agg(slot ORDER BY slot), '{}') FROM cdc_relay.slots`, nil, &known)
+	if err == nil && len(known) > 0 && !slices.Contains(known, a.slot) {
 		return &NoSlot{a.slot, known}
 	}
-	return nil
+	return err
 }
 
 // NotFound is the error for a row, request or job that does not exist.
@@ -110,12 +108,75 @@ func explain(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// RelayRuns reports whether a relay uses the slot, so that requests will be carried out soon.
-func (a *Admin) RelayRuns(ctx context.Context) (bool, error) {
-	var active bool
-	err := a.db.QueryRow(ctx, `SELECT coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = $1), false)`, a.slot).Scan(&active)
+// one reads the only row of a query; its error may be pgx.ErrNoRows.
+func (a *Admin) one(ctx context.Context, what, sql string, args []any, into ...any) error {
+	return explain(what, a.db.QueryRow(ctx, sql, args...).Scan(into...))
+}
+
+// all reads all rows of a query; [] as JSON when there are none.
+func all[T any](ctx context.Context, a *Admin, what, sql string, args []any, scan func(pgx.CollectableRow) (T, error)) ([]T, error) {
+	rows, err := a.db.Query(ctx, sql, args...)
 	if err != nil {
-		return false, explain("read pg_replication_slots", err)
+		return nil, explain(what, err)
 	}
-	return active, nil
+	list, err := pgx.CollectRows(rows, scan)
+	return append([]T{}, list...), explain(what, err)
+}
+
+// RelayRuns reports whether a relay uses the slot, so that requests will be carried out soon.
+func (a *Admin) RelayRuns(ctx context.Context) (active bool, err error) {
+	err = a.one(ctx, "read pg_replication_slots", `SELECT coalesce((SELECT active FROM pg_replication_slots WHERE slot_name = $1), false)`, []any{a.slot}, &active)
+	return active, err
+}
+
+// How much of what is stored operators are shown, and how much they may give: whatever a key or a
+// reason is, an answer takes little memory.
+
+const (
+	listText  = 1 << 10  // bytes that a list shows of a value
+	showText  = 64 << 10 // that the row itself shows of an id, a key, …
+	showBytes = 1 << 20  // of a payload, the headers, …
+	pageBytes = 1 << 20  // of the values of a page. It has one row at least
+
+	// MaxReason is the longest reason of a request, in characters; the schema has it, too.
+	MaxReason = 1000
+	// maxFilter bounds the values of a filter, maxStored the JSON in which a job stores it. The
+	// schema has that, too.
+	maxFilter = 1 << 20
+	maxStored = 2 << 20
+	// maxRoute bounds the parts of a route; the schema has it, too. No broker takes as much.
+	maxRoute = 1 << 10
+	// leaderFilters bounds the filters of the jobs that a leader works on at a time.
+	leaderFilters = 2 * maxStored
+)
+
+// Check returns an error for a reason that is too long.
+func (r Requester) Check() error {
+	if n := utf8.RuneCountInString(r.Why); n > MaxReason {
+		return &BadInput{"reason", fmt.Sprintf("has %d characters, want at most %d", n, MaxReason)}
+	}
+	return nil
+}
+
+// check returns an error for a request that is too long.
+func (a *Action) check() error {
+	if len(a.Route.Name) > maxRoute || len(a.Route.RoutingKey) > maxRoute {
+		return &BadInput{"route", fmt.Sprintf("has a name of more than %d bytes", maxRoute)}
+	}
+	return a.By.Check()
+}
+
+// start is SQL for the beginning of a value, with a byte more than is shown: so it is known what is
+// cut.
+func start(column string, most int) string {
+	return fmt.Sprintf("substring(%s, 1, %d)", column, most+1)
+}
+
+// shorten cuts what start has read, and reports whether it did.
+func shorten(b *[]byte, most int) bool {
+	if len(*b) <= most {
+		return false
+	}
+	*b = (*b)[:most]
+	return true
 }

@@ -1,4 +1,4 @@
-// Bulk jobs: one request about many rows.
+// Bulk jobs: one request about many rows. Resend is one that copies rows of the outbox tables.
 
 package dlq
 
@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -108,21 +110,17 @@ func (a *Admin) Match(ctx context.Context, b Bulk) (int64, error) {
 	}
 	var sum int64
 	for _, t := range b.tables() {
-		n, err := a.count(ctx, &b, t)
+		w := where{args: []any{a.slot}}
+		w.and(mine)
+		b.chosen(&w, t)
+		var n int64
+		err := a.one(ctx, "count the rows", "SELECT count(*) FROM "+t.name+" t WHERE "+w.sql.String(), append([]any{again}, w.args...), &n)
 		if err != nil {
 			return 0, err
 		}
 		sum += n
 	}
 	return sum, nil
-}
-
-func (a *Admin) count(ctx context.Context, b *Bulk, t *Table) (n int64, err error) {
-	w := where{args: []any{a.slot}}
-	w.and(mine)
-	b.chosen(&w, t)
-	err = a.db.QueryRow(ctx, "SELECT count(*) FROM "+t.name+" t WHERE "+w.sql.String(), append([]any{again}, w.args...)...).Scan(&n)
-	return n, explain("count the rows", err)
 }
 
 // Job is a Bulk that was started.
@@ -174,36 +172,41 @@ func (a *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
 	if matched == 0 {
 		return j, nil
 	}
-	var rate *int
-	if b.Rate > 0 {
-		rate = &b.Rate
-	}
-	filter, err := json.Marshal(&b.Filter)
+	filter, err := stored(&b.Filter)
 	if err != nil {
-		return Job{}, fmt.Errorf("write the filter: %w", err)
-	}
-	if err := checkStored(filter); err != nil {
 		return Job{}, err
 	}
 	column, value, who := b.By.column(10)
-	err = a.db.QueryRow(ctx, `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, reason, matched, in_dead_letters`+column+`)
-		SELECT slot, system_id, $2, $3, $4, $5, $6, $7, $8, $9`+value+` FROM cdc_relay.slots WHERE slot = $1::text RETURNING job`,
-		append([]any{a.slot, b.Kind, filter, b.Route.Name, b.Route.RoutingKey, rate, b.By.Why, matched, b.tables()[0] == DeadLetters}, who...)...).Scan(&j.ID)
+	err = a.one(ctx, "write cdc_relay.bulk", `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, reason, matched, in_dead_letters`+column+`)
+		SELECT slot, system_id, $2, $3, $4, $5, nullif($6::integer, 0), $7, $8, $9`+value+` FROM cdc_relay.slots WHERE slot = $1::text RETURNING job`,
+		append([]any{a.slot, b.Kind, filter, b.Route.Name, b.Route.RoutingKey, b.Rate, b.By.Why, matched, b.tables()[0] == DeadLetters}, who...), &j.ID)
 	if err != nil {
-		return Job{}, explain("write cdc_relay.bulk", err)
+		return Job{}, err
 	}
 	return a.Job(ctx, j.ID)
 }
 
+// stored is a filter, or a choice, as JSON, as which a job stores it.
+func stored(v any) ([]byte, error) {
+	filter, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("write the filter: %w", err)
+	}
+	if len(filter) > maxStored {
+		return nil, &BadInput{"filter", fmt.Sprintf("has %d bytes as JSON, want at most %d", len(filter), maxStored)}
+	}
+	return filter, nil
+}
+
 // jobColumns are those of a Job. What became of the rows of a resend is where they are now.
-const jobColumns = `b.job, b.kind, b.who, left(b.reason, 1000), b.created_at, coalesce(b.rate, 0), b.state, b.closed_at, b.matched, b.asked, b.skipped,
+const jobColumns = `b.job, b.kind, b.who, b.reason, b.created_at, coalesce(b.rate, 0), b.state, b.closed_at, b.matched, b.asked, b.skipped,
 	CASE WHEN b.kind = 'resend'
 		THEN b.asked - b.removed - (SELECT count(*) FROM cdc_relay.retry t WHERE t.slot = b.slot AND t.resend = b.job) - (SELECT count(*) FROM cdc_relay.dead_letter d WHERE d.resend = b.job AND d.state <> 'replayed')
 		ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'done') END,
 	CASE WHEN b.kind = 'resend' THEN (SELECT count(*) FROM cdc_relay.dead_letter d WHERE d.resend = b.job AND d.state <> 'replayed')
 		ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'failed') END,
 	CASE WHEN b.kind = 'resend' THEN b.removed ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'cancelled') END,
-	left(b.result, 1000)`
+	b.result`
 
 // Job returns the progress of a job.
 func (a *Admin) Job(ctx context.Context, id int64) (Job, error) {
@@ -220,23 +223,15 @@ func (a *Admin) Job(ctx context.Context, id int64) (Job, error) {
 // failures returns the most frequent failures of a job, one for each text that differs in more than
 // numbers. It reads only a thousand of its requests, since it is called while the job runs, too.
 func (a *Admin) failures(ctx context.Context, id int64) ([]Failure, error) {
-	rows, err := a.db.Query(ctx, `SELECT (array_agg(n ORDER BY n))[1], (array_agg(result ORDER BY n))[1]
-		FROM (SELECT n, left(result, 1000) AS result FROM cdc_relay.request WHERE job = $1 AND state = 'failed' LIMIT 1000) f
-		GROUP BY regexp_replace(result, '[0-9]+', '#', 'g') ORDER BY count(*) DESC, 1 LIMIT 5`, id)
-	if err != nil {
-		return nil, err
-	}
-	return pgx.CollectRows(rows, pgx.RowToStructByPos[Failure])
+	return all(ctx, a, "read cdc_relay.request", `SELECT (array_agg(n ORDER BY n))[1], (array_agg(result ORDER BY n))[1]
+		FROM (SELECT n, result FROM cdc_relay.request WHERE job = $1 AND state = 'failed' LIMIT 1000) f
+		GROUP BY regexp_replace(result, '[0-9]+', '#', 'g') ORDER BY count(*) DESC, 1 LIMIT 5`, []any{id}, pgx.RowToStructByPos[Failure])
 }
 
 // Jobs lists the newest jobs.
 func (a *Admin) Jobs(ctx context.Context, limit int) ([]Job, error) {
-	rows, err := a.db.Query(ctx, `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.slot = $1 ORDER BY b.job DESC LIMIT $2`, a.slot, limit)
-	if err != nil {
-		return nil, explain("read cdc_relay.bulk", err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Job, error) { return scanJob(row) })
-	return list, explain("read cdc_relay.bulk", err)
+	return all(ctx, a, "read cdc_relay.bulk", `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.slot = $1 ORDER BY b.job DESC LIMIT $2`, []any{a.slot, limit},
+		func(row pgx.CollectableRow) (Job, error) { return scanJob(row) })
 }
 
 func scanJob(row pgx.Row) (Job, error) {
@@ -278,4 +273,117 @@ func (a *Admin) Cancel(ctx context.Context, id int64, by Requester) (Job, error)
 		return Job{}, explain("cancel the job's requests", err)
 	}
 	return a.Job(ctx, id)
+}
+
+// Resend: rows of the outbox tables that an operator has sent again. Whether they were sent before
+// does not matter. A job says which; the leader copies them into the retry table, in one
+// transaction, and from there they go like any deferred row (internal/replication/repair).
+
+// ResendRows is the kind of a job that sends rows again. No request is made for it.
+const ResendRows Kind = "resend"
+
+// Choice says which rows of the outbox tables are sent again, and in which order. A row is chosen
+// when it meets all that is set. Texts are bytes, as in Filter.
+type Choice struct {
+	Table string   `json:"table,omitempty"` // schema.name; "": every outbox table
+	IDs   [][]byte `json:"ids,omitempty"`
+	Key   []byte   `json:"key,omitempty"` // of the event, as is Aggregate; nil: any
+
+	Aggregate []byte    `json:"aggregate,omitempty"`
+	From      time.Time `json:"from,omitzero"` // of the event's time, inclusive; zero: any
+	To        time.Time `json:"to,omitzero"`   // exclusive
+	Gap       int64     `json:"gap,omitempty"` // rows of an accepted gap; 0: none
+	Unsent    bool      `json:"unsent,omitempty"`
+	OrderBy   string    `json:"order_by,omitempty"`
+	Unordered bool      `json:"unordered,omitempty"`
+}
+
+// MaxResent bounds the rows of one job: they are in the retry table at once.
+const MaxResent = 1_000_000
+
+// Resend is a request to send rows again.
+type Resend struct {
+	Choice
+	Condition string      // SQL that the rows must meet, which runs as the relay; "": none
+	Route     event.Route // where to; nil parts are those that each event has by the configuration
+	Rate      int         // rows per second; 0: as fast as they go
+	By        Requester
+	Matched   int64 // rows that were chosen when it was counted
+}
+
+// StartResend stores a Resend as a job. One copies at a time. Until it has copied, it is of no
+// system: a leader of the version before would take it for a job that makes requests.
+func (a *Admin) StartResend(ctx context.Context, r Resend) (Job, error) {
+	choice, err := stored(&r.Choice)
+	if err := errors.Join(err, (&Action{Route: r.Route, By: r.By}).check()); err != nil {
+		return Job{}, err
+	}
+	column, value, who := r.By.column(9)
+	args := append([]any{a.slot, ResendRows, choice, r.Route.Name, r.Route.RoutingKey, max(r.Rate, 0), r.By.Why, r.Matched}, who...)
+	if r.Condition != "" { // an operator's role may not write this column
+		args = append(args, r.Condition)
+		column, value = column+", condition", fmt.Sprintf("%s, $%d", value, len(args))
+	}
+	var id int64
+	err = a.one(ctx, "write cdc_relay.bulk", `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, reason, matched, in_dead_letters`+column+`)
+		SELECT slot, '', $2, $3, $4, $5, nullif($6::integer, 0), $7, $8, false`+value+` FROM cdc_relay.slots WHERE slot = $1::text
+		ON CONFLICT (slot) WHERE kind = 'resend' AND state = 'asking' DO NOTHING RETURNING job`, args, &id)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return Job{}, a.busy(ctx)
+	case err != nil:
+		return Job{}, err
+	}
+	return a.Job(ctx, id)
+}
+
+// Busy is the error for a resend while the rows of another one are not copied yet.
+type Busy struct {
+	Job int64
+	Who string
+}
+
+func (e *Busy) Error() string {
+	return fmt.Sprintf("resend job %d of %s has not copied its rows yet: one does so at a time", e.Job, e.Who)
+}
+
+func (a *Admin) busy(ctx context.Context) error {
+	var other Busy
+	err := a.one(ctx, "read cdc_relay.bulk", `SELECT job, who FROM cdc_relay.bulk WHERE slot = $1 AND kind = $2 AND state = 'asking'`, []any{a.slot, ResendRows}, &other.Job, &other.Who)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows): // it is done by now
+		return errors.New("another resend was copying its rows: run it again")
+	case err != nil:
+		return err
+	}
+	return &other
+}
+
+// CloseGap closes an accepted gap by an operator's word: nothing of it needs to be sent.
+func (a *Admin) CloseGap(ctx context.Context, gap int64, by Requester) error {
+	if err := by.Check(); err != nil {
+		return err
+	}
+	var closed bool
+	err := a.one(ctx, "close the gap", `WITH closed AS (UPDATE cdc_relay.gap SET recovered_at = now() WHERE id = $2 AND slot = $1::text AND recovered_at IS NULL RETURNING system_id),
+		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) SELECT $1, system_id, 'close gap', 0, $3, 'gap ' || $2::bigint || ': closed, nothing is sent' FROM closed)
+		SELECT EXISTS (SELECT FROM closed)`, []any{a.slot, gap, by.Why}, &closed)
+	if err != nil || closed {
+		return err
+	}
+	return a.NoGap(ctx, gap)
+}
+
+// NoGap is the error for a gap that is not open; nil: it is.
+func (a *Admin) NoGap(ctx context.Context, gap int64) error {
+	var open []int64
+	err := a.one(ctx, "read cdc_relay.gap", `SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM cdc_relay.gap WHERE slot = $1 AND recovered_at IS NULL`, []any{a.slot}, &open)
+	if err != nil || slices.Contains(open, gap) {
+		return err
+	}
+	hint := "none is open"
+	if len(open) > 0 {
+		hint = "open are: " + strings.Trim(fmt.Sprint(open), "[]")
+	}
+	return &NotFound{What: "open gap", N: gap, Slot: a.slot, Hint: hint}
 }

@@ -1,14 +1,16 @@
-// Leader makes the requests of bulk jobs, and purges by age.
+// Leader makes the requests of bulk jobs, and purges by age, under the fence of its epoch.
 
 package dlq
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -16,11 +18,7 @@ import (
 
 // LeaderConfig is the configuration of a Leader.
 type LeaderConfig struct {
-	DB       Querier // the pool; each statement is one round trip
-	Slot     string
-	SystemID string
-	// of this term: no statement changes anything once the slot has another one
-	Epoch int64
+	Term
 	// Expire is the store's: it purges by age. It is called once a minute, and again while it
 	// changes something. nil: never.
 	Expire func(ctx context.Context) (changed int, err error)
@@ -37,11 +35,10 @@ const Itself = "(the relay)"
 // the requests of bulk jobs, and purges by age. One goroutine, for one term.
 type Leader struct {
 	cfg LeaderConfig
-	db  term
 
 	pace    map[int64]pace // of the jobs with a rate
 	expired time.Time      // when Expire was called last
-	logged  string         // the last error that was logged
+	logged  logged
 }
 
 // pace is how much of its rate a job has used.
@@ -52,7 +49,7 @@ type pace struct {
 
 // NewLeader makes a Leader; it starts nothing.
 func NewLeader(cfg LeaderConfig) *Leader {
-	return &Leader{cfg: cfg, db: term{db: cfg.DB, slot: cfg.Slot, epoch: cfg.Epoch}, pace: map[int64]pace{}}
+	return &Leader{cfg: cfg, pace: map[int64]pace{}}
 }
 
 const (
@@ -67,40 +64,53 @@ const (
 // Run works until ctx is done, and returns nil then. It retries after errors of the database, and
 // logs each text once; only a newer leader, an *event.Stop, ends it.
 func (l *Leader) Run(ctx context.Context) error {
+	return repeat(ctx, nil, func(now time.Time) (time.Duration, error) {
+		busy, err := l.once(ctx, now)
+		if busy && err == nil {
+			return busyTick, nil
+		}
+		return leaderTick, err
+	}, func(why string) {
+		l.logged.warn(l.cfg.Log, "operators' jobs wait: the database failed, they are tried again", why)
+	})
+}
+
+// repeat calls once, and again when it says, until ctx is done or stop is closed; it returns nil
+// then. failed is told of errors of the database ("": none); a newer leader, an *event.Stop, ends it.
+func repeat(ctx context.Context, stop <-chan struct{}, once func(now time.Time) (wait time.Duration, err error), failed func(why string)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
+		case <-stop:
+			return nil
 		case <-timer.C:
 		}
-		busy, err := l.once(ctx, time.Now())
-		var fenced *event.Stop
+		wait, err := once(time.Now())
+		fenced, why := (*event.Stop)(nil), ""
 		switch {
 		case ctx.Err() != nil:
 			return nil // whatever the error, the term is over
 		case errors.As(err, &fenced):
 			return fenced
+		case err != nil:
+			why = err.Error()
 		}
-		l.logOnce(err)
-		next := leaderTick
-		if busy && err == nil {
-			next = busyTick
-		}
-		timer.Reset(next)
+		failed(why)
+		timer.Reset(wait)
 	}
 }
 
-func (l *Leader) logOnce(err error) {
-	why := ""
-	if err != nil {
-		why = err.Error()
+// logged is what was logged last: each text is logged once, until another one or none follows.
+type logged string
+
+func (l *logged) warn(log *zap.Logger, what, why string) {
+	if why != string(*l) && why != "" {
+		log.Warn(what, zap.String("error", why))
 	}
-	if why != l.logged && why != "" {
-		l.cfg.Log.Warn("operators' jobs wait: the database failed, they are tried again", zap.Error(err))
-	}
-	l.logged = why
+	*l = logged(why)
 }
 
 // once does what is due. busy reports whether there is a job whose requests are still being made.
@@ -171,9 +181,9 @@ func (l *Leader) forget(ctx context.Context) error {
 	if l.cfg.Keep <= 0 {
 		return nil
 	}
-	return l.db.change(ctx, "forget old jobs", `, gone AS (DELETE FROM cdc_relay.bulk b USING fence
+	return l.cfg.change(ctx, "forget old jobs", `, gone AS (DELETE FROM cdc_relay.bulk b USING fence
 			WHERE b.slot = $1 AND b.closed_at < now() - make_interval(secs => $3))
-		SELECT `+ours, []any{l.cfg.Keep.Seconds()})
+		SELECT true FROM fence`, []any{l.cfg.Keep.Seconds()})
 }
 
 // job is a row of cdc_relay.bulk that is not closed.
@@ -200,16 +210,16 @@ type place struct {
 // wait until these have made their requests.
 func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 	resends := false
-	err = l.db.read(ctx, "read cdc_relay.bulk", ` SELECT `+ours+`, b.job, b.kind, CASE WHEN b.asking <= $4 THEN b.filter END, coalesce(b.rate, 0), b.state, b.in_dead_letters,
+	err = l.cfg.read(ctx, "read cdc_relay.bulk", ` SELECT b.job, b.kind, b.filter, coalesce(b.rate, 0), b.state, b.in_dead_letters,
 			b.incarnation, b.commit_lsn::text, b.idx, b.created_at, (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'waiting')
-		FROM (SELECT b.*, f.asking, sum(f.asking) OVER (ORDER BY b.job) - f.asking AS before FROM cdc_relay.bulk b
+		FROM fence LEFT JOIN (SELECT b.*, sum(f.asking) OVER (ORDER BY b.job) - f.asking AS before FROM cdc_relay.bulk b
 				CROSS JOIN LATERAL (SELECT CASE WHEN b.state = 'asking' THEN coalesce(octet_length(b.filter), 0) ELSE 0 END AS asking) f
 				WHERE b.slot = $1 AND b.system_id IN ($3, '') AND b.closed_at IS NULL) b
-		WHERE before < $5 ORDER BY b.job LIMIT 100`,
-		[]any{l.cfg.SystemID, maxStored, leaderFilters}, func(scan func(...any) error) error {
+			ON before < $4 ORDER BY b.job LIMIT 100`,
+		[]any{l.cfg.SystemID, leaderFilters}, func(rows pgx.Rows) error {
 			var j job
 			var filter []byte
-			err := scan(&j.id, &j.bulk.Kind, &filter, &j.rate, &j.state, &j.deadLetters, &j.place.incarnation, &j.place.commit, &j.place.index, &j.created, &j.waiting)
+			err := rows.Scan(&j.id, &j.bulk.Kind, &filter, &j.rate, &j.state, &j.deadLetters, &j.place.incarnation, &j.place.commit, &j.place.index, &j.created, &j.waiting)
 			if err == nil && j.bulk.Kind == ResendRows {
 				resends = true
 				return nil
@@ -230,11 +240,11 @@ func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 
 // reject cancels a job whose filter cannot be read, and says so in the audit.
 func (l *Leader) reject(ctx context.Context, j *job) error {
-	return l.db.change(ctx, "cancel the job", `, job AS (UPDATE cdc_relay.bulk b SET state = 'cancelled', closed_at = now(), filter = NULL FROM fence
+	return l.cfg.change(ctx, "cancel the job", `, job AS (UPDATE cdc_relay.bulk b SET state = 'cancelled', closed_at = now(), filter = NULL FROM fence
 			WHERE b.job = $3 AND b.closed_at IS NULL RETURNING b.slot, b.system_id, b.job),
 		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result)
 			SELECT job.slot, job.system_id, '`+Itself+`', 'cancel', 0, 'its filter cannot be read', 'job ' || job.job FROM job)
-		SELECT `+ours, []any{j.id})
+		SELECT true FROM fence`, []any{j.id})
 }
 
 // advance makes up to n requests of a job, or closes a job that has no request left to make and
@@ -242,9 +252,9 @@ func (l *Leader) reject(ctx context.Context, j *job) error {
 func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 	switch {
 	case j.state == "asked" && j.waiting == 0:
-		return l.db.change(ctx, "close the job", `, closed AS (UPDATE cdc_relay.bulk b SET state = 'done', closed_at = now(), filter = NULL FROM fence
+		return l.cfg.change(ctx, "close the job", `, closed AS (UPDATE cdc_relay.bulk b SET state = 'done', closed_at = now(), filter = NULL FROM fence
 				WHERE b.job = $3 AND b.state = 'asked' AND NOT EXISTS (SELECT FROM cdc_relay.request r WHERE r.job = $3 AND r.state = 'waiting'))
-			SELECT `+ours, []any{j.id})
+			SELECT true FROM fence`, []any{j.id})
 	case j.state == "asked" || n <= 0:
 		return nil
 	}
@@ -270,7 +280,7 @@ func (l *Leader) makeRequests(ctx context.Context, j *job, t *Table, last bool, 
 	}
 	j.bulk.chosen(&w, t)
 	var found int
-	err := l.db.change(ctx, "make a job's requests", `, job AS MATERIALIZED (SELECT b.* FROM cdc_relay.bulk b, fence
+	err := l.cfg.change(ctx, "make a job's requests", `, job AS MATERIALIZED (SELECT b.* FROM cdc_relay.bulk b, fence
 			WHERE b.job = $3 AND b.state = 'asking' AND (b.in_dead_letters, b.incarnation, b.commit_lsn, b.idx) = (`+fmt.Sprint(j.deadLetters)+`, $6, $7, $8) FOR UPDATE OF b),
 		page AS MATERIALIZED (SELECT t.n, t.incarnation, t.commit_lsn, t.idx FROM `+t.name+` t WHERE EXISTS (SELECT FROM job) AND `+w.sql.String()+`
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $5),
@@ -291,9 +301,116 @@ func (l *Leader) makeRequests(ctx context.Context, j *job, t *Table, last bool, 
 				commit_lsn = CASE WHEN f.yes THEN (SELECT commit_lsn FROM last) ELSE '0/0' END,
 				idx = CASE WHEN f.yes THEN (SELECT idx FROM last) ELSE -1 END
 			FROM job, full_page f, (SELECT count(*) AS n FROM made) m WHERE b.job = job.job)
-		SELECT `+ours+`, (SELECT n FROM full_page)`, w.args[2:], &found)
+		SELECT n FROM fence, full_page`, w.args[2:], &found)
 	if err == nil && found < n && last {
 		j.state = "asked"
 	}
 	return err
+}
+
+// Term runs the statements of one leader: for its slot and epoch, under the fence, and with a time
+// limit. It is the MirrorStore in PostgreSQL.
+type Term struct {
+	DB       Querier // the pool; each statement is one round trip
+	Slot     string
+	SystemID string
+	// of this term: no statement reads or changes anything once the slot has another one
+	Epoch int64
+
+	patience time.Duration // 0: statementTimeout
+}
+
+// statementTimeout bounds on our side what the server bounds with statement_timeout: a server that
+// no longer answers bounds nothing, and would keep one of the pool's four connections.
+const statementTimeout = 20 * time.Second
+
+// Every statement of a leader begins with a fence: WriteFence if it writes, ReadFence if not. $1 is
+// the slot, $2 the epoch. What a statement reads or writes is joined to its fence.
+//
+// The lock of WriteFence keeps the next leader from raising the epoch until the statement is
+// committed, and a statement that has to wait for a raise sees the new epoch. So whatever a former
+// leader wrote is there when the next one counts the rows, and nothing follows.
+//
+// ReadFence locks nothing: a row lock takes a transaction id, so each read would end with a flush
+// of the WAL and wait for the synchronous standby. It is sound without the lock:
+//   - A read never mixes two terms, because one statement has one snapshot. If the snapshot has our
+//     epoch, it has no row of a newer leader, which writes after its raise is committed.
+//   - If a raise is committed after the snapshot, the answer is old. A lock would not prevent that:
+//     it ends with the statement, before the answer is used. Whatever is written because of the
+//     answer has WriteFence. What is published is stopped by no fence.
+//   - What is read is durable: a row is visible once its commit was flushed, and the raise of our
+//     epoch, a commit too, came after those of all former leaders.
+//   - A standby may lack our own commits, but no connection is to one (source.ConnectPool).
+const (
+	WriteFence = `WITH fence AS MATERIALIZED (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2 FOR SHARE)`
+	ReadFence  = `WITH fence AS MATERIALIZED (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2)`
+)
+
+// ErrFenced means that a newer leader has raised the epoch: nothing was read or changed, and this
+// leader must not try again.
+var ErrFenced = errors.New("fenced by a newer leader")
+
+// Run runs one statement of a leader in one round trip, and calls each for every row whose first
+// column is not NULL. What it answers is joined to the fence: no row at all is ErrFenced.
+//
+// It is planned again every time (QueryExecModeCacheDescribe). The tables grow from empty to a
+// million rows and shrink again in minutes, and an old plan would scan the whole table for each of
+// a thousand rows.
+func Run(ctx context.Context, db Querier, slot string, epoch int64, sql string, args []any, each func(pgx.Rows) error) error {
+	rows, err := db.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe, slot, epoch}, args...)...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	fenced := true
+	for rows.Next() {
+		fenced = false
+		if each == nil || rows.RawValues()[0] == nil {
+			continue
+		}
+		if err := each(rows); err != nil {
+			return err
+		}
+	}
+	if err := rows.Err(); err != nil {
+		return err
+	}
+	if fenced {
+		return ErrFenced
+	}
+	return nil
+}
+
+// change runs a statement that writes and gives one row.
+func (t *Term) change(ctx context.Context, what, sql string, args []any, into ...any) error {
+	return t.run(ctx, what, WriteFence+sql, args, func(rows pgx.Rows) error {
+		if len(into) == 0 {
+			return nil
+		}
+		return rows.Scan(into...)
+	})
+}
+
+// read runs a statement that only reads.
+func (t *Term) read(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
+	return t.run(ctx, what, ReadFence+sql, args, each)
+}
+
+func (t *Term) run(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
+	ctx, cancel := context.WithTimeout(ctx, cmp.Or(t.patience, statementTimeout))
+	defer cancel()
+	err := Run(ctx, t.DB, t.Slot, t.Epoch, sql, args, each)
+	if errors.Is(err, ErrFenced) {
+		return Fenced(t.Slot, t.Epoch)
+	}
+	return explain(what, err)
+}
+
+// Fenced is the error of a leader that another one replaced.
+func Fenced(slot string, epoch int64) *event.Stop {
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "fenced",
+		What: fmt.Sprintf("fenced: a newer leader of slot %q raised the epoch past %d", slot, epoch),
+		Fix:  "start this relay again: it becomes the standby",
+	}
 }

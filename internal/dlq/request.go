@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -103,10 +102,17 @@ func (a *Admin) Request(ctx context.Context, action Action) (Request, error) {
 	if err := action.check(); err != nil {
 		return Request{}, err
 	}
-	// A row can change its state, or get somebody else's request, between the two statements. Then
-	// both are repeated.
+	t := action.Kind.table()
+	column, value, who := action.By.column(7)
+	sql := `INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, reason` + column + `)
+		SELECT $1, t.system_id, $3, $2, $4, $5, $6` + value + ` FROM ` + t.name + ` t WHERE t.n = $2 AND ` + mine + ` AND ` + action.Kind.allowed(t) + `
+		ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING ` + requestColumns
+	args := append([]any{a.slot, action.N, action.Kind, action.Route.Name, action.Route.RoutingKey, action.By.Why}, who...)
+	// Nothing is stored when there is no such row in a state that allows the request, or a request
+	// waits already. A row can change its state, or get somebody else's request, between the two
+	// statements. Then both are repeated.
 	for range 3 {
-		r, err := a.insert(ctx, action)
+		r, err := scanRequest(a.db.QueryRow(ctx, sql, args...))
 		if !errors.Is(err, pgx.ErrNoRows) {
 			return r, explain("write cdc_relay.request", err)
 		}
@@ -135,42 +141,33 @@ func (k Kind) allowed(t *Table) string {
 	return "true"
 }
 
-var requestColumns = requestText.Replace(`id, kind, n, job, who, {reason}, created_at, state, {result}, done_at, {route}`)
+// requestColumns are those of a Request; the schema bounds what operators write in them.
+const requestColumns = `id, kind, n, job, who, reason, created_at, state, result, done_at, route_name, routing_key`
 
 // mine is the condition for rows of the slot's system: it leaves out rows that came with a copy of
 // another database.
 const mine = `t.slot = $1 AND t.system_id = (SELECT system_id FROM cdc_relay.slots WHERE slot = $1::text)`
 
-// insert returns pgx.ErrNoRows when there is no such row in a state that allows the request, or a
-// request waits already.
-func (a *Admin) insert(ctx context.Context, action Action) (Request, error) {
-	t := action.Kind.table()
-	column, value, who := action.By.column(7)
-	return scanRequest(a.db.QueryRow(ctx, `INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, reason`+column+`)
-		SELECT $1, t.system_id, $3, $2, $4, $5, $6`+value+` FROM `+t.name+` t WHERE t.n = $2 AND `+mine+` AND `+action.Kind.allowed(t)+`
-		ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING `+requestColumns,
-		append([]any{a.slot, action.N, action.Kind, action.Route.Name, action.Route.RoutingKey, action.By.Why}, who...)...))
-}
-
 // evict cancels a request that waits in the place of this one: about a row of the slot, but for
 // another slot or system, whose leader has no such row. Anybody who may request can write one.
 func (a *Admin) evict(ctx context.Context, action Action) error {
+	const what = "cancel a request for another slot"
 	var id int64
 	var slot string
-	err := a.db.QueryRow(ctx, `SELECT q.id, q.slot FROM cdc_relay.request q JOIN `+action.Kind.table().name+` t ON t.n = q.n
-		WHERE q.n = $2 AND q.state = 'waiting' AND (q.slot, q.system_id) <> (t.slot, t.system_id) AND `+mine, a.slot, action.N).Scan(&id, &slot)
-	if errors.Is(err, pgx.ErrNoRows) {
+	err := a.one(ctx, what, `SELECT q.id, q.slot FROM cdc_relay.request q JOIN `+action.Kind.table().name+` t ON t.n = q.n
+		WHERE q.n = $2 AND q.state = 'waiting' AND (q.slot, q.system_id) <> (t.slot, t.system_id) AND `+mine, []any{a.slot, action.N}, &id, &slot)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
 		return nil
+	case err != nil:
+		return err
 	}
-	if err == nil {
-		err = a.cancel(ctx, id, slot, Requester{Who: action.By.Who, Why: aboutNothing})
-	}
-	return explain("cancel a request for another slot", err)
+	return explain(what, a.cancel(ctx, id, slot, Requester{Who: action.By.Who, Why: aboutNothing}))
 }
 
 const aboutNothing = "it is about a row of another slot or system"
 
-// whyNot returns why insert stored nothing; pgx.ErrNoRows when insert would succeed now.
+// whyNot returns why nothing is stored; pgx.ErrNoRows when it would be now.
 func (a *Admin) whyNot(ctx context.Context, action Action) (Request, error) {
 	waiting, err := scanRequest(a.db.QueryRow(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request t WHERE n = $2 AND state = 'waiting' AND `+mine, a.slot, action.N))
 	switch {
@@ -234,16 +231,12 @@ func (r *Request) same(to event.Route) bool {
 
 // Requests returns requests by their ids, in the order of the ids.
 func (a *Admin) Requests(ctx context.Context, ids []int64) ([]Request, error) {
-	rows, err := a.db.Query(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request WHERE id = ANY ($1) AND slot = $2`, ids, a.slot)
-	if err != nil {
-		return nil, explain("read cdc_relay.request", err)
-	}
-	list, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (Request, error) { return scanRequest(row) })
-	if err != nil {
-		return nil, explain("read cdc_relay.request", err)
-	}
-	slices.SortFunc(list, func(a, b Request) int { return slices.Index(ids, a.ID) - slices.Index(ids, b.ID) })
-	return list, nil
+	return a.requests(ctx, "WHERE id = ANY ($1) AND slot = $2 ORDER BY array_position($1, id)", ids, a.slot)
+}
+
+func (a *Admin) requests(ctx context.Context, which string, args ...any) ([]Request, error) {
+	return all(ctx, a, "read cdc_relay.request", `SELECT `+requestColumns+` FROM cdc_relay.request `+which, args,
+		func(row pgx.CollectableRow) (Request, error) { return scanRequest(row) })
 }
 
 func scanRequest(row pgx.Row) (Request, error) {
@@ -259,33 +252,31 @@ func scanRequest(row pgx.Row) (Request, error) {
 // CheckRequest returns the error that Request would return now. It returns nil also when the same
 // request waits already. It changes nothing.
 func (a *Admin) CheckRequest(ctx context.Context, action Action) error {
-	if _, err := a.whyNot(ctx, action); !errors.Is(err, pgx.ErrNoRows) {
-		return err
+	_, err := a.whyNot(ctx, action)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // RequestByID returns a request by its id.
 func (a *Admin) RequestByID(ctx context.Context, id int64) (Request, error) {
 	list, err := a.Requests(ctx, []int64{id})
-	if err != nil {
-		return Request{}, err
+	if err == nil && len(list) == 0 {
+		err = &NotFound{What: "request", N: id, Slot: a.slot}
 	}
-	if len(list) == 0 {
-		return Request{}, &NotFound{What: "request", N: id, Slot: a.slot}
-	}
-	return list[0], nil
+	return append(list, Request{})[0], err
 }
 
 // Withdraw cancels a request that waits. One that is being carried out at this moment is not
 // stopped, and one that has ended stays as it is: the returned request says which.
 func (a *Admin) Withdraw(ctx context.Context, id int64, by Requester) (Request, error) {
 	err := by.Check()
+	if err == nil {
+		err = explain("cancel the request", a.cancel(ctx, id, a.slot, by))
+	}
 	if err != nil {
 		return Request{}, err
-	}
-	if err := a.cancel(ctx, id, a.slot, by); err != nil {
-		return Request{}, explain("cancel the request", err)
 	}
 	return a.RequestByID(ctx, id)
 }

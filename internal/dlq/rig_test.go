@@ -207,7 +207,7 @@ func (r *rig) wantList(of *Table, f Filter, want ...int64) {
 
 // leader is one of the slot's present epoch.
 func (r *rig) leader() *Leader {
-	return NewLeader(LeaderConfig{DB: r.pool, Slot: r.slot, SystemID: r.system(), Epoch: r.epoch(), Keep: time.Hour, Log: zap.NewNop()})
+	return NewLeader(LeaderConfig{Term: Term{DB: r.pool, Slot: r.slot, SystemID: r.system(), Epoch: r.epoch()}, Keep: time.Hour, Log: zap.NewNop()})
 }
 
 // expand makes all requests of all jobs.

@@ -1,13 +1,20 @@
-// Row is a deferred row or a dead letter as operators see it.
+// Row is a deferred row or a dead letter as operators see it. Show adds its contents and history.
 
 package dlq
 
 import (
+	"context"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/jackc/pglogrepl"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
@@ -205,4 +212,210 @@ func utc(t *time.Time) *time.Time {
 	}
 	u := t.UTC()
 	return &u
+}
+
+// history is how many requests and entries of the audit are shown of a row.
+const history = 20
+
+// Show returns a row with its contents and its history. Without payloads the contents are not read,
+// only reported as hidden. Of large contents the beginning is shown.
+func (a *Admin) Show(ctx context.Context, of *Table, n int64, payloads bool) (*Detail, error) {
+	row, is, err := a.find(ctx, n)
+	if err != nil {
+		return nil, err
+	}
+	if is != of {
+		return nil, a.notFound(of, n, is)
+	}
+	out := &Detail{Row: row}
+	if err := a.contents(ctx, out, of, payloads); err != nil {
+		return nil, err
+	}
+	if of == Deferred {
+		if out.Behind, err = a.earlier(ctx, Deferred, n); err != nil {
+			return nil, err
+		}
+	}
+	if out.Requests, err = a.requests(ctx, "WHERE n = $1 AND slot = $2 ORDER BY id DESC LIMIT $3", n, a.slot, history); err != nil {
+		return nil, err
+	}
+	out.Audit, err = all(ctx, a, "read cdc_relay.audit", `SELECT at, left(who, 1000), left(action, 1000), left(why, 1000), left(result, 1000) FROM cdc_relay.audit WHERE n = $1 AND slot = $2 ORDER BY seq DESC LIMIT $3`,
+		[]any{n, a.slot, history}, func(row pgx.CollectableRow) (e Entry, err error) {
+			err = row.Scan(&e.At, &e.Who, &e.Action, &e.Why, &e.Result)
+			e.At = e.At.UTC()
+			return e, err
+		})
+	return out, err
+}
+
+// contents reads what lists leave out. If the row is gone meanwhile there are none.
+func (a *Admin) contents(ctx context.Context, out *Detail, t *Table, payloads bool) error {
+	var kind event.PayloadKind
+	var payload, traceparent, headers, columns, fault, raw []byte
+	hide := func(column string) string {
+		if payloads {
+			return start(column, showBytes)
+		}
+		return "CASE WHEN " + column + " IS NOT NULL THEN ''::bytea END"
+	}
+	err := a.one(ctx, "read the row's contents", "SELECT t.event_time, t.payload_kind, "+hide("t.payload")+", "+start("t.traceparent", showText)+", "+hide("t.headers")+", "+hide("t.columns")+", "+start("t.fault", showText)+", "+hide("t.raw")+
+		" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2", []any{a.slot, out.N}, &out.EventTime, &kind, &payload, &traceparent, &headers, &columns, &fault, &raw)
+	switch {
+	case errors.Is(err, pgx.ErrNoRows):
+		return nil
+	case err != nil:
+		return err
+	}
+	out.EventTime = out.EventTime.UTC()
+	out.ContentType = kind.ContentType()
+	out.Payload, out.Headers, out.Raw = content(payload, payloads), content(headers, payloads), content(raw, payloads)
+	out.Traceparent, out.Fault = text(traceparent), text(fault)
+	if payloads {
+		out.Columns = splitColumns(columns)
+	}
+	return nil
+}
+
+// earlier finds the row of a table that a deferred one waits for: the first of its ordering group,
+// or the first open dead letter, where these block their group; nil: none.
+func (a *Admin) earlier(ctx context.Context, in *Table, n int64) (first *int64, err error) {
+	among := in.name + " h"
+	if in == DeadLetters {
+		among = "(SELECT * FROM cdc_relay.dead_letter WHERE state = 'open') h"
+	}
+	err = a.one(ctx, "read what the row waits for", `SELECT h.n FROM cdc_relay.retry t CROSS JOIN LATERAL (SELECT h.n FROM `+among+`
+				WHERE h.slot = t.slot AND h.system_id = t.system_id AND h.ordering_group = t.ordering_group AND h.ordered
+					AND (h.incarnation, h.commit_lsn, h.idx) < (t.incarnation, t.commit_lsn, t.idx)
+				ORDER BY h.incarnation, h.commit_lsn, h.idx LIMIT 1) h
+			WHERE t.slot = $1 AND t.n = $2`, []any{a.slot, n}, &first)
+	if errors.Is(err, pgx.ErrNoRows) {
+		return nil, nil
+	}
+	return first, err
+}
+
+// content makes bytes readable for people.
+func content(b []byte, shown bool) *Content {
+	switch {
+	case b == nil:
+		return nil
+	case !shown:
+		return &Content{Hidden: true}
+	}
+	cut := shorten(&b, showBytes)
+	whole := b
+	for i := 0; cut && i < utf8.UTFMax-1 && !utf8.Valid(whole[len(whole)-min(len(whole), utf8.UTFMax):]); i++ {
+		whole = whole[:len(whole)-1] // the character that was cut
+	}
+	if utf8.Valid(whole) && !strings.ContainsFunc(string(whole), unreadable) {
+		return &Content{Text: text(whole), Cut: cut}
+	}
+	encoded := base64.StdEncoding.EncodeToString(b)
+	return &Content{Base64: &encoded, Cut: cut}
+}
+
+// unreadable reports whether a terminal would interpret a character instead of showing it.
+func unreadable(r rune) bool { return unicode.IsControl(r) && r != '\n' && r != '\t' && r != '\r' }
+
+// splitColumns reads the extra columns, up to where they are damaged.
+func splitColumns(b []byte) (list []Column) {
+	EachColumn(b, func(name, value []byte) {
+		list = append(list, Column{Name: string(name), Value: content(value, true)})
+	})
+	return list
+}
+
+// SameKey makes the filter choose the aggregate and key of a row: for keys that are too long or too
+// strange to type.
+func (a *Admin) SameKey(ctx context.Context, n int64, f *Filter) error {
+	_, is, err := a.find(ctx, n)
+	switch {
+	case err != nil:
+		return err
+	case is == nil:
+		return &NotFound{What: "row", N: n, Slot: a.slot}
+	}
+	var key, aggregate []byte // whole, or more than a filter may have
+	err = a.one(ctx, "read the row's key", "SELECT "+start("t.key", maxFilter)+", "+start("t.aggregate", maxFilter)+" FROM "+is.name+" t WHERE t.slot = $1 AND t.n = $2", []any{a.slot, n}, &key, &aggregate)
+	switch {
+	case err != nil && !errors.Is(err, pgx.ErrNoRows):
+		return err
+	case key == nil:
+		return &NotNow{"key of", n, "that event has no key"}
+	}
+	f.Key, f.Aggregate, f.NoAggregate = key, aggregate, aggregate == nil
+	return nil
+}
+
+// Extra columns as rows store them: with their names, because a row may outlive the configuration
+// that listed them in some order. The shape of the row's table is stored among them.
+
+// shapeColumn is the name under which a row has the shape of its table, as if it was an extra
+// column. Every version stores it so: an earlier one reads the rows of this one after a rollback,
+// and this one reads theirs. A table's own column of this name would be taken for it.
+const shapeColumn = "cdc_relay.shape"
+
+// AppendShape appends a shape, as event.AppendShape writes it, to what AppendColumns has written.
+// nil is no shape.
+func AppendShape(b, shape []byte) []byte {
+	if shape == nil {
+		return b
+	}
+	return AppendColumns(b, []string{shapeColumn}, [][]byte{shape})
+}
+
+// AppendColumns appends per column the length of its name, the name, the length of its value + 1
+// (0: NULL) and the value; lengths as unsigned LEB128. nil when there are no columns.
+func AppendColumns(b []byte, names []string, values [][]byte) []byte {
+	for i, value := range values {
+		b = binary.AppendUvarint(b, uint64(len(names[i])))
+		b = append(b, names[i]...)
+		if value == nil {
+			b = binary.AppendUvarint(b, 0)
+			continue
+		}
+		b = binary.AppendUvarint(b, uint64(len(value))+1)
+		b = append(b, value...)
+	}
+	return b
+}
+
+// EachColumn calls each with every column's name and value, and returns the shape, nil for none;
+// they alias b. It reports whether b is as AppendColumns and AppendShape write it, and stops where
+// it is not.
+func EachColumn(b []byte, each func(name, value []byte)) (shape []byte, ok bool) {
+	for len(b) > 0 {
+		name, rest, ok := cut(b, 0)
+		if !ok {
+			return shape, false
+		}
+		value, rest, ok := cut(rest, 1)
+		if !ok {
+			return shape, false
+		}
+		if string(name) == shapeColumn {
+			shape = value
+		} else {
+			each(name, value)
+		}
+		b = rest
+	}
+	return shape, true
+}
+
+// cut reads a length, which is more too high, and that many bytes. A length below more is NULL.
+func cut(b []byte, more uint64) (part, rest []byte, ok bool) {
+	size, n := binary.Uvarint(b)
+	if n <= 0 {
+		return nil, nil, false
+	}
+	b = b[n:]
+	if size < more {
+		return nil, b, true
+	}
+	size -= more
+	if size > uint64(len(b)) {
+		return nil, nil, false
+	}
+	return b[:size:size], b[size:], true
 }

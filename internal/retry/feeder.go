@@ -1,4 +1,5 @@
-// The feeder: the goroutine that reads rows back for the lanes and commits what became of them.
+// The feeder: the goroutine that reads rows back for the lanes, within a budget, and commits what
+// became of them.
 
 package retry
 
@@ -9,8 +10,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // feeder reads rows back for the lanes, commits what became of them, walks through the table for
@@ -164,10 +169,10 @@ func (f *feeder) collect() {
 		f.whole = a.whole
 	}
 	for _, exchangeOrTopic := range a.walks {
-		f.startWalk(order.Target{ExchangeOrTopic: exchangeOrTopic}, false)
+		f.startWalk(walk{of: order.Target{ExchangeOrTopic: exchangeOrTopic}})
 	}
 	if a.resent {
-		f.startResent()
+		f.startWalk(walk{resent: true})
 	}
 	for _, r := range a.results {
 		f.takeResult(r)
@@ -239,3 +244,266 @@ func latest(a, b time.Time) time.Time {
 	}
 	return a
 }
+
+// budget bounds the rows that are with the lanes, or whose result is not committed.
+type budget struct {
+	most  int64 // bytes
+	all   load
+	lanes map[int]load
+}
+
+type load struct {
+	rows  int
+	bytes int64
+}
+
+// The limits of the budget. A lane may have half of what is free: so a stalled lane leaves room to
+// others, and a lane that is alone has large batches.
+const (
+	budgetRows  = 10_000
+	budgetBytes = 8 << 20
+	probeRows   = 100 // above the limit, for probes
+	maxGroups   = 500 // that one statement reads
+	leastRows   = 100 // no statement for less, while rows are with the lanes
+)
+
+func newBudget(cfg *Config) budget { return budget{most: cfg.BudgetBytes, lanes: map[int]load{}} }
+
+func (b *budget) add(lane int, e *inflight.Event) { b.change(lane, 1, b.charge(e)) }
+
+func (b *budget) remove(lane int, e *inflight.Event) { b.change(lane, -1, -b.charge(e)) }
+
+// charge is what a row counts: a large one three quarters of the budget, so that others can be read
+// while its lane stands still, and there are two such rows at most.
+func (b *budget) charge(e *inflight.Event) int64 { return min(int64(e.Size), b.most*3/4) }
+
+func (b *budget) change(lane, rows int, bytes int64) {
+	of := b.lanes[lane]
+	of.rows, of.bytes = of.rows+rows, of.bytes+bytes
+	b.all.rows, b.all.bytes = b.all.rows+rows, b.all.bytes+bytes
+	if b.lanes[lane] = of; of.rows == 0 {
+		delete(b.lanes, lane)
+	}
+}
+
+// room is how many rows, and how many bytes of them, may be read now; 0: none.
+func (b *budget) room() (rows int, bytes int64) {
+	rows, bytes = budgetRows-b.all.rows, b.most-b.all.bytes
+	if b.all.rows > 0 && (rows < leastRows || bytes < b.most/8) {
+		return 0, 0
+	}
+	return rows, max(bytes, 1)
+}
+
+// full reports whether a lane has its share.
+func (b *budget) full(lane int) bool {
+	of := b.lanes[lane]
+	return of.rows > (budgetRows-b.all.rows)/2 || of.bytes > (b.most-b.all.bytes)/2
+}
+
+// read reads for the wants that have waited longest, as far as there is room: half of it, because
+// all may be of one lane.
+func (f *feeder) read(ctx context.Context) (bool, error) {
+	if len(f.wants) == 0 {
+		return false, nil
+	}
+	rows, bytes := f.budget.room()
+	var taken, probes, rest []want
+	for _, w := range f.wants {
+		switch {
+		case w.Probe && len(probes) < probeRows && f.budget.all.rows < budgetRows+probeRows:
+			probes = append(probes, w)
+		case w.Probe, rows == 0, len(taken) == maxGroups, f.budget.full(w.lane):
+			rest = append(rest, w)
+		default:
+			taken = append(taken, w)
+		}
+	}
+	var run int
+	switch f.probed = len(probes) > 0 && (len(taken) == 0 || !f.probed); { // they take turns with the others
+	case f.probed:
+		taken, rest = probes, append(taken, rest...)
+		run, bytes = 1, max(f.budget.most-f.budget.all.bytes, 1)
+	case len(taken) > 0:
+		rest = append(probes, rest...)
+		run, bytes = max(rows/2/len(taken), 1), max(bytes/2, 1)
+	default:
+		return false, nil
+	}
+	ask := make([]store.Want, len(taken))
+	for i, w := range taken {
+		ask[i] = w.Want.Want
+	}
+	found, err := f.readParts(ctx, ask, run, bytes)
+	if err != nil {
+		return true, err
+	}
+	f.wants = rest
+	for i, w := range taken {
+		f.hand(w.lane, f.foundOf(&found[i], w.ExchangeOrTopic))
+	}
+	return true, nil
+}
+
+// readParts reads rows. A damaged row, which cannot be read, must block only what is behind it in
+// its ordering group. So when a read fails, it is done in parts: fewer groups, then fewer rows. A
+// group whose first row cannot be read is Failed.
+func (f *feeder) readParts(ctx context.Context, wants []store.Want, run int, bytes int64) ([]store.Run, error) {
+	reportWork(f.cfg.Hooks.Feeder, true) // each part may have large rows, which take their time
+	runs, err := f.cfg.Store.Read(ctx, wants, run, bytes, f.t.writer.acked.Load())
+	switch {
+	case !store.IsRefused(err):
+		return runs, err
+	case len(wants) == 1 && run > 1:
+		return f.readParts(ctx, wants, run/2, bytes)
+	case len(wants) == 1:
+		if text := err.Error(); !f.logged[text] {
+			if len(f.logged) == maxGroups {
+				clear(f.logged)
+			}
+			f.logged[text] = true
+			f.cfg.Log.Error("cannot read a deferred row: it is tried again and its key waits meanwhile, nothing is dropped",
+				zap.Int64("ordering_group", int64(wants[0].Group)), zap.Error(err))
+		}
+		return []store.Run{{Group: wants[0].Group, Failed: true}}, nil
+	}
+	half := len(wants) / 2
+	if runs, err = f.readParts(ctx, wants[:half], run, bytes); err != nil {
+		return nil, err
+	}
+	for _, r := range runs {
+		for _, row := range r.Rows {
+			bytes -= int64(row.Event.Size())
+		}
+	}
+	more, err := f.readParts(ctx, wants[half:], run, max(bytes, 1))
+	return append(runs, more...), err
+}
+
+// foundOf makes what a lane takes of rows that were read. Rows whose place is not known now are
+// left out, and so is what is behind them.
+func (f *feeder) foundOf(r *store.Run, exchangeOrTopic uint64) order.Found {
+	found := order.Found{Group: r.Group, ExchangeOrTopic: exchangeOrTopic, More: r.More, Blocked: r.Blocked, Failed: r.Failed}
+	for i, row := range r.Rows {
+		place, known := f.cfg.Sink.Place(&row.Event)
+		if !known {
+			found.More, found.Failed = true, i == 0
+			break
+		}
+		e := &inflight.Event{Event: row.Event, Place: place, Size: row.Event.Size(), Row: row, Attempts: row.Attempts}
+		if row.Ordered {
+			e.Group = row.Group
+		}
+		found.Rows = append(found.Rows, e)
+	}
+	return found
+}
+
+// hand gives what was found to a lane.
+func (f *feeder) hand(lane int, found order.Found) {
+	for _, e := range found.Rows {
+		f.budget.add(lane, e)
+	}
+	f.inFlight.Add(int32(len(found.Rows)))
+	f.t.line.Found(lane, []order.Found{found})
+}
+
+// takeResult takes a result from a lane.
+func (f *feeder) takeResult(r order.Result) {
+	switch {
+	case r.Request != nil:
+		f.takeAnswer(r)
+	case r.Returned:
+		f.budget.remove(r.Event.Place.Lane, r.Event)
+		f.inFlight.Add(-1)
+		if r.Event.Refusal != nil {
+			call(f.cfg.Hooks.Retried, 1)
+		}
+	default:
+		f.results.fresh = append(f.results.fresh, r)
+	}
+}
+
+// commit commits the results that have come, in one statement. One that the database refuses is
+// tried again, and nothing passes its row meanwhile.
+func (f *feeder) commit(ctx context.Context) (bool, error) {
+	part, did, err := f.results.commit(ctx, &f.pace, f.cfg.Hooks.Feeder, func(part []order.Result) error {
+		results := make([]store.Result, len(part))
+		for i := range part {
+			results[i] = part[i].Result
+		}
+		return f.cfg.Store.Apply(ctx, results)
+	}, func(r order.Result, err error) bool {
+		f.cfg.Log.Error("database refuses the result of a deferred row: it is tried again, and its key is blocked meanwhile",
+			f.cfg.about(&r.Event.Event, zap.Error(err))...)
+		return true
+	})
+	if len(part) > 0 {
+		f.committed(part)
+	}
+	return did, err
+}
+
+// committed does what follows from committed results.
+func (f *feeder) committed(part []order.Result) {
+	f.t.stats.moved.Store(true)
+	f.count(part)
+	byLane := map[int][]order.Result{}
+	for _, r := range part {
+		lane := r.Event.Place.Lane
+		f.budget.remove(lane, r.Event)
+		byLane[lane] = append(byLane[lane], r)
+	}
+	f.inFlight.Add(int32(-len(part)))
+	f.delivered = true
+	for lane, of := range byLane {
+		f.t.line.Finished(lane, of)
+	}
+}
+
+// count reports to the hooks what became of rows.
+func (f *feeder) count(results []order.Result) {
+	var retried, noted, dead, exhausted int
+	for _, r := range results {
+		res := r.Result
+		if res.Kind == store.Dead {
+			dead++
+			f.cfg.logDeadLetter(res.Row, res)
+		}
+		switch {
+		case res.Kind == store.Delivered:
+			retried++
+		case r.Event.Refusal == nil: // it was too old, and not sent
+		case res.Kind == store.Backoff:
+			retried++
+			noted++
+		default:
+			retried++
+			if res.Class == sink.Transient {
+				exhausted++
+			}
+		}
+	}
+	hooks := &f.cfg.Hooks
+	call(hooks.Retried, retried)
+	call(hooks.Deferred, noted)
+	call(hooks.Dead, dead)
+	call(hooks.Exhausted, exhausted)
+}
+
+// reclaim gives the table's space back once nothing is deferred.
+func (f *feeder) reclaim(ctx context.Context) (bool, error) {
+	now := time.Now()
+	if !f.delivered || now.Before(f.reclaimAt) || f.t.stats.snapshot().Deferred > 0 {
+		return false, nil
+	}
+	f.reclaimAt = now.Add(reclaimEvery)
+	done, err := f.cfg.Store.Reclaim(ctx)
+	f.delivered = err != nil || done == store.InUse // a dump, say: it is tried again
+	if done == store.Truncated {
+		f.cfg.Log.Info("the retry table is empty again: its space was given back")
+	}
+	return err == nil, err
+}
+
+const reclaimEvery = time.Minute

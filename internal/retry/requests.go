@@ -5,6 +5,7 @@ package retry
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -22,70 +23,67 @@ const (
 	mostUnplaced  = 10_000
 )
 
-// takeRequests reads operators' requests.
+// inHand is a request that is being carried out.
+type inHand struct {
+	lane     int   // holds its ordering group; noLane: none does
+	replayed int64 // the dead letter that is with a lane, or whose row is read; 0: it is no replay
+}
+
+const noLane = -1
+
+// takeRequests reads operators' requests, and begins to carry them out.
 func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	now := time.Now()
 	if now.Before(f.requestsAt) {
 		return false, nil
 	}
-	all, limit, answers, err := f.readRequests(ctx)
+	all, limit, damaged, err := f.readRequests(ctx)
 	if err != nil {
 		return false, err
 	}
-	f.requestsAt = now.Add(requestsEvery)
-	for _, a := range answers {
-		if !f.isTaken(a.Request.ID) {
-			f.answer(a)
-		}
-	}
+	f.requestsAt, f.moreAsked = now.Add(requestsEvery), len(all) == limit && damaged == ""
 	for _, q := range all {
-		if !f.isTaken(q.ID) {
+		switch _, taken := f.inHand[q.ID]; {
+		case taken:
+		case damaged == "":
 			f.takeRequest(ctx, q)
+		case q.Kind == store.Replay && q.Row != nil: // what cannot be read cannot be sent
+			f.cannotReplay(q, sink.Undecodable, damaged)
 		}
 	}
-	f.moreAsked = len(all) == limit
 	return true, nil
 }
 
-func (f *feeder) isTaken(id int64) bool {
-	_, taken := f.inHand[id]
-	return taken || f.reading != nil && f.reading.ID == id
+// readRequests lists operators' requests, at most limit. It lists the requests before a dead letter
+// that cannot be read. When that dead letter is the first, its request comes alone, without what
+// could not be read, and damaged says why.
+func (f *feeder) readRequests(ctx context.Context) (all []store.Request, limit int, damaged string, err error) {
+	// those of which no lane is known yet must not keep the others out
+	limit = requestRows + min(f.unplaced, mostUnplaced)
+	for f.unplaced = 0; ; limit /= 2 {
+		all, err = f.cfg.Store.Requests(ctx, limit, requestBytes)
+		switch {
+		case !store.IsRefused(err):
+			return all, limit, "", err
+		case limit == 1:
+			damaged = "the dead letter cannot be read: " + err.Error()
+			all, err = f.cfg.Store.Requests(ctx, 1, 0)
+			return all, limit, damaged, err
+		}
+	}
 }
 
-// inHand is a request that is being carried out.
-type inHand struct {
-	lane     int   // holds its ordering group; noLane: none does
-	replayed int64 // the dead letter that is with a lane; 0: it is no replay
-}
-
-const noLane = -1
-
-// keep notes that a request is being carried out.
-func (f *feeder) keep(id int64, lane int, replayed int64) {
-	f.requests.Add(1)
-	f.inHand[id] = inHand{lane, replayed}
-}
-
-// answer queues an answer that needs no lane.
-func (f *feeder) answer(a store.Answer) {
-	f.keep(a.Request.ID, noLane, 0)
-	f.answers.fresh = append(f.answers.fresh, a)
-}
-
-// takeRequest begins to carry out a request.
+// takeRequest begins to carry out a request: it is answered at once, or given to a lane.
 func (f *feeder) takeRequest(ctx context.Context, q store.Request) {
 	switch {
-	case q.Row == nil, q.Row.Dead && q.Kind != store.Replay:
-		// a replay that was cancelled still counts when it is confirmed
-		if q.Row == nil || !f.isReplayed(q.Row.N) {
-			f.answer(store.Answer{Request: q})
-		}
+	case q.Row == nil:
+		f.answer(store.Answer{Request: q})
+	case f.isReplayed(q.Row.N): // perhaps by a request that was cancelled: it counts when it is confirmed
 	case q.Kind == store.Replay:
-		if !f.isReplayed(q.Row.N) {
-			f.replay(ctx, q)
-		}
-	// the writer has not seen its commit yet
-	case q.Row.N > f.t.writer.acked.Load() && q.Row.Resend == 0:
+		f.replay(ctx, q)
+	case q.Row.Dead:
+		f.answer(store.Answer{Request: q})
+	case q.Row.N > f.t.writer.acked.Load() && q.Row.Resend == 0: // the writer has not seen its commit yet
 	default:
 		place, known := f.cfg.Sink.Place(&q.Row.Event)
 		if !known {
@@ -98,9 +96,6 @@ func (f *feeder) takeRequest(ctx context.Context, q store.Request) {
 }
 
 func (f *feeder) isReplayed(n int64) bool {
-	if f.reading != nil && f.reading.Row.N == n {
-		return true
-	}
 	for _, q := range f.inHand {
 		if q.replayed == n {
 			return true
@@ -109,21 +104,39 @@ func (f *feeder) isReplayed(n int64) bool {
 	return false
 }
 
+// answer queues an answer that needs no lane.
+func (f *feeder) answer(a store.Answer) {
+	f.keep(a.Request.ID, noLane, 0)
+	f.answers.fresh = append(f.answers.fresh, a)
+}
+
+// keep notes that a request is being carried out: a stop waits for it.
+func (f *feeder) keep(id int64, lane int, replayed int64) {
+	f.requests.Add(1)
+	f.inHand[id] = inHand{lane, replayed}
+}
+
+// letGo forgets a request.
+func (f *feeder) letGo(id int64) {
+	delete(f.inHand, id)
+	f.requests.Add(-1)
+}
+
 // replay gives a dead letter to a lane. It goes before the rows of its ordering group, and does not
 // change whether these wait. The request may send it to another destination. A dead letter that
 // cannot be sent is answered at once; one that cannot be sent now is read again.
 func (f *feeder) replay(ctx context.Context, q store.Request) {
 	ev := q.Row.Event
-	if len(ev.Raw) > 0 {
-		f.cannotReplay(q, sink.Undecodable, "it could not be decoded: insert a row that can be decoded, then discard it")
-		return
-	}
-	if why := f.begunBefore(&q); why != "" {
-		f.cannotReplay(q, sink.RowTooLarge, why)
-		return
-	}
 	place, known := f.placeReplay(&ev, &q)
 	switch {
+	case len(ev.Raw) > 0:
+		f.cannotReplay(q, sink.Undecodable, "it could not be decoded: insert a row that can be decoded, then discard it")
+	case q.Begun != 0 && q.Begun != f.cfg.Epoch: // by an earlier leader, which has not answered it
+		size := int64(0)
+		if ev.LeftOut != nil {
+			size = ev.LeftOut.Bytes
+		}
+		f.cannotReplay(q, sink.RowTooLarge, fmt.Sprintf("the relay ended, or lost its lead, while it replayed the row of %d bytes: give it about 3 times that in memory, then replay it again", size))
 	case !known, ev.LeftOut != nil && f.reading != nil:
 		f.unplaced++
 	case f.budget.all.rows >= budgetRows:
@@ -134,6 +147,74 @@ func (f *feeder) replay(ctx context.Context, q store.Request) {
 	}
 }
 
+// placeReplay makes a replay of the event, and finds its place. It goes where the request says,
+// else where it was going. For one that lacked values a template may have had none then.
+func (f *feeder) placeReplay(ev *event.Event, q *store.Request) (sink.Place, bool) {
+	var route event.Route
+	if ev.Route != nil {
+		route = *ev.Route
+	}
+	if q.Row.Event.LeftOut != nil {
+		ev.Route = nil
+		now := f.cfg.Sink.Route(ev)
+		route = event.Route{Name: or(route.Name, now.Name), RoutingKey: or(route.RoutingKey, now.RoutingKey)}
+	}
+	ev.Route, ev.Replay = &event.Route{Name: or(q.Route.Name, route.Name), RoutingKey: or(q.Route.RoutingKey, route.RoutingKey)}, true
+	return f.cfg.Sink.Place(ev)
+}
+
+// or is a, or b if there is no a.
+func or(a, b []byte) []byte {
+	if a == nil {
+		return b
+	}
+	return a
+}
+
+// sendReplay gives a replay to its lane.
+func (f *feeder) sendReplay(q store.Request, ev event.Event, place sink.Place) {
+	e := &inflight.Event{
+		Event: ev, Place: place, Size: ev.Size(), Row: q.Row, Request: &q, Attempts: q.Row.Attempts,
+	}
+	if group, ordered := f.cfg.Scope.Group(&ev, place.ExchangeOrTopic); ordered {
+		e.Group = group
+	}
+	f.keep(q.ID, noLane, q.Row.N)
+	f.budget.add(place.Lane, e)
+	f.t.line.Found(place.Lane, []order.Found{{Replay: e}})
+}
+
+// cannotReplay answers a replay that is not sent.
+func (f *feeder) cannotReplay(q store.Request, reason sink.Reason, why string) {
+	f.answer(store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: sink.PermanentFault(reason, why)}})
+}
+
+// wholeRow is what came of reading the row of a replay of which values are left out.
+type wholeRow struct {
+	event *event.Event
+	why   string // there is no event: the replay fails
+	err   error  // it is read again
+}
+
+// readWhole begins to read the row of a replay. The row may be as large as any, which takes
+// minutes: so it has a goroutine of its own, and there is one at a time.
+//
+// It may also need more memory than there is, and then this process is killed. So the request says
+// that we have begun, committed before anything is read: the next leader answers it, instead of
+// being killed in its turn.
+func (f *feeder) readWhole(ctx context.Context, q *store.Request) {
+	f.reading = q
+	f.inHand[q.ID] = inHand{noLane, q.Row.N} // a stop does not wait for it
+	ev := q.Row.Event
+	f.readers.Go(func() {
+		w := &wholeRow{err: f.cfg.Store.BeginReplay(ctx, q.ID)}
+		if w.err == nil {
+			w.event, w.why, w.err = f.cfg.ReadRow(ctx, &ev)
+		}
+		f.ask(func(a *asked) { a.whole = w })
+	})
+}
+
 // replayWhole goes on with a replay when its row was read. That may be one above the budget.
 func (f *feeder) replayWhole(context.Context) (bool, error) {
 	w, q := f.whole, f.reading
@@ -141,6 +222,7 @@ func (f *feeder) replayWhole(context.Context) (bool, error) {
 		return false, nil
 	}
 	f.whole, f.reading = nil, nil
+	delete(f.inHand, q.ID)
 	switch {
 	case w.err != nil:
 		return false, w.err
@@ -162,51 +244,6 @@ func (f *feeder) replayWhole(context.Context) (bool, error) {
 	return true, nil
 }
 
-// sendReplay gives a replay to its lane.
-func (f *feeder) sendReplay(q store.Request, ev event.Event, place sink.Place) {
-	e := &inflight.Event{
-		Event: ev, Place: place, Size: ev.Size(), Row: q.Row, Request: &q, Attempts: q.Row.Attempts,
-	}
-	if group, ordered := f.cfg.Scope.Group(&ev, place.ExchangeOrTopic); ordered {
-		e.Group = group
-	}
-	f.keep(q.ID, noLane, q.Row.N)
-	f.budget.add(place.Lane, e)
-	f.t.line.Found(place.Lane, []order.Found{{Replay: e}})
-}
-
-// cannotReplay answers a replay that is not sent.
-func (f *feeder) cannotReplay(q store.Request, reason sink.Reason, why string) {
-	f.answer(store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: sink.PermanentFault(reason, why)}})
-}
-
-// placeReplay makes a replay of the event, and finds its place. It goes where the request says,
-// else where it was going. For one that lacked values a template may have had none then.
-func (f *feeder) placeReplay(ev *event.Event, q *store.Request) (sink.Place, bool) {
-	var route event.Route
-	if ev.Route != nil {
-		route = *ev.Route
-	}
-	if q.Row.Event.LeftOut != nil {
-		ev.Route = nil
-		now := f.cfg.Sink.Route(ev)
-		if route.Name == nil {
-			route.Name = now.Name
-		}
-		if route.RoutingKey == nil {
-			route.RoutingKey = now.RoutingKey
-		}
-	}
-	if q.Route.Name != nil {
-		route.Name = q.Route.Name
-	}
-	if q.Route.RoutingKey != nil {
-		route.RoutingKey = q.Route.RoutingKey
-	}
-	ev.Route, ev.Replay = &route, true
-	return f.cfg.Sink.Place(ev)
-}
-
 // takeAnswer takes a request back from a lane: a replay with its outcome, or one about a row whose
 // ordering group is at rest. Returned: it is read again.
 func (f *feeder) takeAnswer(r order.Result) {
@@ -225,54 +262,35 @@ func (f *feeder) takeAnswer(r order.Result) {
 	f.answers.fresh = append(f.answers.fresh, a)
 }
 
-// letGo forgets a request.
-func (f *feeder) letGo(id int64) {
-	delete(f.inHand, id)
-	f.requests.Add(-1)
-}
-
-// commitAnswers carries out the requests that are ready, and writes the results of replays.
+// commitAnswers carries out the requests that are ready, and writes the results of replays. An
+// answer that the database refuses is tried again, because what was replayed must not be sent again.
+// If no lane has to do with it, its request is simply read again.
 func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
-	part := f.answers.next()
-	if len(part) == 0 {
-		return false, nil
-	}
 	var done []bool
-	err := f.pace.untilKnown(ctx, f.cfg.Hooks.Feeder, func() (err error) {
+	part, did, err := f.answers.commit(ctx, &f.pace, f.cfg.Hooks.Feeder, func(part []store.Answer) (err error) {
 		done, err = f.cfg.Store.Answer(ctx, part)
 		return err
+	}, func(a store.Answer, err error) (again bool) {
+		f.asking.failed(err)
+		again = f.inHand[a.Request.ID] != inHand{lane: noLane}
+		if !again {
+			f.letGo(a.Request.ID)
+		}
+		return again
 	})
-	switch {
-	case err == nil:
-		if len(f.answers.resting) == 0 {
-			f.asking.succeeded()
-		}
-		for i := range part {
-			f.answered(&part[i], done[i])
-		}
-		if f.moreAsked || len(f.inHand) == 0 {
-			f.requestsAt = time.Now() // perhaps there are more
-		}
-	case store.IsRefused(err):
-		f.refusedAnswers(part, err)
-	default:
-		return false, err
+	if len(part) == 0 {
+		return did, err
+	}
+	if len(f.answers.resting) == 0 {
+		f.asking.succeeded()
+	}
+	for i := range part {
+		f.answered(&part[i], done[i])
+	}
+	if f.moreAsked || len(f.inHand) == 0 {
+		f.requestsAt = time.Now() // perhaps there are more
 	}
 	return true, nil
-}
-
-// refusedAnswers isolates the answer that the database refuses. It is tried again, because what was
-// replayed must not be sent again. If no lane has to do with it, its request is simply read again.
-func (f *feeder) refusedAnswers(part []store.Answer, err error) {
-	if f.answers.halve(part) {
-		return
-	}
-	f.asking.failed(err)
-	if id := part[0].Request.ID; f.inHand[id] == (inHand{lane: noLane}) {
-		f.letGo(id)
-		return
-	}
-	f.answers.rest(part)
 }
 
 // answered does what follows from a committed answer. done: it took place.
@@ -299,36 +317,4 @@ func (f *feeder) answered(a *store.Answer, done bool) {
 	case known && f.cfg.Block && row.Ordered: // the dead letter may have blocked its ordering group
 		f.t.line.Found(place.Lane, []order.Found{{Group: row.Group, ExchangeOrTopic: place.ExchangeOrTopic, Changed: true}})
 	}
-}
-
-// readRequests lists operators' requests, at most limit. It lists the requests before a dead letter
-// that cannot be read. When that dead letter is the first, the request to replay it is answered: a
-// dead letter that cannot be read cannot be sent.
-func (f *feeder) readRequests(ctx context.Context) (all []store.Request, limit int, answers []store.Answer, err error) {
-	// those of which no lane is known yet must not keep the others out
-	limit = requestRows + min(f.unplaced, mostUnplaced)
-	for f.unplaced = 0; ; limit /= 2 {
-		all, err = f.cfg.Store.Requests(ctx, limit, requestBytes)
-		if err == nil {
-			return all, limit, nil, nil
-		}
-		if !store.IsRefused(err) {
-			return nil, limit, nil, err
-		}
-		if limit == 1 {
-			break
-		}
-	}
-	words := "the dead letter cannot be read: " + err.Error()
-	if all, err = f.cfg.Store.Requests(ctx, 1, 0); err != nil {
-		return nil, limit, nil, err
-	}
-	for _, q := range all {
-		if q.Kind == store.Replay && q.Row != nil {
-			answers = append(answers, store.Answer{Request: q, Outcome: sink.Outcome{
-				State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: words},
-			}})
-		}
-	}
-	return nil, limit, answers, nil
 }

@@ -13,14 +13,18 @@ package retry
 import (
 	"cmp"
 	"context"
+	"errors"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Table takes events that cannot be sent now. It implements relay.RetryTable.
@@ -73,8 +77,15 @@ func (t *Table) Run(ctx context.Context) error {
 	}
 }
 
-// Defer takes over events whose rows are to be written.
-func (t *Table) Defer(events []*inflight.Event) { t.writer.take(events) }
+// Defer queues events whose rows are to be written. It does not block.
+func (t *Table) Defer(events []*inflight.Event) {
+	w := &t.writer
+	w.mu.Lock()
+	w.queue = append(w.queue, events...)
+	w.events += len(events)
+	w.mu.Unlock()
+	signal(w.woken)
+}
 
 // Read takes a lane's wants.
 func (t *Table) Read(lane int, wants []order.Want, walks []uint64) {
@@ -116,3 +127,277 @@ func (t *Table) Snapshot() Snapshot {
 	shot.Stats = t.stats.snapshot()
 	return shot
 }
+
+// Line is what the retry table needs of the line; *relay.Line is it. None of its methods blocks.
+type Line interface {
+	// Committed tells that the rows of these events are committed. The events are no longer valid.
+	Committed(events []*inflight.Event)
+	// Found gives what was found in the tables to a lane, or to all (order.AllLanes). Lanes that
+	// come later are told what all are unsure about.
+	Found(lane int, found []order.Found)
+	// Finished gives committed results back to their lane.
+	Finished(lane int, results []order.Result)
+	// Pauses is the registry of paused destinations.
+	Pauses() *order.Pauses
+}
+
+// Router is the part of a sink.Sink that knows where events belong.
+type Router interface {
+	Place(ev *event.Event) (p sink.Place, ok bool)
+	Route(ev *event.Event) event.Route
+}
+
+// Config is the configuration of a Table. Zero values of RoundBytes, BudgetBytes and Log take
+// the defaults.
+type Config struct {
+	Slot        string // for the error when fenced
+	Epoch       int64  // likewise, and to tell replays that an earlier leader has begun
+	Incarnation int64  // of the slot: part of the name of its rows
+	Store       store.Store
+	Sink        Router
+	Scope       event.Scope // by delivery.ordering
+
+	Block bool // a dead letter blocks the later events of its ordering group
+	// events of a refusing destination become dead letters after it; 0: never
+	DestinationMaxAge time.Duration
+
+	// Stats counts rows, for Snapshot; nil: nothing is counted. It is called from time to time.
+	Stats func(ctx context.Context, limit int) (store.Stats, error)
+
+	// ReadRow reads the whole event of which a dead letter lacks values (Event.LeftOut) from its
+	// outbox table. why: it cannot be had, until somebody changes something; an error may pass. It
+	// may take minutes.
+	ReadRow func(ctx context.Context, ev *event.Event) (whole *event.Event, why string, err error)
+
+	// RoundBytes (2 MiB) bounds the rows of one Defer; a larger row goes alone. BudgetBytes (8 MiB)
+	// bounds the rows that are read and whose result is not committed; one larger row may exceed
+	// it. The simulation makes both small.
+	RoundBytes, BudgetBytes int64
+
+	Hooks Hooks
+	Log   *zap.Logger
+	// Traceparent is what an event's message carries, for the log; nil: the row's.
+	Traceparent func(ev *event.Event, buf []byte) []byte
+}
+
+// Hooks report what happens; nil hooks are skipped. They run on the goroutines of the writer and
+// the feeder, and must be quick.
+type Hooks struct {
+	// rows were committed in the retry table: new ones, and existing ones with a new rejection
+	Deferred func(rows int)
+	Dead     func(rows int) // rows were committed in, or moved to, the dead letters
+	// DeadLettered: each event of Dead, with the reason ("" when an operator requested it) and its
+	// attempts that count. The event is valid until the hook returns.
+	DeadLettered func(ev *event.Event, reason sink.Reason, attempts int)
+	Exhausted    func(rows int) // those among Dead whose attempts were spent
+	Retried      func(rows int) // rows of the retry table were sent, and confirmed or refused
+	// rows and dead letters were rejected and nothing was written: they are sent again, or
+	// requested again
+	Failed func(rows int)
+
+	// Each of these goroutines calls its hook with true when it begins work, and with false before
+	// it waits for work. All work is bounded: a statement by its timeout, on our side too. So a
+	// goroutine that reports nothing for minutes is stuck.
+	Writer, Feeder, Stats func(atWork bool)
+}
+
+// reportWork calls one of these hooks, if it is set.
+func reportWork(hook func(atWork bool), atWork bool) {
+	if hook != nil {
+		hook(atWork)
+	}
+}
+
+// Snapshot is the state of the retry table; its parts may be of slightly different moments.
+type Snapshot struct {
+	Queued     int // events whose rows are not committed yet
+	InFlight   int // rows that were read, and whose result is not committed yet
+	Refused    []RefusedRow
+	RefusedAll int // how many refused rows there are; Refused lists the first of them
+	Stats      store.Stats
+}
+
+// RefusedRow is a row that the database refuses. It is tried again, and the later rows of its
+// ordering group wait behind it.
+type RefusedRow struct {
+	Position event.Position
+	ID       string // its first 200 bytes
+	Err      string
+	Since    time.Time
+	Behind   int // rows that wait behind it
+}
+
+// call calls a hook, if there is one and something to report.
+func call(hook func(int), n int) {
+	if hook != nil && n > 0 {
+		hook(n)
+	}
+}
+
+// uncommitted is what waits to be committed together. What the database refuses is tried in halves;
+// the one at fault stands alone in the end, and is tried again for ever.
+type uncommitted[T any] struct {
+	fresh   []T
+	parts   [][]T     // halves of what was refused
+	resting []T       // refused alone
+	restAt  time.Time // when these are tried again, each alone
+}
+
+// next takes what is committed next.
+func (u *uncommitted[T]) next() (part []T) {
+	if len(u.parts) == 0 && len(u.resting) > 0 && !u.restAt.After(time.Now()) {
+		for i := range u.resting {
+			u.parts = append(u.parts, u.resting[i:i+1])
+		}
+		u.resting = nil
+	}
+	if n := len(u.parts); n > 0 {
+		part, u.parts = u.parts[n-1], u.parts[:n-1]
+	} else {
+		part, u.fresh = u.fresh, nil
+	}
+	return part
+}
+
+// commit commits what is next, in one statement, and returns what was committed. What the database
+// refuses is halved; alone is told of one that it refuses alone, and says whether that is tried
+// again.
+func (u *uncommitted[T]) commit(ctx context.Context, pace *retryPace, working func(atWork bool), do func([]T) error, alone func(T, error) (again bool)) (done []T, did bool, err error) {
+	part := u.next()
+	if len(part) == 0 {
+		return nil, false, nil
+	}
+	err = pace.untilKnown(ctx, working, func() error { return do(part) })
+	half := len(part) / 2
+	switch {
+	case err == nil:
+		return part, true, nil
+	case !store.IsRefused(err):
+		return nil, false, err
+	case half > 0:
+		u.parts = append(u.parts, part[half:], part[:half])
+	case alone(part[0], err):
+		if len(u.resting) == 0 {
+			u.restAt = time.Now().Add(maxPause)
+		}
+		u.resting = append(u.resting, part...)
+	}
+	return nil, true, nil
+}
+
+// retryPace sets the pauses between the tries of a failing statement, and logs each error text
+// once.
+type retryPace struct {
+	log    *zap.Logger
+	what   string
+	fails  int
+	logged string
+}
+
+// untilKnown repeats a statement that changes the tables until its outcome is known: nil, or a
+// *Refused. Any other error is final: fenced, or ctx is done. Nothing else is done meanwhile.
+// Otherwise a later row might be written before an earlier one, rows that were deleted might be
+// read once more, and requests that were answered might be carried out twice. working is the hook
+// of the goroutine.
+func (p *retryPace) untilKnown(ctx context.Context, working func(atWork bool), do func() error) error {
+	for {
+		reportWork(working, true)
+		err := do()
+		switch {
+		case err == nil:
+			p.succeeded()
+			return nil
+		case store.IsRefused(err), errors.Is(err, store.ErrFenced):
+			return err
+		case ctx.Err() != nil || !sleep(ctx, p.failed(err)):
+			return ctx.Err()
+		}
+	}
+}
+
+// The pause after a statement that failed: doubling.
+const (
+	minPause = 100 * time.Millisecond
+	maxPause = 5 * time.Second
+)
+
+// failed logs the error and returns how long to wait before the next try.
+func (p *retryPace) failed(err error) time.Duration {
+	if text := err.Error(); text != p.logged {
+		p.logged = text
+		p.log.Warn(p.what+" failed: it is tried again, nothing is lost", zap.Error(err))
+	}
+	p.fails++
+	return pause(p.fails)
+}
+
+// pause is the wait after so many failures in a row (from 1).
+func pause(fails int) time.Duration { return min(minPause<<min(fails-1, 10), maxPause) }
+
+func (p *retryPace) succeeded() {
+	if p.logged != "" {
+		p.log.Info(p.what + " works again")
+	}
+	p.fails, p.logged = 0, ""
+}
+
+// sleep waits; it returns false when ctx is done first.
+func sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// signal wakes the one goroutine that waits on a channel of capacity 1.
+func signal(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
+// logDeadLetter logs a dead letter and calls the hook. (The log samples a flood of them.)
+func (c *Config) logDeadLetter(row *store.Row, r store.Result) {
+	if hook := c.Hooks.DeadLettered; hook != nil {
+		hook(&row.Event, cmp.Or(r.Reason, row.Reason), r.Attempts)
+	}
+	c.Log.Warn("event became a dead letter: `cdc-relay dead-letters` lists, replays and discards it", c.about(&row.Event,
+		zap.Int64("n", row.N), zap.String("class", r.Class.String()), zap.String("reason", string(r.Reason)),
+		zap.String("destination", r.Destination), zap.String("fault", r.Text))...)
+}
+
+// writtenResult is the result with which a row was first written.
+func writtenResult(row *store.Row) store.Result {
+	return store.Result{Row: row, Class: row.Class, Reason: row.Reason, Text: row.Text, Destination: row.Destination, Attempts: row.Attempts}
+}
+
+// traced returns the log fields by which an event's trace is found: those of the span that its
+// message names.
+func (c *Config) traced(ev *event.Event) []zap.Field {
+	text := ev.Traceparent
+	if c.Traceparent != nil {
+		text = c.Traceparent(ev, nil)
+	}
+	at, ok := event.ParseTraceparent(text)
+	if !ok {
+		return nil
+	}
+	return []zap.Field{zap.String("trace_id", at.TraceID()), zap.String("span_id", at.SpanID())}
+}
+
+// about returns the log fields of an event.
+func (c *Config) about(ev *event.Event, more ...zap.Field) []zap.Field {
+	fields := []zap.Field{zap.Stringer("position", ev.Position)}
+	if ev.ID != nil {
+		fields = append(fields, zap.String("event_id", shownID(ev)))
+	}
+	return append(append(fields, c.traced(ev)...), more...)
+}
+
+// shownID is the part of an event's id that logs show.
+func shownID(ev *event.Event) string { return string(ev.ID[:min(len(ev.ID), 200)]) }

@@ -5,6 +5,7 @@ package retry
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
@@ -44,30 +45,21 @@ const (
 )
 
 // startWalk starts a walk, if there is none. One that is under way does not answer a lane's
-// request: the group that was forgotten was still known while the walk passed it.
-func (f *feeder) startWalk(of order.Target, old bool) {
+// request: the group that was forgotten was still known while the walk passed it. The walk for rows
+// of resends needs no word of its begin and end to the lanes: no new event is ever of the ordering
+// group of such a row.
+func (f *feeder) startWalk(start walk) {
 	for _, w := range f.walks {
-		if w.of == of && w.old == old && !w.resent {
-			w.again = w.begun
-			return
+		if w.of != start.of || w.old != start.old || w.resent != start.resent {
+			continue
 		}
+		if w.again = w.begun; w.resent {
+			w.again, w.due, f.walkAt = true, time.Time{}, time.Time{}
+		}
+		return
 	}
 	f.walkAt = time.Time{}
-	f.walks = append(f.walks, &walk{of: of, old: old})
-}
-
-// startResent starts the walk for rows of resends. It needs no word of its begin and end to the
-// lanes: no new event is ever of the ordering group of such a row.
-func (f *feeder) startResent() {
-	for _, w := range f.walks {
-		if w.resent {
-			w.again, w.due = true, time.Time{}
-			f.walkAt = time.Time{}
-			return
-		}
-	}
-	f.walkAt = time.Time{}
-	f.walks = append(f.walks, &walk{resent: true})
+	f.walks = append(f.walks, &start)
 }
 
 // walkOn reads the next page of a walk when there is room for what it finds. The walks take turns.
@@ -88,12 +80,7 @@ func (f *feeder) walkOn(ctx context.Context) (bool, error) {
 	}
 	w := f.walks[0]
 	if f.walks = append(f.walks[1:], w); w.due.After(began) {
-		f.walkAt = f.walks[0].due
-		for _, other := range f.walks {
-			if other.due.Before(f.walkAt) {
-				f.walkAt = other.due
-			}
-		}
+		f.walkAt = slices.MinFunc(f.walks, func(a, b *walk) int { return a.due.Compare(b.due) }).due
 		return false, nil
 	}
 	if w.started.IsZero() {
@@ -172,14 +159,6 @@ func (f *feeder) skip(ctx context.Context, w *walk, from store.Cursor) (ended bo
 	return !ok || at.ExchangeOrTopic != w.of.ExchangeOrTopic, nil
 }
 
-// noteHanded notes a row that a paused target can be probed with.
-func (w *walk) noteHanded(t order.Target) {
-	if w.handed == nil {
-		w.handed = map[order.Target]bool{}
-	}
-	w.handed[t] = true
-}
-
 // firstDest is below the lowest Dest as Cursor compares them.
 const firstDest uint64 = 1 << 63
 
@@ -215,7 +194,10 @@ func (f *feeder) handOver(ctx context.Context, w *walk) (ended bool, err error) 
 			if target, paused := f.t.line.Pauses().Target(head.Place); !paused {
 				w.useful = true
 			} else {
-				w.noteHanded(target)
+				if w.handed == nil {
+					w.handed = map[order.Target]bool{}
+				}
+				w.handed[target] = true
 			}
 			f.hand(head.Place.Lane, found)
 		// It had no room; the first one of a statement always has. Otherwise its first row is not
@@ -251,7 +233,7 @@ func (f *feeder) ended(w *walk) {
 	}
 	switch {
 	case w.again:
-		f.startWalk(w.of, false)
+		f.startWalk(walk{of: w.of})
 	case w.incomplete:
 		now := time.Now()
 		f.walks = append(f.walks, &walk{of: w.of, due: now.Add(max(walkAgain, 9*now.Sub(w.started)))})
@@ -271,7 +253,7 @@ func (f *feeder) lookAtPauses(context.Context) (bool, error) {
 		for t := range f.skipped {
 			if !all.Paused(sink.Place{ExchangeOrTopic: t.ExchangeOrTopic, Dest: t.Dest}) {
 				delete(f.skipped, t)
-				f.startWalk(order.Target{ExchangeOrTopic: t.ExchangeOrTopic}, false)
+				f.startWalk(walk{of: order.Target{ExchangeOrTopic: t.ExchangeOrTopic}})
 			}
 		}
 	}
@@ -280,14 +262,14 @@ func (f *feeder) lookAtPauses(context.Context) (bool, error) {
 	}
 	f.pausesAt = now.Add(time.Second)
 	for _, t := range all.Lonely(now) {
-		f.startWalk(t, false)
+		f.startWalk(walk{of: t})
 	}
 	if now.Before(f.oldAt) {
 		return false, nil
 	}
 	f.oldAt = now.Add(min(max(f.cfg.DestinationMaxAge/20, time.Second), time.Minute))
 	for _, t := range all.Old() {
-		f.startWalk(t, true)
+		f.startWalk(walk{of: t, old: true})
 	}
 	return false, nil
 }

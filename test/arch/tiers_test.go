@@ -75,7 +75,7 @@ func TestTagFaults(t *testing.T) {
 		{"test/fault/kill_all_test.go", "//go:build testall", ""},
 		{"test/sim/seeds_test.go", "//go:build !nightly", ""},
 		{"test/fault/stand/stand.go", "//go:build nightly", ""},
-		{"internal/cli/status/screen_unix.go", "//go:build unix", ""},
+		{"internal/cli/operate/screen_unix.go", "//go:build unix", ""},
 		{"cmd/cdc-relay/run.go", "//go:build nightly", "no test"},
 		{"test/fault/kill_all_test.go", "//go:build test_all", "want one of"},
 		{"test/fault/kill_all_test.go", "//go:build testall && linux", "want one tag"},

@@ -1,20 +1,27 @@
-// Package operate is the operators' commands: dead-letters, deferred and events. They read the
-// database and store requests, which the leading relay carries out.
+// An action: a command that requests something for rows, by their numbers or by a filter.
+
 package operate
 
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/printable"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
 // action is a command that requests something for rows, by their numbers or by a filter.
@@ -71,10 +78,12 @@ func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 	if f.rows, err = numbers("a row", tableCommand(f.of)+" list", args); err != nil {
 		return err
 	}
-	if _, err := f.filter(context.Background(), nil); err != nil {
-		return err
-	}
 	filter, filtered := f.firstGiven()
+	if filtered {
+		if _, err := f.filter(context.Background(), nil); err != nil {
+			return err
+		}
+	}
 	// An id names one event, and purge --key one person: neither needs --all.
 	named := f.filterFlags.given("id") || f.kind == dlq.Purge && (f.filterFlags.given("key") || f.filterFlags.given("key-of"))
 	switch {
@@ -102,6 +111,7 @@ func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 	return f.routeFlags.read(c)
 }
 
+// run requests the action: for rows by their numbers, or for all that the filter selects.
 func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClient) (err error) {
 	by := dlq.Requester{Why: f.reason}
 	out := &result{out: printable.Text(cmd.OutOrStdout()), line: output.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun, action: f.action}
@@ -110,10 +120,30 @@ func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClien
 			return err
 		}
 	}
-	if len(f.rows) > 0 {
-		return f.runRows(ctx, d, by, out)
+	if len(f.rows) == 0 {
+		return f.runBulk(ctx, d, by, out)
 	}
-	return f.runBulk(ctx, d, by, out)
+	for _, n := range f.rows {
+		ask := dlq.Action{Kind: f.kind, N: n, Route: f.routeFlags.route, By: by}
+		if f.dryRun {
+			out.addDryRun(n, d.CheckRequest(ctx, ask))
+			continue
+		}
+		r, err := d.Request(ctx, ask)
+		if err != nil && !out.addRowError(n, err) {
+			return err
+		} else if err == nil {
+			out.requests = append(out.requests, r)
+		}
+	}
+	if f.dryRun {
+		return out.report(false)
+	}
+	runs, err := d.waitForRequests(ctx, out.requests, f.wait, f.filterFlags.given("wait"))
+	if err != nil {
+		return err
+	}
+	return out.report(runs)
 }
 
 // rowsOfEvent are the rows of an event that allow the action; if none does, the newest, whose error
@@ -148,31 +178,6 @@ func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int
 	return ns, nil
 }
 
-// runRows requests the action for rows by their numbers.
-func (f *actionFlags) runRows(ctx context.Context, d *adminClient, by dlq.Requester, out *result) error {
-	for _, n := range f.rows {
-		ask := dlq.Action{Kind: f.kind, N: n, Route: f.routeFlags.route, By: by}
-		if f.dryRun {
-			out.addDryRun(n, d.CheckRequest(ctx, ask))
-			continue
-		}
-		r, err := d.Request(ctx, ask)
-		if err != nil && !out.addRowError(n, err) {
-			return err
-		} else if err == nil {
-			out.requests = append(out.requests, r)
-		}
-	}
-	if f.dryRun {
-		return out.report(false)
-	}
-	runs, err := d.waitForRequests(ctx, out.requests, f.wait, f.filterFlags.given("wait"))
-	if err != nil {
-		return err
-	}
-	return out.report(runs)
-}
-
 // runBulk requests the action for all rows that the filter selects.
 func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Requester, out *result) error {
 	filter, err := f.filter(ctx, d)
@@ -198,4 +203,190 @@ func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Reques
 		}
 	}
 	return out.reportJob(job, runs)
+}
+
+// filterFlags are the flags that select rows.
+type filterFlags struct {
+	table *dlq.Table
+	flags *pflag.FlagSet
+}
+
+// filterFlagNames are all of them. None of them goes together with row numbers.
+var filterFlagNames = []string{"id", "key", "key-of", "aggregate", "type", "destination", "class", "error", "state", "from", "to"}
+
+func (f *filterFlags) add(cmd *cobra.Command, of *dlq.Table) {
+	f.table, f.flags = of, cmd.Flags()
+	at := "dead"
+	if of == dlq.Deferred {
+		at = "deferred"
+	}
+	f.flags.String("id", "", "`ID` of the event")
+	f.flags.String("key", "", "`KEY` of the event")
+	f.flags.Int64("key-of", 0, "all rows with the aggregate and key of row `NUMBER`")
+	f.flags.String("aggregate", "", "`AGGREGATE` of the event")
+	f.flags.String("type", "", "`TYPE` of the event")
+	f.flags.String("destination", "", "`NAME` of the exchange or topic, or EXCHANGE/ROUTING-KEY, as in the list")
+	f.flags.String("class", "", "`CLASS` of the last error: "+strings.Join(dlq.Classes, ", "))
+	f.flags.String("error", "", "`REASON` of the last error, or part of its text")
+	if of != dlq.Deferred {
+		f.flags.String("state", "", "`STATE` of the dead letter: "+strings.Join(dlq.States, ", "))
+		complete(cmd, "state", dlq.States)
+	}
+	f.flags.String("from", "", at+" since `TIME` (UTC): 2026-11-20T15:04:05Z, 2026-11-20, 90m or 7d")
+	f.flags.String("to", "", at+" before `TIME`, written as for --from")
+	complete(cmd, "class", dlq.Classes)
+}
+
+func (f *filterFlags) given(flag string) bool { return f.flags.Changed(flag) }
+
+// complete makes the shell offer the values of a flag.
+func complete(cmd *cobra.Command, flag string, values []string) {
+	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+	if err != nil {
+		panic(err) // a flag that is not there
+	}
+}
+
+// firstGiven is the first flag of the filter that was given.
+func (f *filterFlags) firstGiven() (string, bool) {
+	for _, name := range filterFlagNames {
+		if f.given(name) {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// filter reads the flags; d is asked only for --key-of.
+func (f *filterFlags) filter(ctx context.Context, d *adminClient) (dlq.Filter, error) {
+	var in dlq.FilterInput
+	for _, flag := range filterFlagNames {
+		if !f.given(flag) {
+			continue
+		}
+		value := f.flags.Lookup(flag).Value.String()
+		if flag == "from" || flag == "to" {
+			at, err := command.ParseTime(value, time.Now())
+			if err != nil {
+				return dlq.Filter{}, command.UsageError(fmt.Sprintf("--%s is %q: %v", flag, value, err))
+			}
+			value = at.Format(time.RFC3339Nano)
+		}
+		if _, err := in.Set(strings.ReplaceAll(flag, "-", "_"), value); err != nil {
+			return dlq.Filter{}, withExitCode(err)
+		}
+	}
+	var admin *dlq.Admin
+	if d != nil {
+		admin = d.Admin
+	}
+	out, err := in.Filter(ctx, admin)
+	if err == nil {
+		err = out.Check(f.table)
+	}
+	return out, withExitCode(err)
+}
+
+// routeFlags are the flags of a destination, one for each part that a sink's routes have.
+type routeFlags struct {
+	cmd   *cobra.Command
+	parts map[string]*string // by key
+	route event.Route        // what is nil stays as it was
+}
+
+func (f *routeFlags) add(cmd *cobra.Command) {
+	f.cmd, f.parts = cmd, map[string]*string{}
+	for _, d := range drivers.All {
+		for _, p := range d.Route {
+			if f.parts[p.Key] == nil { // two sinks may have the same name for a part
+				f.parts[p.Key] = cmd.Flags().String(p.Flag(), "", d.Broker+": "+p.Replay)
+			}
+		}
+	}
+}
+
+// read checks that the flags name a destination of the configured broker.
+func (f *routeFlags) read(c *config.Config) error {
+	if f.cmd == nil {
+		return nil
+	}
+	given := f.given()
+	d := c.Sink.Driver
+	if foreign := drivers.Foreign(d, given); foreign != nil {
+		return command.UsageError(fmt.Sprintf("%s %s for %s, and sink.%s is not configured", flagsOf(foreign), isOrAre(foreign), foreign.Broker, foreign.Name))
+	}
+	f.route = d.RouteOf(given)
+	for _, p := range d.Route {
+		switch value, is := given[p.Key]; {
+		case is && value == "" && !p.MayEmpty:
+			return command.UsageError("--" + p.Flag() + " is empty")
+		case p.Limit > 0 && len(value) > p.Limit:
+			return command.UsageError(fmt.Sprintf("%s %s limited to %d bytes", flagsOf(d), isOrAre(d), p.Limit))
+		}
+	}
+	return nil
+}
+
+// given are the parts of a route that flags name, by their keys.
+func (f *routeFlags) given() map[string]string {
+	given := map[string]string{}
+	for key, value := range f.parts {
+		if f.cmd.Flags().Changed(strings.ReplaceAll(key, "_", "-")) {
+			given[key] = *value
+		}
+	}
+	return given
+}
+
+// flagsOf names the flags of a sink's routes.
+func flagsOf(d *sink.Driver) string {
+	var names []string
+	for _, p := range d.Route {
+		names = append(names, "--"+p.Flag())
+	}
+	return strings.Join(names, " and ")
+}
+
+func isOrAre(d *sink.Driver) string {
+	if len(d.Route) > 1 {
+		return "are"
+	}
+	return "is"
+}
+
+// numbers reads numbers of rows, requests or jobs, which a command shows.
+func numbers(what, shown string, args []string) ([]int64, error) {
+	var ns []int64
+	for _, arg := range args {
+		n, err := strconv.ParseInt(arg, 10, 64)
+		if err != nil || n <= 0 {
+			return nil, command.UsageError(fmt.Sprintf("%q is not the number of %s; want one that `%s` shows, such as 17", arg, what, shown))
+		}
+		ns = append(ns, n)
+	}
+	return ns, nil
+}
+
+func parseRate(s string) (int, error) {
+	n, err := strconv.Atoi(strings.TrimSuffix(s, "/s"))
+	if err != nil || n < 1 || n > dlq.MaxRate {
+		return 0, errors.New("--rate is " + strconv.Quote(s) + ", want a whole number per second such as 50/s")
+	}
+	return n, nil
+}
+
+// commandName is an action on the command line and in messages.
+func commandName(k dlq.Kind) string {
+	if k == dlq.ToDeadLetter {
+		return "dead-letter"
+	}
+	return output.Clean(string(k))
+}
+
+// tableCommand is the command of a table's rows.
+func tableCommand(of *dlq.Table) string {
+	if of == dlq.Deferred {
+		return "cdc-relay deferred"
+	}
+	return "cdc-relay dead-letters"
 }

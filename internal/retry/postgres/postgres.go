@@ -3,8 +3,11 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -15,6 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 )
 
@@ -88,7 +92,7 @@ func (p *Store) read(ctx context.Context, what, sql string, args []any, each fun
 	conn, err := p.pool.Acquire(ctx)
 	if err == nil {
 		defer conn.Release()
-		err = p.run(ctx, conn, sql, args, each)
+		err = dlq.Run(ctx, conn, p.c.Slot, p.c.Epoch, sql, args, each)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, redacted{err})
@@ -123,7 +127,7 @@ func (p *Store) changeRows(ctx context.Context, what string, size int64, sql str
 	}
 	defer done()
 	pg := conn.Conn().PgConn()
-	err = p.run(ctx, conn, sql, args(storableBy(pg)), each)
+	err = dlq.Run(ctx, conn, p.c.Slot, p.c.Epoch, sql, args(storableBy(pg)), each)
 	if err == nil {
 		p.answered(what)
 		p.succeeded(what, size)
@@ -160,37 +164,6 @@ type inDoubt struct{ error }
 
 // Unwrap is the error itself.
 func (e inDoubt) Unwrap() error { return e.error }
-
-// run runs one statement in one round trip and calls each for every row whose first column is not
-// NULL.
-//
-// It is planned again every time (QueryExecModeCacheDescribe). The tables grow from empty to a
-// million rows and shrink again in minutes, and an old plan would scan the whole table for each of
-// a thousand rows.
-func (p *Store) run(ctx context.Context, conn *pgxpool.Conn, sql string, args []any, each func(pgx.Rows) error) error {
-	rows, err := conn.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe, p.c.Slot, p.c.Epoch}, args...)...)
-	if err != nil {
-		return err
-	}
-	defer rows.Close()
-	fenced := true
-	for rows.Next() {
-		fenced = false
-		if each == nil || rows.RawValues()[0] == nil {
-			continue
-		}
-		if err := each(rows); err != nil {
-			return err
-		}
-	}
-	if err := rows.Err(); err != nil {
-		return err
-	}
-	if fenced {
-		return store.ErrFenced
-	}
-	return nil
-}
 
 // endDoubt ends the sessions of statements that were not answered, and waits until they are gone.
 // Such a statement may still be on its way to the server, or wait there. It must not be carried out
@@ -243,4 +216,234 @@ func (p *Store) Lease(ctx context.Context) (int64, error) {
 func ascii(s string) string {
 	quoted := strconv.QuoteToASCII(s)
 	return strings.ReplaceAll(strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`), `\\`, `\`)
+}
+
+// limits bound the time of statements. A statement of large rows takes time by their size, most of
+// it to compress and write them: 200 MB take 9 s on a fast machine. So it gets more time. Should
+// that not do either, then waiting does not help, and all other rows wait meanwhile. So the row is
+// isolated, as one is that the database refuses: the statement ends as a *Refused.
+type limits struct {
+	large   int64         // bytes from which on a statement gets time by its size
+	timeout time.Duration // of every statement, on the server; the sessions' statement_timeout
+	rate    int64         // bytes for which it gets another second
+	margin  time.Duration // by which our side waits longer for the answer
+	// size from which on an empty table is truncated
+	reclaimFrom int64
+}
+
+// standard are the limits but for tests. The largest row that PostgreSQL can send or take has
+// 1 GiB: its statement ends within four minutes, before the goroutine that waits for it counts as
+// stuck.
+var standard = limits{large: 4 << 20, timeout: 15 * time.Second, rate: 5 << 20, margin: 5 * time.Second, reclaimFrom: reclaimFrom}
+
+func (l *limits) isLarge(size int64) bool { return size > l.large }
+
+// onServer is the statement_timeout of a statement of so many bytes.
+func (l *limits) onServer(size int64) time.Duration {
+	if !l.isLarge(size) {
+		return l.timeout
+	}
+	return l.timeout + time.Duration(float64(size)/float64(l.rate)*float64(time.Second))
+}
+
+// patience bounds on our side what the server bounds with statement_timeout: a server that no
+// longer answers bounds nothing.
+func (l *limits) patience(size int64) time.Duration { return l.onServer(size) + l.margin }
+
+// giveTime sets the statement_timeout of a statement of large rows. done ends the session after it:
+// so nothing has to be set back, and the memory that the rows took in the server is free again.
+func (p *Store) giveTime(ctx context.Context, conn *pgxpool.Conn, size int64) (done func(), err error) {
+	if !p.limits.isLarge(size) {
+		return func() {}, nil
+	}
+	sql := "SET statement_timeout = " + strconv.FormatInt(p.limits.onServer(size).Milliseconds(), 10)
+	_, err = conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
+	return func() { _ = conn.Conn().Close(ctx) }, err
+}
+
+// failure is the last one of a statement with a large row.
+type failure struct {
+	size  int64
+	times int // one after the other
+	until time.Time
+	err   error
+}
+
+// failed notes that a statement of large rows failed, and returns its error for people.
+func (p *Store) failed(what string, size int64, took time.Duration, err error) error {
+	err = fmt.Errorf("%w (%d MiB; rows of this size are tried less often)", err, size>>20)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	times := min(p.failures[what].times+1, maxPauseTimes)
+	p.failures[what] = failure{size, times, time.Now().Add(time.Duration(times) * took), err}
+	return err
+}
+
+// maxPauseTimes is how many times as long as the statement took the pause after it is at most.
+const maxPauseTimes = 9
+
+// succeeded forgets the failures of statements that were no larger.
+func (p *Store) succeeded(what string, size int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last, failed := p.failures[what]; failed && size >= last.size {
+		delete(p.failures, what)
+	}
+}
+
+// failedLately returns the error of a failure that is not long ago, of a statement of as many bytes
+// or fewer. So failing statements take half of the time at first and a tenth of it in the end,
+// however many rows are that large, and leave the rest to the other rows.
+func (p *Store) failedLately(what string, size int64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if last := p.failures[what]; p.limits.isLarge(size) && size >= last.size && time.Now().Before(last.until) {
+		return last.err
+	}
+	return nil
+}
+
+// tooLarge is the error of a try that did nothing because rows of its size take too long. That says
+// nothing about an earlier try that was not answered.
+func (p *Store) tooLarge(what string, err error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.unknown[what] {
+		return err
+	}
+	return &store.Refused{Err: err}
+}
+
+// answered forgets that a statement was not.
+func (p *Store) answered(what string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.unknown, what)
+}
+
+// sizeOf is the size of the rows that a statement writes, by which it gets its time.
+func sizeOf(rows []*store.Row) (size int64) {
+	for _, row := range rows {
+		size += max(row.Bytes, int64(row.Event.Size()))
+	}
+	return size
+}
+
+// redacted is a server error whose text leaves out the values of rows, for the log and the status.
+// (The error's DETAIL, which shows whole rows, is never part of the text.)
+type redacted struct{ error }
+
+// Unwrap is the error itself.
+func (e redacted) Unwrap() error { return e.error }
+
+func (e redacted) Error() string {
+	text := e.error.Error()
+	var server *pgconn.PgError
+	if errors.As(e.error, &server) {
+		text = strings.ReplaceAll(text, server.Error(), serverText(server))
+	}
+	return text
+}
+
+// withoutValues are the SQLSTATEs, by their beginnings, for which the server's own messages name
+// objects and no values: an operator needs them to see what to fix. Messages of class 22 are shown
+// without what they quote (unquoted). The messages of all other SQLSTATEs are not shown: among them
+// are those that users' code chooses (P0001, 45000) and internal errors.
+var withoutValues = []string{
+	"08", "0A", "21", "23", "25", "26", "28", "3D", "3F", "40", "42501", "42703", "42704", "42804", "42883", "42P01", "42P05", "42P10",
+	"44", "53", "54", "55", "57", "58", "XX001", "XX002",
+}
+
+// userCode matches the server's source files in which users' functions raise errors, with any
+// SQLSTATE and any text.
+var userCode = lazy.Regexp(`^pl(_|py|perl|tcl|v8)`)
+
+// function matches, in the context of an error, the function that raised it.
+var function = lazy.Regexp(`^PL/\w+ function "?([\w.]+)`)
+
+// serverText is the text of the server's error without values.
+func serverText(e *pgconn.PgError) string {
+	message := "…"
+	switch begins := func(code string) bool { return strings.HasPrefix(e.Code, code) }; {
+	case userCode().MatchString(e.File):
+	case begins("22"):
+		message = cmp.Or(unquoted(e.Message), message)
+	case slices.ContainsFunc(withoutValues, begins):
+		message = e.Message
+	}
+	said := fmt.Sprintf("%s: %s (SQLSTATE %s)", e.Severity, message, e.Code)
+	if message != "…" {
+		return said
+	}
+	about := ""
+	if found := function().FindStringSubmatch(e.Where); found != nil {
+		about += ", function " + found[1]
+	}
+	for _, name := range [][2]string{{"schema", e.SchemaName}, {"table", e.TableName}, {"column", e.ColumnName}, {"constraint", e.ConstraintName}} {
+		if name[1] != "" {
+			about += fmt.Sprintf(", %s %q", name[0], name[1])
+		}
+	}
+	return said + about + "; the server's log has its text"
+}
+
+// quoted matches what is between the first quote and the last: the server does not escape quotes in
+// values.
+var quoted = lazy.Regexp(`(?s)".*"|0x[0-9a-f]{2}( 0x[0-9a-f]{2})*`)
+
+// unquoted is the message of a data exception without the quoted values; "" when they cannot be
+// found, because other languages have other quotes.
+func unquoted(message string) string {
+	rest := quoted().ReplaceAllString(message, "")
+	if strings.ContainsFunc(rest, func(c rune) bool { return c == '"' || c > '~' }) {
+		return ""
+	}
+	return quoted().ReplaceAllString(message, "…")
+}
+
+// refusing are the classes of SQLSTATE that blame the statement's data, so that the same statement
+// would fail again: data, integrity, program limit, internal error. A failure that an operator
+// fixes or that passes by itself (a missing privilege, locks, timeouts, a full disk, a server that
+// stops) is not among them: the same statement is simply repeated.
+var refusing = []string{"22", "23", "54", "XX"}
+
+func isFenced(err error) bool { return errors.Is(err, store.ErrFenced) }
+
+// isRefusal reports whether the server refused the statement for its data; it then did nothing.
+func isRefusal(err error) bool {
+	var e *pgconn.PgError
+	if !didNothing(err) || !errors.As(err, &e) {
+		return false
+	}
+	for _, class := range refusing {
+		if strings.HasPrefix(e.Code, class) {
+			return true
+		}
+	}
+	return false
+}
+
+// asRowError returns err. It wraps err in a *Refused when the server could not read a row of the
+// statement, because the row is damaged.
+func asRowError(err error) error {
+	if isRefusal(err) {
+		return &store.Refused{Err: err}
+	}
+	return err
+}
+
+// didNothing reports whether the statement was certainly rolled back. An ERROR ends its
+// transaction; FATAL and PANIC end the session, perhaps after the commit.
+func didNothing(err error) bool {
+	var e *pgconn.PgError
+	return errors.As(err, &e) && e.SeverityUnlocalized == "ERROR"
+}
+
+// withRow returns err with the row at fault, which is known when there is only one row.
+func withRow(err error, rows ...*store.Row) error {
+	var refused *store.Refused
+	if errors.As(err, &refused) && len(rows) == 1 {
+		refused.Row = rows[0]
+	}
+	return err
 }

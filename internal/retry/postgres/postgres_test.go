@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
@@ -27,7 +29,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	retrystore "github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/retry/memorytest"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -123,12 +126,12 @@ func (w *database) scan(sql string, args []any, to ...any) bool {
 	return err == nil
 }
 
-func (w *database) store(c retrystore.Config) retrystore.Store {
+func (w *database) store(c store.Config) store.Store {
 	return New(w.pool, source.BackendPID, c)
 }
 
-func (w *database) mirror(c retrystore.Config) dlq.MirrorStore {
-	return &dlq.MirrorPostgres{DB: w.pool, Slot: c.Slot, SystemID: c.SystemID, Epoch: c.Epoch}
+func (w *database) mirror(c store.Config) dlq.MirrorStore {
+	return &dlq.Term{DB: w.pool, Slot: c.Slot, SystemID: c.SystemID, Epoch: c.Epoch}
 }
 
 func (w *database) raise(slot string) (epoch int64) {
@@ -138,7 +141,7 @@ func (w *database) raise(slot string) (epoch int64) {
 	return epoch
 }
 
-func (w *database) Ask(c retrystore.Config, kind retrystore.RequestKind, n int64, route event.Route) (id int64) {
+func (w *database) Ask(c store.Config, kind store.RequestKind, n int64, route event.Route) (id int64) {
 	w.t.Helper()
 	w.scan(`INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason) VALUES ($1, $2, $3, $4, $5, $6, 'ann', 'why')
 		ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING id`, []any{c.Slot, c.SystemID, string(kind), n, route.Name, route.RoutingKey}, &id)
@@ -204,14 +207,14 @@ func TestPostgres(t *testing.T) {
 // A row that is copied reads back as one that was deferred does, with any shape. When there is no
 // next one for some reason, nothing is copied.
 func testCopied(b *bench, w *database) {
-	copyRows := func(b *bench, rows []*retrystore.Row, end error) error {
+	copyRows := func(b *bench, rows []*store.Row, end error) error {
 		conn, err := pgx.ConnectConfig(await.Context(b.T), w.pool.Config().ConnConfig)
 		b.must(err)
 		defer conn.Close(context.Background())
 		tx, err := conn.Begin(await.Context(b.T))
 		b.must(err)
 		i := -1
-		n, err := b.Store.(*Store).Copy(await.Context(b.T), conn, &sync.Mutex{}, func() (*retrystore.Row, error) {
+		n, err := b.Store.(*Store).Copy(await.Context(b.T), conn, &sync.Mutex{}, func() (*store.Row, error) {
 			if i++; i == len(rows) {
 				return nil, end
 			}
@@ -226,12 +229,12 @@ func testCopied(b *bench, w *database) {
 	}
 	shaped := b.row("shaped", 1, 1)
 	shaped.Event.Shape = &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{{Name: "id", TypeOID: 2950, Typmod: -1}}}
-	b.must(copyRows(b, []*retrystore.Row{shaped}, io.EOF))
+	b.must(copyRows(b, []*store.Row{shaped}, io.EOF))
 	equal(b, "shape", b.runs(all, shaped.Group)[0].Rows[0].Event.Shape, shaped.Event.Shape)
 	none, failed := b.row("none", 1, 1), errors.New("there is no next row")
-	equal(b, "error", copyRows(b, []*retrystore.Row{none}, failed), failed)
+	equal(b, "error", copyRows(b, []*store.Row{none}, failed), failed)
 	equal(b, "rows", len(b.runs(all, none.Group)[0].Rows), 0)
-	b.roundTrip(func(b *bench, rows ...*retrystore.Row) {
+	b.roundTrip(func(b *bench, rows ...*store.Row) {
 		for _, r := range rows { // none waits for a time
 			r.NextAttempt = time.Time{}
 		}
@@ -241,18 +244,18 @@ func testCopied(b *bench, w *database) {
 
 // A row that cannot be read is distinguished from a database that does not answer.
 func testDamaged(b *bench, w *database) {
-	b = b.with(func(c *retrystore.Config) { c.Columns = []string{"tenant"} })
+	b = b.with(func(c *store.Config) { c.Columns = []string{"tenant"} })
 	row, deadLetter := b.row("k", 1, 1), b.row("k", 1, 1)
 	deadLetter.Dead = true
 	row.Event.Columns, deadLetter.Event.Columns = [][]byte{nil}, [][]byte{nil}
 	b.deferRow(row, deadLetter)
-	b.Ask(b.c, retrystore.Replay, deadLetter.N, event.Route{})
+	b.Ask(b.c, store.Replay, deadLetter.N, event.Route{})
 	w.exec(`UPDATE cdc_relay.retry SET columns = '\xff' WHERE n = ` + fmt.Sprint(row.N))
 	w.exec(`UPDATE cdc_relay.dead_letter SET columns = '\xff' WHERE n = ` + fmt.Sprint(deadLetter.N))
-	if _, err := b.Read(await.Context(b.T), wants(row.Group), 1, all, all); !retrystore.IsRefused(err) || !errors.Is(err, errColumns) {
+	if _, err := b.Read(await.Context(b.T), wants(row.Group), 1, all, all); !store.IsRefused(err) || !errors.Is(err, errColumns) {
 		b.Errorf("runs: %v", err)
 	}
-	if _, err := b.Requests(await.Context(b.T), 1, all); !retrystore.IsRefused(err) || !errors.Is(err, errColumns) {
+	if _, err := b.Requests(await.Context(b.T), 1, all); !store.IsRefused(err) || !errors.Is(err, errColumns) {
 		b.Errorf("requests: %v", err)
 	}
 	list, err := b.Requests(await.Context(b.T), 1, 0)
@@ -261,7 +264,7 @@ func testDamaged(b *bench, w *database) {
 	}
 	ended, end := context.WithCancel(await.Context(b.T))
 	end()
-	if _, err := b.Read(ended, wants(row.Group), 1, all, all); err == nil || retrystore.IsRefused(err) {
+	if _, err := b.Read(ended, wants(row.Group), 1, all, all); err == nil || store.IsRefused(err) {
 		b.Errorf("no answer: %v", err)
 	}
 }
@@ -276,7 +279,7 @@ func testFenceWhileRaised(b *bench, w *database) {
 	}
 	epoch := b.c.Epoch
 	for _, name := range names {
-		former := b.with(func(c *retrystore.Config) { c.Epoch = epoch })
+		former := b.with(func(c *store.Config) { c.Epoch = epoch })
 		tx, err := w.conn.Begin(await.Context(b.T))
 		b.must(err)
 		_, err = tx.Exec(await.Context(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1`, b.c.Slot)
@@ -289,18 +292,18 @@ func testFenceWhileRaised(b *bench, w *database) {
 			b.Fatalf("%s did not wait: %v", name, <-done)
 		}
 		b.must(tx.Commit(await.Context(b.T)))
-		if err := <-done; !errors.Is(err, retrystore.ErrFenced) {
+		if err := <-done; !errors.Is(err, store.ErrFenced) {
 			b.Errorf("%s: got %v", name, err)
 		}
 	}
-	b.with(func(c *retrystore.Config) { c.Epoch = epoch }).unchanged(deferred, deadLetter, fresh, request)
+	b.with(func(c *store.Config) { c.Epoch = epoch }).unchanged(deferred, deadLetter, fresh, request)
 }
 
 // What only reads takes no row lock and no transaction id, so it flushes nothing and waits for no
 // synchronous standby: it may run in a session that may not write. It does not wait for a raise of
 // the epoch either. Everything else is refused there.
 func testReads(b *bench, w *database) {
-	b = b.with(func(c *retrystore.Config) { c.Block = true })
+	b = b.with(func(c *store.Config) { c.Block = true })
 	deferred, deadLetter, fresh, request := b.fenced()
 	c := w.pool.Config()
 	c.ConnConfig.RuntimeParams["default_transaction_read_only"] = "on"
@@ -326,7 +329,7 @@ func testReads(b *bench, w *database) {
 	}
 	b.must(tx.Commit(await.Context(b.T)))
 	for name, call := range reads(&readOnly, deferred) {
-		if err := call(); !errors.Is(err, retrystore.ErrFenced) {
+		if err := call(); !errors.Is(err, store.ErrFenced) {
 			b.Errorf("%s after the raise: %v", name, err)
 		}
 	}
@@ -373,7 +376,7 @@ func testFenceHeldUp(b *bench, w *database) {
 	delete(calls, "Lease") // it needs none of the tables
 	epoch := b.c.Epoch
 	for name := range calls {
-		former := b.with(func(c *retrystore.Config) { c.Epoch = epoch })
+		former := b.with(func(c *store.Config) { c.Epoch = epoch })
 		tx, err := w.conn.Begin(await.Context(b.T))
 		b.must(err)
 		_, err = tx.Exec(await.Context(b.T), `LOCK TABLE cdc_relay.retry, cdc_relay.dead_letter, cdc_relay.request`)
@@ -383,11 +386,11 @@ func testFenceHeldUp(b *bench, w *database) {
 		w.untilLocked(b, name, nil)
 		b.must(w.pool.QueryRow(await.Context(b.T), `UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1 RETURNING epoch`, b.c.Slot).Scan(&epoch))
 		b.must(tx.Commit(await.Context(b.T)))
-		if err := <-done; !errors.Is(err, retrystore.ErrFenced) {
+		if err := <-done; !errors.Is(err, store.ErrFenced) {
 			b.Errorf("%s: got %v", name, err)
 		}
 	}
-	b.with(func(c *retrystore.Config) { c.Epoch = epoch }).unchanged(deferred, deadLetter, fresh, request)
+	b.with(func(c *store.Config) { c.Epoch = epoch }).unchanged(deferred, deadLetter, fresh, request)
 }
 
 // A row that the database refuses leaves the others out of the table, and is named when it is
@@ -398,7 +401,7 @@ func testRefused(b *bench, w *database) {
 		w.exec(fmt.Sprintf(`ALTER TABLE cdc_relay.%s ADD CONSTRAINT refuses CHECK (n <> %d)`, table, rows[1].N))
 		b.Cleanup(func() { w.exec(`ALTER TABLE cdc_relay.` + table + ` DROP CONSTRAINT refuses`) })
 	}
-	var refused *retrystore.Refused
+	var refused *store.Refused
 	err := b.Defer(await.Context(b.T), rows)
 	if !errors.As(err, &refused) || refused.Row != nil || !strings.Contains(refused.Error(), "refuses") {
 		b.Fatalf("got %v", err)
@@ -406,7 +409,7 @@ func testRefused(b *bench, w *database) {
 	b.wantWhere("", rows...)
 	for i, row := range rows {
 		row.Dead = i == 2
-		err := b.Defer(await.Context(b.T), []*retrystore.Row{row})
+		err := b.Defer(await.Context(b.T), []*store.Row{row})
 		if i != 1 && err != nil || i == 1 && (!errors.As(err, &refused) || refused.Row != row) {
 			b.Fatalf("row %d: got %v", i, err)
 		}
@@ -415,7 +418,7 @@ func testRefused(b *bench, w *database) {
 	b.wantWhere("open", rows[2])
 	w.exec(`ALTER TABLE cdc_relay.dead_letter DROP CONSTRAINT refuses`)
 	w.exec(fmt.Sprintf(`ALTER TABLE cdc_relay.dead_letter ADD CONSTRAINT refuses CHECK (n <> %d)`, rows[0].N))
-	err = b.Apply(await.Context(b.T), []retrystore.Result{{Row: rows[0], Kind: retrystore.Dead}})
+	err = b.Apply(await.Context(b.T), []store.Result{{Row: rows[0], Kind: store.Dead}})
 	if !errors.As(err, &refused) || refused.Row != rows[0] {
 		b.Fatalf("got %v", err)
 	}
@@ -425,10 +428,10 @@ func testRefused(b *bench, w *database) {
 // What is not the row's fault is no refusal.
 func testNotRefused(b *bench, w *database) {
 	row := b.row("k", 1, 1)
-	var refused *retrystore.Refused
+	var refused *store.Refused
 	fails := func(what string, c context.Context) {
 		b.Helper()
-		if err := b.Defer(c, []*retrystore.Row{row}); err == nil || errors.As(err, &refused) || errors.Is(err, retrystore.ErrFenced) {
+		if err := b.Defer(c, []*store.Row{row}); err == nil || errors.As(err, &refused) || errors.Is(err, store.ErrFenced) {
 			b.Fatalf("%s: got %v", what, err)
 		}
 	}
@@ -457,8 +460,8 @@ func testNoDeadLetterTwice(b *bench, w *database) {
 	b.deferRow(row)
 	w.exec(`INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at) SELECT slot, system_id, ` +
 		strings.Replace(fieldNames(), " n,", " n + 1000000000000,", 1) + `, deferred_at FROM cdc_relay.retry WHERE n = ` + fmt.Sprint(row.N))
-	var refused *retrystore.Refused
-	if err := b.Apply(await.Context(b.T), []retrystore.Result{{Row: row, Kind: retrystore.Dead}}); !errors.As(err, &refused) {
+	var refused *store.Refused
+	if err := b.Apply(await.Context(b.T), []store.Result{{Row: row, Kind: store.Dead}}); !errors.As(err, &refused) {
 		b.Fatalf("got %v", err)
 	}
 	b.wantWhere("deferred", row)
@@ -468,8 +471,8 @@ func testNoDeadLetterTwice(b *bench, w *database) {
 // is done, or it is not done.
 func testCancelledMeanwhile(b *bench, w *database) {
 	deadLetter := b.deadLetter("k")
-	id := b.Ask(b.c, retrystore.Discard, deadLetter.N, event.Route{})
-	answers := []retrystore.Answer{{Request: b.request(id)}}
+	id := b.Ask(b.c, store.Discard, deadLetter.N, event.Route{})
+	answers := []store.Answer{{Request: b.request(id)}}
 	tx, err := w.conn.Begin(await.Context(b.T))
 	b.must(err)
 	_, err = tx.Exec(await.Context(b.T), `UPDATE cdc_relay.request SET state = 'cancelled', done_at = now() WHERE id = $1 AND state = 'waiting'`, id)
@@ -531,21 +534,21 @@ func TestAnswerLost(t *testing.T) {
 			w.t = t
 			b := newBench(t, w)
 			pool, proxy := w.through()
-			store := New(pool, source.BackendPID, b.c)
+			made := New(pool, source.BackendPID, b.c)
 			do, check := call(b)
 			proxy.Hold(netproxy.Down)
 			c, cancel := context.WithTimeout(await.Context(t), 500*time.Millisecond)
 			defer cancel()
-			var refused *retrystore.Refused
-			if err := do(c, store); err == nil || errors.As(err, &refused) || errors.Is(err, retrystore.ErrFenced) {
+			var refused *store.Refused
+			if err := do(c, made); err == nil || errors.As(err, &refused) || errors.Is(err, store.ErrFenced) {
 				t.Fatalf("got %v", err)
 			}
 			proxy.Release(netproxy.Down)
 			for range 2 {
-				b.must(do(await.Context(t), store))
+				b.must(do(await.Context(t), made))
 			}
 			check()
-			equal(t, "doubts left", len(store.doubt), 0)
+			equal(t, "doubts left", len(made.doubt), 0)
 		})
 	}
 }
@@ -560,11 +563,11 @@ func TestStatementLate(t *testing.T) {
 			b := newBench(t, w)
 			pool, proxy := w.through()
 			second, _ := w.through()
-			store := New(pool, source.BackendPID, b.c)
+			made := New(pool, source.BackendPID, b.c)
 			do, check := call(b)
 			// Once before, so that the session knows the statement and all of it goes in one piece.
 			other, _ := call(b)
-			b.must(other(await.Context(t), store))
+			b.must(other(await.Context(t), made))
 			var pid int
 			b.must(pool.QueryRow(await.Context(t), `SELECT pg_backend_pid()`).Scan(&pid))
 			equal(t, "connections", pool.Stat().TotalConns(), 1)
@@ -579,16 +582,16 @@ func TestStatementLate(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			if err := do(c, store); err == nil {
+			if err := do(c, made); err == nil {
 				t.Fatal("no error")
 			}
-			equal(t, "doubts", len(store.doubt), 1)
-			store.pool = second
-			b.must(do(await.Context(t), store))
+			equal(t, "doubts", len(made.doubt), 1)
+			made.pool = second
+			b.must(do(await.Context(t), made))
 			check()
 			if name == "defer" {
 				for _, row := range b.runs(all, b.fedGroup())[0].Rows {
-					b.must(store.Apply(await.Context(t), []retrystore.Result{{Row: row, Kind: retrystore.Delivered}}))
+					b.must(made.Apply(await.Context(t), []store.Result{{Row: row, Kind: store.Delivered}}))
 				}
 			}
 			proxy.Release(netproxy.Up)
@@ -612,20 +615,20 @@ func (b *bench) fedGroup() uint64 {
 }
 
 // unknown are calls whose outcome may get lost, each with a check that it was carried out once.
-var unknown = map[string]func(b *bench) (do func(context.Context, retrystore.Store) error, check func()){
-	"defer": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
+var unknown = map[string]func(b *bench) (do func(context.Context, store.Store) error, check func()){
+	"defer": func(b *bench) (func(context.Context, store.Store) error, func()) {
 		row, deadLetter := b.row("fed", 1, 1), b.row("dead", 1, 1)
 		deadLetter.Dead = true
-		return func(c context.Context, s retrystore.Store) error {
-				return s.Defer(c, []*retrystore.Row{row, deadLetter})
+		return func(c context.Context, s store.Store) error {
+				return s.Defer(c, []*store.Row{row, deadLetter})
 			},
 			func() { b.wantWhere("deferred", row); b.wantWhere("open", deadLetter) }
 	},
-	"apply": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
+	"apply": func(b *bench) (func(context.Context, store.Store) error, func()) {
 		rows := b.rows(3, fmt.Sprint("apply", b.at), 1, 1)
 		b.deferRow(rows...)
-		results := []retrystore.Result{{Row: rows[0], Kind: retrystore.Delivered}, {Row: rows[1], Kind: retrystore.Dead}, {Row: rows[2], Kind: retrystore.Backoff, Reason: "invalid", Attempts: 1, After: time.Hour}}
-		return func(c context.Context, s retrystore.Store) error { return s.Apply(c, results) },
+		results := []store.Result{{Row: rows[0], Kind: store.Delivered}, {Row: rows[1], Kind: store.Dead}, {Row: rows[2], Kind: store.Backoff, Reason: "invalid", Attempts: 1, After: time.Hour}}
+		return func(c context.Context, s store.Store) error { return s.Apply(c, results) },
 			func() {
 				b.wantWhere("", rows[0])
 				b.wantWhere("open", rows[1])
@@ -633,11 +636,11 @@ var unknown = map[string]func(b *bench) (do func(context.Context, retrystore.Sto
 				equal(b, "attempts", b.runs(all, rows[2].Group)[0].Rows[0].Attempts, 1)
 			}
 	},
-	"answer": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
+	"answer": func(b *bench) (func(context.Context, store.Store) error, func()) {
 		deadLetter := b.deadLetter("k")
-		id := b.Ask(b.c, retrystore.Discard, deadLetter.N, event.Route{})
-		a := []retrystore.Answer{{Request: b.request(id)}}
-		return func(c context.Context, s retrystore.Store) error {
+		id := b.Ask(b.c, store.Discard, deadLetter.N, event.Route{})
+		a := []store.Answer{{Request: b.request(id)}}
+		return func(c context.Context, s store.Store) error {
 				done, err := s.Answer(c, a)
 				if err == nil && !slices.Equal(done, []bool{true}) {
 					b.Errorf("done %v", done)
@@ -648,13 +651,141 @@ var unknown = map[string]func(b *bench) (do func(context.Context, retrystore.Sto
 				equal(b, "audit", len(b.audit(deadLetter.N)), 1)
 			}
 	},
-	"expire": func(b *bench) (func(context.Context, retrystore.Store) error, func()) {
+	"expire": func(b *bench) (func(context.Context, store.Store) error, func()) {
 		deadLetter := b.deadLetter("k")
-		b.answer(b.Ask(b.c, retrystore.Discard, deadLetter.N, event.Route{}), true, sink.Outcome{})
-		return func(c context.Context, s retrystore.Store) error {
+		b.answer(b.Ask(b.c, store.Discard, deadLetter.N, event.Route{}), true, sink.Outcome{})
+		return func(c context.Context, s store.Store) error {
 				_, err := s.Expire(c, time.Nanosecond, 10)
 				return err
 			},
 			func() { b.wantWhere("purged", deadLetter) }
 	},
+}
+
+// The text of a server's error shows no values, whatever stands in it, and names what an operator
+// has to know.
+func TestErrorsShowNoValues(t *testing.T) {
+	for _, tc := range []struct{ code, message, want string }{
+		{"22P02", `invalid input syntax for type integer: "secret"`, "invalid input syntax for type integer: … (SQLSTATE"},
+		{"22P02", `invalid input syntax for type integer: "a"b secret"`, "invalid input syntax for type integer: … (SQLSTATE"},
+		{"22P02", `invalid input syntax for type integer: "{"who": "secret", "and":` + "\n" + `"secret"}"`, "invalid input syntax for type integer: … (SQLSTATE"},
+		{"22P02", `invalid input syntax for type integer: "secret`, "ERROR: … (SQLSTATE 22P02)"},
+		{"22P02", `ungültige Eingabesyntax für Typ integer: »secret«`, "ERROR: … (SQLSTATE 22P02)"},
+		{"22P02", `sintassi non valida: «secret»`, "ERROR: … (SQLSTATE 22P02)"},
+		{"22003", `value "secret" is out of range for type integer`, "value … is out of range for type integer"},
+		{"22001", `value too long for type character varying(10)`, "value too long for type character varying(10)"},
+		{"22021", `invalid byte sequence for encoding "UTF8": 0xe4 0x20`, "invalid byte sequence for encoding …: …"},
+		{"P0001", `bad secret`, "ERROR: … (SQLSTATE P0001)"},
+		{"P0001", ``, "ERROR: … (SQLSTATE P0001)"},
+		{"P0004", `secret is none`, "ERROR: … (SQLSTATE P0004)"},
+		{"45000", `bad secret`, "ERROR: … (SQLSTATE 45000)"},
+		{"XX000", `bad secret`, "ERROR: … (SQLSTATE XX000)"},
+		{"42601", `syntax error at or near "secret"`, "ERROR: … (SQLSTATE 42601)"},
+		{"23514", `new row for relation "retry" violates check constraint "amount"`, `new row for relation "retry" violates check constraint "amount"`},
+		{"42501", `permission denied for table "retry"`, `permission denied for table "retry"`},
+		{"42P01", `relation "cdc_relay.retry" does not exist`, `relation "cdc_relay.retry" does not exist`},
+		{"55P03", `canceling statement due to lock timeout`, `canceling statement due to lock timeout`},
+		{"57014", `canceling statement due to statement timeout`, `canceling statement due to statement timeout`},
+		{"53100", `could not extend file "base/1/2": No space left on device`, `could not extend file "base/1/2": No space left on device`},
+		{"25006", `cannot execute INSERT in a read-only transaction`, `cannot execute INSERT in a read-only transaction`},
+		{"54000", `index row size 2712 exceeds btree version 4 maximum 2704 for index "x"`, `for index "x"`},
+	} {
+		server := &pgconn.PgError{Severity: "ERROR", SeverityUnlocalized: "ERROR", Code: tc.code, Message: tc.message, Detail: "Failing row contains (secret)."}
+		err := fmt.Errorf("defer rows: %w", redacted{fmt.Errorf("run: %w", server)})
+		if text := err.Error(); !strings.Contains(text, tc.want) || strings.Contains(text, "secret") || !strings.Contains(text, tc.code) || !strings.HasPrefix(text, "defer rows: run: ERROR: ") {
+			t.Errorf("%s: %s", tc.message, text)
+		}
+		var again *pgconn.PgError
+		if !errors.As(err, &again) || again != server {
+			t.Errorf("%s: the server's error is not to be had any more", tc.message)
+		}
+	}
+}
+
+// A user's function raises any text, whatever the SQLSTATE: only the function is named, and what it
+// says it is about.
+func TestErrorsOfFunctions(t *testing.T) {
+	server := &pgconn.PgError{
+		Severity: "ERROR", Code: "23514", Message: "bad secret", File: "pl_exec.c", Routine: "exec_stmt_raise",
+		Where: "PL/pgSQL function public.audit() line 3 at RAISE\nSQL statement \"SELECT 'secret'\"", SchemaName: "cdc_relay", TableName: "retry", ConstraintName: "amount",
+	}
+	want := `ERROR: … (SQLSTATE 23514), function public.audit, schema "cdc_relay", table "retry", constraint "amount"; the server's log has its text`
+	if text := (redacted{server}).Error(); text != want {
+		t.Errorf("%s, want %s", text, want)
+	}
+	server.File, server.Routine = "execMain.c", "ExecConstraints"
+	if text := (redacted{server}).Error(); text != "ERROR: bad secret (SQLSTATE 23514)" {
+		t.Errorf("the server's own words are not shown: %s", text)
+	}
+}
+
+// memoryWorld is a Database seen as a world.
+type memoryWorld struct{ db *memorytest.Database }
+
+func (w *memoryWorld) store(c store.Config) store.Store { return w.db.Store(c) }
+func (w *memoryWorld) mirror(c store.Config) dlq.MirrorStore {
+	return w.db.Store(c)
+}
+func (w *memoryWorld) raise(slot string) int64 { return w.db.Lead(slot) }
+func (w *memoryWorld) cancel(id int64)         { w.db.Cancel(id) }
+func (w *memoryWorld) Asked(id int64) (string, string) {
+	q, _ := w.db.RequestByID(id)
+	return q.State, q.Result
+}
+
+func (w *memoryWorld) Ask(c store.Config, kind store.RequestKind, n int64, route event.Route) int64 {
+	return w.db.AddRequest(memorytest.Request{Slot: c.Slot, System: c.SystemID, Kind: kind, N: n, Route: route, Who: "ann", Why: "why"})
+}
+
+func (w *memoryWorld) audit(n int64) (list []string) {
+	for _, a := range w.db.Audit() {
+		if a.N == n {
+			list = append(list, fmt.Sprintf("%s, %s, %s, %s, %s", a.Who, a.Action, a.Position, a.Why, a.Result))
+		}
+	}
+	return list
+}
+
+func (w *memoryWorld) where(n int64) string { return w.db.Where(n) }
+
+// The shape is stored as earlier versions store it, as an extra column of this name: a row of
+// theirs is read, wherever the shape stands in it, and they read a row of ours. What cannot be read
+// costs the row nothing but its shape.
+func TestShapeIsStoredAsBefore(t *testing.T) {
+	text := `{"schema":"public","table":"outbox","columns":[{"name":"id","oid":2950,"mod":-1}]}`
+	shape := &event.Shape{Schema: "public", Table: "outbox", Columns: []event.ColumnShape{{Name: "id", TypeOID: 2950, Typmod: -1}}}
+	before := func(text []byte) []byte { // as they write it: the names sorted
+		return dlq.AppendColumns(nil, []string{"a", "cdc_relay.shape", "tenant"}, [][]byte{[]byte("A"), text, []byte("t")})
+	}
+	var s shapes
+	ours := dlq.AppendShape(dlq.AppendColumns(nil, []string{"a", "tenant"}, [][]byte{[]byte("A"), []byte("t")}), s.text(shape))
+	if want := dlq.AppendColumns(nil, []string{"a", "tenant", "cdc_relay.shape"}, [][]byte{[]byte("A"), []byte("t"), []byte(text)}); string(ours) != string(want) {
+		t.Errorf("it is stored as %q, want %q", ours, want)
+	}
+	for name, c := range map[string]struct {
+		stored []byte
+		want   *event.Shape
+	}{
+		"ours": {ours, shape}, "theirs": {before([]byte(text)), shape}, "theirs of a message": {before(nil), nil}, "of a later version": {before([]byte(`{"schema":1}`)), nil},
+	} {
+		for range 2 { // the second time it is known
+			columns, text, err := readColumns(c.stored, []string{"tenant", "a"})
+			if got := s.of(text); err != nil || !reflect.DeepEqual(got, c.want) || string(columns[0]) != "t" || string(columns[1]) != "A" {
+				t.Errorf("%s: %+v, %q, %v", name, got, columns, err)
+			}
+		}
+	}
+	if first, second := s.of([]byte(text)), s.of([]byte(text)); first != second {
+		t.Error("two rows of a table have two shapes")
+	}
+	for i := range 2 * maxShapes {
+		s.of(event.AppendShape(nil, &event.Shape{Columns: []event.ColumnShape{{Typmod: int32(i)}}}))
+		s.text(&event.Shape{})
+	}
+	if len(s.read) > maxShapes || len(s.texts) > maxShapes {
+		t.Errorf("%d and %d shapes are kept", len(s.read), len(s.texts))
+	}
+	if _, _, err := readColumns(ours[:len(ours)-1], nil); err == nil {
+		t.Error("a row that is cut is read")
+	}
 }

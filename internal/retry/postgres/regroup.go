@@ -92,19 +92,18 @@ func (p *Store) regroupAll(ctx context.Context, s store.Switch) error {
 // another ordering, or a place that means nothing now. Nobody else changes rows between the two
 // statements of a page: the former leader is fenced, and the rest of this one is not running yet.
 func (p *Store) regroup(ctx context.Context, table loaded, s *store.Switch) error {
-	sql, places := regroupSQL(table), p.c.Places
+	sql, places, none := regroupSQL(table), p.c.Places, new(regrouped).arrays()
 	write := writeFence + `, regrouped AS (UPDATE cdc_relay.` + table.table + ` t SET ordering_group = x_group, ordered = x_ordered,
 				exchange_or_topic = x_exchange_or_topic, dest = x_dest, route_name = x_name, routing_key = x_key
-			FROM fence, ` + new(regrouped).arrays().table(4, regroupedNames) + ` WHERE t.n = x_n AND ` + byNumber("t") + `) SELECT true FROM fence`
+			FROM fence, ` + none.table(4, none.names) + ` WHERE t.n = x_n AND ` + byNumber("t") + `) SELECT true FROM fence`
 	var at store.After // the last row of a page
 	for page := 1; page > 0; {
-		var (
-			changed regrouped
-			large   []largeRow
-		)
+		var changed regrouped
+		var large []*store.Row // of which nothing that decides its group or place was read yet
 		page = 0
-		look := func(row *store.Row, place bool) {
-			counted := s
+		look := func(row *store.Row) {
+			route, counted := row.Event.Route, s
+			place := places != nil && (s.Sink || s.Templates || route.Name == nil || (route.RoutingKey != nil) != places.Keyed)
 			if row.Resend != 0 {
 				counted = &store.Switch{Sink: s.Sink} // it is no deferred event
 			}
@@ -118,34 +117,31 @@ func (p *Store) regroup(ctx context.Context, table loaded, s *store.Switch) erro
 				changed = append(changed, row)
 			}
 		}
-		args := []any{
-			p.c.SystemID, at.Incarnation, at.Position.Commit.String(), int64(at.Position.Index), loadRows, loadBytes, p.limits.large,
-			places != nil, s.Sink || s.Templates, places != nil && places.Keyed, p.c.Keys != nil,
-		}
+		args := []any{p.c.SystemID, at.Incarnation, at.Position.Commit.String(), int64(at.Position.Index), loadRows, loadBytes, p.limits.large}
 		err := p.read(ctx, "read ordering groups", sql, args, func(rows pgx.Rows) error {
-			row, place, size, err := p.scanRegrouped(rows)
+			row, size, err := p.scanRegrouped(rows)
 			if err != nil {
 				return err
 			}
 			page++
 			at = store.After{Incarnation: row.Incarnation, Position: row.Event.Position}
 			if row.Dead = table == openDeadLetters; p.limits.isLarge(size) {
-				large = append(large, largeRow{row, place})
+				large = append(large, row)
 			} else {
-				look(row, place)
+				look(row)
 			}
 			return nil
 		})
-		for _, l := range large {
+		for _, row := range large {
 			var whole *store.Row
 			if err == nil {
-				whole, err = p.readLarge(ctx, l.row)
+				whole, err = p.readLarge(ctx, row)
 			}
 			if errors.Is(err, errColumns) { // as scanRegrouped
-				whole, err = l.row, nil
+				whole, err = row, nil
 			}
 			if whole != nil {
-				look(whole, l.place)
+				look(whole)
 			}
 		}
 		if err == nil && len(changed) > 0 {
@@ -158,15 +154,9 @@ func (p *Store) regroup(ctx context.Context, table loaded, s *store.Switch) erro
 	return nil
 }
 
-// largeRow is a row of which nothing that decides its group or place was read yet.
-type largeRow struct {
-	row   *store.Row
-	place bool
-}
-
 // What is read of a row: what its group depends on, and its place. placing are the columns that may
-// decide a place, and of a key its digest. They are read of the rows that are placed or have a key
-// alone, and of a row that has much in them when it is its turn.
+// decide a place, and of a key its digest. Of a row that has much in them they are read when it is
+// its turn.
 var (
 	placing  = []string{"id", "aggregate", "key", "type", "columns"}
 	grouping = strings.Fields("incarnation commit_lsn idx n ordering_group exchange_or_topic dest hash keyed ordered bytes route_name routing_key fault left_out resend")
@@ -177,15 +167,14 @@ var (
 )
 
 // regroupSQL reads a page: $7 rows, or $8 bytes of what decides their places; of a row with more
-// than $9 of it none. $10 says whether rows are placed at all, $11 whether all of them are looked
-// at, $12 whether a route of this sink has a routing key.
+// than $9 of it none.
 func regroupSQL(table loaded) string {
-	size, list := "0", "t.n, t.place, t.size"
+	size, list := "0", "t.n, t.size"
 	for _, f := range regroupFields {
 		switch {
 		case slices.Contains(placing, f.name):
 			size += " + coalesce(octet_length(t." + f.name + "), 0)"
-			list += ", CASE WHEN t.looked AND t.size <= $9::bigint THEN t." + f.name + " END"
+			list += ", CASE WHEN t.size <= $9::bigint THEN t." + f.name + " END"
 		case f.name == "commit_lsn":
 			list += ", t.commit_lsn::text"
 		default:
@@ -194,55 +183,41 @@ func regroupSQL(table loaded) string {
 	}
 	return readFence + ` SELECT ` + list + ` FROM fence LEFT JOIN LATERAL (
 			SELECT s.*, sum(s.size) OVER (ORDER BY s.incarnation, s.commit_lsn, s.idx) - s.size AS before FROM (
-				SELECT t.*, CASE WHEN t.looked THEN (` + size + `)::bigint ELSE 0 END AS size FROM (
-					SELECT p.*, p.place OR p.keyed AND $13 AS looked FROM (SELECT t.*, $10 AND ($11 OR t.route_name IS NULL OR (t.routing_key IS NOT NULL) <> $12) AS place FROM ` + table.behind("$7") + `) p) t) s) t
+				SELECT t.*, (` + size + `)::bigint AS size FROM ` + table.behind("$7") + `) s) t
 			ON t.before <= $8::bigint ORDER BY t.incarnation, t.commit_lsn, t.idx`
 }
 
 // scanRegrouped reads a row of regroupSQL. One whose columns are damaged is placed without them: it
 // cannot be sent, and must not keep the others from it.
-func (p *Store) scanRegrouped(rows pgx.Rows) (row *store.Row, place bool, size int64, err error) {
+func (p *Store) scanRegrouped(rows pgx.Rows) (row *store.Row, size int64, err error) {
 	var r tableRow
-	targets := []any{nil, &place, &size}
+	targets := []any{nil, &size}
 	for _, f := range regroupFields {
 		targets = append(targets, f.target(&r))
 	}
 	if err = rows.Scan(targets...); err != nil {
-		return nil, false, 0, err
+		return nil, 0, err
 	}
 	if row, err = p.decode(&r, 0, nil); errors.Is(err, errColumns) {
 		r.columns = nil
 		row, err = p.decode(&r, 0, nil)
 	}
-	return row, place, size, err
+	return row, size, err
 }
 
 // regrouped are rows whose group or place has changed.
 type regrouped []*store.Row
 
-var regroupedNames = []string{"x_n", "x_group", "x_ordered", "x_exchange_or_topic", "x_dest", "x_name", "x_key"}
-
 // arrays are the parameters of the statement that writes them.
 func (list *regrouped) arrays() *arrays {
 	var a arrays
-	add := func(name string, of func(*store.Row) uint64) {
-		values := make([]int64, len(*list))
-		for i, row := range *list {
-			values[i] = int64(of(row))
-		}
-		a.add(name, "bigint", values)
-	}
-	ordered, names, keys := make([]bool, len(*list)), make([][]byte, len(*list)), make([][]byte, len(*list))
-	for i, row := range *list {
-		ordered[i], names[i], keys[i] = row.Ordered, row.Event.Route.Name, row.Event.Route.RoutingKey
-	}
-	add("x_n", func(r *store.Row) uint64 { return uint64(r.N) })
-	add("x_group", func(r *store.Row) uint64 { return r.Group })
-	a.add("x_ordered", "boolean", ordered)
-	add("x_exchange_or_topic", func(r *store.Row) uint64 { return r.ExchangeOrTopic })
-	add("x_dest", func(r *store.Row) uint64 { return r.Dest })
-	a.add("x_name", "bytea", names)
-	a.add("x_key", "bytea", keys)
+	a.add("x_n", "bigint", each(*list, func(r *store.Row) int64 { return r.N }))
+	a.add("x_group", "bigint", each(*list, func(r *store.Row) int64 { return int64(r.Group) }))
+	a.add("x_ordered", "boolean", each(*list, func(r *store.Row) bool { return r.Ordered }))
+	a.add("x_exchange_or_topic", "bigint", each(*list, func(r *store.Row) int64 { return int64(r.ExchangeOrTopic) }))
+	a.add("x_dest", "bigint", each(*list, func(r *store.Row) int64 { return int64(r.Dest) }))
+	a.add("x_name", "bytea", each(*list, func(r *store.Row) []byte { return r.Event.Route.Name }))
+	a.add("x_key", "bytea", each(*list, func(r *store.Row) []byte { return r.Event.Route.RoutingKey }))
 	return &a
 }
 

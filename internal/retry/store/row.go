@@ -1,12 +1,16 @@
-// The rows of the retry table and of the dead letters, and what the store reports of them.
+// Rows, requests about them, and how both are stored.
 
 package store
 
 import (
 	"bytes"
 	"crypto/sha256"
+	"fmt"
+	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -114,3 +118,178 @@ func Refusal(class sink.Class, reason sink.Reason) (string, string) {
 	}
 	return class.String(), string(reason)
 }
+
+// RequestKind is what an operator requests.
+type RequestKind = dlq.Kind
+
+// The kinds of requests.
+const (
+	Replay     = dlq.Replay
+	Discard    = dlq.Discard
+	Redact     = dlq.Redact
+	Retry      = dlq.Retry
+	DeadLetter = dlq.ToDeadLetter
+	Purge      = dlq.Purge
+)
+
+// Request is a row of cdc_relay.request that waits.
+type Request struct {
+	ID   int64
+	Kind RequestKind
+	Row  *Row // nil: the row no longer exists, or its state does not allow the request
+	// Of Replay: where to send it instead; nil parts stay as they were.
+	Route event.Route
+	// Begun is the epoch of the leader that called BeginReplay; 0: none did.
+	Begun int64
+}
+
+// Answer is the result of a request. Outcome is the broker's answer to a replay; for other kinds it
+// is ignored.
+type Answer struct {
+	Request Request
+	Outcome sink.Outcome
+}
+
+// Verdict is what Answer does with a request.
+type Verdict string
+
+const (
+	VerdictCarryOut Verdict = "carry out" // it needs no broker
+	VerdictReplayed Verdict = "replayed"
+	VerdictRefused  Verdict = "refused"
+	// the row does not exist, or its state does not allow the request
+	VerdictMissing Verdict = "missing"
+	VerdictWaits   Verdict = "waits"
+)
+
+// Verdict returns what becomes of the request. It depends on the kind, the row, and the broker's
+// answer.
+func (a *Answer) Verdict() Verdict {
+	switch {
+	case a.Request.Row == nil:
+		return VerdictMissing
+	case a.Request.Kind != Replay:
+		return VerdictCarryOut
+	case a.Outcome.State == sink.Confirmed:
+		return VerdictReplayed
+	case a.Outcome.State == sink.Rejected:
+		return VerdictRefused
+	}
+	return VerdictWaits
+}
+
+// Result returns the result of a refused replay in the form of a row's result.
+func (a *Answer) Result() Result {
+	r := Result{Row: a.Request.Row}
+	if f := a.Outcome.Fault; a.Verdict() == VerdictRefused && f != nil {
+		r.Class, r.Reason, r.Text, r.Destination, r.Attempts = f.Class, f.Reason, f.Text, f.Destination, a.Request.Row.Attempts
+	}
+	return r
+}
+
+// RefusalText returns the result of a refused replay as operators read it.
+func RefusalText(a *Answer) string {
+	r := a.Result()
+	return BoundedText(fmt.Sprintf("%s: %s", r.Reason, r.Text), TextSize)
+}
+
+// NotAllowed is the result of a request that could not be carried out.
+const NotAllowed = "it no longer exists, or its state does not allow this"
+
+// TextPurged replaces the error text of a failed replay once its row is purged, because the text
+// may contain names that were made from data.
+const TextPurged = "its text is purged"
+
+// NormalText is the text of a rejection as the tables keep it: without numbers, so that equal
+// faults have equal texts.
+func NormalText(words string) string {
+	return BoundedText(dlq.WithoutNumbers(BoundedText(words, 4*TextSize)), TextSize)
+}
+
+// BoundedText is s as a text column can hold it: valid, without NUL, and at most size bytes.
+func BoundedText(s string, size int) string {
+	if len(s) > size {
+		for size > 0 && !utf8.RuneStart(s[size]) {
+			size--
+		}
+		s = s[:size]
+	}
+	return strings.ReplaceAll(strings.ToValidUTF8(s, "?"), "\x00", "?")
+}
+
+// TextSize is how many bytes are kept of the text of a rejection, and of a destination's name.
+const TextSize = 500
+
+// Places tells how the sink that is configured places events. A row keeps the route that it was
+// given while that is a route of this kind of sink: the names of another broker mean nothing here.
+type Places struct {
+	Sink      string // the kind
+	Templates string // of its routes, as people read them
+	Keyed     bool   // its routes have a routing key
+	// Route places an event that has no Route.
+	Route func(ev *event.Event) event.Route
+	// Switched is told what was found in the rows of an earlier configuration; nil: nobody is.
+	Switched func(Switch)
+}
+
+// Switch is what has changed since the rows were placed.
+type Switch struct {
+	From            string // the kind of sink; "": not known
+	Sink, Templates bool   // it is another one; they are others of the same sink
+	// Placed rows and dead letters got a new place. Kept ones have one that the templates would not
+	// give them now.
+	Placed, Kept int
+	Cancelled    int // operators' jobs that named a place of another kind of sink
+}
+
+// By is what cdc_relay.slots stores of how rows are grouped and placed. A version before Places
+// stores the scope alone, one before keys had a secret nothing of that.
+func (p *Places) By(scope event.Scope, keys *event.KeyHash) string {
+	by := scope.String()
+	if keys != nil {
+		by += fmt.Sprintf(" by secret %08x", uint32(keys.Of(nil, nil)))
+	}
+	if p == nil {
+		return by
+	}
+	return by + "; " + p.Sink + ": " + p.Templates
+}
+
+// Since reads what By has stored.
+func (p *Places) Since(by string) (s Switch) {
+	_, placed, known := strings.Cut(by, "; ")
+	if p == nil || !known {
+		return s
+	}
+	kind, templates, _ := strings.Cut(placed, ": ")
+	s.From, s.Sink = kind, kind != p.Sink
+	s.Templates = !s.Sink && templates != p.Templates
+	return s
+}
+
+// Place gives the row a new place if its own means nothing any more, and reports whether it did.
+// Its partition on Kafka is found when it goes: until it is deferred again its Dest is 0.
+func (p *Places) Place(row *Row, s *Switch) bool {
+	ev, was := &row.Event, *row.Event.Route
+	ev.Route = nil
+	now := p.Route(ev)
+	ev.Route = &was
+	switch {
+	case same(was.Name, now.Name) && same(was.RoutingKey, now.RoutingKey):
+		return false
+	case !s.Sink && was.Name != nil && (was.RoutingKey != nil) == p.Keyed:
+		s.Kept++
+		return false
+	}
+	s.Placed++
+	ev.Route, row.ExchangeOrTopic, row.Dest = &now, 0, 0
+	if ev.Fault != nil || now.Name == nil {
+		return true
+	}
+	if row.ExchangeOrTopic = sink.ExchangeOrTopicOf(now.Name); now.RoutingKey != nil {
+		row.Dest = sink.DestOfPair(row.ExchangeOrTopic, now.RoutingKey)
+	}
+	return true
+}
+
+func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }

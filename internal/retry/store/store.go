@@ -148,9 +148,8 @@ type Missing struct {
 // LeaseSize is how many row numbers a Lease takes: the increment of cdc_relay.row_number.
 const LeaseSize = 1000
 
-// ErrFenced means that a newer leader has raised the epoch: nothing was read or changed, and this
-// leader must not try again.
-var ErrFenced = errors.New("fenced by a newer leader")
+// ErrFenced is that of a statement without a row.
+var ErrFenced = dlq.ErrFenced
 
 // Refused is a statement that the database refused: it did nothing.
 type Refused struct {
@@ -185,3 +184,56 @@ func IsRefused(err error) bool {
 	var no *Refused
 	return errors.As(err, &no)
 }
+
+// After is the position of a row; rows behind it are read. Zero is before all rows.
+type After struct {
+	Incarnation int64
+	Position    event.Position
+}
+
+// Want asks for the first rows of an ordering group behind a position.
+type Want struct {
+	Group uint64
+	After After
+}
+
+// Run is the answer to a Want. Blocked says that an open dead letter blocks the ordering group
+// (on_dead_letter: block): none of its rows may go, and none was looked for. More says that the
+// table has rows of the ordering group behind those returned, as far as the statement saw: also
+// rows above acked, rows without room, and a large one. So a Run without rows that is neither
+// Blocked nor More says that the table has nothing of the ordering group behind After.
+type Run struct {
+	Group   uint64
+	Rows    []*Row
+	Blocked bool
+	More    bool
+	Failed  bool // its first row cannot be read; the caller of Read sets it
+}
+
+// Stats counts the rows of one slot.
+type Stats struct {
+	At       time.Time // when it was counted; zero: not yet
+	Deferred int       // rows of the retry table
+	// commit time of the first row by position, which is the oldest; zero: there is none
+	OldestDeferred time.Time
+	Dead           int       // dead letters that are open
+	OldestDead     time.Time // when the first of them became one; zero: there is none
+	// of both tables on disk, with indexes and TOAST, and the rows of other slots
+	Bytes int64
+}
+
+// StatsLimit is how many rows, and dead letters, are counted at most. A million take 100 ms with an
+// index-only scan, and seconds where the visibility map does not allow one. What takes longer than
+// statement_timeout, 15 s, is counted in part.
+const StatsLimit = 10_000_000
+
+// Reclaimed is the outcome of a Reclaim.
+type Reclaimed string
+
+// The outcomes. After all but Truncated the table is as it was.
+const (
+	Truncated Reclaimed = "truncated"
+	InUse     Reclaimed = "in use" // another session has a lock on it, as a dump or a vacuum
+	// it is small, or has a row of any slot or system, or the role has not the right
+	Kept Reclaimed = "kept"
+)

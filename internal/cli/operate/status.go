@@ -1,0 +1,228 @@
+// The command status: what a relay is doing, once or with --watch again and again.
+
+package operate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/client"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+)
+
+// NewStatus is the command status.
+func NewStatus(g *command.Options) *cobra.Command {
+	var admin string
+	var asJSON, watching bool
+	var every time.Duration
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "Show what the relay is doing",
+		Long: `Asks the running relay: at admin.socket, which needs no token, or else at admin.listen with a token
+of admin.tokens. If the relay does not answer, or wants another token, status shows what the
+database knows, and exits 0 if the slot is active, else 1.
+
+With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen.
+Elsewhere it prints one line each time, or one JSON object with --json. It keeps watching while the
+relay is away.`,
+		Example: `  cdc-relay status
+  cdc-relay status --watch
+  cdc-relay status --watch --every 10s >> status.log
+  cdc-relay status --admin unix:/run/cdc-relay/admin.sock
+  cdc-relay status --admin https://10.0.0.7:8464 --json | jq .slot.lag_bytes`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := g.Load()
+			if err != nil {
+				return err
+			}
+			switch {
+			case watching && every < shortestEvery:
+				return command.UsageError(fmt.Sprintf("--every is %s, want at least %s", every, shortestEvery))
+			case watching:
+				return runWatch(cmd.Context(), cmd.OutOrStdout(), c, g, admin, every, asJSON)
+			case cmd.Flags().Changed("every"):
+				return command.UsageError("--every has no effect without --watch")
+			}
+			status, err := client.Status(cmd.Context(), c, admin)
+			if err == nil {
+				return showStatus(cmd.OutOrStdout(), status, asJSON)
+			}
+			var answered *client.AnswerError
+			if errors.As(err, &answered) {
+				return err
+			}
+			return showDatabase(cmd.Context(), cmd.OutOrStdout(), c, g, asJSON, err)
+		},
+	}
+	cmd.Flags().StringVar(&admin, "admin", "", "`ADDRESS` of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, then admin.listen)")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "repeat until interrupted")
+	cmd.Flags().DurationVar(&every, "every", time.Second, "with --watch: the time between two polls")
+	return cmd
+}
+
+const shortestEvery = 100 * time.Millisecond
+
+func showStatus(w io.Writer, s *ops.Status, asJSON bool) error {
+	if asJSON {
+		return output.JSON(w, s)
+	}
+	return writeStatus(w, s, output.HasColor(w))
+}
+
+// snapshot is the relay's status at one time or, when it does not answer, what the database knows.
+type snapshot struct {
+	at          time.Time
+	status      *ops.Status
+	noAnswer    error           // why there is no status
+	database    *databaseStatus // nil: the database does not answer either
+	databaseErr error           // why not
+}
+
+// The states of a relay that does not answer, in addition to ops.StateStopped.
+const (
+	stateNotAnswering = "not answering" // the slot is active
+	stateUnknown      = "unknown"       // the database does not answer either
+)
+
+// stateText is the state, and why.
+func (s *snapshot) stateText() (state, why string) {
+	switch {
+	case s.status != nil:
+		return s.status.State, s.status.Why
+	case s.database != nil:
+		return s.database.State, s.database.Why
+	}
+	return stateUnknown, "the relay " + notAsked(s.noAnswer) + "; nor does the database: " + s.databaseErr.Error()
+}
+
+// print prints a snapshot as a line: for pipes, files and programs.
+func (s *snapshot) print(out io.Writer, asJSON bool) error {
+	if asJSON {
+		return output.JSONLine(out, s.json())
+	}
+	_, err := io.WriteString(out, s.at.UTC().Format(time.RFC3339)+" "+s.line()+"\n")
+	return err
+}
+
+// json is what --json prints of it.
+func (s *snapshot) json() any {
+	switch {
+	case s.status != nil:
+		return s.status
+	case s.database != nil:
+		return s.database
+	}
+	state, why := s.stateText()
+	return struct {
+		State string    `json:"state"`
+		Why   string    `json:"why"`
+		Now   time.Time `json:"now"`
+		Relay string    `json:"relay"`
+	}{state, why, s.at.UTC(), notAsked(s.noAnswer)}
+}
+
+// line is a snapshot in one line of plain text.
+func (s *snapshot) line() string {
+	state, why := s.stateText()
+	if why != "" {
+		state += ": " + why
+	}
+	switch st := s.status; {
+	case st != nil:
+		state += fmt.Sprintf(" | %s | lag %s, %s | in flight %s | published %s, %.1f/s | deferred %s | dead %s", st.Role,
+			showLag(st.Slot.LagSeconds), showBehind(st), output.Thousands(uint64(st.InFlight.Events)), output.Thousands(st.Totals.Published),
+			st.Rates.PublishedPerSecond, output.Thousands(uint64(st.Deferred.Events)), output.Thousands(uint64(st.DeadLetters.Open)))
+	case s.database != nil && s.database.SlotExists:
+		state += " | slot " + output.Bytes(s.database.LagBytes) + " behind, asked " + output.Age(time.Since(s.database.Now)) + " ago"
+	}
+	return output.Clean(state)
+}
+
+// watch is `status --watch`: it polls the relay, or the database while the relay is away.
+type watch struct {
+	relay    func(context.Context) (*ops.Status, error)
+	database func(context.Context) (*databaseStatus, error)
+
+	// The last answer of the database, and when it is queried again.
+	known     *databaseStatus
+	knownErr  error
+	nextQuery time.Time
+}
+
+const (
+	// The database is polled seldom, and less often when it is slow: each poll counts rows.
+	minDatabaseInterval = 5 * time.Second
+	databaseShare       = 10 // of the time between two queries, one part for the query
+)
+
+// runWatch prints what it finds at every interval until ctx is done or it is interrupted, which is
+// how it ends well. An address that answers as no relay does, or not to this token, is refused as
+// without --watch.
+func runWatch(ctx context.Context, out io.Writer, c *config.Config, g *command.Options, admin string, every time.Duration, asJSON bool) error {
+	w := &watch{
+		relay:    func(ctx context.Context) (*ops.Status, error) { return client.Status(ctx, c, admin) },
+		database: func(ctx context.Context) (*databaseStatus, error) { return queryDatabase(ctx, g) },
+	}
+	var answered *client.AnswerError
+	if _, err := w.relay(ctx); errors.As(err, &answered) {
+		return err
+	}
+	show := func(s *snapshot) error { return s.print(out, asJSON) }
+	if f, ok := out.(*os.File); ok && !asJSON && output.IsTerminal(out) && os.Getenv("TERM") != "dumb" {
+		show = (&screen{out: f, slot: c.Source.Slot, colour: output.HasColor(out)}).draw
+	}
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	tick := time.NewTicker(every)
+	defer tick.Stop()
+	for {
+		s := w.poll(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err := show(s); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+func (w *watch) poll(ctx context.Context) *snapshot {
+	s := &snapshot{}
+	s.status, s.noAnswer = w.relay(ctx)
+	s.at = time.Now()
+	if s.status != nil {
+		w.nextQuery = time.Time{} // the next time it is silent begins with a new query
+		return s
+	}
+	if !s.at.Before(w.nextQuery) {
+		within, cancel := context.WithTimeout(ctx, command.DatabaseTimeout)
+		w.known, w.knownErr = w.database(within)
+		cancel()
+		w.nextQuery = s.at.Add(max(minDatabaseInterval, databaseShare*time.Since(s.at)))
+	}
+	s.databaseErr = w.knownErr
+	if w.known != nil {
+		known := *w.known
+		known.setCause(s.noAnswer)
+		s.database = &known
+	}
+	return s
+}
