@@ -49,10 +49,10 @@ shop: deps-$(SINK) ## order-service and notification-service with the relay betw
 # Tests that need no server. TestQuickNeedsNoServer in test/docs reads this list.
 QUICK := ./internal/event ./internal/decode ./internal/config/... ./internal/debezium/... ./internal/guard ./internal/migrate/... \
 	./internal/ops/... ./internal/printable ./internal/relay/... ./internal/secretfile ./internal/retry ./internal/wiring ./internal/cli/... \
-	./internal/sink ./internal/sink/stdout ./internal/sink/kafka/batch ./internal/sink/kafka/record \
+	./internal/sink ./internal/sink/stdout \
 	./internal/replication/check ./internal/replication/repair ./internal/replication/schema \
 	./internal/replication/session ./internal/replication/slot ./internal/replication/source \
-	./internal/sink/kafka/check ./internal/sink/kafka/client ./internal/sink/kafka/conn \
+	./internal/kafkaclient/... \
 	./internal/sink/rabbit/conn ./inbox/internal/... ./test/arch ./test/docs
 
 .PHONY: quick

@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0
 	github.com/cdc-relay/cdc-relay/inbox v0.1.0
-	github.com/cdc-relay/cdc-relay/internal/kafkaguard v0.1.0
+	github.com/cdc-relay/cdc-relay/internal/kafkaclient v0.1.0
 	github.com/cdc-relay/cdc-relay/outbox v0.1.0
 	github.com/clipperhouse/displaywidth v0.11.0
 	github.com/cockroachdb/datadriven v1.0.3

@@ -9,7 +9,7 @@ WORKDIR /src
 COPY go.mod go.sum go.work go.work.sum ./
 COPY examples/shop ./examples/shop
 COPY inbox ./inbox
-COPY internal/kafkaguard ./internal/kafkaguard
+COPY internal/kafkaclient ./internal/kafkaclient
 COPY outbox ./outbox
 # Modules of the workspace that are not here.
 RUN sed -i '/^\t\.\/\(bench\|inbox\/test\|tools\)/d' go.work

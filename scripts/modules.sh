@@ -34,7 +34,7 @@ release() {
 	echo "$version" >"$at/list"
 	echo "{\"Version\": \"$version\", \"Time\": \"2026-01-01T00:00:00Z\"}" >"$at/$version.info"
 }
-for folder in '' inbox internal/kafkaguard outbox; do release "$folder"; done
+for folder in '' inbox internal/kafkaclient outbox; do release "$folder"; done
 
 # service makes the program that imports packages, and its go.mod and go.sum.
 service() {

@@ -1,21 +1,28 @@
-// Membership of the consumer group.
+// Membership of the consumer group: who gets which partitions, and the offsets that are committed.
 
 package kafka
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/heartbeat"
+	"github.com/segmentio/kafka-go/protocol/joingroup"
+	"github.com/segmentio/kafka-go/protocol/leavegroup"
+	"github.com/segmentio/kafka-go/protocol/offsetcommit"
+	"github.com/segmentio/kafka-go/protocol/offsetfetch"
+	"github.com/segmentio/kafka-go/protocol/syncgroup"
 
-	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
 var (
@@ -23,97 +30,202 @@ var (
 	errTopics    = errors.New("topics or partitions were added or removed")
 )
 
-// watchEvery is how soon new topics and partitions are found.
-const watchEvery = 3 * time.Second
+const (
+	// commitEvery is how much of what was handled is delivered again after a crash.
+	commitEvery = 200 * time.Millisecond
+	// trimEvery is how long handled messages stay in the service's own topics.
+	trimEvery = 5 * time.Second
+	// afterEnd is how long the brokers may take for what is said at the end.
+	afterEnd = 2 * time.Second
+)
 
-// formerEvery is after how many of them all topics of the cluster are listed.
-const formerEvery = 5
+// membership is that of this process in the group.
+type membership struct {
+	c      *Consumer
+	k      *link
+	topics map[string][]int // that it asks for, with their partitions
+	id     string           // the coordinator has given it
+}
+
+// generation is what the members have agreed on, until one comes or goes.
+type generation struct {
+	*membership
+	number   int32
+	assigned map[string][]int // partitions of this member
+}
 
 // member joins the group and holds the partitions that it gets, until ctx ends, the topics change
 // or an error ends the membership.
-func (c *Consumer) member(ctx context.Context, k *kafkalink.Link) error {
+func (c *Consumer) member(ctx context.Context, k *link) error {
 	topics, err := c.existing(ctx, k)
 	if err != nil {
 		return err
 	}
-	var incomplete atomic.Bool
-	group, err := kafkago.NewConsumerGroup(kafkago.ConsumerGroupConfig{
-		ID: c.group, Brokers: c.cfg.Brokers, Dialer: k.Dialer, Topics: slices.Sorted(maps.Keys(topics)),
-		SessionTimeout: c.cfg.SessionTimeout, RebalanceTimeout: c.cfg.SessionTimeout, HeartbeatInterval: c.cfg.SessionTimeout / 10,
-		JoinGroupBackoff: time.Second, StartOffset: kafkago.FirstOffset, GroupBalancers: []kafkago.GroupBalancer{balancer{topics, &incomplete}},
-	})
-	if err != nil {
-		return fmt.Errorf("join group %s: %w", c.group, err)
-	}
-	left := make(chan struct{})
-	leave := sync.OnceFunc(func() {
-		go func() {
-			defer close(left)
-			leave(k, group)
-		}()
-	})
-	defer func() { <-left }()
-	defer leave()
+	m := &membership{c: c, k: k, topics: topics}
+	defer m.leave(ctx)
 	for {
-		gen, err := group.Next(ctx)
+		g, err := m.join(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, kafkago.RebalanceInProgress):
-			continue // another member was quicker: kafka-go joins again
+		case errors.Is(err, kafkago.UnknownMemberId):
+			m.id = ""
+			continue
+		case isFenced(err):
+			continue // another member was quicker
 		case err != nil:
 			return fmt.Errorf("join group %s: %w", c.group, err)
 		}
-		if incomplete.Load() {
-			return fmt.Errorf("join group %s: a broker does not know all topics and partitions yet", c.group)
-		}
-		held := make(chan error, 1)
-		gen.Start(func(life context.Context) {
-			err := c.hold(ctx, life, k, gen, topics)
-			if err != nil || ctx.Err() != nil {
-				// The generation ends after the group was told to leave: else kafka-go joins again
-				// at once. There is no next generation before: Next returns when the group knows.
-				leave()
-				_, _ = group.Next(context.WithoutCancel(ctx)) //nolint:errcheck // it is ErrGroupClosed
-			}
-			held <- err
-		})
-		if err := <-held; err != nil || ctx.Err() != nil {
+		if err := c.hold(ctx, g); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
-// leave tells the group, so that others get the partitions at once. It cuts the connections when
-// that takes long: joining has no context.
-func leave(k *kafkalink.Link, group *kafkago.ConsumerGroup) {
-	cut := time.AfterFunc(2*time.Second, k.Cut)
-	defer cut.Stop()
-	_ = group.Close() //nolint:errcheck // it is always nil
+// isFenced is whether the group has given the partitions to others, or is about to.
+func isFenced(err error) bool {
+	return errors.Is(err, kafkago.RebalanceInProgress) || errors.Is(err, kafkago.IllegalGeneration) || errors.Is(err, kafkago.UnknownMemberId)
+}
+
+func askGroup[R protocol.Message](ctx context.Context, m *membership, req protocol.Message, codeOf func(R) int16) (R, error) {
+	// an answer to a member that joins waits for the others
+	return kafkaclient.AskCoordinator(ctx, m.k.Pool, m.c.group, m.c.cfg.SessionTimeout+kafkaclient.RequestTimeout, req, codeOf)
+}
+
+// join has the group make a new generation, with this member in it.
+func (m *membership) join(ctx context.Context) (*generation, error) {
+	timeout := int32(m.c.cfg.SessionTimeout.Milliseconds())
+	req := &joingroup.Request{
+		GroupID: m.c.group, SessionTimeoutMS: timeout, RebalanceTimeoutMS: timeout, MemberID: m.id, ProtocolType: "consumer",
+		Protocols: []joingroup.RequestProtocol{{Name: "cdc-relay-inbox", Metadata: kafkaclient.Subscription(slices.Sorted(maps.Keys(m.topics)))}},
+	}
+	codeOf := func(r *joingroup.Response) int16 { return r.ErrorCode }
+	joined, err := askGroup(ctx, m, req, codeOf)
+	if errors.Is(err, kafkago.MemberIDRequired) {
+		m.id, req.MemberID = joined.MemberID, joined.MemberID
+		joined, err = askGroup(ctx, m, req, codeOf)
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.id = joined.MemberID
+	together := &syncgroup.Request{GroupID: m.c.group, GenerationID: joined.GenerationID, MemberID: m.id}
+	if joined.LeaderID == m.id {
+		if together.Assignments, err = m.assign(ctx, joined.Members); err != nil {
+			return nil, err
+		}
+	}
+	synced, err := askGroup(ctx, m, together, func(r *syncgroup.Response) int16 { return r.ErrorCode })
+	if err != nil {
+		return nil, err
+	}
+	assigned, err := kafkaclient.ReadAssignment(synced.Assignments)
+	return &generation{m, joined.GenerationID, assigned}, err
+}
+
+// assign is done by one of the members, for all.
+func (m *membership) assign(ctx context.Context, members []joingroup.ResponseMember) (all []syncgroup.RequestAssignment, err error) {
+	takers := map[string][]string{} // members that read a topic
+	for _, of := range members {
+		topics, err := kafkaclient.ReadSubscription(of.Metadata)
+		if err != nil {
+			return nil, fmt.Errorf("read the topics of member %s: %w", of.MemberID, err)
+		}
+		for _, topic := range topics {
+			takers[topic] = append(takers[topic], of.MemberID)
+		}
+	}
+	partitions, err := m.k.partitions(ctx, slices.Sorted(maps.Keys(takers))...)
+	if err != nil {
+		return nil, err
+	}
+	for topic, known := range m.topics { // a broker may not know all of them yet
+		if len(partitions[topic]) < len(known) {
+			partitions[topic] = known
+		}
+	}
+	shares := balance(takers, partitions)
+	for _, of := range members {
+		all = append(all, syncgroup.RequestAssignment{MemberID: of.MemberID, Assignment: kafkaclient.Assignment(shares[of.MemberID])})
+	}
+	return all, nil
+}
+
+// balance gives each member of the group as many partitions as the others, over all topics.
+func balance(takers map[string][]string, partitions map[string][]int) map[string]map[string][]int {
+	shares := map[string]map[string][]int{}
+	next := 0
+	for _, topic := range slices.Sorted(maps.Keys(takers)) {
+		slices.Sort(takers[topic])
+		for _, id := range slices.Sorted(slices.Values(partitions[topic])) {
+			member := takers[topic][next%len(takers[topic])]
+			if shares[member] == nil {
+				shares[member] = map[string][]int{}
+			}
+			shares[member][topic] = append(shares[member][topic], id)
+			next++
+		}
+	}
+	return shares
+}
+
+// leave tells the group, so that others get the partitions at once.
+func (m *membership) leave(ctx context.Context) {
+	if m.id == "" {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterEnd)
+	defer cancel()
+	_, err := askGroup(ctx, m, &leavegroup.Request{GroupID: m.c.group, MemberID: m.id}, func(r *leavegroup.Response) int16 { return r.ErrorCode })
+	if err != nil {
+		m.c.log.Debug("leave the group", "error", err)
+	}
+}
+
+// beat tells the group that this process is alive, and ends the generation when the group has
+// another one, or is not reached.
+func (g *generation) beat(ctx context.Context, end context.CancelCauseFunc) {
+	ticker := time.NewTicker(g.c.cfg.SessionTimeout / 10)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		_, err := askGroup(ctx, g.membership, &heartbeat.Request{GroupID: g.c.group, GenerationID: g.number, MemberID: g.id},
+			func(r *heartbeat.Response) int16 { return r.ErrorCode })
+		if err != nil {
+			end(errRebalance)
+			return
+		}
+	}
 }
 
 // hold has the partitions of one generation. It returns nil when they are given to the members
 // again.
-func (c *Consumer) hold(ctx, life context.Context, k *kafkalink.Link, gen *kafkago.Generation, topics map[string][]int) error {
-	parts, err := c.assigned(ctx, k, gen, topics)
-	if isFenced(err) {
+func (c *Consumer) hold(ctx context.Context, g *generation) error {
+	held, end := context.WithCancelCause(ctx)
+	staying, done := context.WithCancel(context.WithoutCancel(ctx))
+	var beside sync.WaitGroup
+	defer beside.Wait()
+	defer done()
+	defer end(nil)
+	beside.Go(func() { g.beat(staying, end) })
+	parts, err := c.assigned(held, g)
+	if isFenced(err) || errors.Is(context.Cause(held), errRebalance) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	held, end := context.WithCancelCause(ctx)
-	defer context.AfterFunc(life, func() { end(errRebalance) })()
-	var watched sync.WaitGroup
-	watched.Go(func() { c.watch(held, k, topics, end) })
-	defer watched.Wait()
-	defer end(nil)
+	beside.Go(func() { c.watch(held, g.k, g.topics, end) })
 
-	committing, committed := context.WithCancel(context.WithoutCancel(ctx))
+	committing, committed := context.WithCancel(staying)
 	defer committed()
 	commits := make(chan error, 1)
 	go func() {
-		err := c.commitAlways(committing, k, gen, parts)
+		err := c.commitAlways(committing, g, parts)
 		switch {
 		case isFenced(err):
 			end(errRebalance)
@@ -122,17 +234,17 @@ func (c *Consumer) hold(ctx, life context.Context, k *kafkalink.Link, gen *kafka
 		}
 		commits <- err
 	}()
-	err = c.serveAgain(held, k, parts)
+	err = c.serveAgain(held, g.k, parts)
 	committed()
 	if failed := <-commits; failed == nil {
 		// No handler runs any more: what they have done is committed before another process has the
 		// partitions.
-		if err := commit(gen, parts); err != nil {
+		last, cancel := context.WithTimeout(staying, afterEnd)
+		defer cancel()
+		if err := g.commit(last, parts); err != nil {
 			c.log.Debug("commit in the end", "error", err)
 		}
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
-		defer cancel()
-		c.trim(last, k, parts)
+		c.trim(last, g.k, parts)
 	}
 	if errors.Is(err, errRebalance) || ctx.Err() != nil {
 		return nil
@@ -141,7 +253,7 @@ func (c *Consumer) hold(ctx, life context.Context, k *kafkalink.Link, gen *kafka
 }
 
 // serveAgain serves sessions until ctx ends or an error that another session would meet, too.
-func (c *Consumer) serveAgain(ctx context.Context, k *kafkalink.Link, parts []*partition) error {
+func (c *Consumer) serveAgain(ctx context.Context, k *link, parts []*partition) error {
 	grace := func() time.Duration {
 		if errors.Is(context.Cause(ctx), errRebalance) { // a member that takes longer is put out
 			return min(c.in.Grace(), c.cfg.SessionTimeout/2)
@@ -172,50 +284,143 @@ func (c *Consumer) serveAgain(ctx context.Context, k *kafkalink.Link, parts []*p
 	}
 }
 
-// assigned are the partitions of a generation, each with the offset to begin with.
-func (c *Consumer) assigned(ctx context.Context, k *kafkalink.Link, gen *kafkago.Generation, topics map[string][]int) ([]*partition, error) {
+// assigned are the partitions of a generation, each with the offset to begin with: the group's, or
+// that of the first message. The first offsets are committed at once, before the first message is
+// handled: so it is noticed when the message is deleted before it was processed, and see
+// remembered.
+func (c *Consumer) assigned(ctx context.Context, g *generation) ([]*partition, error) {
+	offsets, err := c.offsets(ctx, g.k, g.assigned)
+	if err != nil {
+		return nil, err
+	}
 	var parts []*partition
-	for topic, assigned := range gen.Assignments {
-		for _, a := range assigned {
-			p := &partition{topic: topic, id: a.ID, own: c.isOwn(topic), next: a.Offset, stored: a.Offset, freed: make(chan struct{}, 1)}
-			if a.Offset < 0 {
-				if err := c.begin(ctx, k, p); err != nil {
+	first := false
+	for topic, ids := range g.assigned {
+		for _, id := range ids {
+			at, known := offsets[topic][id]
+			p := &partition{topic: topic, id: id, own: c.isOwn(topic), next: at, stored: at, freed: make(chan struct{}, 1)}
+			if !known {
+				there, err := g.k.ends(ctx, topic, []int{id})
+				if err != nil {
 					return nil, err
 				}
+				first, p.next, p.stored = true, there[id].first, -1
 			}
 			parts = append(parts, p)
 		}
 	}
-	if slices.ContainsFunc(parts, func(p *partition) bool { return p.stored < 0 }) {
-		if err := c.remembered(ctx, k, topics); err != nil {
+	if first {
+		if err := c.remembered(ctx, g.k, g.topics); err != nil {
 			return nil, err
 		}
-		// The first offsets are committed before the first message is handled: see remembered.
-		if err := commit(gen, parts); err != nil {
+		if err := g.commit(ctx, parts); err != nil {
 			return nil, err
 		}
 	}
-	c.log.Info("partitions assigned", "group", gen.GroupID, "generation", gen.ID, "partitions", len(parts))
+	c.log.Info("partitions assigned", "group", c.group, "generation", g.number, "partitions", len(parts))
 	return parts, nil
 }
 
-// begin sets where a partition begins that the group has no offset of: with its first message. The
-// offset is committed at once, so that it is noticed when the message is deleted before it was
-// processed. kafka-go also says that there is none when the broker has answered with an error, so
-// the broker is asked again: a group must not begin again with what it processed long ago.
-func (c *Consumer) begin(ctx context.Context, k *kafkalink.Link, p *partition) error {
-	offsets, err := k.Committed(ctx, c.group, map[string][]int{p.topic: {p.id}})
-	if err != nil {
-		return err
+// offsets are those that the group has of partitions. Those that it has none of are left out.
+func (c *Consumer) offsets(ctx context.Context, k *link, partitions map[string][]int) (map[string]map[int]int64, error) {
+	req := &offsetfetch.Request{GroupID: c.group, Topics: []offsetfetch.RequestTopic{}} // never nil: that would be all
+	for topic, ids := range partitions {
+		of := offsetfetch.RequestTopic{Name: topic}
+		for _, id := range ids {
+			of.PartitionIndexes = append(of.PartitionIndexes, int32(id))
+		}
+		req.Topics = append(req.Topics, of)
 	}
-	if at, ok := offsets[p.topic][p.id]; ok {
-		p.next, p.stored = at, at
+	res, err := kafkaclient.AskCoordinator(ctx, k.Pool, c.group, kafkaclient.RequestTimeout, req, func(r *offsetfetch.Response) int16 { return r.ErrorCode })
+	if err != nil {
+		return nil, fmt.Errorf("fetch offsets of group %s: %w", c.group, err)
+	}
+	found := map[string]map[int]int64{}
+	for _, t := range res.Topics {
+		found[t.Name] = map[int]int64{}
+		for _, p := range t.Partitions {
+			if p.ErrorCode != 0 {
+				return nil, fmt.Errorf("fetch the offset of group %s for %s-%d: %w", c.group, t.Name, p.PartitionIndex, kafkago.Error(p.ErrorCode))
+			}
+			if p.CommittedOffset >= 0 {
+				found[t.Name][int(p.PartitionIndex)] = p.CommittedOffset
+			}
+		}
+	}
+	return found, nil
+}
+
+// commit commits the offsets that have changed. Brokers refuse that of a former member of the
+// group: its messages are delivered to another, and find the records of their events.
+func (g *generation) commit(ctx context.Context, parts []*partition) error {
+	req := &offsetcommit.Request{GroupID: g.c.group, GenerationID: g.number, MemberID: g.id}
+	offsets, of := map[*partition]int64{}, map[string][]offsetcommit.RequestPartition{}
+	for _, p := range parts {
+		if to, ok := p.uncommitted(); ok {
+			offsets[p] = to
+			of[p.topic] = append(of[p.topic], offsetcommit.RequestPartition{PartitionIndex: int32(p.id), CommittedOffset: to})
+		}
+	}
+	if len(offsets) == 0 {
 		return nil
 	}
-	there, err := k.Ends(ctx, p.topic, []int{p.id})
-	if err != nil {
-		return err
+	for topic, partitions := range of {
+		req.Topics = append(req.Topics, offsetcommit.RequestTopic{Name: topic, Partitions: partitions})
 	}
-	p.next, p.stored = there[p.id].First, -1
+	_, err := askGroup(ctx, g.membership, req, func(r *offsetcommit.Response) (code int16) {
+		for _, t := range r.Topics {
+			for _, p := range t.Partitions {
+				code = cmp.Or(code, p.ErrorCode)
+			}
+		}
+		return code
+	})
+	if err != nil {
+		return fmt.Errorf("commit offsets of group %s: %w", g.c.group, err)
+	}
+	for p, to := range offsets {
+		p.committed(to)
+	}
 	return nil
+}
+
+// commitAlways commits and trims until ctx ends.
+func (c *Consumer) commitAlways(ctx context.Context, g *generation, parts []*partition) error {
+	ticker := time.NewTicker(commitEvery)
+	defer ticker.Stop()
+	for last := time.Now(); ; {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return nil
+		}
+		if err := g.commit(ctx, parts); err != nil {
+			if ctx.Err() != nil { // it is made once more
+				return nil
+			}
+			return err
+		}
+		if time.Since(last) > trimEvery {
+			last = time.Now()
+			c.trim(ctx, g.k, parts)
+		}
+	}
+}
+
+// trim deletes the messages before the committed offsets from the service's own topics, which keep
+// everything else for ever. When it fails they grow, and nothing else happens.
+func (c *Consumer) trim(ctx context.Context, k *link, parts []*partition) {
+	for _, p := range parts {
+		to, ok := p.untrimmed()
+		if !ok {
+			continue
+		}
+		if err := k.DeleteBefore(ctx, p.topic, p.id, to); err != nil {
+			if ctx.Err() == nil {
+				c.log.Warn("delete handled messages", "topic", p.topic, "partition", p.id, "error", err)
+			}
+			return
+		}
+		p.trimTo(to)
+	}
 }

@@ -1,9 +1,12 @@
-// Records as messages, and what a failure and a replay change of them.
+// Records as messages, what a failure and a replay change of them, and how they are published.
 
 package kafka
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -126,4 +129,33 @@ func (c *Consumer) forDeadLetter(r *kafkago.Message, source string, f inbox.Fail
 // forReturn is a dead letter that is processed again, as if for the first time.
 func (c *Consumer) forReturn(r *kafkago.Message) kafkago.Message {
 	return again(r, c.returnTopic(), text(originalDestination, header(r, originalDestination)))
+}
+
+// publish returns nil once all in-sync replicas have the message. After an error it may be there
+// or not: then the message that it was made from is delivered again, and the record of its event
+// sees to it that two copies have one effect.
+func publish(ctx context.Context, k *link, m kafkago.Message) error {
+	err := k.out.Write(ctx, &m)
+	if err == nil {
+		return nil
+	}
+	if errors.Is(err, kafkago.MessageSizeTooLarge) || errors.Is(err, kafkago.RecordListTooLarge) {
+		return fmt.Errorf("write to %s: the message with key %q is larger than the topic allows: raise its max.message.bytes and Config.MaxMessageBytes: %w", m.Topic, m.Key, err)
+	}
+	return fmt.Errorf("write to %s: %w", m.Topic, err)
+}
+
+// delivery publishes the record of a message that has failed.
+type delivery struct {
+	c      *Consumer
+	k      *link
+	record *kafkago.Message
+}
+
+func (d delivery) Retry(ctx context.Context, m inbox.Message, f inbox.Failure) error {
+	return publish(ctx, d.k, d.c.forRetry(d.record, m.Source, f))
+}
+
+func (d delivery) DeadLetter(ctx context.Context, m inbox.Message, f inbox.Failure) error {
+	return publish(ctx, d.k, d.c.forDeadLetter(d.record, m.Source, f))
 }

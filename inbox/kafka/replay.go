@@ -1,15 +1,17 @@
-// Dead letters go back to the service.
+// Dead letters go back to the service, and how many messages wait.
 
 package kafka
 
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
 // Replay publishes dead letters to the service again, and to no other, as if they had never failed,
@@ -26,18 +28,15 @@ func (c *Consumer) Replay(ctx context.Context, f inbox.ReplayFilter) (n int, err
 	}
 	k := c.connect(nil)
 	defer k.Close()
-	if err := k.Reach(ctx); err != nil {
-		return 0, fmt.Errorf("replay dead letters: %w", err)
-	}
 	topic := c.deadLetterTopic()
-	found, err := k.Partitions(ctx, topic)
+	found, err := k.partitions(ctx, topic)
 	if err == nil && found[topic] == nil {
 		err = fmt.Errorf("topic %s does not exist", topic)
 	}
 	if err != nil {
 		return 0, fmt.Errorf("find the dead letters: %w", err)
 	}
-	there, err := k.Ends(ctx, topic, found[topic])
+	there, err := k.ends(ctx, topic, found[topic])
 	if err != nil {
 		return 0, fmt.Errorf("find the dead letters: %w", err)
 	}
@@ -49,7 +48,7 @@ func (c *Consumer) Replay(ctx context.Context, f inbox.ReplayFilter) (n int, err
 		of := replayed{c: c, k: k, filter: f, limit: limit, topic: topic, partition: id}
 		to, err := of.lastMatch(ctx, there[id])
 		if err == nil {
-			err = of.move(ctx, there[id].First, to)
+			err = of.move(ctx, there[id].first, to)
 		}
 		n += of.n
 		if err != nil {
@@ -62,7 +61,7 @@ func (c *Consumer) Replay(ctx context.Context, f inbox.ReplayFilter) (n int, err
 // replayed is the replay of one partition.
 type replayed struct {
 	c         *Consumer
-	k         *kafkalink.Link
+	k         *link
 	filter    inbox.ReplayFilter
 	limit     int // 0 or less: none
 	topic     string
@@ -71,9 +70,9 @@ type replayed struct {
 }
 
 // lastMatch is the offset after the last dead letter to replay; the first offset if there is none.
-func (r *replayed) lastMatch(ctx context.Context, e kafkalink.Ends) (int64, error) {
-	to, matches := e.First, 0
-	err := r.each(ctx, e.First, e.After, func(m *kafkago.Message) error {
+func (r *replayed) lastMatch(ctx context.Context, e ends) (int64, error) {
+	to, matches := e.first, 0
+	err := r.each(ctx, e.first, e.after, func(m *kafkago.Message) error {
 		if r.matches(m) && (r.limit <= 0 || matches < r.limit) {
 			matches++
 			to = m.Offset + 1
@@ -134,4 +133,62 @@ func (r *replayed) each(ctx context.Context, from, to int64, do func(*kafkago.Me
 func (r *replayed) matches(m *kafkago.Message) bool {
 	of := header(m, consumerService)
 	return (of == "" || of == r.c.in.Service()) && r.filter.Matches(header(m, "id"), header(m, "eventType"), inbox.Class(header(m, failureClass)))
+}
+
+// reportEvery is how often what waits is counted.
+const reportEvery = 15 * time.Second
+
+// report counts what waits until ctx ends, also in the retry topics of former levels.
+func (c *Consumer) report(ctx context.Context) {
+	var former []string
+	k := c.connect(nil)
+	defer func() { k.Close() }()
+	ticker := time.NewTicker(reportEvery)
+	defer ticker.Stop()
+	for {
+		if now, err := c.former(ctx, k); err == nil && !slices.Equal(now, former) {
+			k.Close()
+			former, k = now, c.connect(now)
+		}
+		if err := c.countWaiting(ctx, k); err != nil && ctx.Err() == nil {
+			c.log.Debug("count the messages that wait", "error", err)
+		}
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// countWaiting counts the messages of each topic that the group has not handled, and those of the
+// dead-letter topic: a replay deletes what it has replayed.
+func (c *Consumer) countWaiting(ctx context.Context, k *link) error {
+	ctx, cancel := context.WithTimeout(ctx, kafkaclient.RequestTimeout)
+	defer cancel()
+	topics, err := k.partitions(ctx, k.read...)
+	if err != nil {
+		return err
+	}
+	offsets, err := c.offsets(ctx, k, topics)
+	if err != nil {
+		return err
+	}
+	dead, err := k.partitions(ctx, c.deadLetterTopic())
+	if err != nil {
+		return err
+	}
+	topics[c.deadLetterTopic()] = dead[c.deadLetterTopic()]
+	for topic, partitions := range topics {
+		there, err := k.ends(ctx, topic, partitions)
+		if err != nil {
+			return err
+		}
+		n := int64(0)
+		for _, p := range partitions {
+			n += max(there[p].after-max(there[p].first, offsets[topic][p]), 0)
+		}
+		c.in.Waiting(topic, n)
+	}
+	return nil
 }

@@ -4,17 +4,21 @@
 package kafka
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/keyed"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
 // session has the workers of one generation of the group, or of a part of it.
@@ -33,7 +37,7 @@ import (
 // there. Only a message that has failed lets the later ones pass: it waits in a retry topic.
 type session struct {
 	c       *Consumer
-	k       *kafkalink.Link
+	k       *link
 	taking  context.Context // ends when no message is to be begun any more
 	fail    context.CancelCauseFunc
 	parts   []*partition
@@ -56,7 +60,7 @@ const afterAbort = 6 * time.Second
 // handlers that run may go on for grace. When it returns no handler runs, but for those that do not
 // obey their context: what they do is not committed by this session, and their messages come again
 // and wait for the records of these.
-func (c *Consumer) serve(ctx context.Context, k *kafkalink.Link, parts []*partition, grace func() time.Duration) error {
+func (c *Consumer) serve(ctx context.Context, k *link, parts []*partition, grace func() time.Duration) error {
 	taking, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	handling, abort := context.WithCancel(context.WithoutCancel(ctx))
@@ -124,7 +128,7 @@ func (s *session) read(p *partition) {
 			}
 			final := s.c.judge(s.taking, s.k, p, from, err)
 			if final == nil && time.Since(failing) > unreadable {
-				final = fmt.Errorf("read %s-%d: %w: %w", p.topic, p.id, errUnreadable, err)
+				final = fmt.Errorf("read %s-%d: %w: %w", p.topic, p.id, errUnreadable, tooLarge(err))
 			}
 			if final != nil {
 				s.fail(final)
@@ -158,7 +162,7 @@ func (s *session) add(p *partition, m *kafkago.Message) bool {
 	if !sleepUntil(s.taking, s.c.due(m)) || !p.room(s.taking, passing*s.c.cfg.MaxInFlight) {
 		return false
 	}
-	t := task{partition: p, record: m, bytes: min(int64(kafkalink.Size(m)), int64(s.c.cfg.MaxInFlightBytes))}
+	t := task{partition: p, record: m, bytes: min(int64(kafkaclient.Size(m)), int64(s.c.cfg.MaxInFlightBytes))}
 	if s.count.Acquire(s.taking, 1) != nil {
 		return false
 	}
@@ -183,4 +187,263 @@ func sleepUntil(ctx context.Context, at time.Time) bool {
 	case <-ctx.Done():
 		return false
 	}
+}
+
+// partition is one that this process reads. Messages are taken in order and handled in any. The
+// offset to commit is the lowest that was not handled: what was handled above it may come again,
+// and then has no effect.
+type partition struct {
+	topic string
+	id    int
+	own   bool // of the service's own topics
+
+	freed chan struct{} // has one when pending has become shorter
+
+	mu      sync.Mutex
+	next    int64   // the offset to take next
+	pending []taken // in the order of their offsets; the first is not handled
+	trimmed int64   // messages before this one were deleted
+	stored  int64   // the committed offset
+	gone    bool    // the topic was deleted
+}
+
+type taken struct {
+	offset  int64
+	handled bool
+}
+
+// start makes the partition read from an offset on.
+func (p *partition) start() (from int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next, p.pending = p.handledTo(), nil
+	return p.next
+}
+
+// room waits until fewer messages than bound were taken since the first that is not handled. It is
+// false when ctx ends before.
+func (p *partition) room(ctx context.Context, bound int) bool {
+	for {
+		p.mu.Lock()
+		full := len(p.pending) >= bound
+		p.mu.Unlock()
+		if !full {
+			return true
+		}
+		select {
+		case <-p.freed:
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// take notes that the message at an offset is being handled.
+func (p *partition) take(offset int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pending = append(p.pending, taken{offset: offset})
+	p.next = offset + 1
+}
+
+// skip notes that there is no message before an offset.
+func (p *partition) skip(to int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.next = max(p.next, to)
+}
+
+// handled notes that a message has had its effect, or is kept by another topic.
+func (p *partition) handled(offset int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i, found := slices.BinarySearchFunc(p.pending, offset, func(t taken, offset int64) int { return cmp.Compare(t.offset, offset) })
+	if !found {
+		return
+	}
+	p.pending[i].handled = true
+	n := 0
+	for n < len(p.pending) && p.pending[n].handled {
+		n++
+	}
+	p.pending = p.pending[n:]
+	if n > 0 {
+		select {
+		case p.freed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// handledTo is the lowest offset that was not handled.
+func (p *partition) handledTo() int64 {
+	if len(p.pending) > 0 {
+		return p.pending[0].offset
+	}
+	return p.next
+}
+
+// uncommitted returns the offset to commit, if it is not committed.
+func (p *partition) uncommitted() (int64, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	to := p.handledTo()
+	return to, to != p.stored && !p.gone
+}
+
+// committed notes that the group has an offset.
+func (p *partition) committed(offset int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.stored = offset
+}
+
+// untrimmed returns the offset before which the messages are to be deleted, if they are not.
+func (p *partition) untrimmed() (int64, bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stored, p.own && p.stored > p.trimmed && !p.gone
+}
+
+// trimTo notes that the messages before an offset were deleted.
+func (p *partition) trimTo(offset int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.trimmed = offset
+}
+
+// forget notes that the topic was deleted: an offset of it would be one of the next topic of its
+// name, and messages would be deleted there.
+func (p *partition) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.gone = true
+}
+
+// LostError says that the broker does not have the messages that are next for the group. Some were
+// deleted before they were processed, or the topic is not the one that the offset is of. Nothing is
+// skipped until somebody has reset the offset.
+type LostError struct {
+	Group     string // the consumer group
+	Topic     string // the topic that is not read on
+	Partition int    // the partition of it
+	Next      int64  // the offset of the next message to process
+	First     int64  // the offset of the first message that the broker has
+	After     int64  // the offset after the last one
+}
+
+// Error names what is lost, and the command that accepts it.
+func (e *LostError) Error() string {
+	why := fmt.Sprintf("%d messages were deleted before they were processed", e.First-e.Next)
+	if e.Next > e.After {
+		why = "the topic was deleted and created again, or its last messages were lost"
+	}
+	return fmt.Sprintf("read %s-%d: the next message for group %s is %d, and the broker has those from %d to before %d: %s. "+
+		"When that is understood, go on with the first message there is: kafka-consumer-groups.sh --bootstrap-server HOST:9092 --group %s --topic %s:%d --reset-offsets --to-earliest --execute",
+		e.Topic, e.Partition, e.Group, e.Next, e.First, e.After, why, e.Group, e.Topic, e.Partition)
+}
+
+// errTopicGone ends a membership: the topic that is read does not exist any more. The one of the
+// same name that may follow is another: it is read from the group's offset, which the broker
+// deletes with the topic.
+var errTopicGone = errors.New("the topic does not exist any more")
+
+// errOvertaken ends a membership: the group has passed what this process is about to read. It was
+// frozen, and does not know yet that another has its partitions, has handled these messages and
+// deleted them.
+var errOvertaken = errors.New("another process has processed the messages")
+
+// judge returns the error that ends a session after a read has failed, or nil when the read is made
+// again.
+func (c *Consumer) judge(ctx context.Context, k *link, p *partition, from int64, err error) error {
+	switch {
+	case errors.Is(err, kafkago.OffsetOutOfRange):
+		there, err := k.ends(ctx, p.topic, []int{p.id})
+		if err != nil {
+			return nil //nolint:nilerr // the read is made again, and says it again
+		}
+		at, err := c.offsets(ctx, k, map[string][]int{p.topic: {p.id}})
+		if err != nil {
+			return nil //nolint:nilerr // as above
+		}
+		return c.outOfRange(p, from, there[p.id], at[p.topic][p.id])
+	case errors.Is(err, kafkago.UnknownTopicOrPartition):
+		p.forget()
+		return fmt.Errorf("read %s-%d: %w", p.topic, p.id, errTopicGone)
+	case isRefused(err):
+		return fmt.Errorf("read %s-%d: %w", p.topic, p.id, err)
+	}
+	return nil
+}
+
+// outOfRange is what it means that a broker has messages up to e only, and the group has an offset.
+func (c *Consumer) outOfRange(p *partition, from int64, e ends, group int64) error {
+	switch {
+	case from >= e.first && from <= e.after: // by now it has them
+		return nil
+	case group > from:
+		return fmt.Errorf("read %s-%d: %w", p.topic, p.id, errOvertaken)
+	}
+	return &LostError{Group: c.group, Topic: p.topic, Partition: p.id, Next: from, First: e.first, After: e.after}
+}
+
+// tooLarge says what to do about a batch that is too large.
+func tooLarge(err error) error {
+	var over *kafkaclient.TooLarge
+	if errors.As(err, &over) {
+		return fmt.Errorf("%w; raise MaxInFlightBytes", err)
+	}
+	return err
+}
+
+// errUnreadable ends a membership: the brokers are looked up again.
+var errUnreadable = errors.New("reading has failed for a while")
+
+// endsMembership is whether another session of the same membership would meet the error, too.
+func endsMembership(err error) bool {
+	var lost *LostError
+	return errors.As(err, &lost) || errors.Is(err, errTopicGone) || errors.Is(err, errOvertaken) || errors.Is(err, errUnreadable) || isRefused(err)
+}
+
+// isRefused is whether the broker refuses the login or a right.
+func isRefused(err error) bool {
+	if errors.Is(err, kafkaclient.ErrLogin) {
+		return true
+	}
+	for _, code := range []kafkago.Error{
+		kafkago.SASLAuthenticationFailed, kafkago.UnsupportedSASLMechanism, kafkago.IllegalSASLState, kafkago.TopicAuthorizationFailed,
+		kafkago.GroupAuthorizationFailed, kafkago.ClusterAuthorizationFailed,
+	} {
+		if errors.Is(err, code) {
+			return true
+		}
+	}
+	return false
+}
+
+// remembered returns an error when the group has no offset at all, and the table has records of the
+// service: the group was deleted, or its offsets have expired. Beginning with the first messages
+// would repeat the effects of those that are older than the records.
+//
+// A new group meets no false alarm. Its members commit their first offsets before they handle
+// messages, so that there are offsets where there are records. The records are looked up first:
+// another member may make both meanwhile.
+func (c *Consumer) remembered(ctx context.Context, k *link, topics map[string][]int) error {
+	records, err := c.in.Remembers(ctx)
+	if err != nil || !records {
+		return err
+	}
+	offsets, err := c.offsets(ctx, k, topics)
+	if err != nil {
+		return err
+	}
+	for _, partitions := range offsets {
+		if len(partitions) > 0 {
+			return nil
+		}
+	}
+	return &finalError{fmt.Errorf("the service has processed messages, and its group %s has no offsets: they have expired, or were deleted. "+
+		"From the first messages on, those that are older than the records would have their effects again. Choose where to begin: "+
+		"kafka-consumer-groups.sh --bootstrap-server HOST:9092 --group %s --topic %s --reset-offsets --to-earliest|--to-latest|--to-datetime TIME --execute",
+		c.group, c.group, strings.Join(c.cfg.Topics, " --topic "))}
 }

@@ -1,40 +1,47 @@
-// The service's own topics as they must be.
+// The service's own topics as they must be, and how safely they keep messages.
 
 package kafka
 
 import (
 	"cmp"
 	"context"
-	"errors"
+	"crypto/tls"
 	"fmt"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/createtopics"
+	"github.com/segmentio/kafka-go/protocol/describeconfigs"
+	"github.com/segmentio/kafka-go/protocol/metadata"
 
-	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
+	"github.com/cdc-relay/cdc-relay/inbox"
 	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
 const anyTime = "9223372036854775807" // no time is too far from the broker's
 
+type setting struct{ name, value string }
+
 // settings are those of the service's own topics. They keep every message until it was handled. Its
 // time is the event's, and may be any that Topics take.
-func (c *Consumer) settings() []kafkago.ConfigEntry {
-	return []kafkago.ConfigEntry{
-		{ConfigName: cleanupPolicy, ConfigValue: "delete"},
-		{ConfigName: "max.message.bytes", ConfigValue: strconv.Itoa(c.cfg.MaxMessageBytes)},
-		{ConfigName: "message.timestamp.after.max.ms", ConfigValue: anyTime},
-		{ConfigName: "message.timestamp.before.max.ms", ConfigValue: anyTime},
-		{ConfigName: "message.timestamp.type", ConfigValue: "CreateTime"},
-		{ConfigName: "retention.bytes", ConfigValue: "-1"},
-		{ConfigName: "retention.ms", ConfigValue: "-1"},
+func (c *Consumer) settings() []setting {
+	return []setting{
+		{cleanupPolicy, "delete"},
+		{"max.message.bytes", strconv.Itoa(c.cfg.MaxMessageBytes)},
+		{"message.timestamp.after.max.ms", anyTime},
+		{"message.timestamp.before.max.ms", anyTime},
+		{"message.timestamp.type", "CreateTime"},
+		{"retention.bytes", "-1"},
+		{"retention.ms", "-1"},
 	}
 }
 
 // declare makes the topics that do not exist, and compares those that do.
-func (c *Consumer) declare(ctx context.Context, k *kafkalink.Link) error {
+func (c *Consumer) declare(ctx context.Context, k *link) error {
 	topics := append(c.ownTopics(), c.deadLetterTopic())
 	durable, err := c.wanted(ctx, k)
 	if err != nil {
@@ -50,43 +57,44 @@ func (c *Consumer) declare(ctx context.Context, k *kafkalink.Link) error {
 	if len(missing) == 0 {
 		return nil
 	}
-	request := &kafkago.CreateTopicsRequest{}
-	for _, topic := range missing {
-		request.Topics = append(request.Topics, c.create(topic, durable))
-	}
 	if durable.replicas == 0 {
 		c.log.Warn("none of Topics exists yet: the topics of the service are made with the broker's default.replication.factor and min.insync.replicas", "topics", missing)
 	}
-	answer, err := k.Client.CreateTopics(ctx, request)
+	req := &createtopics.Request{TimeoutMs: int32(kafkaclient.RequestTimeout.Milliseconds())}
+	for _, topic := range missing {
+		req.Topics = append(req.Topics, c.create(topic, durable))
+	}
+	res, err := kafkaclient.AskController[*createtopics.Response](ctx, k.Pool, req)
 	if err != nil {
 		return fmt.Errorf("create topics: %w", err)
 	}
-	for _, topic := range missing {
-		err := answer.Errors[topic]
-		if err == nil || errors.Is(err, kafkago.TopicAlreadyExists) { // another process was quicker
+	for _, t := range res.Topics {
+		code := kafkago.Error(t.ErrorCode)
+		if code == 0 || code == kafkago.TopicAlreadyExists { // another process was quicker
 			continue
 		}
-		return fmt.Errorf("create topic %s: %w", topic, err)
+		return fmt.Errorf("create topic %s: %w: %s", t.Name, code, t.ErrorMessage)
 	}
 	c.log.Info("topics created", "topics", missing)
 	return await(ctx, k, missing)
 }
 
 // create is what a topic is made with.
-func (c *Consumer) create(topic string, want durability) kafkago.TopicConfig {
-	t := kafkago.TopicConfig{
-		Topic: topic, NumPartitions: c.cfg.Partitions, ReplicationFactor: cmp.Or(want.replicas, -1), ConfigEntries: c.settings(),
+func (c *Consumer) create(topic string, want durability) createtopics.RequestTopic {
+	t := createtopics.RequestTopic{Name: topic, NumPartitions: int32(c.cfg.Partitions), ReplicationFactor: int16(cmp.Or(want.replicas, -1))}
+	for _, s := range c.settings() {
+		t.Configs = append(t.Configs, createtopics.RequestConfig{Name: s.name, Value: s.value})
 	}
 	if want.inSync > 0 {
-		t.ConfigEntries = append(t.ConfigEntries, kafkago.ConfigEntry{ConfigName: minInSync, ConfigValue: strconv.Itoa(want.inSync)})
+		t.Configs = append(t.Configs, createtopics.RequestConfig{Name: minInSync, Value: strconv.Itoa(want.inSync)})
 	}
 	return t
 }
 
 // await waits until topics that were created are known.
-func await(ctx context.Context, k *kafkalink.Link, topics []string) error {
+func await(ctx context.Context, k *link, topics []string) error {
 	for pause := (wait.Backoff{}); ; {
-		found, err := k.Partitions(ctx, topics...)
+		found, err := k.partitions(ctx, topics...)
 		if err != nil || len(found) == len(topics) {
 			return err
 		}
@@ -97,34 +105,29 @@ func await(ctx context.Context, k *kafkalink.Link, topics []string) error {
 }
 
 // compare returns what differs, a line for each setting, and the topics that do not exist.
-func (c *Consumer) compare(ctx context.Context, k *kafkalink.Link, topics []string, durable durability) (differ, missing []string, err error) {
-	layouts, err := k.Layouts(ctx, topics...)
+func (c *Consumer) compare(ctx context.Context, k *link, topics []string, durable durability) (differ, missing []string, err error) {
+	there, err := k.topics(ctx, topics)
 	if err != nil {
 		return nil, nil, err
 	}
-	request := &kafkago.DescribeConfigsRequest{}
 	want := c.settings()
-	for _, topic := range topics {
-		r := kafkago.DescribeConfigRequestResource{ResourceType: kafkago.ResourceTypeTopic, ResourceName: topic, ConfigNames: []string{minInSync}}
-		for _, s := range want {
-			r.ConfigNames = append(r.ConfigNames, s.ConfigName)
-		}
-		request.Resources = append(request.Resources, r)
+	names := []string{minInSync}
+	for _, s := range want {
+		names = append(names, s.name)
 	}
-	answer, err := k.Client.DescribeConfigs(ctx, request)
+	described, err := k.describe(ctx, topics, names)
 	if err != nil {
-		return nil, nil, fmt.Errorf("describe topics: %w", err)
+		return nil, nil, err
 	}
-	for _, r := range answer.Resources {
-		switch {
-		case errors.Is(r.Error, kafkago.UnknownTopicOrPartition):
+	for _, r := range described {
+		if kafkago.Error(r.ErrorCode) == kafkago.UnknownTopicOrPartition {
 			missing = append(missing, r.ResourceName)
-		case r.Error != nil:
-			return nil, nil, fmt.Errorf("describe topic %s: %w", r.ResourceName, r.Error)
-		default:
-			differ = append(differ, differences(r, want)...)
-			if l, ok := layouts[r.ResourceName]; ok { // else it is so new that it has no leader
-				differ = append(differ, c.lacking(r, l, durable)...)
+			continue
+		}
+		differ = append(differ, differences(&r, want)...)
+		for i := range there { // else it is so new that it has no leader
+			if there[i].Name == r.ResourceName {
+				differ = append(differ, c.lacking(&r, &there[i], durable)...)
 			}
 		}
 	}
@@ -132,14 +135,14 @@ func (c *Consumer) compare(ctx context.Context, k *kafkalink.Link, topics []stri
 	return differ, missing, nil
 }
 
-func differences(r kafkago.DescribeConfigResponseResource, want []kafkago.ConfigEntry) []string {
+func differences(r *describeconfigs.ResponseResource, want []setting) []string {
 	var found []string
 	for _, has := range r.ConfigEntries {
-		i := slices.IndexFunc(want, func(s kafkago.ConfigEntry) bool { return s.ConfigName == has.ConfigName })
-		if i < 0 || fits(has.ConfigName, has.ConfigValue, want[i].ConfigValue) {
+		i := slices.IndexFunc(want, func(s setting) bool { return s.name == has.ConfigName })
+		if i < 0 || fits(has.ConfigName, has.ConfigValue, want[i].value) {
 			continue
 		}
-		found = append(found, fmt.Sprintf("  %s: %s is %s, want %s", r.ResourceName, has.ConfigName, has.ConfigValue, want[i].ConfigValue))
+		found = append(found, fmt.Sprintf("  %s: %s is %s, want %s", r.ResourceName, has.ConfigName, has.ConfigValue, want[i].value))
 	}
 	return found
 }
@@ -151,4 +154,292 @@ func fits(name, has, want string) bool {
 	h, err := strconv.Atoi(has)
 	w, wrong := strconv.Atoi(want)
 	return err == nil && wrong == nil && h >= w
+}
+
+const (
+	minInSync     = "min.insync.replicas"
+	cleanupPolicy = "cleanup.policy"
+)
+
+// durability is how many replicas the messages of a topic have, and how many of them have each
+// before it is confirmed. 0: as the broker has it.
+type durability struct{ replicas, inSync int }
+
+// wanted is the durability of the service's own topics: that of Topics, because a message leaves
+// them when it has failed. Where there are none yet it is the broker's.
+func (c *Consumer) wanted(ctx context.Context, k *link) (durability, error) {
+	var want durability
+	there, err := k.topics(ctx, c.cfg.Topics)
+	if err != nil {
+		return want, err
+	}
+	var names []string
+	for i := range there {
+		want.replicas = max(want.replicas, replicasOf(&there[i]))
+		names = append(names, there[i].Name)
+	}
+	if c.cfg.ReplicationFactor > 0 {
+		want.replicas = c.cfg.ReplicationFactor
+	}
+	if len(names) == 0 {
+		return want, nil
+	}
+	described, err := k.describe(ctx, names, []string{minInSync, cleanupPolicy})
+	if err != nil {
+		return want, err
+	}
+	for _, r := range described {
+		if r.ErrorCode != 0 {
+			return want, fmt.Errorf("describe topic %s: %w", r.ResourceName, kafkago.Error(r.ErrorCode))
+		}
+		want.inSync = max(want.inSync, inSyncOf(&r))
+		for _, e := range r.ConfigEntries {
+			if e.ConfigName == cleanupPolicy && strings.Contains(e.ConfigValue, "compact") {
+				c.log.Warn("the topic is compacted: events that a later one of their key has replaced before they were processed have no effect, and nobody is told. Set cleanup.policy to delete", "topic", r.ResourceName)
+			}
+		}
+	}
+	want.inSync = min(want.inSync, want.replicas) // with more, nothing could be written
+	return want, nil
+}
+
+// describe reads settings of topics. One that does not exist has a code.
+func (k *link) describe(ctx context.Context, topics, names []string) ([]describeconfigs.ResponseResource, error) {
+	const topicResource = 2
+	req := new(describeconfigs.Request)
+	for _, topic := range topics {
+		req.Resources = append(req.Resources, describeconfigs.RequestResource{ResourceType: topicResource, ResourceName: topic, ConfigNames: names})
+	}
+	res, err := kafkaclient.AskAny[*describeconfigs.Response](ctx, k.Pool, req)
+	if err != nil {
+		return nil, fmt.Errorf("describe topics: %w", err)
+	}
+	for _, r := range res.Resources {
+		if code := kafkago.Error(r.ErrorCode); code != 0 && code != kafkago.UnknownTopicOrPartition {
+			return nil, fmt.Errorf("describe topic %s: %w", r.ResourceName, code)
+		}
+	}
+	return res.Resources, nil
+}
+
+// replicasOf is how many replicas each partition of a topic has at least.
+func replicasOf(t *metadata.ResponseTopic) int {
+	least := len(t.Partitions[0].ReplicaNodes)
+	for _, p := range t.Partitions {
+		least = min(least, len(p.ReplicaNodes))
+	}
+	return least
+}
+
+func inSyncOf(r *describeconfigs.ResponseResource) int {
+	for _, e := range r.ConfigEntries {
+		if e.ConfigName == minInSync {
+			n, _ := strconv.Atoi(e.ConfigValue) //nolint:errcheck // the broker has it as a number
+			return n
+		}
+	}
+	return 0
+}
+
+// lacking returns what a topic of the service lacks of Config: then it is refused. What it only
+// lacks of Topics is a warning: they may have changed under way, and messages go on.
+func (c *Consumer) lacking(r *describeconfigs.ResponseResource, t *metadata.ResponseTopic, want durability) (differ []string) {
+	less := func(name string, has, want int) string {
+		return fmt.Sprintf("  %s: %s is %d, want %d", r.ResourceName, name, has, want)
+	}
+	if n := len(t.Partitions); n < c.cfg.Partitions {
+		differ = append(differ, less("the number of partitions", n, c.cfg.Partitions))
+	}
+	switch replicas := replicasOf(t); {
+	case replicas < c.cfg.ReplicationFactor:
+		differ = append(differ, less("the replication factor", replicas, c.cfg.ReplicationFactor))
+	case replicas < want.replicas:
+		c.log.Warn("a topic of the service has fewer replicas than its Topics: raise it with kafka-reassign-partitions.sh", "topic", r.ResourceName, "has", replicas, "want", want.replicas)
+	}
+	if has := inSyncOf(r); has < min(want.inSync, replicasOf(t)) {
+		c.log.Warn("a topic of the service confirms with fewer replicas than its Topics: raise "+minInSync, "topic", r.ResourceName, "has", has, "want", want.inSync)
+	}
+	return differ
+}
+
+// watchEvery is how soon new topics and partitions are found.
+const watchEvery = 3 * time.Second
+
+// formerEvery is after how many of them all topics of the cluster are listed.
+const formerEvery = 5
+
+// retryTopic has the messages that wait for so long. The pause is in the name: with other levels
+// there are other topics, and what waits in the old ones is still read.
+func (c *Consumer) retryTopic(level time.Duration) string {
+	return c.in.Service() + ".retry." + inbox.LevelName(level)
+}
+
+// returnTopic has the dead letters that a replay returns to the service, and to no other.
+func (c *Consumer) returnTopic() string { return c.in.Service() + ".return" }
+
+// deadLetterTopic has what was given up. Alerts know it by this name.
+func (c *Consumer) deadLetterTopic() string { return c.in.Service() + ".dlq" }
+
+// ownTopics are those that the service reads besides Config.Topics.
+func (c *Consumer) ownTopics() []string {
+	own := []string{c.returnTopic()}
+	for _, level := range c.in.Levels() {
+		if topic := c.retryTopic(level); !slices.Contains(own, topic) {
+			own = append(own, topic)
+		}
+	}
+	return own
+}
+
+// isOwn is whether a topic is one of those, or was when the service had other levels.
+func (c *Consumer) isOwn(topic string) bool {
+	_, waits := c.levelOf(topic)
+	return waits || topic == c.returnTopic()
+}
+
+// levelOf is the pause of a retry topic of the service.
+func (c *Consumer) levelOf(topic string) (time.Duration, bool) {
+	name, found := strings.CutPrefix(topic, c.in.Service()+".retry.")
+	if !found {
+		return 0, false
+	}
+	level, err := time.ParseDuration(name)
+	return level, err == nil && inbox.LevelName(level) == name
+}
+
+// existing are the topics to read that there are, with their partitions.
+func (c *Consumer) existing(ctx context.Context, k *link) (map[string][]int, error) {
+	found, err := k.partitions(ctx, k.read...)
+	if err != nil {
+		return nil, err
+	}
+	for _, topic := range c.cfg.Topics {
+		if found[topic] == nil {
+			c.log.Warn("a topic does not exist yet, it is read as soon as it does", "topic", topic)
+		}
+	}
+	return found, nil
+}
+
+// watch ends a membership when topics or partitions come or go: who joins again gets them. So it
+// reads, too, what waits in the retry topics of a process with other levels that was rolled back.
+func (c *Consumer) watch(ctx context.Context, k *link, known map[string][]int, end context.CancelCauseFunc) {
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for n := 1; ; n++ {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return
+		}
+		now, err := k.partitions(ctx, k.read...)
+		if err != nil {
+			continue // reading says it
+		}
+		for _, topic := range k.read {
+			if len(now[topic]) != len(known[topic]) {
+				end(fmt.Errorf("%s: %w", topic, errTopics))
+				return
+			}
+		}
+		if n%formerEvery != 0 {
+			continue
+		}
+		former, err := c.former(ctx, k)
+		for _, topic := range former {
+			if err == nil && !slices.Contains(k.read, topic) {
+				end(fmt.Errorf("%s: %w", topic, errTopics))
+				return
+			}
+		}
+	}
+}
+
+// former are the retry topics of levels that the service does not have any more. They are read
+// until somebody deletes them.
+func (c *Consumer) former(ctx context.Context, k *link) (former []string, err error) {
+	all, err := k.Topics(ctx, nil)
+	if err != nil {
+		return nil, fmt.Errorf("list topics: %w", err)
+	}
+	own := c.ownTopics()
+	for _, t := range all {
+		if c.isOwn(t.Name) && !slices.Contains(own, t.Name) {
+			former = append(former, t.Name)
+		}
+	}
+	slices.Sort(former)
+	return former, nil
+}
+
+// link is a way to the brokers.
+type link struct {
+	*kafkaclient.Pool
+	// what is written has connections of its own: it waits for none of those that wait for answers
+	out  *kafkaclient.Pool
+	read []string // the topics that are read
+}
+
+// Close ends the connections.
+func (k *link) Close() {
+	k.Pool.Close()
+	k.out.Close()
+}
+
+// connect makes a way to the brokers that also reads more topics.
+func (c *Consumer) connect(more []string) *link {
+	opts := kafkaclient.DialOptions{ClientID: c.in.Service(), Limit: c.cfg.MaxInFlightBytes}
+	if c.cfg.TLS != nil {
+		opts.TLS = func() (*tls.Config, error) { return c.cfg.TLS, nil }
+	}
+	if c.cfg.SASL != nil {
+		opts.SASL = func() (*kafkaclient.SASL, error) { return &kafkaclient.SASL{Own: c.cfg.SASL}, nil }
+	}
+	open := func() *kafkaclient.Pool { return kafkaclient.NewPool(opts, c.cfg.Brokers...) }
+	return &link{open(), open(), slices.Concat(c.cfg.Topics, c.ownTopics(), more)}
+}
+
+// topics are those that exist and have partitions.
+func (k *link) topics(ctx context.Context, names []string) (found []metadata.ResponseTopic, err error) {
+	all, err := k.Topics(ctx, names)
+	if err != nil {
+		return nil, fmt.Errorf("read metadata: %w", err)
+	}
+	for _, t := range all {
+		switch code := kafkago.Error(t.ErrorCode); {
+		case code == kafkago.TopicAuthorizationFailed:
+			return nil, fmt.Errorf("describe topic %s: %w", t.Name, code)
+		case code == 0 && len(t.Partitions) > 0: // else it does not exist, or has no leader yet
+			found = append(found, t)
+		}
+	}
+	return found, nil
+}
+
+// partitions are those of topics. There are none of one that does not exist.
+func (k *link) partitions(ctx context.Context, names ...string) (map[string][]int, error) {
+	all, err := k.topics(ctx, names)
+	found := map[string][]int{}
+	for _, t := range all {
+		for _, p := range t.Partitions {
+			found[t.Name] = append(found[t.Name], int(p.PartitionIndex))
+		}
+	}
+	return found, err
+}
+
+// ends are the offsets from the first message of a partition to the one after the last.
+type ends struct{ first, after int64 }
+
+func (k *link) ends(ctx context.Context, topic string, partitions []int) (map[int]ends, error) {
+	first, err := k.Offsets(ctx, topic, partitions, kafkaclient.First)
+	if err != nil {
+		return nil, err
+	}
+	after, err := k.Offsets(ctx, topic, partitions, kafkaclient.After)
+	found := map[int]ends{}
+	for id := range after {
+		found[id] = ends{first[id], after[id]}
+	}
+	return found, err
 }

@@ -5,6 +5,7 @@ go 1.26.0
 require (
 	github.com/cdc-relay/cdc-relay v0.1.0
 	github.com/cdc-relay/cdc-relay/inbox v0.1.0
+	github.com/cdc-relay/cdc-relay/internal/kafkaclient v0.1.0
 	github.com/jackc/pgx/v5 v5.12.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/prometheus/client_model v0.6.3
@@ -18,7 +19,6 @@ require (
 
 require (
 	github.com/beorn7/perks v1.0.1 // indirect
-	github.com/cdc-relay/cdc-relay/internal/kafkaguard v0.1.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/go-logr/logr v1.4.4 // indirect
 	github.com/go-logr/stdr v1.2.2 // indirect

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"testing"
 
-	kafka "github.com/cdc-relay/cdc-relay/internal/sink/kafka/driver"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
 )
 
 const kafkaBase = "source: {url: postgres://h/d}\nsink: {kafka: {}}\n"

@@ -22,29 +22,22 @@ const module = "github.com/cdc-relay/cdc-relay"
 // files may import. An entry of its own goes before that of a tree. A package that is not listed is
 // a fault: decide where it stands.
 var allowed = map[string][]string{
-	"lazy":                 {}, // everybody may import it
-	"secretfile":           {}, // and this one
-	"event":                {},
-	"kafkaguard":           {}, // nothing of ours: inbox has it, too
-	"decode":               {"event"},
-	"sink":                 {"event", "config/setting"},
-	"sink/drivers":         {"sink", "sink/kafka/driver", "sink/rabbit", "sink/stdout"},
-	"sink/kafka/driver":    {"event", "sink", "config/setting", "sink/kafka", "sink/kafka/conn", "sink/kafka/record"},
-	"sink/kafka":           {"event", "sink", "sink/kafka/check", "sink/kafka/client", "sink/kafka/conn", "sink/kafka/batch", "sink/kafka/record"},
-	"sink/kafka/check":     {"sink", "sink/kafka/client", "sink/kafka/conn", "sink/kafka/record"},
-	"sink/kafka/client":    {"sink/kafka/conn"},
-	"sink/kafka/conn":      {"kafkaguard", "sink"},
-	"sink/kafka/batch":     {},
-	"sink/kafka/record":    {"event", "sink", "sink/kafka/batch"},
-	"sink/kafka/kafkatest": {"event", "sink", "debezium"},
-	"sink/rabbit":          {"event", "sink", "config/setting", "sink/rabbit/conn"},
-	"sink/rabbit/conn":     {"sink"},
-	"sink/stdout":          {"event", "sink", "config/setting"},
-	"debezium":             {"event", "sink", "debezium/..."},
-	"debezium/...":         {"event", "debezium/..."},
-	"migrate/...":          {"debezium/...", "migrate/..."},
-	"sink/sinktest":        {"event", "sink", "devenv/..."},
-	"sink/sinktest/spool":  {"event", "sink", "config/setting"},
+	"lazy":                {}, // everybody may import it
+	"secretfile":          {}, // and this one
+	"event":               {},
+	"kafkaclient/...":     {"kafkaclient/..."}, // a module of its own: inbox has it, too
+	"decode":              {"event"},
+	"sink":                {"event", "config/setting"},
+	"sink/drivers":        {"sink", "sink/kafka", "sink/rabbit", "sink/stdout"},
+	"sink/kafka":          {"event", "sink", "config/setting", "kafkaclient"},
+	"sink/rabbit":         {"event", "sink", "config/setting", "sink/rabbit/conn"},
+	"sink/rabbit/conn":    {"sink"},
+	"sink/stdout":         {"event", "sink", "config/setting"},
+	"debezium":            {"event", "sink", "debezium/..."},
+	"debezium/...":        {"event", "debezium/..."},
+	"migrate/...":         {"debezium/...", "migrate/..."},
+	"sink/sinktest":       {"event", "sink", "devenv/..."},
+	"sink/sinktest/spool": {"event", "sink", "config/setting"},
 	// The floors of replication, from the ground up; check, setup and repair are commands beside
 	// the stream.
 	"replication/source":  {"sent", "event", "decode", "guard"},
@@ -82,7 +75,7 @@ var allowed = map[string][]string{
 	"devenv/...":              {"event", "devenv/..."}, // it judges the relay from outside
 	"wiring":                  {"sent", "event", "decode", "sink", "relay", "replication", "replication/...", "retention", "dlq", "ops", "ops/...", "config", "config/setting", "tracing", "printable"},
 	// compare reads both brokers, as a tool: it has Debezium's side too, which no sink knows.
-	"cli/compare": {"event", "kafkaguard", "sink", "sink/kafka/conn", "sink/kafka/driver", "sink/rabbit", "sink/rabbit/conn", "config", "config/...", "wiring", "cli/..."},
+	"cli/compare": {"event", "kafkaclient", "sink", "sink/kafka", "sink/rabbit", "sink/rabbit/conn", "config", "config/...", "wiring", "cli/..."},
 	"cli/...":     {"event", "sink", "sink/drivers", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "printable", "cli/..."},
 }
 
@@ -93,8 +86,8 @@ var public = map[string][]string{
 	"outbox":             {},
 	"inbox":              {"inbox/internal/..."},
 	"inbox/rabbit":       {"inbox", "inbox/internal/..."},
-	"inbox/kafka":        {"inbox", "inbox/internal/..."},
-	"inbox/internal/...": {"internal/kafkaguard"},
+	"inbox/kafka":        {"inbox", "inbox/internal/...", "internal/kafkaclient"},
+	"inbox/internal/...": {},
 	"inbox/test/...":     {},
 }
 
@@ -104,7 +97,7 @@ var pureBans = []string{"net/...", "os/...", "io/fs", "log/...", "context", "syn
 
 // testOnly must not be linked into the binary.
 var testOnly = []string{
-	"testing/...", module + "/internal/devenv/...", module + "/internal/ops/opstest", module + "/internal/sink/sinktest/...", module + "/internal/sink/kafka/kafkatest", module + "/internal/retry/memorytest", module + "/internal/printable/printabletest", module + "/internal/replication/replicationtest", module + "/test/...",
+	"testing/...", module + "/internal/devenv/...", module + "/internal/ops/opstest", module + "/internal/sink/sinktest/...", module + "/internal/kafkaclient/kafkatest", module + "/internal/retry/memorytest", module + "/internal/printable/printabletest", module + "/internal/replication/replicationtest", module + "/test/...",
 	"github.com/prometheus/client_golang/api/...", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/HdrHistogram/...",
 	"github.com/santhosh-tekuri/jsonschema/...", "github.com/creack/pty/...",
 }

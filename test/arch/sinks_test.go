@@ -14,10 +14,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
-// mayNameSinks are the folders below internal that may name a sink: its own, what guards clients
-// against its brokers, what runs brokers for tests, and two tools that are about Debezium, whose
+// mayNameSinks are the folders below internal that may name a sink: its own, the client of its
+// brokers, what runs brokers for tests, and two tools that are about Debezium, whose
 // sinks have these names too.
-var mayNameSinks = []string{"sink/...", "kafkaguard", "devenv/...", "migrate/...", "cli/compare"}
+var mayNameSinks = []string{"sink/...", "kafkaclient/...", "devenv/...", "migrate/...", "cli/compare"}
 
 // TestSinksAreNamedByTheirDrivers: no code asks which sink it has. What differs between sinks is a
 // field or a method of the driver, so that adding one is a folder and a line.

@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	kafkarecord "github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -93,7 +93,7 @@ func TestDocumentedHousekeeping(t *testing.T) {
 // A header that the relay would drop is refused when it is written: the lists are the same.
 func TestHeadersThatTheRelayDropsAreRefused(t *testing.T) {
 	t.Parallel()
-	for _, name := range slices.Concat(sink.ReservedHeaders, rabbit.OwnHeaders, kafkarecord.OwnHeaders, rabbit.SteeringHeaders) {
+	for _, name := range slices.Concat(sink.ReservedHeaders, rabbit.OwnHeaders, kafka.OwnHeaders, rabbit.SteeringHeaders) {
 		ev := outbox.Event{Aggregate: "order", Type: "created", Headers: map[string]string{name: "1"}}
 		if err := outbox.Write(t.Context(), nil, ev); !errors.Is(err, outbox.ErrInvalid) {
 			t.Errorf("header %s: %v", name, err)

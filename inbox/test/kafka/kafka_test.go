@@ -1,6 +1,12 @@
 package kafka_test
 
-import "testing"
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+)
 
 // A message has its effect, and then its offset is committed.
 func TestMessages(t *testing.T) {
@@ -12,4 +18,15 @@ func TestMessages(t *testing.T) {
 	r.wantEffects("1", "2", "3")
 	r.wantOffset(0, 4)
 	stop()
+}
+
+// The examples of the package, which find their servers by the environment.
+func TestExamples(t *testing.T) {
+	out, err := exec.CommandContext(await.Context(t), "go", "test", "-count=1", "-v", "-run", "^Example", "github.com/cdc-relay/cdc-relay/inbox/kafka").CombinedOutput()
+	await.Must(t, err)
+	for _, example := range []string{"Example", "ExampleConsumer_Replay"} {
+		if !strings.Contains(string(out), "--- PASS: "+example+" ") {
+			t.Errorf("%s did not run:\n%s", example, out)
+		}
+	}
 }

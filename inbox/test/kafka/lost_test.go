@@ -7,9 +7,9 @@ import (
 
 	kafkago "github.com/segmentio/kafka-go"
 
-	"github.com/cdc-relay/cdc-relay/inbox/internal/kafkalink"
 	"github.com/cdc-relay/cdc-relay/inbox/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
 // Messages that the broker has no more are not skipped: neither those that were deleted before they
@@ -26,10 +26,9 @@ func TestLost(t *testing.T) {
 			r.wantOffset(0, 3)
 			stop()
 			next = 1
-			// as retention does
-			k := kafkalink.Open(kafkalink.Config{Brokers: r.broker.Brokers(), Write: []string{r.topic}})
+			k := kafkaclient.NewPool(kafkaclient.DialOptions{}, r.kafka.Brokers...)
+			defer k.Close()
 			await.Must(t, k.DeleteBefore(r.ctx, r.topic, 0, 2))
-			k.Close()
 		}
 		r.commit(0, next)
 		err := c.Run(r.ctx)

@@ -5,6 +5,7 @@ package kafka_test
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -16,7 +17,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/test/hidden"
+	"github.com/cdc-relay/cdc-relay/inbox/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
@@ -87,7 +88,7 @@ func TestTwoAtOnce(t *testing.T) {
 	await.Closed(t, "the first handler", begun)
 	// The second consumer has another group, and the table in common: it has the partition at once.
 	other := r.consumer()
-	hidden.Set(other, "group", r.service+".other")
+	setGroup(other, r.service+".other")
 	second := r.run(other)
 	await.Until(t, "the second to wait for the first", func() bool {
 		var waits bool
@@ -98,6 +99,12 @@ func TestTwoAtOnce(t *testing.T) {
 	r.wantEffects("1", "2")
 	first()
 	second()
+}
+
+// setGroup makes a consumer a member of another group than its service's, which nobody else can.
+func setGroup(c *kafka.Consumer, group string) {
+	field := reflect.ValueOf(c).Elem().FieldByName("group")
+	reflect.NewAt(field.Type(), field.Addr().UnsafePointer()).Elem().SetString(group)
 }
 
 // A topic that comes later, more partitions, another topic of the same name, and retries of a level

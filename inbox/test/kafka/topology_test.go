@@ -4,13 +4,9 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
@@ -74,40 +70,4 @@ func TestCompacted(t *testing.T) {
 	}
 	await.Must(t, r.broker.SetTopicConfig(r.ctx, r.topic, "cleanup.policy", "compact,delete"))
 	await.Until(t, "the warning", warned)
-}
-
-// A mistake in the configuration is named.
-func TestConfig(t *testing.T) {
-	pool, err := pgxpool.New(t.Context(), "postgres://localhost/") // nobody connects
-	await.Must(t, err)
-	defer pool.Close()
-	given := kafka.Config{Brokers: []string{"localhost:9092"}, Topics: []string{"orders"}}
-	for _, tc := range []struct {
-		change func(*kafka.Config)
-		want   string
-	}{
-		{func(cfg *kafka.Config) { cfg.Brokers = nil }, "Brokers is empty"},
-		{func(cfg *kafka.Config) { cfg.Topics = nil }, "Topics is empty"},
-		{func(cfg *kafka.Config) { cfg.Topics = []string{"a b"} }, `"a b" is not the name of a topic`},
-		{func(cfg *kafka.Config) { cfg.Topics = []string{"a", "a"} }, "the topic a is named twice"},
-		{func(cfg *kafka.Config) { cfg.Topics = []string{"a", "mailer.dlq"} }, "mailer.dlq is a topic of the service itself"},
-		{func(cfg *kafka.Config) { cfg.Topics = []string{"mailer.retry.5m"} }, "a topic of the service itself"},
-		{func(cfg *kafka.Config) { cfg.Topics = []string{"mailer.return"} }, "a topic of the service itself"},
-		{func(cfg *kafka.Config) { cfg.Brokers = []string{"kafka://a:9092"} }, `the broker "kafka://a:9092" is not one host:port`},
-		{func(cfg *kafka.Config) { cfg.Brokers = []string{"b:9092", "a:9092,b:9092"} }, `the broker "a:9092,b:9092" is not one host:port`},
-		{func(cfg *kafka.Config) { cfg.Brokers = []string{"localhost"} }, `the broker "localhost" is not one host:port`},
-		{func(cfg *kafka.Config) { cfg.MaxInFlight = -1 }, "is negative"},
-		{func(cfg *kafka.Config) { cfg.SessionTimeout = time.Millisecond }, "SessionTimeout is 1ms"},
-	} {
-		in, err := inbox.New(inbox.Config{Service: "mailer", Pool: pool, Handler: effect, Registerer: prometheus.NewRegistry()})
-		await.Must(t, err)
-		cfg := given
-		tc.change(&cfg)
-		if _, err := kafka.New(in, cfg); err == nil || !strings.HasPrefix(err.Error(), "kafka: ") || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%v, want %s", err, tc.want)
-		}
-	}
-	if _, err := kafka.New(nil, given); err == nil {
-		t.Error("without an inbox there is no error")
-	}
 }

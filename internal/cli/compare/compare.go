@@ -19,7 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	kafka "github.com/cdc-relay/cdc-relay/internal/sink/kafka/driver"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
-	kafka "github.com/cdc-relay/cdc-relay/internal/sink/kafka/driver"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 

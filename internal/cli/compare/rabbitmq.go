@@ -15,8 +15,8 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
 // exchange consumes an exclusive queue of its own, bound to an exchange. The queue is deleted with

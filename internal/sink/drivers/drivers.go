@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	kafka "github.com/cdc-relay/cdc-relay/internal/sink/kafka/driver"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 	"github.com/cdc-relay/cdc-relay/internal/sink/stdout"
 )
@@ -14,7 +14,7 @@ import (
 // before it reads a configuration.
 var All = []*sink.Driver{
 	rabbit.Driver(),
-	kafka.New(),
+	kafka.Driver(),
 	stdout.Driver(),
 }
 

@@ -13,7 +13,7 @@ import (
 // copies and probes alike.
 func TestTopicNotAllowed(t *testing.T) {
 	for _, oneLane := range []bool{false, true} {
-		cfg := Config{Brokers: []string{"1:9092"}, Config: toTopic(t, "{column:topic}"), OneLane: oneLane}
+		cfg := Config{Brokers: []string{"1:9092"}, RecordConfig: toTopic(t, "{column:topic}"), OneLane: oneLane}
 		cfg.Allow = sink.Allow{"outbox.*", "dead"}
 		s, err := New(cfg)
 		must(t, err)

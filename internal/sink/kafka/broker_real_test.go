@@ -16,16 +16,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient/kafkatest"
 )
 
 // dialReal connects to a broker, for the test.
-func dialReal(t testing.TB, opts conn.Options, addr string) *conn.Conn {
+func dialReal(t testing.TB, opts kafkaclient.DialOptions, addr string) *kafkaclient.Conn {
 	t.Helper()
-	c, err := conn.Dial(t.Context(), &opts, addr)
+	c, err := kafkaclient.Dial(t.Context(), &opts, addr)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,10 +39,10 @@ func soon(t testing.TB, passing kafkago.Error, ask func() kafkago.Error) {
 }
 
 // producerID is a producer id of the broker's.
-func producerID(t testing.TB, c *conn.Conn) (id int64, epoch int16) {
+func producerID(t testing.TB, c *kafkaclient.Conn) (id int64, epoch int16) {
 	t.Helper()
 	soon(t, kafkago.GroupLoadInProgress, func() kafkago.Error {
-		res, err := conn.RoundTripAs[*initproducerid.Response](t.Context(), c, within, &initproducerid.Request{ProducerID: -1, ProducerEpoch: -1})
+		res, err := kafkaclient.RoundTripAs[*initproducerid.Response](t.Context(), c, within, &initproducerid.Request{ProducerID: -1, ProducerEpoch: -1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -64,10 +62,10 @@ func request(topic string, partition int32, sealed []byte) *rawproduce.Request {
 }
 
 // send produces a sealed batch and returns the broker's answer to it.
-func send(t testing.TB, c *conn.Conn, topic string, partition int32, sealed []byte) (answer produce.ResponsePartition) {
+func send(t testing.TB, c *kafkaclient.Conn, topic string, partition int32, sealed []byte) (answer produce.ResponsePartition) {
 	t.Helper()
 	soon(t, kafkago.NotLeaderForPartition, func() kafkago.Error {
-		res, err := conn.RoundTripAs[*produce.Response](t.Context(), c, within, request(topic, partition, sealed))
+		res, err := kafkaclient.RoundTripAs[*produce.Response](t.Context(), c, within, request(topic, partition, sealed))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,7 +77,7 @@ func send(t testing.TB, c *conn.Conn, topic string, partition int32, sealed []by
 
 // ordinary is an event with everything that an event may have.
 func ordinary(i int) *event.Event {
-	ev := kafkatest.Event(i, fmt.Sprint("key-", i%10))
+	ev := plainEvent(i, fmt.Sprint("key-", i%10))
 	ev.Payload = bytes.Repeat([]byte(`{"order": 12345, "lines": [1, 2]}`), i%50)
 	ev.Headers = []byte(`{"source": "web", "none": null, "n": 1}`)
 	switch i % 7 {
@@ -101,7 +99,7 @@ func ordinary(i int) *event.Event {
 func TestRecordsOfEveryCompression(t *testing.T) {
 	same := func(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
 	k := servers.SharedKafka(t)
-	c := dialReal(t, conn.Options{}, k.Brokers()[0])
+	c := dialReal(t, kafkaclient.DialOptions{}, k.Brokers()[0])
 	for _, codec := range []compress.Compression{compress.None, compress.Gzip, compress.Snappy, compress.Lz4, compress.Zstd} {
 		stored := "uncompressed"
 		if codec == compress.None {
@@ -115,11 +113,11 @@ func TestRecordsOfEveryCompression(t *testing.T) {
 				}
 			}
 			id, epoch := producerID(t, c)
-			layout, err := record.NewLayout(&record.Config{Topic: kafkatest.Template(t, "events")})
+			layout, err := newLayout(&RecordConfig{Topic: parseTemplate(t, "events")})
 			if err != nil {
 				t.Fatal(err)
 			}
-			m, b := record.NewBuilder(layout), batch.New(codec)
+			m, b := newBuilder(layout), kafkaclient.NewBatch(codec)
 			const count = 6000 // 5 MB: more than one block of every codec
 			for i := range count {
 				if fault := m.Build(ordinary(i)); fault != nil {
@@ -162,12 +160,12 @@ func TestRecordsOfEveryCompression(t *testing.T) {
 // TestSequences has what a broker does with the producer id, epoch and sequence of a batch.
 func TestSequences(t *testing.T) {
 	k := servers.SharedKafka(t)
-	c, topic := dialReal(t, conn.Options{}, k.Brokers()[0]), k.Topic(t, 1)
+	c, topic := dialReal(t, kafkaclient.DialOptions{}, k.Brokers()[0]), k.Topic(t, 1)
 	id, epoch := producerID(t, c)
-	batchOf := func(text string, count int) *batch.Batch {
-		b := batch.New(compress.None)
+	batchOf := func(text string, count int) *kafkaclient.Batch {
+		b := kafkaclient.NewBatch(compress.None)
 		for range count {
-			b.Add(&batch.Record{Value: []byte(text), Time: 1_700_000_000_000})
+			b.Add(&kafkaclient.Record{Value: []byte(text), Time: 1_700_000_000_000})
 		}
 		return b
 	}

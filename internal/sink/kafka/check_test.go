@@ -2,11 +2,20 @@ package kafka
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -50,5 +59,93 @@ func want(t *testing.T, f sink.Finding, ok, warn bool, detail, fix string) {
 	t.Helper()
 	if f.OK != ok || f.Warn != warn || !strings.Contains(f.Detail, detail) || !strings.Contains(f.Fix, fix) {
 		t.Errorf("found %+v, want OK %v, a warning %v, with %q and %q", f, ok, warn, detail, fix)
+	}
+}
+
+// What can be wrong with a connection has a fix of its own.
+func TestFixDial(t *testing.T) {
+	_, missing := os.Open("/nowhere/ca.pem")
+	for want, err := range map[string]error{
+		"firewall":                    &net.OpError{Op: "dial", Err: errors.New("refused")},
+		"correct the path":            fmt.Errorf("sink.kafka.tls.ca: %w", missing),
+		"what the port expects":       fmt.Errorf("open TLS: %w", io.EOF),
+		"listener.security.protocol":  context.DeadlineExceeded,
+		"what this line names":        errors.New("broker has no Produce request"),
+		"check sink.kafka.sasl":       kafkaclient.ErrLogin,
+		"set sink.kafka.sasl, or use": kafkaclient.ErrWantsLogin,
+		"set sink.kafka.tls.enabled":  kafkaclient.ErrWantsTLS,
+		"does not speak TLS":          tls.RecordHeaderError{},
+	} {
+		if got := fixDial(fmt.Errorf("connect: %w", err)); !strings.Contains(got, want) {
+			t.Errorf("of %v: %q, want %q", err, got, want)
+		}
+	}
+}
+
+// The commands of the fixes can be copied: with TLS or a login they name the file that has them,
+// and the user where it is known.
+func TestFixCommands(t *testing.T) {
+	template, err := sink.ParseTemplate("outbox.event.{aggregate}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overTLS := func() (*tls.Config, error) { return new(tls.Config), nil }
+	login := func() (*kafkaclient.SASL, error) {
+		return &kafkaclient.SASL{Mechanism: "plain", Username: "relay", Password: "p"}, nil
+	}
+	unreadable := func() (*kafkaclient.SASL, error) { return nil, errors.New("no such file") }
+	const plain, secure = "--bootstrap-server b:9092 --", "--bootstrap-server b:9092 --command-config admin.properties --"
+	for name, c := range map[string]struct {
+		opts          kafkaclient.Options
+		at, principal string
+	}{
+		"plaintext":      {kafkaclient.Options{}, plain, "User:NAME "},
+		"TLS":            {kafkaclient.Options{DialOptions: kafkaclient.DialOptions{TLS: overTLS}}, secure, "User:NAME "},
+		"login":          {kafkaclient.Options{DialOptions: kafkaclient.DialOptions{SASL: login}}, secure, "User:relay "},
+		"login over TLS": {kafkaclient.Options{DialOptions: kafkaclient.DialOptions{TLS: overTLS, SASL: login}}, secure, "User:relay "},
+		"unreadable":     {kafkaclient.Options{DialOptions: kafkaclient.DialOptions{SASL: unreadable}}, secure, "User:NAME "},
+	} {
+		e := examination{opts: &c.opts, topicName: template, conn: &kafkaclient.Conn{Addr: "b:9092"}, cluster: new(metadata.Response)}
+		for _, command := range []string{e.grantCommand("t"), e.createCommand("t"), e.minInSyncCommand("t", 2), e.describeCommand("t")} {
+			if !strings.Contains(command, c.at) {
+				t.Errorf("%s: %s", name, command)
+			}
+		}
+		if command := e.grantCommand("t"); !strings.Contains(command, "--allow-principal "+c.principal) {
+			t.Errorf("%s: %s", name, command)
+		}
+	}
+}
+
+// A login that others can read is a warning with its fix; on this machine nobody is in between.
+func TestLoginWithoutTLS(t *testing.T) {
+	const away, here = "kafka.example:9092", "127.0.0.1:9092"
+	for name, c := range map[string]struct {
+		mechanism string
+		tls       bool
+		brokers   []string
+		warns     string
+	}{
+		"plain":               {"plain", false, []string{away}, "the password crosses the network as it is"},
+		"scram":               {"scram-sha-512", false, []string{away}, "can try out passwords"},
+		"one of two":          {"plain", false, []string{here, away}, "as it is"},
+		"plain over TLS":      {"plain", true, []string{away}, ""},
+		"plain, this machine": {"plain", false, []string{here, "localhost:9092", "[::1]:9092"}, ""},
+		"no login":            {"", false, []string{away}, ""},
+	} {
+		e := examination{opts: &kafkaclient.Options{Brokers: c.brokers}}
+		if c.mechanism != "" {
+			e.opts.SASL = func() (*kafkaclient.SASL, error) { return &kafkaclient.SASL{Mechanism: c.mechanism}, nil }
+		}
+		if c.tls {
+			e.opts.TLS = func() (*tls.Config, error) { return new(tls.Config), nil }
+		}
+		found := e.login()
+		switch {
+		case len(found) != min(1, len(c.warns)):
+			t.Errorf("%s: found %+v", name, found)
+		case c.warns != "" && (!found[0].Warn || !strings.Contains(found[0].Detail, c.warns) || !strings.Contains(found[0].Fix, "sink.kafka.tls: {enabled: true}")):
+			t.Errorf("%s: found %+v, want a warning with %q", name, found[0], c.warns)
+		}
 	}
 }

@@ -13,9 +13,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
@@ -155,7 +154,7 @@ func testReplicaFrozen(t *testing.T, k *kafkaserver.Kafka) {
 	wantConfirmed(t, r.send(first))
 	healthy := newEvent(other, "") // of a partition that another node leads
 	for {
-		node, err := k.Leader(await.Context(t), other, int(record.PartitionOf(healthy, 3)))
+		node, err := k.Leader(await.Context(t), other, int(keyPartition(healthy, 3)))
 		must(t, err)
 		if node != lagging {
 			break
@@ -176,7 +175,7 @@ func testReplicaFrozen(t *testing.T, k *kafkaserver.Kafka) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for client.Sleep(ctx, 50*time.Millisecond) {
+		for kafkaclient.Sleep(ctx, 50*time.Millisecond) {
 			if o := r.send(healthy)[0]; o.State != sink.Confirmed {
 				t.Errorf("a healthy partition: %+v", o)
 			}

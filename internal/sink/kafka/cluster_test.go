@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
 // The addresses lead to another cluster, where the relay's producer id is somebody else's: its
@@ -37,7 +37,7 @@ func TestOtherCluster(t *testing.T) {
 		}
 		lead("A", ours)
 		wantConfirmed(t, r.send(second))
-		goBy(client.RefreshEvery)
+		goBy(kafkaclient.RefreshEvery)
 		if up, why := r.Up(); !up {
 			t.Error(why)
 		}
@@ -51,7 +51,7 @@ func TestOtherCluster(t *testing.T) {
 // one that has no id yet.
 func TestNamelessCluster(t *testing.T) {
 	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
-		for _, name := range []string{client.RedpandaStarting, "", "A", ""} {
+		for _, name := range []string{kafkaclient.RedpandaStarting, "", "A", ""} {
 			m.change(func() { m.cluster = name })
 			m.cut()
 			wantConfirmed(t, r.send(few(1)...))

@@ -7,13 +7,13 @@ import (
 )
 
 // What a configuration names is there. The rest of it is checked in package config.
-func TestConfig(t *testing.T) {
+func TestDefaults(t *testing.T) {
 	header := toTopic(t, "{aggregate}")
 	header.Headers = []setting.NamedColumn{{Name: "x", Column: "missing"}}
 	for name, cfg := range map[string]Config{
-		"a header of a column that is not read": {Config: header},
-		"a topic of a column that is not read":  {Config: toTopic(t, "{column:missing}")},
-		"an unknown compression":                {Config: toTopic(t, "t"), Compression: "brotli"},
+		"a header of a column that is not read": {RecordConfig: header},
+		"a topic of a column that is not read":  {RecordConfig: toTopic(t, "{column:missing}")},
+		"an unknown compression":                {RecordConfig: toTopic(t, "t"), Compression: "brotli"},
 	} {
 		if _, err := New(cfg); err == nil {
 			t.Errorf("%s is accepted", name)

@@ -9,8 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
 // confirms tells a destination's fault from an outage (I4). A partition that takes no batch is at
@@ -94,7 +94,7 @@ func (c *confirms) confirmed(t *takes) {
 // others reports whether a partition other than own takes batches. A confirm or an answer with
 // metadata counts after recent, where own has no leader also a confirm after troubled. No batch was
 // sent before late and waits. Only where tooFew does metadata tell of others.
-func (c *confirms) others(own topicPartition, known *client.Metadata, tooFew bool, troubled, recent, late time.Time) bool {
+func (c *confirms) others(own topicPartition, known *kafkaclient.Metadata, tooFew bool, troubled, recent, late time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := recent
@@ -114,7 +114,7 @@ func (c *confirms) others(own topicPartition, known *client.Metadata, tooFew boo
 		}
 		for i, leader := range topic.Partitions {
 			at := topicPartition{name, int32(i)}
-			if at != own && leader.Node != client.None && topic.InSync[i] && !c.of[at].waits(late) {
+			if at != own && leader.Node != kafkaclient.None && topic.InSync[i] && !c.of[at].waits(late) {
 				return true
 			}
 		}

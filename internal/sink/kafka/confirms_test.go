@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
 // tooFew has the partitions refuse for want of replicas, or take batches again.
@@ -151,7 +151,7 @@ func TestOthersTakeBatches(t *testing.T) {
 func TestOtherTopicsTakeBatches(t *testing.T) {
 	for _, timeout := range []time.Duration{100 * time.Millisecond, 30 * time.Second, 2 * time.Minute} {
 		t.Run(timeout.String(), func(t *testing.T) {
-			inMemory(t, 1, 1, Config{Config: toTopic(t, "{column:topic}"), ConfirmTimeout: timeout}, otherTopicsTakeBatches)
+			inMemory(t, 1, 1, Config{RecordConfig: toTopic(t, "{column:topic}"), ConfirmTimeout: timeout}, otherTopicsTakeBatches)
 		})
 	}
 }
@@ -179,7 +179,7 @@ func otherTopicsTakeBatches(m *memory, r *running) {
 	wantHeld(t, asked, 10*time.Minute)
 	wantUp(t, r, false)
 	lack(false, "a", "b")
-	goBy(client.RefreshEvery + 2*replicasPause)
+	goBy(kafkaclient.RefreshEvery + 2*replicasPause)
 	wantUp(t, r, true) // and it does not flap
 	deadline := time.NewTimer(r.cfg.ConfirmTimeout + 2*replicasPause)
 	for waits := true; waits; {
@@ -211,7 +211,7 @@ func TestProbeWaitsWithTheOthers(t *testing.T) {
 		wantRejected(t, r.probe(refused, false), sink.Destination, sink.TooFewReplicas)
 		m.tooFew(true, 1)
 		other := r.ask(eventFor(1, 2))
-		goBy(client.SilentAfter + replicasPause)
+		goBy(kafkaclient.SilentAfter + replicasPause)
 		probe := make(chan sink.Outcome, 1)
 		go func() { probe <- r.probe(refused, false) }()
 		wantHeld(t, probe, time.Hour)
@@ -245,13 +245,13 @@ func TestConfirmsAreForgotten(t *testing.T) {
 	withPart(t, func(d *partRig) {
 		d.begin(few(1)...)
 		d.taken()
-		d.answered(client.Answer{Kind: client.Unsent, Why: errRefused})
+		d.answered(kafkaclient.Answer{Kind: kafkaclient.Unsent, Why: errRefused})
 		d.othersConfirm()
 		for range 100 {
 			goBy(time.Second)
 			if d.step(); d.producer().part.phase == out {
 				d.taken()
-				d.answered(client.Answer{Kind: client.Unsent, Why: errRefused})
+				d.answered(kafkaclient.Answer{Kind: kafkaclient.Unsent, Why: errRefused})
 			}
 		}
 		d.Want(sink.Unsent, "", 0)

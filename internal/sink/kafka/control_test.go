@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
 // A broker that gives no ids is left for another one.
@@ -16,7 +16,7 @@ func TestAnotherBrokerGivesIds(t *testing.T) {
 		m.change(func() { m.nodes[1].idless = true })
 		began := time.Now()
 		wantConfirmed(t, r.send(few(20)...))
-		if took := time.Since(began); took > client.StaleAfter+5*time.Second {
+		if took := time.Since(began); took > kafkaclient.StaleAfter+5*time.Second {
 			t.Errorf("it took %s", took)
 		}
 	})

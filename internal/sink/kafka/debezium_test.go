@@ -8,17 +8,15 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // withProfile is a configuration by these options; the extra column of its events is part.
 func withProfile(t testing.TB, options map[string]string) Config {
 	t.Helper()
-	copies, err := record.NewPlain(&record.Config{})
+	copies, err := newPlain(&RecordConfig{})
 	must(t, err)
-	encoder, topic := kafkatest.ConnectRecords(t, options, copies)
-	return Config{Brokers: []string{"1:9092"}, Config: record.Config{Encoder: encoder, Topic: topic}}
+	encoder, topic := connectRecords(t, options, copies)
+	return Config{Brokers: []string{"1:9092"}, RecordConfig: RecordConfig{Encoder: encoder, Topic: topic}}
 }
 
 // A key has one lane, whatever record a profile makes of its rows, and if it makes none: what is
@@ -31,7 +29,7 @@ func TestProfileLaneIsTheKeys(t *testing.T) {
 		lanes := map[int]bool{}
 		for n := range 40 {
 			row := func(part string) *event.Event {
-				ev := kafkatest.OutboxRow([]byte("id"), []byte("order"), fmt.Append(nil, "key-", n), []byte("p"), nil)
+				ev := outboxRow([]byte("id"), []byte("order"), fmt.Append(nil, "key-", n), []byte("p"), nil)
 				if part != "" {
 					ev.Columns[0] = []byte(part)
 				}
@@ -45,7 +43,7 @@ func TestProfileLaneIsTheKeys(t *testing.T) {
 				return p.Lane
 			}
 			altered, shapeless := row(""), row("")
-			altered.Shape = kafkatest.ShapeOfRows(true)
+			altered.Shape = shapesOfRows(true)
 			shapeless.Shape = nil // deferred without a profile
 			want := place(row(""))
 			lanes[want] = true
@@ -70,7 +68,7 @@ func TestProfilePartitionThatIsNew(t *testing.T) {
 	inMemory(t, 1, 2, withProfile(t, map[string]string{"route.topic.replacement": "events"}), func(m *memory, r *running) {
 		to := func(part string) *event.Event {
 			n := lastPosition.Add(1)
-			ev := kafkatest.OutboxRow(fmt.Appendf(nil, "id-%d", n), []byte("order"), []byte("k"), []byte("p"), []byte(part))
+			ev := outboxRow(fmt.Appendf(nil, "id-%d", n), []byte("order"), []byte("k"), []byte("p"), []byte(part))
 			ev.Position.Commit, ev.Ordered, ev.Hash = pglogrepl.LSN(n<<8), true, 7
 			return ev
 		}

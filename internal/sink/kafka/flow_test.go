@@ -10,8 +10,8 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
 // flowing is a stream of events through a sink, until end: keys in turn, each lane with one call at
@@ -53,7 +53,7 @@ func flow(t testing.TB, r *running, topic string, keys int) *flowing {
 			case <-ctx.Done():
 			}
 			if n%20 == 0 {
-				client.Sleep(ctx, time.Millisecond)
+				kafkaclient.Sleep(ctx, time.Millisecond)
 			}
 		}
 		for _, queue := range queues {
@@ -79,7 +79,7 @@ func (f *flowing) lane(n int, queue chan *event.Event) {
 			before := len(open)
 			open = f.settle(open, outcomes)
 			if len(open) == before {
-				client.Sleep(context.Background(), 50*time.Millisecond)
+				kafkaclient.Sleep(context.Background(), 50*time.Millisecond)
 			}
 		}
 	}

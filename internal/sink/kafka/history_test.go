@@ -15,9 +15,8 @@ import (
 	"github.com/jackc/pglogrepl"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
 // history is a run of the whole sink against the cluster in memory, and of lanes as simple as can
@@ -124,7 +123,7 @@ func run(t *testing.T, p plan, seed uint64) {
 	})
 	var err error
 	h.sink, err = New(Config{
-		Brokers: []string{"1:9092"}, Config: toTopic(t, "topic-{aggregate}"), OneLane: p.oneLane, ConfirmTimeout: 10 * time.Second,
+		Brokers: []string{"1:9092"}, RecordConfig: toTopic(t, "topic-{aggregate}"), OneLane: p.oneLane, ConfirmTimeout: 10 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +183,7 @@ func (h *history) publish(p plan) (events []*event.Event) {
 		if p.poisons && h.rng.IntN(50) == 0 {
 			ev.Type = []byte([]string{poison, namedPoison}[h.rng.IntN(2)])
 		}
-		ev.Hash = uint64(batch.Murmur2(append(ev.Key, ev.Aggregate...)))
+		ev.Hash = uint64(kafkaclient.Murmur2(append(ev.Key, ev.Aggregate...)))
 		events = append(events, ev)
 		place, ok := h.sink.Place(ev)
 		for !ok {
@@ -356,7 +355,7 @@ func (h *history) check(p plan, events []*event.Event) {
 
 // wait lets up to d go by; false when the chaos is to end.
 func (h *history) wait(rng *rand.Rand, d time.Duration) bool {
-	return client.Sleep(h.ctx, time.Duration(rng.Int64N(int64(d))))
+	return kafkaclient.Sleep(h.ctx, time.Duration(rng.Int64N(int64(d))))
 }
 
 func (h *history) chaosRNG(n uint64) *rand.Rand {
@@ -431,7 +430,7 @@ func (h *history) destinationsFail() {
 			case kind == 1:
 				topic.partitions[0].tooFew = bad
 			case kind == 2 && bad:
-				topic.partitions[0].leader = client.None
+				topic.partitions[0].leader = kafkaclient.None
 				topic.partitions[0].epoch++
 			case kind == 2:
 				h.m.elect(topic.partitions[0])
@@ -452,7 +451,7 @@ func (h *history) destinationsFail() {
 // last.
 func (h *history) tooFewEverywhere() {
 	rng := h.chaosRNG(9)
-	for client.Sleep(h.ctx, 10*time.Second) && h.wait(rng, 5*time.Second) {
+	for kafkaclient.Sleep(h.ctx, 10*time.Second) && h.wait(rng, 5*time.Second) {
 		var all []*memPartition
 		h.m.change(func() {
 			for _, name := range slices.Sorted(maps.Keys(h.m.topics)) {

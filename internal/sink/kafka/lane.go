@@ -5,12 +5,14 @@ package kafka
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // lane publishes the calls of one lane, one call at a time. It belongs to the goroutine that calls
@@ -29,7 +31,7 @@ import (
 // either.
 type lane struct {
 	sink    *Sink
-	builder record.Builder
+	builder builder
 	placed  sink.Record // scratch: where an event goes
 	routes  map[string]*route
 	last    *route // of the last event
@@ -50,7 +52,7 @@ func newLane(s *Sink) *lane {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	l := &lane{
-		sink: s, builder: *record.NewBuilder(s.layout), routes: map[string]*route{}, timer: timer,
+		sink: s, builder: *newBuilder(s.layout), routes: map[string]*route{}, timer: timer,
 		inbox: inbox{filled: make(chan struct{}, 1)},
 	}
 	l.Call = sink.NewCall(s.cfg.Confirms, l.topicOf)
@@ -173,4 +175,206 @@ func (l *lane) wait(ctx context.Context, due time.Time) error {
 		return ctx.Err()
 	}
 	return nil
+}
+
+// call is the state of the present publish call.
+type call struct {
+	sink.Call
+	todo     []int       // events that are not in a part, in order
+	parts    []*producer // those with a part in this call
+	began    time.Time
+	since    int64                 // the version of the metadata at its beginning
+	metadata *kafkaclient.Metadata // the metadata it last used
+	posted   []*kafkaclient.Broker // brokers with new batches in their queue, not yet signalled
+}
+
+// topicName places an event in l.placed and returns the name of its topic, valid until the next
+// call of topicName.
+func (l *lane) topicName(ev *event.Event) ([]byte, *sink.Fault) {
+	return l.sink.layout.Place(ev, &l.placed)
+}
+
+// topicOf digests the topic of an event.
+func (l *lane) topicOf(ev *event.Event) uint64 {
+	name, _ := l.topicName(ev)
+	return sink.ExchangeOrTopicOf(name)
+}
+
+// inbox holds the producers that the client has given back to a lane.
+type inbox struct {
+	mu        sync.Mutex
+	producers []*producer
+	taken     []*producer   // by the last take, and to be used again
+	filled    chan struct{} // cap 1
+}
+
+// deliver gives a producer back to its lane, with its answer.
+func (in *inbox) deliver(pr *producer) {
+	in.mu.Lock()
+	in.producers = append(in.producers, pr)
+	in.mu.Unlock()
+	kafkaclient.Notify(in.filled)
+}
+
+// take returns the producers that came back, valid until the next take.
+func (in *inbox) take() []*producer {
+	in.mu.Lock()
+	defer in.mu.Unlock()
+	clear(in.taken)
+	in.producers, in.taken = in.taken[:0], in.producers
+	return in.taken
+}
+
+// awaitMetadata waits until metadata has answered for every topic of the call. An error must be
+// newer than the call, because an older fault may be fixed. So must be the answer for a row that
+// names a missing partition: it may have been added since.
+func (l *lane) awaitMetadata(ctx context.Context) error {
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if l.answered() {
+			return nil
+		}
+		select {
+		case <-l.metadata.Stale:
+			l.metadata = l.sink.client.Metadata.Load()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// answered reports whether metadata is known for every topic, and asks for what is missing.
+func (l *lane) answered() bool {
+	layout, all, last := l.sink.layout, true, ""
+	for _, i := range l.todo {
+		name, fault := l.topicName(l.Events[i])
+		if fault != nil || string(name) == last && !layout.Names {
+			continue
+		}
+		topic := l.metadata.Topics[string(name)]
+		old := topic != nil && topic.Version <= l.since // answered before the call
+		if topic == nil || old && (topic.Code != 0 || layout.Names && l.isMissing(i, topic)) {
+			all = false
+			l.sink.client.Control.RequestMetadata(string(name))
+		}
+		if topic != nil {
+			last = topic.Name
+		}
+	}
+	l.placed.Forget() // the answers may take long
+	return all
+}
+
+// isMissing reports whether the event that was placed last names a partition that its topic does
+// not have.
+func (l *lane) isMissing(i int, topic *kafkaclient.Topic) bool {
+	return int(partitionOf(l.Events[i], &l.placed, int32(len(topic.Partitions)))) >= len(topic.Partitions)
+}
+
+// split makes parts of the events of todo.
+func (l *lane) split() {
+	slices.Sort(l.todo) // parts may have given events back
+	clear(l.parts)
+	l.parts = l.parts[:0]
+	var topic *kafkaclient.Topic
+	for _, i := range l.todo {
+		if l.Outcomes[i].State != sink.Unsent || l.IsBehindRejected(i) {
+			continue
+		}
+		name, fault := l.topicName(l.Events[i])
+		if fault != nil {
+			l.Reject(i, fault)
+			continue
+		}
+		if topic == nil || topic.Name != string(name) {
+			topic = l.metadata.Topics[string(name)]
+		}
+		if topic.Code != 0 {
+			l.Reject(i, topicFault(l.sink.layout.Shown(topic.Name), topic.Code))
+			continue
+		}
+		partition := partitionOf(l.Events[i], &l.placed, int32(len(topic.Partitions)))
+		if int(partition) >= len(topic.Partitions) {
+			l.Reject(i, noPartition(l.sink.layout.Shown(topic.Name), len(topic.Partitions)))
+			continue
+		}
+		pr := l.producerFor(topic.Name, partition)
+		p := &pr.part
+		if len(p.todo) == 0 {
+			p.reset()
+			l.parts = append(l.parts, pr)
+		}
+		p.todo = append(p.todo, i)
+	}
+	l.placed.Forget() // the brokers may take long to answer
+	l.todo = l.todo[:0]
+	for _, pr := range l.parts {
+		pr.part.room = pr.part.todo
+		pr.part.phase = ready
+	}
+}
+
+// producerFor returns the lane's producer for a partition.
+func (l *lane) producerFor(topic string, partition int32) *producer {
+	r := l.last
+	if r == nil || r.topic != topic {
+		if r = l.routes[topic]; r == nil {
+			r = &route{topic: topic}
+			l.routes[topic] = r
+			l.sink.client.Control.KeepFresh(topic)
+		}
+		l.last = r
+	}
+	for int(partition) >= len(r.producers) {
+		r.producers = append(r.producers, nil)
+	}
+	if r.producers[partition] == nil {
+		r.producers[partition] = newProducer(l, topic, partition)
+	}
+	return r.producers[partition]
+}
+
+// interrupt ends the parts of a call whose context is done, and gives their batches up. Their
+// events come again in another call, under other sequence numbers.
+func (l *lane) interrupt() {
+	for _, pr := range l.inbox.take() {
+		l.apply(pr)
+	}
+	for _, pr := range l.parts {
+		l.interruptPart(pr)
+	}
+	l.signal() // what was pushed is withdrawn, most likely
+}
+
+func (l *lane) interruptPart(pr *producer) {
+	p := &pr.part
+	switch {
+	case p.phase == done:
+		return
+	case p.phase != out || l.withdraw(pr):
+		pr.drop()
+	default:
+		if p.at != nil {
+			p.doubted = max(p.doubted, pr.batch.Count())
+		}
+		pr.abandoned = true
+		pr.letGo() // nobody may come for it for long
+		l.routes[pr.Topic].producers[pr.Partition] = nil
+	}
+	for _, i := range p.todo[:p.doubted] {
+		if o := &l.Outcomes[i]; o.State == sink.Unsent {
+			o.State = sink.Unknown
+		}
+	}
+	p.todo, p.phase = p.todo[:0], done
+}
+
+// withdraw takes the producer back from the client; false when it is too late for that.
+func (l *lane) withdraw(pr *producer) bool {
+	if pr.part.at == nil {
+		return l.sink.client.Control.Withdraw(&pr.ProducerBatch)
+	}
+	return pr.part.at.Withdraw(&pr.ProducerBatch)
 }

@@ -8,9 +8,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // Partitions are added, and one of the new ones has no leader: every lane has events for it, so
@@ -20,9 +19,9 @@ func TestGrownPartitionHasNoLeader(t *testing.T) {
 		wantConfirmed(t, r.send(few(30)...))
 		m.change(func() {
 			m.grow("events", 4)
-			m.topics["events"].partitions[3].leader = client.None
+			m.topics["events"].partitions[3].leader = kafkaclient.None
 		})
-		goBy(client.RefreshEvery + time.Second)
+		goBy(kafkaclient.RefreshEvery + time.Second)
 		ctx, cancel := context.WithTimeout(context.Background(), 2*r.cfg.ConfirmTimeout)
 		defer cancel()
 		ended := make(chan error)
@@ -51,7 +50,7 @@ func untilRejected(ctx context.Context, r *running, lane int, call []*event.Even
 	}
 	for i, o := range got {
 		want := sink.Confirmed
-		if record.PartitionOf(call[i], 4) == 3 {
+		if keyPartition(call[i], 4) == 3 {
 			want = sink.Rejected
 		}
 		if o.State != want || o.Fault != nil && (o.Fault.Reason != sink.NoLeader || o.Fault.Destination != partitionName("events", 3)) {
@@ -76,7 +75,7 @@ func TestLeaderlessIsNotAccused(t *testing.T) {
 			withPart(t, func(d *partRig) {
 				d.begin(few(1)...)
 				d.taken()
-				d.know(client.Leader{Node: client.None, Epoch: 6})
+				d.know(kafkaclient.Leader{Node: kafkaclient.None, Epoch: 6})
 				d.code(6)
 				goBy(time.Millisecond)
 				if c.confirms {
@@ -85,7 +84,7 @@ func TestLeaderlessIsNotAccused(t *testing.T) {
 				for range 120 {
 					goBy(pauseMax)
 					if c.answers {
-						d.know(client.Leader{Node: client.None, Epoch: 6})
+						d.know(kafkaclient.Leader{Node: kafkaclient.None, Epoch: 6})
 					}
 					d.step()
 				}
@@ -157,7 +156,7 @@ func TestProbeIsAnsweredSoon(t *testing.T) {
 				t.Errorf("given up after %s, want %s to %s", took, least, most)
 			}
 		}
-		lead(client.None)
+		lead(kafkaclient.None)
 		for range 2 {
 			givenUp(func() sink.Outcome { return r.send(ev)[0] }, r.cfg.ConfirmTimeout, r.cfg.ConfirmTimeout+time.Second)
 			for range 3 {
@@ -168,7 +167,7 @@ func TestProbeIsAnsweredSoon(t *testing.T) {
 			lead(1)
 			wantConfirmed(t, []sink.Outcome{r.probe(ev, false)})
 			wantConfirmed(t, r.send(eventFor(1, 2)))
-			lead(client.None)
+			lead(kafkaclient.None)
 			ev = eventFor(1, 2)
 		}
 		stop()
@@ -181,10 +180,10 @@ func TestProbeIsAnsweredSoon(t *testing.T) {
 func TestWaitingIsShown(t *testing.T) {
 	inMemory(t, 1, 2, Config{}, func(m *memory, r *running) {
 		lead := func(node int32) { m.change(func() { m.topics["events"].partitions[1].leader = node }) }
-		lead(client.None)
+		lead(kafkaclient.None)
 		began := time.Now()
 		asked := r.ask(eventFor(1, 2))
-		wantHeld(t, asked, client.SilentAfter/2)
+		wantHeld(t, asked, kafkaclient.SilentAfter/2)
 		if w := r.Status().Waiting; len(w) > 0 {
 			t.Errorf("shown at once: %+v", w)
 		}

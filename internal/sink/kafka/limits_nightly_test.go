@@ -9,9 +9,7 @@ import (
 	"github.com/segmentio/kafka-go/compress"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
 // TestLimitsOfARecord has the reasons of the limits that a record is checked against before it is
@@ -20,13 +18,13 @@ import (
 func TestLimitsOfARecord(t *testing.T) {
 	k := servers.SharedKafka(t)
 	topic := k.Topic(t, 1)
-	b := batch.New(compress.None)
-	b.Add(&batch.Record{Value: make([]byte, record.MaxRecord), Time: 1})
-	if answer := send(t, dialReal(t, conn.Options{}, k.Brokers()[0]), topic, 0, b.Seal(-1, -1, -1)); kafkago.Error(answer.ErrorCode) != kafkago.MessageSizeTooLarge {
+	b := kafkaclient.NewBatch(compress.None)
+	b.Add(&kafkaclient.Record{Value: make([]byte, maxRecord), Time: 1})
+	if answer := send(t, dialReal(t, kafkaclient.DialOptions{}, k.Brokers()[0]), topic, 0, b.Seal(-1, -1, -1)); kafkago.Error(answer.ErrorCode) != kafkago.MessageSizeTooLarge {
 		t.Errorf("got %+v", answer)
 	}
-	b.Add(&batch.Record{Value: make([]byte, 64<<10), Time: 1})
-	if _, err := dialReal(t, conn.Options{}, k.Brokers()[0]).RoundTrip(t.Context(), within, request(topic, 0, b.Seal(-1, -1, -1))); err == nil {
+	b.Add(&kafkaclient.Record{Value: make([]byte, 64<<10), Time: 1})
+	if _, err := dialReal(t, kafkaclient.DialOptions{}, k.Brokers()[0]).RoundTrip(t.Context(), within, request(topic, 0, b.Seal(-1, -1, -1))); err == nil {
 		t.Error("a request above socket.request.max.bytes has an answer")
 	}
 }

@@ -18,16 +18,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
 	"github.com/segmentio/kafka-go/protocol/initproducerid"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/produce"
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
+
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient/kafkatest"
 )
 
 // odds are how often, of a thousand, each thing goes wrong.
@@ -117,7 +116,7 @@ type memRecord struct {
 // memView is the metadata at a time.
 type memView struct {
 	at     time.Time
-	topics map[string][]client.Leader
+	topics map[string][]kafkaclient.Leader
 	short  map[string][]bool // a replica is not in sync
 }
 
@@ -141,10 +140,10 @@ func (m *memory) change(f func()) {
 }
 
 func (m *memory) noted() {
-	view := memView{at: time.Now(), topics: map[string][]client.Leader{}, short: map[string][]bool{}}
+	view := memView{at: time.Now(), topics: map[string][]kafkaclient.Leader{}, short: map[string][]bool{}}
 	for name, topic := range m.topics {
 		for _, p := range topic.partitions {
-			view.topics[name] = append(view.topics[name], client.Leader{Node: p.leader, Epoch: p.epoch})
+			view.topics[name] = append(view.topics[name], kafkaclient.Leader{Node: p.leader, Epoch: p.epoch})
 			view.short[name] = append(view.short[name], p.tooFew || p.short)
 		}
 	}
@@ -189,7 +188,7 @@ func (m *memory) anyNode() int32 {
 		}
 	}
 	if len(up) == 0 {
-		return client.None
+		return kafkaclient.None
 	}
 	slices.Sort(up)
 	return up[m.rng.IntN(len(up))]
@@ -214,7 +213,7 @@ func (m *memory) turn(id int32, down, frozen bool, election time.Duration) {
 		n.changed = make(chan struct{})
 		for _, name := range slices.Sorted(maps.Keys(m.topics)) {
 			for _, p := range m.topics[name].partitions {
-				if !down && !frozen && p.leader == client.None {
+				if !down && !frozen && p.leader == kafkaclient.None {
 					m.elect(p)
 				}
 			}
@@ -240,7 +239,7 @@ func (m *memory) turn(id int32, down, frozen bool, election time.Duration) {
 func (m *memory) roll(of1000 int) bool { return !m.calm && of1000 > 0 && m.rng.IntN(1000) < of1000 }
 
 // dial is Sink.dial.
-func (m *memory) dial(ctx context.Context, addr string) (client.Connection, error) {
+func (m *memory) dial(ctx context.Context, addr string) (kafkaclient.Connection, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {
 		return nil, err
@@ -254,7 +253,7 @@ func (m *memory) dial(ctx context.Context, addr string) (client.Connection, erro
 	w.life = m.life
 	m.wires = append(m.wires, w)
 	m.mu.Unlock()
-	if err := w.reach(ctx, conn.DialTimeout); err != nil {
+	if err := w.reach(ctx, kafkaclient.DialTimeout); err != nil {
 		return nil, fmt.Errorf("connect to broker %s: %w", addr, err)
 	}
 	return w, nil
@@ -315,13 +314,13 @@ func (w *memWire) Watch(ended chan<- struct{}) (unwatch func()) {
 			w.memory.mu.Unlock()
 			if gone {
 				w.Close()
-				conn.Notify(ended)
+				kafkaclient.Notify(ended)
 				return
 			}
 			select {
 			case <-changed:
 			case <-w.ended:
-				conn.Notify(ended)
+				kafkaclient.Notify(ended)
 				return
 			case <-stop:
 				return
@@ -516,7 +515,7 @@ func (w *memWire) read(req *rawproduce.Request) (sent []memSent) {
 			for _, r := range b.Records {
 				rec := memRecord{id: string(r.Headers[0].Value), key: string(r.Key), topic: topic.Topic}
 				// a profile's records may have one
-				if len(r.Headers) > 1 && r.Headers[1].Key == record.HeaderType {
+				if len(r.Headers) > 1 && r.Headers[1].Key == HeaderType {
 					rec.kind = string(r.Headers[1].Value)
 				}
 				s.records = append(s.records, rec)

@@ -9,7 +9,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // One broker, and the way to it. Nothing is lost, nothing is stored twice.
@@ -81,7 +80,7 @@ func testCallEndsInDoubt(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Wa
 	must(t, err)
 	stored := map[string]int{}
 	for _, rec := range records {
-		stored[rec.Header(record.HeaderID)]++
+		stored[rec.Header(HeaderID)]++
 	}
 	for _, ev := range others {
 		if n := stored[string(ev.ID)]; n != 1 {

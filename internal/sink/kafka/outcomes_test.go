@@ -13,7 +13,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // What a real broker says of topics and events, and what becomes of that.
@@ -184,7 +183,7 @@ func testRejectedUnsent(t *testing.T, k *kafkaserver.Kafka) {
 // elsewhere.
 func testTopicRemade(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 4, 1, nil)
-	r := start(t, Config{Brokers: k.Brokers(), Config: toTopic(t, topic)})
+	r := start(t, Config{Brokers: k.Brokers(), RecordConfig: toTopic(t, topic)})
 	wantConfirmed(t, r.send(events(100, topic)...))
 	for _, partitions := range []int{2, 6} {
 		must(t, k.DeleteTopic(await.Context(t), topic))
@@ -206,7 +205,7 @@ func testTopicRemade(t *testing.T, k *kafkaserver.Kafka) {
 		must(t, err)
 		there := map[string]bool{}
 		for _, rec := range records {
-			there[rec.Header(record.HeaderID)] = true
+			there[rec.Header(HeaderID)] = true
 		}
 		for _, ev := range stored {
 			if !there[string(ev.ID)] {

@@ -20,10 +20,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/check"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
@@ -124,7 +122,7 @@ func testInternalTopic(t *testing.T, k *kafkaserver.Kafka) {
 	good := events(100, topic)
 	got := amongMany(t, r, good, newEvent(internal, "k"))
 	wantRejected(t, got, sink.Destination, sink.Invalid)
-	if !got.Fault.Whole || got.Fault.Destination != record.TopicName(internal) {
+	if !got.Fault.Whole || got.Fault.Destination != topicTitle(internal) {
 		t.Errorf("fault %+v", got.Fault)
 	}
 	wantStored(t, k, topic, good...)
@@ -134,7 +132,7 @@ func testInternalTopic(t *testing.T, k *kafkaserver.Kafka) {
 // anybody else's.
 func TestCheckOfTemplate(t *testing.T) {
 	ctx, kafka := await.Context(t), ownKafka(t)
-	cfg := Config{Brokers: kafka.Brokers(), Config: record.Config{PlainConfig: sink.PlainConfig{Columns: []string{"region"}}}}
+	cfg := Config{Brokers: kafka.Brokers(), RecordConfig: RecordConfig{PlainConfig: sink.PlainConfig{Columns: []string{"region"}}}}
 	// find waits for so many findings, of which the last one says something: a broker may answer
 	// before it knows of a change that the controller has confirmed.
 	find := func(template string, n int, last string) (found []sink.Finding) {
@@ -147,7 +145,7 @@ func TestCheckOfTemplate(t *testing.T) {
 	}
 	for _, template := range []string{"outbox.{aggregate}.v1", "{column:region}", "{type}{id}"} {
 		found := find(template, 1, "no such topic")
-		if found[0].Name != record.TopicName(template) {
+		if found[0].Name != topicTitle(template) {
 			t.Fatalf("found %+v", found)
 		}
 		want(t, found[0], false, true, "no such topic", "--create --topic "+map[string]string{
@@ -158,7 +156,7 @@ func TestCheckOfTemplate(t *testing.T) {
 		create(t, kafka, name, 2, 1, nil)
 	}
 	found := find("outbox.{aggregate}.v1", 1, "2 partitions, 1 replicas, ")
-	if found[0].Name != record.TopicName("outbox.b.v1") {
+	if found[0].Name != topicTitle("outbox.b.v1") {
 		t.Fatalf("found %+v", found)
 	}
 	want(t, found[0], true, false, "2 partitions, 1 replicas, ", "")
@@ -176,16 +174,16 @@ func TestCheckOfTemplate(t *testing.T) {
 	must(t, kafka.SetTopicConfig(ctx, "outbox.a.v1", "min.insync.replicas", "2"))
 	found = find("outbox.a{key}", 1, "in sync")
 	want(t, found[0], false, false, "never have that many in sync", "--add-config min.insync.replicas=1")
-	for i := range check.MaxTopics {
+	for i := range maxTopics {
 		create(t, kafka, fmt.Sprintf("many.%d", i), 1, 1, nil)
 	}
-	find("many.{id}", check.MaxTopics, "1 partitions")
+	find("many.{id}", maxTopics, "1 partitions")
 	create(t, kafka, "many.more", 1, 1, nil)
-	found = find("many.{id}", check.MaxTopics+1, "1 more")
-	want(t, found[check.MaxTopics], true, false, "1 more", "")
+	found = find("many.{id}", maxTopics+1, "1 more")
+	want(t, found[maxTopics], true, false, "1 more", "")
 
 	// Names that are made from keys are not shown.
-	if found = find("many.{key}", 2, ""); found[0].Name != record.TopicName("many.{key}") {
+	if found = find("many.{key}", 2, ""); found[0].Name != topicTitle("many.{key}") {
 		t.Fatalf("found %+v", found)
 	}
 	want(t, found[0], true, false, "1 partitions", "")
@@ -204,9 +202,9 @@ func tlsOf(certs *testcerts.Certificates, client *testcerts.CertificateFiles) fu
 	}
 }
 
-func saslOf(mechanism, password string) func() (*conn.SASL, error) {
-	return func() (*conn.SASL, error) {
-		return &conn.SASL{Mechanism: mechanism, Username: "relay", Password: password}, nil
+func saslOf(mechanism, password string) func() (*kafkaclient.SASL, error) {
+	return func() (*kafkaclient.SASL, error) {
+		return &kafkaclient.SASL{Mechanism: mechanism, Username: "relay", Password: password}, nil
 	}
 }
 
@@ -222,7 +220,7 @@ func TestListeners(t *testing.T) {
 	type attempt struct {
 		addr    string
 		tls     func() (*tls.Config, error)
-		sasl    func() (*conn.SASL, error)
+		sasl    func() (*kafkaclient.SASL, error)
 		refused bool   // the login
 		want    string // of the error; "": none
 	}
@@ -238,7 +236,7 @@ func TestListeners(t *testing.T) {
 		"mTLS, expired":          {k.MTLSBrokers()[0], tlsOf(certs, &certs.ExpiredClient), nil, false, "tls: "},
 		"SASL, no login":         {k.SASLBrokers()[0], nil, nil, false, "wants a login"},
 		"plaintext, login":       {k.Brokers()[0], nil, saslOf("plain", "relay secret"), false, "no SASL login"},
-		"unreadable credentials": {k.SASLBrokers()[0], nil, func() (*conn.SASL, error) { return nil, errors.New("no file") }, false, "no file"},
+		"unreadable credentials": {k.SASLBrokers()[0], nil, func() (*kafkaclient.SASL, error) { return nil, errors.New("no file") }, false, "no file"},
 	}
 	for _, mechanism := range []string{"plain", "scram-sha-256", "scram-sha-512"} {
 		right, wrong := saslOf(mechanism, "relay secret"), saslOf(mechanism, "wrong secret")
@@ -249,13 +247,13 @@ func TestListeners(t *testing.T) {
 	}
 	for name, a := range attempts {
 		t.Run(name, func(t *testing.T) {
-			c, err := conn.Dial(ctx, &conn.Options{TLS: a.tls, SASL: a.sasl}, a.addr)
+			c, err := kafkaclient.Dial(ctx, &kafkaclient.DialOptions{TLS: a.tls, SASL: a.sasl}, a.addr)
 			if err == nil {
 				defer c.Close()
-				_, err = conn.RoundTripAs[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}})
+				_, err = kafkaclient.RoundTripAs[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}})
 			}
 			if err != nil {
-				if a.want == "" || errors.Is(err, conn.ErrLogin) != a.refused || !strings.Contains(err.Error(), a.want) || strings.Contains(err.Error(), "secret") {
+				if a.want == "" || errors.Is(err, kafkaclient.ErrLogin) != a.refused || !strings.Contains(err.Error(), a.want) || strings.Contains(err.Error(), "secret") {
 					t.Errorf("got %v, want %q, refused %v", err, a.want, a.refused)
 				}
 				return
@@ -269,7 +267,7 @@ func TestListeners(t *testing.T) {
 			ended := make(chan struct{}, 1)
 			for range 10 {
 				c.Watch(ended)()
-				if _, err := conn.RoundTripAs[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}}); err != nil {
+				if _, err := kafkaclient.RoundTripAs[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}}); err != nil {
 					t.Fatalf("after a watch: %v", err)
 				}
 			}

@@ -11,9 +11,9 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient/kafkatest"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
 // partRig is a lane with a topic of one partition, worked by hand: there is no broker and no
@@ -28,21 +28,21 @@ type partRig struct {
 // withPart runs a test of one part, in fake time that passes only when the test sleeps.
 func withPart(t *testing.T, test func(d *partRig)) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Brokers: []string{"1:9092"}, Config: toTopic(t, "events"), ConfirmTimeout: 10 * time.Second})
+		s, err := New(Config{Brokers: []string{"1:9092"}, RecordConfig: toTopic(t, "events"), ConfirmTimeout: 10 * time.Second})
 		must(t, err)
 		d := &partRig{t: t, lane: s.lanes[laneOfMany], id: 100}
-		d.know(client.Leader{Node: 1, Epoch: 5})
+		d.know(kafkaclient.Leader{Node: 1, Epoch: 5})
 		test(d)
 	})
 }
 
 // know has metadata say who leads each partition.
-func (d *partRig) know(leaders ...client.Leader) {
+func (d *partRig) know(leaders ...kafkaclient.Leader) {
 	s := d.lane.sink
 	was := s.client.Metadata.Load()
-	s.client.Metadata.Store(&client.Metadata{
+	s.client.Metadata.Store(&kafkaclient.Metadata{
 		Version: was.Version + 1, At: time.Now(), Brokers: map[int32]string{1: "1:9092", 2: "2:9092"}, Stale: make(chan struct{}),
-		Topics: map[string]*client.Topic{"events": {Name: "events", Partitions: leaders, InSync: make([]bool, len(leaders)), Version: was.Version + 1, At: time.Now()}},
+		Topics: map[string]*kafkaclient.Topic{"events": {Name: "events", Partitions: leaders, InSync: make([]bool, len(leaders)), Version: was.Version + 1, At: time.Now()}},
 	})
 	close(was.Stale)
 }
@@ -89,7 +89,7 @@ func (d *partRig) taken() attempt {
 	s := d.producer()
 	if d.lane.sink.client.Control.Withdraw(&s.ProducerBatch) {
 		d.id++
-		d.answered(client.Answer{Kind: client.Identity, Producer: d.id})
+		d.answered(kafkaclient.Answer{Kind: kafkaclient.Identity, Producer: d.id})
 	}
 	if s.part.phase != out || s.part.at == nil || !s.part.at.Withdraw(&s.ProducerBatch) {
 		d.t.Fatalf("nothing is on its way: phase %d", s.part.phase)
@@ -103,7 +103,7 @@ func (d *partRig) taken() attempt {
 }
 
 // answered gives the answer to what was taken.
-func (d *partRig) answered(a client.Answer) {
+func (d *partRig) answered(a kafkaclient.Answer) {
 	s := d.producer()
 	s.Answer = a
 	d.lane.apply(s)
@@ -113,7 +113,7 @@ func (d *partRig) answered(a client.Answer) {
 // unidentified answers with an error if the producer asks for an id.
 func (d *partRig) unidentified(code kafkago.Error) {
 	if d.lane.sink.client.Control.Withdraw(&d.producer().ProducerBatch) {
-		d.answered(client.Answer{Kind: client.Identity, Code: int16(code)})
+		d.answered(kafkaclient.Answer{Kind: kafkaclient.Identity, Code: int16(code)})
 	}
 }
 
@@ -123,7 +123,7 @@ func (d *partRig) othersConfirm() {
 }
 
 func (d *partRig) code(code kafkago.Error) {
-	d.answered(client.Answer{Kind: client.Answered, Code: int16(code)})
+	d.answered(kafkaclient.Answer{Kind: kafkaclient.Answered, Code: int16(code)})
 }
 
 // waits wants the part to wait, and lets time go by until it does not.
@@ -219,7 +219,7 @@ func TestAnswers(t *testing.T) {
 				}
 				// What was sent then is not known to be anywhere, and the call ends.
 				if d.producer().part.phase == out {
-					d.answered(client.Answer{Kind: client.Unsent, Why: io.EOF})
+					d.answered(kafkaclient.Answer{Kind: kafkaclient.Unsent, Why: io.EOF})
 				}
 				d.end()
 				d.begin(few(4)...)
@@ -238,21 +238,21 @@ func TestAnswers(t *testing.T) {
 
 // An attempt that is not answered leaves doubt; one that was not made leaves none.
 func TestLost(t *testing.T) {
-	for _, kind := range []client.AnswerKind{client.Lost, client.Unsent} {
+	for _, kind := range []kafkaclient.AnswerKind{kafkaclient.Lost, kafkaclient.Unsent} {
 		withPart(t, func(d *partRig) {
 			d.begin(few(3)...)
 			first := d.taken()
-			d.answered(client.Answer{Kind: kind, Why: io.EOF})
-			if kind == client.Unsent {
+			d.answered(kafkaclient.Answer{Kind: kind, Why: io.EOF})
+			if kind == kafkaclient.Unsent {
 				d.waits()
 			}
 			if again := d.taken(); !bytes.Equal(again.bytes, first.bytes) {
 				t.Errorf("sent %v again as %v", first, again)
 			}
-			d.answered(client.Answer{Kind: client.Unsent, Why: io.EOF})
+			d.answered(kafkaclient.Answer{Kind: kafkaclient.Unsent, Why: io.EOF})
 			d.end()
 			wantState, wantNew := sink.Unsent, false
-			if kind == client.Lost {
+			if kind == kafkaclient.Lost {
 				wantState, wantNew = sink.Unknown, true
 			}
 			d.Want(wantState, "", 0)
@@ -267,12 +267,12 @@ func TestLost(t *testing.T) {
 // What a client has when its call ends goes to nobody else: the next call sends its events under
 // another producer id, and the answer that comes late changes nothing.
 func TestLateAnswer(t *testing.T) {
-	for _, late := range []client.Answer{
-		{Kind: client.Answered},
-		{Kind: client.Answered, Code: int16(kafkago.RequestTimedOut)},
-		{Kind: client.Answered, Code: int16(kafkago.OutOfOrderSequenceNumber)},
-		{Kind: client.Lost, Why: io.EOF},
-		{Kind: client.Unsent, Why: io.EOF},
+	for _, late := range []kafkaclient.Answer{
+		{Kind: kafkaclient.Answered},
+		{Kind: kafkaclient.Answered, Code: int16(kafkago.RequestTimedOut)},
+		{Kind: kafkaclient.Answered, Code: int16(kafkago.OutOfOrderSequenceNumber)},
+		{Kind: kafkaclient.Lost, Why: io.EOF},
+		{Kind: kafkaclient.Unsent, Why: io.EOF},
 	} {
 		withPart(t, func(d *partRig) {
 			events := few(4)
@@ -331,7 +331,7 @@ func TestNobodyIsAccused(t *testing.T) {
 		d.begin(few(1)...)
 		d.taken()
 		for range 100 {
-			d.answered(client.Answer{Kind: client.Unsent, Why: errRefused})
+			d.answered(kafkaclient.Answer{Kind: kafkaclient.Unsent, Why: errRefused})
 			goBy(time.Second)
 			d.step()
 			d.taken()
@@ -347,7 +347,7 @@ func TestNoEventIsAccusedOverItsPartition(t *testing.T) {
 	for name, answers := range map[string]func(d *partRig){
 		"one answer of -1, then no leader": func(d *partRig) {
 			d.taken()
-			d.know(client.Leader{Node: client.None, Epoch: 6})
+			d.know(kafkaclient.Leader{Node: kafkaclient.None, Epoch: 6})
 			d.code(-1)
 		},
 		"no producer id": func(d *partRig) {
@@ -388,11 +388,11 @@ func TestLeaderMoves(t *testing.T) {
 		if d.step(); d.producer().part.phase != waiting {
 			t.Error("sent again at once to who is not the leader")
 		}
-		d.know(client.Leader{Node: client.None, Epoch: 6})
+		d.know(kafkaclient.Leader{Node: kafkaclient.None, Epoch: 6})
 		if d.step(); d.producer().part.phase != waiting {
 			t.Error("sent to nobody")
 		}
-		d.know(client.Leader{Node: 2, Epoch: 7})
+		d.know(kafkaclient.Leader{Node: 2, Epoch: 7})
 		d.step()
 		if a := d.taken(); a.node != 2 {
 			t.Errorf("sent to %d", a.node)
@@ -413,7 +413,7 @@ func TestLeaderMoves(t *testing.T) {
 		// What waits in the queue of who leads no more is taken back.
 		d.code(6)
 		d.waits()
-		d.know(client.Leader{Node: 1, Epoch: 8})
+		d.know(kafkaclient.Leader{Node: 1, Epoch: 8})
 		d.step()
 		if a := d.taken(); a.node != 1 {
 			t.Errorf("sent to %d", a.node)
@@ -448,7 +448,7 @@ func TestTopicIsGone(t *testing.T) {
 		d.code(3)
 		s := d.lane.sink
 		was := s.client.Metadata.Load()
-		s.client.Metadata.Store(&client.Metadata{Version: was.Version + 1, Stale: make(chan struct{}), Topics: map[string]*client.Topic{
+		s.client.Metadata.Store(&kafkaclient.Metadata{Version: was.Version + 1, Stale: make(chan struct{}), Topics: map[string]*kafkaclient.Topic{
 			"events": {Name: "events", Code: 3, Version: was.Version + 1},
 		}})
 		d.step()
@@ -484,9 +484,9 @@ func TestCutConnections(t *testing.T) {
 		cut          bool
 		want         sink.State
 	}{
-		{client.MaxRequest + 1, 1, true, sink.Rejected},
-		{client.MaxRequest + 1, 1, false, sink.Unsent}, // timeouts, say
-		{client.MaxRequest / 2, 1, true, sink.Unsent},
+		{kafkaclient.MaxRequest + 1, 1, true, sink.Rejected},
+		{kafkaclient.MaxRequest + 1, 1, false, sink.Unsent}, // timeouts, say
+		{kafkaclient.MaxRequest / 2, 1, true, sink.Unsent},
 	} {
 		withPart(t, func(d *partRig) {
 			ev := few(1)[0]
@@ -494,7 +494,7 @@ func TestCutConnections(t *testing.T) {
 			d.begin(ev)
 			for i := range 4 {
 				d.taken()
-				d.answered(client.Answer{Kind: client.Lost, Why: io.EOF, Cut: c.cut})
+				d.answered(kafkaclient.Answer{Kind: kafkaclient.Lost, Why: io.EOF, Cut: c.cut})
 				if d.outcomes[0].State != sink.Unsent {
 					if i != 1 {
 						t.Errorf("%+v: after %d connections", c, i+1)

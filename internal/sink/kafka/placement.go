@@ -7,9 +7,8 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 const (
@@ -81,7 +80,7 @@ func (pl *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 			partitions = lanes
 		}
 	}
-	partition := record.Partition(ev, rec, int32(max(1, partitions)))
+	partition := partitionOf(ev, rec, int32(max(1, partitions)))
 	p.Dest = sink.DestOfPartition(p.ExchangeOrTopic, partition)
 	return p, true
 }
@@ -91,7 +90,7 @@ var records = sync.Pool{New: func() any { return new(sink.Record) }}
 
 // lane returns the lane of an event, and how many lanes its topic has. ok has the meaning that it
 // has in Place.
-func (pl *placement) lane(ev *event.Event, name []byte, state *client.Topic) (lane, lanes int, ok bool) {
+func (pl *placement) lane(ev *event.Event, name []byte, state *kafkaclient.Topic) (lane, lanes int, ok bool) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	of := pl.lanes[string(name)]
@@ -112,7 +111,7 @@ func (pl *placement) lane(ev *event.Event, name []byte, state *client.Topic) (la
 		// it. The bytes of the record's key may change with the table (a column becomes NOT NULL),
 		// a row may name its partition, and a row that cannot be rendered has no record. All events
 		// of a key must be in one lane: only the lane keeps a later one behind an earlier one.
-		partition = record.PartitionOf(ev, int32(n))
+		partition = keyPartition(ev, int32(n))
 	}
 	if of[partition] == 0 {
 		of[partition] = pl.sink.addLane()
@@ -122,7 +121,7 @@ func (pl *placement) lane(ev *event.Event, name []byte, state *client.Topic) (la
 
 // chooseLanes chooses the lanes of a new topic. It returns nil, and the reader waits, until there
 // is metadata of the topic: one answer, or answers for the time newAfter when the topic may be new.
-func (pl *placement) chooseLanes(name string, state *client.Topic) []int32 {
+func (pl *placement) chooseLanes(name string, state *kafkaclient.Topic) []int32 {
 	if state == nil {
 		pl.sink.client.Control.KeepFresh(name)
 		pl.sink.client.Control.RequestMetadata(name)

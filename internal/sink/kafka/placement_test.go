@@ -11,22 +11,21 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // teach has metadata know topics by their number of partitions; 0: it is missing.
 func teach(s *Sink, topics map[string]int) {
 	was := s.client.Metadata.Load()
-	is := was.Merge(&metadata.Response{}, func(*client.Topic) bool { return true }, time.Now())
+	is := was.Merge(&metadata.Response{}, func(*kafkaclient.Topic) bool { return true }, time.Now())
 	for name, n := range topics {
-		state := &client.Topic{Name: name, Version: is.Version}
+		state := &kafkaclient.Topic{Name: name, Version: is.Version}
 		if n == 0 {
 			state.Code = 3
 		}
 		for range n {
-			state.Partitions = append(state.Partitions, client.Leader{Node: 1, Epoch: 0})
+			state.Partitions = append(state.Partitions, kafkaclient.Leader{Node: 1, Epoch: 0})
 		}
 		is.Topics[name] = state
 	}
@@ -35,7 +34,7 @@ func teach(s *Sink, topics map[string]int) {
 
 func laneOf(t *testing.T, s *Sink, topic, key string) int {
 	t.Helper()
-	for began := time.Now(); ; goBy(client.AskEvery) {
+	for began := time.Now(); ; goBy(kafkaclient.AskEvery) {
 		if p, ok := s.Place(newEvent(topic, key)); ok {
 			return p.Lane
 		}
@@ -46,7 +45,7 @@ func laneOf(t *testing.T, s *Sink, topic, key string) int {
 }
 
 func byTopic(t *testing.T) *Sink {
-	s, err := New(Config{Brokers: []string{"1:9092"}, Config: toTopic(t, "{column:topic}")})
+	s, err := New(Config{Brokers: []string{"1:9092"}, RecordConfig: toTopic(t, "{column:topic}")})
 	must(t, err)
 	return s
 }
@@ -69,7 +68,7 @@ func testLanesStay(t *testing.T) {
 			lanes[topic+fmt.Sprint(i)] = lane
 			place := topic
 			if topic == "a" {
-				place = fmt.Sprint(topic, record.PartitionOf(ev, 4))
+				place = fmt.Sprint(topic, keyPartition(ev, 4))
 			}
 			if was, known := used[lane]; known && was != place || lane < firstLane {
 				t.Fatalf("%s and %s share lane %d", was, place, lane)
@@ -124,7 +123,7 @@ func testManyWrongTopics(t *testing.T) {
 // event goes.
 func TestPlaceAllocates(t *testing.T) {
 	templated := byTopic(t)
-	constant, err := New(Config{Brokers: []string{"1:9092"}, Config: toTopic(t, "a")})
+	constant, err := New(Config{Brokers: []string{"1:9092"}, RecordConfig: toTopic(t, "a")})
 	must(t, err)
 	routed := newEvent("b", "k")
 	routed.Route = &event.Route{Name: []byte("a")}
@@ -172,10 +171,10 @@ func testPlace(t *testing.T) {
 	}
 	ev := newEvent("a", "k")
 	lane := place(ev).Lane
-	want(ev, "a", record.PartitionOf(ev, 4))
+	want(ev, "a", keyPartition(ev, 4))
 	routed := newEvent("b", "k")
 	routed.Route = &event.Route{Name: []byte("a")}
-	want(routed, "a", record.PartitionOf(ev, 4))
+	want(routed, "a", keyPartition(ev, 4))
 	if p := place(routed); p != place(ev) {
 		t.Errorf("%+v and %+v", p, place(ev))
 	}
@@ -187,9 +186,9 @@ func testPlace(t *testing.T) {
 	}
 	// Partitions are added: Dest follows, the lane stays. Deleted: it is what it was at first.
 	teach(s, map[string]int{"a": 9})
-	want(ev, "a", record.PartitionOf(ev, 9))
+	want(ev, "a", keyPartition(ev, 9))
 	teach(s, map[string]int{"a": 0})
-	want(ev, "a", record.PartitionOf(ev, 4))
+	want(ev, "a", keyPartition(ev, 4))
 	if p := place(ev); p.Lane != lane {
 		t.Errorf("lane %d, then %d", lane, p.Lane)
 	}

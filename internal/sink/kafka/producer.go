@@ -7,8 +7,7 @@ import (
 	"math"
 	"time"
 
-	kafkabatch "github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
 // producer appends one lane's events to the log of one partition: it is an idempotent producer with
@@ -50,7 +49,7 @@ import (
 // A producer belongs to its lane's goroutine. Between Push (or Identify) and Deliver the client
 // writes Answer and reads Bytes.
 type producer struct {
-	client.ProducerBatch
+	kafkaclient.ProducerBatch
 	lane  *lane
 	takes *takes // of its partition
 
@@ -58,8 +57,8 @@ type producer struct {
 	epoch int16
 	next  int32 // the sequence number of the batch's first record
 
-	batch *kafkabatch.Batch // the records; nil: there are none
-	held  int               // the batch's share of Sink.held
+	batch *kafkaclient.Batch // the records; nil: there are none
+	held  int                // the batch's share of Sink.held
 
 	// abandoned: the call of its batch has ended, and the client had the batch. Another producer
 	// has taken its place; this one waits for the client to return the batch.
@@ -81,7 +80,7 @@ type producer struct {
 const ordinaryBatch = 950_000
 
 func newProducer(l *lane, topic string, partition int32) *producer {
-	pr := &producer{ProducerBatch: client.ProducerBatch{Topic: topic, Partition: partition}, lane: l, takes: l.sink.confirms.taking(topic, partition), id: client.None, sizeLimit: ordinaryBatch}
+	pr := &producer{ProducerBatch: kafkaclient.ProducerBatch{Topic: topic, Partition: partition}, lane: l, takes: l.sink.confirms.taking(topic, partition), id: kafkaclient.None, sizeLimit: ordinaryBatch}
 	pr.Deliver = func() { l.inbox.deliver(pr) }
 	return pr
 }
@@ -102,7 +101,7 @@ func (pr *producer) stored(duplicate bool) bool {
 		return false
 	}
 	if pr.next > math.MaxInt32-1<<24 { // before the numbers would start again from 0
-		pr.id = client.None
+		pr.id = kafkaclient.None
 	} else {
 		pr.next += int32(pr.batch.Count())
 	}
@@ -113,13 +112,13 @@ func (pr *producer) stored(duplicate bool) bool {
 
 // renew has the same records sent under a new producer id.
 func (pr *producer) renew() {
-	pr.id, pr.Bytes, pr.Tried = client.None, nil, false
+	pr.id, pr.Bytes, pr.Tried = kafkaclient.None, nil, false
 }
 
 // drop gives the batch up: these bytes will not be sent again.
 func (pr *producer) drop() {
 	if pr.Tried {
-		pr.id = client.None
+		pr.id = kafkaclient.None
 	}
 	pr.releaseBatch()
 }

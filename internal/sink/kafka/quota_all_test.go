@@ -9,7 +9,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
 // Over its quota the sink slows down: it is no reason to call anybody down, or to send anything
@@ -20,7 +20,7 @@ func TestQuota(t *testing.T) {
 	client := "slow-" + topic
 	must(t, k.SetProducerQuota(await.Context(t), client, 20_000))
 	t.Cleanup(func() { must(t, k.SetProducerQuota(context.Background(), client, 0)) })
-	r := start(t, Config{Brokers: k.Brokers(), Options: conn.Options{ClientID: client}})
+	r := start(t, Config{Brokers: k.Brokers(), DialOptions: kafkaclient.DialOptions{ClientID: client}})
 	f := flow(t, r, topic, 20)
 	began := time.Now()
 	f.wait(1000)

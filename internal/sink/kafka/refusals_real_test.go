@@ -15,17 +15,14 @@ import (
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	kafkabatch "github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // tampered is a connection to a real broker on which produce requests are changed.
 type tampered struct {
-	*conn.Conn
-	change func(c *conn.Conn, batch []byte)
+	*kafkaclient.Conn
+	change func(c *kafkaclient.Conn, batch []byte)
 }
 
 func (t *tampered) RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error) {
@@ -46,13 +43,13 @@ func (t *tampered) RoundTrip(ctx context.Context, timeout time.Duration, req pro
 }
 
 // startTampered runs a sink whose produce requests are changed.
-func startTampered(t *testing.T, cfg Config, change func(c *conn.Conn, batch []byte)) *running {
+func startTampered(t *testing.T, cfg Config, change func(c *kafkaclient.Conn, batch []byte)) *running {
 	t.Helper()
-	cfg.Config = toTopic(t, "{column:topic}")
+	cfg.RecordConfig = toTopic(t, "{column:topic}")
 	s, err := New(cfg)
 	must(t, err)
-	s.client.Dial = func(ctx context.Context, addr string) (client.Connection, error) {
-		c, err := conn.Dial(ctx, &s.client.Options.Options, addr)
+	s.client.Dial = func(ctx context.Context, addr string) (kafkaclient.Connection, error) {
+		c, err := kafkaclient.Dial(ctx, &s.client.Options.DialOptions, addr)
 		if err != nil {
 			return nil, err
 		}
@@ -66,7 +63,7 @@ func startTampered(t *testing.T, cfg Config, change func(c *conn.Conn, batch []b
 func wantTransient(t *testing.T, k *kafkaserver.Kafka, detail string, spoil func(batch []byte)) {
 	topic := topicWith(t, k, 1, 1, nil)
 	var healed atomic.Bool
-	r := startTampered(t, Config{Brokers: k.Brokers()}, func(_ *conn.Conn, batch []byte) {
+	r := startTampered(t, Config{Brokers: k.Brokers()}, func(_ *kafkaclient.Conn, batch []byte) {
 		if !healed.Load() && bytes.Contains(batch, []byte("poison")) {
 			spoil(batch)
 		}
@@ -77,7 +74,7 @@ func wantTransient(t *testing.T, k *kafkaserver.Kafka, detail string, spoil func
 	got := amongMany(t, r, good, poison)
 	for range 2 {
 		wantRejected(t, got, sink.Transient, sink.BrokerException)
-		if f := got.Fault; !strings.Contains(f.Text, detail) || f.Whole || f.Destination != record.TopicName(topic) {
+		if f := got.Fault; !strings.Contains(f.Text, detail) || f.Whole || f.Destination != topicTitle(topic) {
 			t.Errorf("fault %+v", f)
 		}
 		got = r.send(poison)[0]
@@ -90,15 +87,15 @@ func wantTransient(t *testing.T, k *kafkaserver.Kafka, detail string, spoil func
 
 // What came broken is refused (2), and named by nobody.
 func testCorrupt(t *testing.T, k *kafkaserver.Kafka) {
-	wantTransient(t, k, "Invalid Message", func(batch []byte) { batch[kafkabatch.CrcAt] ^= 1 })
+	wantTransient(t, k, "Invalid Message", func(batch []byte) { batch[kafkaclient.CrcAt] ^= 1 })
 }
 
 // What the broker fails over itself is a server error (-1): here a batch that says that it is
 // compressed, and is not.
 func testServerError(t *testing.T, k *kafkaserver.Kafka) {
 	wantTransient(t, k, "Unknown", func(batch []byte) {
-		binary.BigEndian.PutUint16(batch[kafkabatch.AttributesAt:], 1) // gzip
-		binary.BigEndian.PutUint32(batch[kafkabatch.CrcAt:], crc32.Checksum(batch[kafkabatch.AttributesAt:], kafkabatch.CRCTable))
+		binary.BigEndian.PutUint16(batch[kafkaclient.AttributesAt:], 1) // gzip
+		binary.BigEndian.PutUint32(batch[kafkaclient.CrcAt:], crc32.Checksum(batch[kafkaclient.AttributesAt:], kafkaclient.CRCTable))
 	})
 }
 
@@ -108,13 +105,13 @@ func testCompression(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 1, 1, nil)
 	var version atomic.Int32
 	version.Store(3) // of the request: such a broker has no newer one
-	r := startTampered(t, Config{Brokers: k.Brokers(), Compression: "zstd"}, func(c *conn.Conn, _ []byte) {
+	r := startTampered(t, Config{Brokers: k.Brokers(), Compression: "zstd"}, func(c *kafkaclient.Conn, _ []byte) {
 		c.Versions[protocol.Produce] = int16(version.Load())
 	})
 	all := events(50, topic)
 	for _, o := range r.send(all...) {
 		wantRejected(t, o, sink.Destination, sink.Invalid)
-		if !o.Fault.Whole || o.Fault.Destination != record.TopicName(topic) || !strings.Contains(o.Fault.Text, "Compression") {
+		if !o.Fault.Whole || o.Fault.Destination != topicTitle(topic) || !strings.Contains(o.Fault.Text, "Compression") {
 			t.Fatalf("fault %+v", o.Fault)
 		}
 	}

@@ -19,8 +19,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 func must(t testing.TB, err error) {
@@ -63,15 +61,15 @@ type running struct {
 }
 
 // toTopic has the events' topic, which may name their one extra column, topic.
-func toTopic(t testing.TB, template string) record.Config {
-	return record.Config{Topic: kafkatest.Template(t, template), PlainConfig: sink.PlainConfig{Columns: []string{"topic"}}}
+func toTopic(t testing.TB, template string) RecordConfig {
+	return RecordConfig{Topic: parseTemplate(t, template), PlainConfig: sink.PlainConfig{Columns: []string{"topic"}}}
 }
 
 // start runs a sink. A Config without a topic takes it from the events' first extra column.
 func start(t testing.TB, cfg Config) *running {
 	t.Helper()
 	if cfg.Topic.String() == "" {
-		cfg.Config = toTopic(t, "{column:topic}")
+		cfg.RecordConfig = toTopic(t, "{column:topic}")
 	}
 	if cfg.Log == nil {
 		cfg.Log = zaptest.NewLogger(t)
@@ -155,10 +153,10 @@ func (r *running) probe(ev *event.Event, suspect bool) sink.Outcome {
 
 var lastPosition atomic.Uint64
 
-// event is one with a position of its own, for a topic.
+// newEvent is one with a position of its own, for a topic.
 func newEvent(topic, key string) *event.Event {
 	n := lastPosition.Add(1)
-	ev := kafkatest.Event(int(n), key)
+	ev := plainEvent(int(n), key)
 	ev.Position = event.Position{Commit: pglogrepl.LSN(n << 8)}
 	ev.ID = fmt.Appendf(nil, "id-%d", n)
 	ev.Time = time.Now()
@@ -204,7 +202,7 @@ func wantStored(t testing.TB, k *kafkaserver.Kafka, topic string, events ...*eve
 	must(t, err)
 	stored := map[string]int{}
 	for _, r := range records {
-		stored[r.Header(record.HeaderID)]++
+		stored[r.Header(HeaderID)]++
 	}
 	for _, ev := range events {
 		if n := stored[string(ev.ID)]; n != 1 {

@@ -7,22 +7,22 @@ package kafka
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/segmentio/kafka-go/compress"
+	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/batch"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/check"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // Sink publishes to Kafka. Its methods may be called as sink.Opened says; Up from anywhere.
@@ -33,9 +33,9 @@ import (
 //	                            └── Metadata ──▶ all                               Kafka
 type Sink struct {
 	cfg     Config
-	layout  *record.Layout
-	client  *client.Client
-	batches sync.Pool // of *batch.Batch, so that a producer without a batch keeps no buffer
+	layout  *layout
+	client  *kafkaclient.Client
+	batches sync.Pool // of *kafkaclient.Batch, so that a producer without a batch keeps no buffer
 	topics  placement
 	changed chan struct{} // cap maxWaiting: there is newer metadata
 
@@ -56,7 +56,7 @@ var (
 // Run.
 func New(cfg Config) (*Sink, error) {
 	cfg.defaults()
-	layout, err := record.NewLayout(&cfg.Config)
+	layout, err := newLayout(&cfg.RecordConfig)
 	if err != nil {
 		return nil, fmt.Errorf("configure kafka sink: %w", err)
 	}
@@ -65,10 +65,10 @@ func New(cfg Config) (*Sink, error) {
 		return nil, fmt.Errorf("configure kafka sink: %w", err)
 	}
 	s := &Sink{cfg: cfg, layout: layout, changed: make(chan struct{}, maxWaiting)}
-	s.batches.New = func() any { return batch.New(compression) }
+	s.batches.New = func() any { return kafkaclient.NewBatch(compression) }
 	opts := cfg.client()
 	opts.OnMetadata = s.metadataAnswered
-	s.client = client.NewClient(opts)
+	s.client = kafkaclient.NewClient(opts)
 	s.topics = placement{sink: s, lanes: map[string][]int32{}}
 	s.confirms = confirms{of: map[topicPartition]*takes{}, short: map[*lane]struct{}{}, report: s.client.NoteReplicas}
 	if layout.Constant != nil {
@@ -94,7 +94,7 @@ func (s *Sink) SentTo(ev *event.Event) sink.Sent {
 	if t := s.client.Metadata.Load().Topics[topic]; t != nil && len(t.Partitions) > 0 && ev.Fault == nil {
 		var rec sink.Record
 		_, _ = s.layout.Place(ev, &rec) // one without a topic was not sent
-		to.Partition = int(record.Partition(ev, &rec, int32(len(t.Partitions))))
+		to.Partition = int(partitionOf(ev, &rec, int32(len(t.Partitions))))
 	}
 	return to
 }
@@ -132,14 +132,14 @@ func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.O
 }
 
 // Run keeps the connections until ctx is done. The error is an *event.Stop: the brokers refused the
-// login for client.LoginTimeout and no connection was ever made.
+// login for kafkaclient.LoginTimeout and no connection was ever made.
 func (s *Sink) Run(ctx context.Context) error {
 	err := s.client.Run(ctx)
-	if errors.Is(err, conn.ErrLogin) {
+	if errors.Is(err, kafkaclient.ErrLogin) {
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "broker_login",
-			What: fmt.Sprintf("the brokers have refused the login for %s", client.LoginTimeout),
-			Fix:  "check sink.kafka.sasl", Err: errors.New(conn.OneLine(err)),
+			What: fmt.Sprintf("the brokers have refused the login for %s", kafkaclient.LoginTimeout),
+			Fix:  "check sink.kafka.sasl", Err: errors.New(oneLine(err)),
 		}
 	}
 	return err
@@ -152,7 +152,7 @@ func (s *Sink) Up() (ok bool, why string) { return s.client.Up() }
 // metadataAnswered notifies callers that wait for a place of newer metadata.
 func (s *Sink) metadataAnswered() {
 	for range s.topics.takeWaiting() {
-		conn.Notify(s.changed)
+		kafkaclient.Notify(s.changed)
 	}
 }
 
@@ -180,12 +180,66 @@ func (s *Sink) waiting() (out []sink.Paused) {
 	return slices.CompactFunc(out, func(a, b sink.Paused) bool { return a.Destination == b.Destination })
 }
 
-// Check examines the cluster as a start needs it; see check.Cluster.
+// Check examines the cluster as a start needs it; see examineCluster.
 func Check(ctx context.Context, cfg Config) (found []sink.Finding, topics []string) {
 	s, err := New(cfg)
 	if err != nil {
-		return []sink.Finding{{Name: "broker configuration", Detail: conn.OneLine(err), Fix: "correct sink.kafka"}}, nil
+		return []sink.Finding{{Name: "broker configuration", Detail: oneLine(err), Fix: "correct sink.kafka"}}, nil
 	}
 	opts := s.cfg.client()
-	return check.Cluster(ctx, &opts, s.layout, cfg.Topic)
+	return examineCluster(ctx, &opts, s.layout, cfg.Topic)
+}
+
+// Config says where to publish and how an event becomes a record. The functions in it are optional,
+// must not block and may be called concurrently.
+type Config struct {
+	kafkaclient.DialOptions
+	RecordConfig
+
+	// Brokers are host:port of brokers of one cluster, the first to ask. The others are learnt from
+	// their answers.
+	Brokers []string
+	// Compression is none, gzip, snappy, lz4 or zstd; "" is none.
+	Compression string
+	// OneLane has one lane for all events: commit order over all keys, one call at a time in all.
+	OneLane bool
+	// ConfirmTimeout is how long a broker may take to answer, and how long a partition may be
+	// without a leader or without enough replicas while others confirm; 30 s unless set.
+	ConfirmTimeout time.Duration
+	Log            *zap.Logger
+
+	// Connected is called when a connection to a node is open; again says that there was one
+	// before.
+	Connected func(again bool)
+	// Confirms counts the brokers' answers by event. Returned is 0 on Kafka; a timeout is an answer
+	// that did not come.
+	Confirms func(acks, nacks, returned, timeouts int)
+}
+
+// defaults fills in what may be left out.
+func (c *Config) defaults() {
+	if c.ConfirmTimeout <= 0 {
+		c.ConfirmTimeout = 30 * time.Second
+	}
+	if c.ClientID == "" {
+		c.ClientID = "cdc-relay"
+	}
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	c.Secure = func(conn *tls.Conn) net.Conn { return &sink.TLSConn{Conn: conn} }
+}
+
+// client are the options of the client.
+func (c *Config) client() kafkaclient.Options {
+	return kafkaclient.Options{
+		DialOptions: c.DialOptions, Brokers: c.Brokers, ConfirmTimeout: c.ConfirmTimeout, Explain: explain, OnConnected: c.Connected,
+		OnState: func(why string, brokers int) {
+			if why == "" {
+				c.Log.Info("brokers connected", zap.Int("brokers", brokers))
+				return
+			}
+			c.Log.Warn("broker unavailable", zap.String("reason", why))
+		},
+	}
 }

@@ -17,10 +17,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/conn"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/kafkatest"
 )
 
 // inMemory runs a test with a sink on a cluster in memory, in time that passes only when all wait.
@@ -31,7 +29,7 @@ func inMemory(t *testing.T, nodes, partitions int, cfg Config, test func(m *memo
 		m.change(func() { m.create("events", partitions) })
 		cfg.Brokers = []string{"1:9092"}
 		if cfg.Topic.String() == "" {
-			cfg.Topic = kafkatest.Template(t, "events")
+			cfg.Topic = parseTemplate(t, "events")
 		}
 		s, err := New(cfg)
 		must(t, err)
@@ -61,7 +59,7 @@ func TestUp(t *testing.T) {
 		connected = append(connected, again)
 	}}
 	inMemory(t, 1, 1, cfg, func(m *memory, r *running) {
-		if up, why := r.Up(); up || why != client.NotConnected {
+		if up, why := r.Up(); up || why != kafkaclient.NotConnected {
 			t.Errorf("up %v, %s", up, why)
 		}
 		synctest.Wait()
@@ -110,7 +108,7 @@ func TestUp(t *testing.T) {
 // A broker over whose silence a request was given up is down until it answers: on a new connection,
 // and not only until one is tried, or on the other one that is there.
 func TestSilentStaysDown(t *testing.T) {
-	for name, patience := range map[string]time.Duration{"connected to again": time.Hour, "answers on the other connection": client.SilentAfter + time.Second} {
+	for name, patience := range map[string]time.Duration{"connected to again": time.Hour, "answers on the other connection": kafkaclient.SilentAfter + time.Second} {
 		t.Run(name, func(t *testing.T) {
 			inMemory(t, 2, 1, Config{ConfirmTimeout: 2 * time.Second}, func(m *memory, r *running) {
 				// so that each of the two workers makes a connection
@@ -130,7 +128,7 @@ func TestSilentStaysDown(t *testing.T) {
 						t.Errorf("publish: %v", err)
 					}
 				}()
-				goBy(client.SilentAfter + 2*time.Second)
+				goBy(kafkaclient.SilentAfter + 2*time.Second)
 				for range 20 {
 					if up, why := r.Up(); up || why == "" {
 						t.Errorf("silent: up %v, %s", up, why)
@@ -187,11 +185,11 @@ func TestHastyBroker(t *testing.T) {
 
 // A login that is refused from the start ends Run; one that is refused later does not.
 func TestLoginRefused(t *testing.T) {
-	refuse := func(context.Context, string) (client.Connection, error) {
-		return nil, fmt.Errorf("log in: %w", conn.ErrLogin)
+	refuse := func(context.Context, string) (kafkaclient.Connection, error) {
+		return nil, fmt.Errorf("log in: %w", kafkaclient.ErrLogin)
 	}
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Brokers: []string{"1:9092"}, Config: toTopic(t, "events")})
+		s, err := New(Config{Brokers: []string{"1:9092"}, RecordConfig: toTopic(t, "events")})
 		must(t, err)
 		s.client.Dial = refuse
 		began := time.Now()
@@ -209,7 +207,7 @@ func TestLoginRefused(t *testing.T) {
 		var refused sync.Mutex
 		now := true
 		// Nothing dials while all wait, so the field may change.
-		r.Sink.client.Dial = func(ctx context.Context, addr string) (client.Connection, error) {
+		r.Sink.client.Dial = func(ctx context.Context, addr string) (kafkaclient.Connection, error) {
 			refused.Lock()
 			defer refused.Unlock()
 			if now {
@@ -254,7 +252,7 @@ func TestStall(t *testing.T) {
 					t.Logf("election %s, stall %s", election, stall)
 					limit := max(election*3/2, election+50*time.Millisecond)
 					if frozen {
-						limit += client.ControlFirst // the control connection may be to that node
+						limit += kafkaclient.ControlFirst // the control connection may be to that node
 					}
 					if stall > limit {
 						t.Errorf("a stall of %s for an election of %s", stall, election)
@@ -297,10 +295,10 @@ func TestConfirms(t *testing.T) {
 
 // The path of a call, without the request, allocates nothing.
 func TestPublishAllocates(t *testing.T) {
-	s, err := New(Config{Brokers: []string{"1:9092"}, Config: toTopic(t, "events")})
+	s, err := New(Config{Brokers: []string{"1:9092"}, RecordConfig: toTopic(t, "events")})
 	must(t, err)
 	d := &partRig{t: t, lane: s.lanes[laneOfMany], id: 100}
-	d.know(client.Leader{Node: 1, Epoch: 5})
+	d.know(kafkaclient.Leader{Node: 1, Epoch: 5})
 	call := few(100)
 	outcomes := make([]sink.Outcome, len(call))
 	round := func() {
@@ -313,12 +311,12 @@ func TestPublishAllocates(t *testing.T) {
 		d.step()
 		s := d.producer()
 		if l.sink.client.Control.Withdraw(&s.ProducerBatch) {
-			d.answered(client.Answer{Kind: client.Identity, Producer: 1})
+			d.answered(kafkaclient.Answer{Kind: kafkaclient.Identity, Producer: 1})
 		}
 		if !s.part.at.Withdraw(&s.ProducerBatch) {
 			t.Fatal("not on its way")
 		}
-		d.answered(client.Answer{Kind: client.Answered})
+		d.answered(kafkaclient.Answer{Kind: kafkaclient.Answered})
 		l.posted = l.posted[:0]
 		l.finish()
 	}

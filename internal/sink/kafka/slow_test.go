@@ -7,15 +7,14 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/record"
 )
 
 // eventFor is an event for one of so many partitions.
 func eventFor(partition, of int32) *event.Event {
 	for {
-		if ev := few(1)[0]; record.PartitionOf(ev, of) == partition {
+		if ev := few(1)[0]; keyPartition(ev, of) == partition {
 			return ev
 		}
 	}
@@ -26,7 +25,7 @@ func eventFor(partition, of int32) *event.Event {
 func TestTroubleIsNotSlow(t *testing.T) {
 	withPart(t, func(d *partRig) {
 		d.begin(few(1)...)
-		for _, a := range []client.Answer{{Kind: client.Lost, Why: context.DeadlineExceeded}, {Kind: client.Answered, Code: 6}, {Kind: client.Unsent, Why: errRefused}} {
+		for _, a := range []kafkaclient.Answer{{Kind: kafkaclient.Lost, Why: context.DeadlineExceeded}, {Kind: kafkaclient.Answered, Code: 6}, {Kind: kafkaclient.Unsent, Why: errRefused}} {
 			d.taken()
 			if d.answered(a); d.producer().part.phase == waiting {
 				d.waits()
@@ -68,7 +67,7 @@ func TestSlowPartitions(t *testing.T) {
 							if took := time.Since(began); p >= slow && took > time.Second {
 								sum += took
 							}
-							client.Sleep(ctx, pause)
+							kafkaclient.Sleep(ctx, pause)
 						}
 						stalled <- sum
 					}()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
 // Kafka's storage is taken back to a snapshot under a relay that lives; the cluster's id stays the
@@ -56,5 +56,5 @@ func idOf(r *running) int64 {
 			return route.producers[0].id
 		}
 	}
-	return client.None
+	return kafkaclient.None
 }

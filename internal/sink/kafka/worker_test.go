@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/sink/kafka/client"
 )
 
 // A record that is larger than any merged request is too large when it costs two connections that
@@ -19,7 +19,7 @@ func TestCutsOfFreshConnections(t *testing.T) {
 			wantConfirmed(t, r.send(few(1)...))
 			m.change(func() { m.cuts = cuts })
 			ev := few(1)[0]
-			ev.Payload = make([]byte, client.MaxRequest+1)
+			ev.Payload = make([]byte, kafkaclient.MaxRequest+1)
 			if got := r.send(ev)[0]; got.State != want {
 				t.Errorf("after %d cuts: %s %v", cuts, got.State, got.Fault)
 			}
@@ -32,7 +32,7 @@ func TestCutsOfFreshConnections(t *testing.T) {
 // hour.
 func TestThrottle(t *testing.T) {
 	for asked, want := range map[time.Duration]time.Duration{
-		2 * time.Minute: 2 * time.Minute, math.MaxInt32 * time.Millisecond: client.MaxThrottle,
+		2 * time.Minute: 2 * time.Minute, math.MaxInt32 * time.Millisecond: kafkaclient.MaxThrottle,
 	} {
 		inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
 			m.change(func() { m.throttle = int32(asked.Milliseconds()) })

@@ -1,0 +1,284 @@
+// Client: the connections to one Kafka cluster for the batches of idempotent producers, and what
+// they share.
+
+package kafkaclient
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+)
+
+// Client keeps the connections to one cluster: the control connection, which asks for metadata and
+// producer ids, and two to each broker that leads a partition.
+type Client struct {
+	Options Options
+	Control *control
+	Dial    func(ctx context.Context, addr string) (Connection, error)
+
+	id       atomic.Pointer[string] // nil: no broker has named it yet
+	Metadata atomic.Pointer[Metadata]
+
+	Connections atomic.Int64
+	Pending     atomic.Int64 // records in requests that are under way
+
+	brokersMu sync.RWMutex
+	brokers   map[int32]*Broker
+	launch    func(*Broker) // starts a broker's workers; nil outside run
+
+	stateMu sync.Mutex
+	// why a broker is down, by node; None is the control connection, replicas all partitions
+	down   map[int32]string
+	logged string
+}
+
+// NotConnected is why a client is down that has not run.
+const NotConnected = "not connected yet"
+
+// replicas is the node of NoteReplicas in Client.down. It comes after all brokers.
+const replicas = math.MaxInt32
+
+// NewClient makes a client. Nothing is connected before run.
+func NewClient(opts Options) *Client {
+	c := &Client{Options: opts, brokers: map[int32]*Broker{}, down: map[int32]string{None: NotConnected}, logged: NotConnected}
+	c.Dial = func(ctx context.Context, addr string) (Connection, error) {
+		return Dial(ctx, &c.Options.DialOptions, addr)
+	}
+	c.Control = newControl(c)
+	c.Metadata.Store(NewMetadata())
+	return c
+}
+
+// Run keeps the connections until ctx is done. The error wraps ErrLogin: the brokers refused
+// the login for LoginTimeout and no connection was ever made.
+func (c *Client) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var working sync.WaitGroup
+	launch := func(b *Broker) {
+		for i := range b.workers {
+			working.Go(func() { b.workers[i].run(ctx) })
+		}
+	}
+	c.brokersMu.Lock()
+	c.launch = launch
+	for _, b := range c.brokers {
+		launch(b)
+	}
+	c.brokersMu.Unlock()
+	err := c.Control.run(ctx)
+	cancel()
+	c.brokersMu.Lock()
+	c.launch = nil
+	c.brokersMu.Unlock()
+	working.Wait()
+	return err
+}
+
+// Broker is a node that leads partitions: its queue, and the workers that send what is in it. What
+// is queued when Run ends stays queued, for Withdraw.
+type Broker struct {
+	queue
+	workers [workers]worker
+}
+
+// Broker returns the broker of a node.
+func (c *Client) Broker(node int32) *Broker {
+	c.brokersMu.RLock()
+	b := c.brokers[node]
+	c.brokersMu.RUnlock()
+	if b != nil {
+		return b
+	}
+	c.brokersMu.Lock()
+	defer c.brokersMu.Unlock()
+	if b = c.brokers[node]; b == nil {
+		b = &Broker{queue: queue{Node: node}}
+		for i := range b.workers {
+			b.woken[i] = make(chan struct{}, 1)
+			b.workers[i].init(c, &b.queue, i)
+		}
+		c.brokers[node] = b
+		if c.launch != nil {
+			c.launch(b)
+		}
+	}
+	return b
+}
+
+// Options configure a client.
+type Options struct {
+	DialOptions
+	Brokers        []string      // host:port, the first to ask; they name the others
+	ConfirmTimeout time.Duration // of a broker's answer to a produce request
+	// The functions must not block. Explain is an error in one line, the others may be nil.
+	Explain     func(error) string
+	OnConnected func(again bool)              // a connection is open; again: there was one before
+	OnMetadata  func()                        // metadata was answered
+	OnState     func(why string, brokers int) // Up or its reason has changed
+}
+
+// ErrOtherCluster says that a broker is not of the cluster that the client has begun with.
+var ErrOtherCluster = errors.New("a broker of another cluster")
+
+// RedpandaStarting is the cluster id that some versions of Redpanda name before they have one.
+const RedpandaStarting = "redpanda.initializing"
+
+// connect opens a connection to a broker of the cluster that the client has begun with. Producer
+// ids and sequence numbers belong to the cluster that gave them. In another cluster they may belong
+// to another producer. A broker there acknowledges a batch that looks like one of that producer's
+// last ones, and stores nothing. So each new connection first asks the broker for its cluster. A
+// broker that does not name its cluster is accepted.
+func (c *Client) connect(ctx context.Context, addr string) (Connection, error) {
+	w, err := c.Dial(ctx, addr)
+	if err != nil {
+		return nil, err
+	}
+	res, err := RoundTripAs[*metadata.Response](ctx, w, DialTimeout, &metadata.Request{TopicNames: []string{}})
+	if err != nil {
+		return nil, err
+	}
+	if res.ClusterID == "" || res.ClusterID == RedpandaStarting || c.id.CompareAndSwap(nil, &res.ClusterID) {
+		return w, nil
+	}
+	if began := *c.id.Load(); began != res.ClusterID {
+		w.Close()
+		return nil, fmt.Errorf("%w: %s is of cluster %s, the relay has begun with %s", ErrOtherCluster, addr, res.ClusterID, began)
+	}
+	return w, nil
+}
+
+// connected counts a connection.
+func (c *Client) connected(again bool) {
+	c.Connections.Add(1)
+	if c.Options.OnConnected != nil {
+		c.Options.OnConnected(again)
+	}
+}
+
+// note records why a broker cannot be reached; "" when it can. Node None is the control connection.
+func (c *Client) note(node int32, why string) {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	if c.down[node] == why {
+		return
+	}
+	if why == "" {
+		delete(c.down, node)
+	} else {
+		c.down[node] = why
+	}
+	c.logState()
+}
+
+// NoteReplicas records why no partition takes batches although its leader is reached; "" when one
+// does.
+func (c *Client) NoteReplicas(why string) { c.note(replicas, why) }
+
+// leadersChanged forgets why brokers are down that no longer lead a partition of ours.
+func (c *Client) leadersChanged(known *Metadata) {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	for node := range c.down {
+		if node != None && node != replicas && !known.leads(node) {
+			delete(c.down, node)
+		}
+	}
+	c.logState()
+}
+
+// Up reports whether the cluster answers, every broker that leads a partition of ours is reached
+// and some partition takes batches, and if not, why.
+func (c *Client) Up() (ok bool, why string) {
+	c.stateMu.Lock()
+	defer c.stateMu.Unlock()
+	why = c.why()
+	return why == "", why
+}
+
+// why returns the reason of the first node that is down. The control connection comes before all
+// brokers.
+func (c *Client) why() string {
+	first := int32(-2)
+	for node := range c.down {
+		if first == -2 || node < first {
+			first = node
+		}
+	}
+	return c.down[first]
+}
+
+// logState tells when Up or its reason has changed.
+func (c *Client) logState() {
+	why := c.why()
+	if why == c.logged {
+		return
+	}
+	c.logged = why
+	if c.Options.OnState != nil {
+		c.Options.OnState(why, len(c.Metadata.Load().Brokers))
+	}
+}
+
+// ProducerBatch is a sealed record batch on its way to the leader of its partition, or a request
+// for a producer id. It is reused for the next batch of the partition. Between Push (or Identify)
+// and Deliver it belongs to the client, unless Withdraw takes it back.
+type ProducerBatch struct {
+	Topic     string
+	Partition int32
+
+	Bytes   []byte // the batch, sealed
+	Records int    // in the batch
+	Tried   bool   // the bytes were in a request: they may be in the log
+	Session int64  // of the control connection in which the producer id came
+
+	// Slow is set when the broker has waited in vain for the partition's replicas, and has stored
+	// no batch since. It outlives a call, because a pause repairs no replica. Only the answer to
+	// this batch sets it: without an answer it is not known which partition of the request was
+	// slow.
+	Slow bool
+
+	Reader  bytes.Reader // of Bytes, for the request
+	Answer  Answer
+	Deliver func() // gives the batch back to its owner, with its answer
+}
+
+// Answer is the result of a submitted batch.
+type Answer struct {
+	Kind     AnswerKind
+	Code     int16   // answered, identity: the broker's error code
+	Message  string  // answered: its text, or ""
+	Culprits []int32 // answered: the records that it names, by their place in the batch
+	Why      error   // unsent, lost
+	Cut      bool    // lost: the broker ended a new connection over this batch alone
+	Producer int64   // identity, code 0
+	Epoch    int16
+	Session  int64 // identity: of the control connection in which it came
+}
+
+// AnswerKind is the kind of an answer: whether the batch may be written, and who has answered.
+type AnswerKind uint8
+
+const (
+	Unsent   AnswerKind = iota // certainly not written
+	Lost                       // perhaps written, and not answered
+	Answered                   // by the broker, for the batch
+	Identity                   // by any broker: a producer id, or an error
+	Outdated                   // not written: the producer id may now belong to another producer
+)
+
+// Duplicate reports whether the broker has called the batch a duplicate.
+func (a *Answer) Duplicate() bool { return kafkago.Error(a.Code) == kafkago.DuplicateSequenceNumber }
+
+// samePartition reports whether both batches are for one partition. Two lanes have such batches
+// when a topic was re-created with fewer partitions.
+func (b *ProducerBatch) samePartition(other *ProducerBatch) bool {
+	return b.Partition == other.Partition && b.Topic == other.Topic
+}

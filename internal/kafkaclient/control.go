@@ -1,0 +1,418 @@
+// The control connection: it asks for metadata and for producer ids. Which broker it is to, its
+// timeouts, and a login that is refused for good.
+
+package kafkaclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/initproducerid"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+)
+
+const (
+	RefreshEvery = 30 * time.Second // of all topics, when nobody asks
+	// the shortest time between two refreshes that ended connections cause
+	endedEvery = 2 * time.Second
+	AskEvery   = 10 * time.Millisecond // the shortest time between two requests for metadata
+	// the timeout of an answer; it doubles with each answer that does not come
+	ControlFirst   = time.Second
+	ControlTimeout = 16 * time.Second // the longest timeout of an answer
+	// after so long with requests without a pause another broker is asked
+	StaleAfter = 10 * time.Second
+	// the timeout of a connection; it doubles with each round
+	controlDial = 3 * time.Second
+	// after so long a topic in error that no lane asks for is forgotten
+	forgetAfter = 30 * time.Second
+	// LoginTimeout ends Run when the brokers have refused the login for so long and no connection
+	// was ever made.
+	LoginTimeout = time.Minute
+)
+
+// control keeps one connection to any broker. Its goroutine, run, sends the requests. Lanes and the
+// reader call the exported methods.
+type control struct {
+	client *Client
+
+	mu sync.Mutex
+	// the topics that are refreshed, with the time of a lane's last question; zero: for ever
+	topics map[string]time.Time
+	due    map[string]struct{} // topics to ask for now
+	ids    []*ProducerBatch    // batches that need a producer id
+	woken  chan struct{}       // cap 1
+
+	questions atomic.Int64 // for metadata, so far
+
+	// The fields below belong to the goroutine.
+	conn    Connection
+	addr    string
+	session int64     // the number of this connection
+	last    time.Time // when metadata was asked for last
+	all     time.Time // when all topics were asked for last
+	turn    bool      // metadata was asked for since the last id
+	series  time.Time // since when there are questions without a pause
+	slow    int       // answers in a row that did not come
+	fails   int       // rounds over all brokers in a row that found none
+	refused time.Time // since when the login is refused; zero: it is not
+	had     bool      // a connection was made at least once
+}
+
+func newControl(client *Client) *control {
+	return &control{
+		client: client, topics: map[string]time.Time{}, due: map[string]struct{}{}, woken: make(chan struct{}, 1),
+	}
+}
+
+// KeepFresh has the metadata of a topic refreshed from now on.
+func (c *control) KeepFresh(topic string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.topics[topic] = time.Time{}
+}
+
+// RequestMetadata has the metadata of a topic requested soon. The answer is in a later Metadata
+// than the present one.
+func (c *control) RequestMetadata(topic string) {
+	c.mu.Lock()
+	if at, known := c.topics[topic]; !known || !at.IsZero() {
+		c.topics[topic] = time.Now()
+	}
+	c.due[topic] = struct{}{}
+	c.mu.Unlock()
+	c.wake()
+}
+
+// Identify has a producer id requested, and delivers the batch with an answer of kind Identity.
+func (c *control) Identify(b *ProducerBatch) {
+	c.mu.Lock()
+	c.ids = append(c.ids, b)
+	c.mu.Unlock()
+	c.wake()
+}
+
+// Withdraw takes back a batch that was given to Identify. It returns false when it is too late for
+// that.
+func (c *control) Withdraw(b *ProducerBatch) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	i := slices.Index(c.ids, b)
+	if i >= 0 {
+		c.ids = slices.Delete(c.ids, i, i+1)
+	}
+	return i >= 0
+}
+
+// witness asks for the topic's metadata, waits for an answer to a question that was sent after the
+// call, and returns the session of that answer.
+func (c *control) witness(ctx context.Context, topic string) (session int64, err error) {
+	asked := c.questions.Load()
+	for {
+		known := c.client.Metadata.Load()
+		if known.witness.question > asked {
+			return known.witness.session, nil
+		}
+		c.RequestMetadata(topic)
+		select {
+		case <-known.Stale:
+		case <-ctx.Done():
+			return 0, ctx.Err()
+		}
+	}
+}
+
+func (c *control) wake() { Notify(c.woken) }
+
+// run asks until ctx is done. It returns an error only for a login that is refused for good.
+func (c *control) run(ctx context.Context) error {
+	defer c.hangUp()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	ended := make(chan struct{}, 1)
+	for {
+		unwatch := func() {}
+		if c.conn != nil {
+			unwatch = c.conn.Watch(ended)
+		}
+		select {
+		case <-timer.C:
+		case <-c.woken:
+		case <-ended:
+		case <-ctx.Done():
+		}
+		unwatch()
+		if c.conn != nil && !c.conn.Usable() {
+			c.hangUp() // otherwise the next watch would end at once
+			c.all = c.last.Add(endedEvery - RefreshEvery)
+		}
+		if ctx.Err() != nil {
+			return nil
+		}
+		pause, err := c.work(ctx)
+		if err != nil {
+			return err
+		}
+		timer.Reset(pause)
+	}
+}
+
+// work sends the requests that are due, and returns how long run may pause unless it is woken.
+func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
+	for ctx.Err() == nil {
+		b, topics, pause := c.next(time.Now())
+		if b == nil && topics == nil {
+			return pause, nil
+		}
+		err := c.connect(ctx)
+		switch {
+		case err != nil:
+		case b != nil:
+			err = c.identity(ctx, b)
+			b = nil
+		default:
+			if err = c.refresh(ctx, topics); err == nil {
+				topics = nil
+			}
+		}
+		c.again(b, topics)
+		if err == nil {
+			c.fails = 0
+			continue
+		}
+		if stop := c.refusedFor(err); stop != nil {
+			return 0, stop
+		}
+		if c.conn == nil && c.fails > 0 {
+			// No broker answers. A new question does not shorten this pause.
+			if !Sleep(ctx, c.backoff()) {
+				return 0, nil
+			}
+		}
+	}
+	return 0, nil
+}
+
+// next returns what to do now: get an id for a batch, ask for metadata of some topics, or pause.
+// When both are wanted they take turns, because batches ask again and again while there are no ids.
+func (c *control) next(now time.Time) (b *ProducerBatch, topics []string, pause time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	everything := now.Sub(c.all) >= RefreshEvery
+	due := (everything || len(c.due) > 0) && now.Sub(c.last) >= AskEvery
+	if len(c.ids) > 0 && (!due || c.turn) {
+		b, c.turn = c.ids[0], false
+		c.ids = slices.Delete(c.ids, 0, 1)
+		return b, nil, 0
+	}
+	if !everything && len(c.due) == 0 {
+		return nil, nil, RefreshEvery - now.Sub(c.all)
+	}
+	since := now.Sub(c.last)
+	if since < AskEvery {
+		return nil, nil, AskEvery - since
+	}
+	if since > time.Second {
+		c.series = now
+	}
+	topics = make([]string, 0, len(c.due)) // never nil: that would be all topics of the cluster
+	if everything {
+		for topic, asked := range c.topics {
+			if !asked.IsZero() && now.Sub(asked) > forgetAfter {
+				delete(c.topics, topic)
+				continue
+			}
+			topics = append(topics, topic)
+		}
+		c.all = now
+	} else {
+		for topic := range c.due {
+			topics = append(topics, topic)
+		}
+	}
+	clear(c.due)
+	c.last, c.turn = now, true
+	return nil, topics, 0
+}
+
+// again puts back what could not be done.
+func (c *control) again(b *ProducerBatch, topics []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if b != nil {
+		c.ids = slices.Insert(c.ids, 0, b)
+	}
+	for _, topic := range topics {
+		c.due[topic] = struct{}{}
+	}
+	if topics != nil && len(topics) == 0 {
+		c.all = time.Time{} // the question was for the brokers alone
+	}
+}
+
+// refresh asks for metadata and publishes the new snapshot.
+func (c *control) refresh(ctx context.Context, topics []string) error {
+	question := c.questions.Add(1)
+	res, err := ask[*metadata.Response](ctx, c, &metadata.Request{TopicNames: topics})
+	if err != nil {
+		return err
+	}
+	was := c.client.Metadata.Load()
+	now := time.Now()
+	is := was.Merge(res, func(t *Topic) bool { return t.Code == 0 || c.remembers(t.Name, now) }, now)
+	is.witness = witness{c.session, question}
+	c.client.Metadata.Store(is)
+	close(was.Stale)
+	if c.client.Options.OnMetadata != nil {
+		c.client.Options.OnMetadata()
+	}
+	c.client.note(None, "")
+	c.client.leadersChanged(is)
+	// A broker may lag behind the controllers, or be cut off from them and give no ids. Another one
+	// is asked next.
+	if is.contradicted() || now.Sub(c.series) > StaleAfter {
+		c.series = now
+		c.hangUp()
+	}
+	return nil
+}
+
+// remembers reports whether a topic is refreshed, or was asked for lately.
+func (c *control) remembers(topic string, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	asked, ok := c.topics[topic]
+	return ok && (asked.IsZero() || now.Sub(asked) <= forgetAfter)
+}
+
+// identity asks for a producer id. It always delivers the batch.
+func (c *control) identity(ctx context.Context, b *ProducerBatch) error {
+	res, err := ask[*initproducerid.Response](ctx, c, &initproducerid.Request{ProducerID: None, ProducerEpoch: None})
+	switch {
+	case err != nil:
+		b.Answer = Answer{Kind: Unsent, Why: err}
+	case res.ErrorCode == 0 && (res.ProducerID < 0 || res.ProducerEpoch < 0):
+		b.Answer = Answer{Kind: Unsent, Why: fmt.Errorf("broker %s: the producer id is %d", c.addr, res.ProducerID)}
+	default:
+		b.Answer = Answer{
+			Kind: Identity, Code: res.ErrorCode, Producer: res.ProducerID, Epoch: res.ProducerEpoch, Session: c.session,
+		}
+	}
+	b.Deliver()
+	return err
+}
+
+// Sleep waits for d; false when ctx ended first.
+func Sleep(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// connect ensures a connection. It keeps the present one; otherwise it tries the known brokers,
+// then the configured ones.
+func (c *control) connect(ctx context.Context) error {
+	if c.conn != nil && c.conn.Usable() {
+		return nil
+	}
+	c.hangUp()
+	limit := min(controlDial<<min(c.fails, 2), DialTimeout)
+	var failures []error
+	for _, addr := range c.candidates() {
+		bounded, cancel := context.WithTimeout(ctx, limit)
+		opened, err := c.client.connect(bounded, addr)
+		cancel()
+		if err == nil {
+			c.conn, c.addr = opened, addr
+			c.session++
+			c.client.connected(c.had)
+			c.had = true
+			c.refused = time.Time{}
+			return nil
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		failures = append(failures, err)
+	}
+	c.fails++
+	err := errors.Join(failures...)
+	c.client.note(None, c.client.Options.Explain(err))
+	return err
+}
+
+// candidates are the addresses to try: the known brokers in random order, then the configured ones.
+// The one that was just lost comes last.
+func (c *control) candidates() []string {
+	var all []string
+	for _, addr := range c.client.Metadata.Load().Brokers {
+		all = append(all, addr)
+	}
+	slices.Sort(all)
+	rand.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	for _, addr := range c.client.Options.Brokers {
+		if !slices.Contains(all, addr) {
+			all = append(all, addr)
+		}
+	}
+	if i := slices.Index(all, c.addr); i >= 0 {
+		all = append(slices.Delete(all, i, i+1), c.addr)
+	}
+	return all
+}
+
+func (c *control) hangUp() {
+	if c.conn != nil {
+		c.conn.Close()
+		c.conn = nil
+		c.client.Connections.Add(-1)
+	}
+}
+
+// ask sends a request over the control connection.
+func ask[R protocol.Message](ctx context.Context, c *control, req protocol.Message) (R, error) {
+	res, err := RoundTripAs[R](ctx, c.conn, min(ControlFirst<<min(c.slow, 4), ControlTimeout), req)
+	if err != nil {
+		c.slow++
+		c.hangUp()
+		return res, err
+	}
+	c.slow = 0
+	return res, nil
+}
+
+// backoff is the pause after a round that found no broker.
+func (c *control) backoff() time.Duration {
+	d := min(25*time.Millisecond<<min(c.fails, 8), time.Second)
+	if !c.refused.IsZero() {
+		d = time.Second
+	}
+	return d/2 + rand.N(d/2+1) //nolint:gosec // jitter is no secret
+}
+
+// refusedFor returns err, which ends run, when the login was refused for LoginTimeout and no
+// connection was ever made.
+func (c *control) refusedFor(err error) error {
+	if c.had || !errors.Is(err, ErrLogin) {
+		c.refused = time.Time{}
+		return nil
+	}
+	if c.refused.IsZero() {
+		c.refused = time.Now()
+	}
+	if time.Since(c.refused) < LoginTimeout {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,152 @@
+// The login: SASL by Kafka's own requests, SaslHandshake and SaslAuthenticate, and how much work a
+// broker may ask for.
+
+package kafkaclient
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
+	"github.com/segmentio/kafka-go/protocol/saslhandshake"
+	"github.com/segmentio/kafka-go/sasl"
+	"github.com/segmentio/kafka-go/sasl/plain"
+	"github.com/segmentio/kafka-go/sasl/scram"
+)
+
+// SASL is a login.
+type SASL struct {
+	Mechanism          string // plain, scram-sha-256 or scram-sha-512
+	Username, Password string
+	Own                sasl.Mechanism // of the caller, in place of all this
+}
+
+// ErrLogin is a broker's refusal of the login. A refused certificate is not one: it is an error of
+// TLS.
+var ErrLogin = errors.New("login refused")
+
+// mechanism is the client's side of the login. Its errors do not quote user or password, as
+// those of the libraries do.
+func (s *SASL) mechanism() (sasl.Mechanism, error) {
+	if s.Own != nil {
+		return bounded(s.Own), nil
+	}
+	if strings.ContainsRune(s.Username+s.Password, 0) {
+		return nil, fmt.Errorf("%w: user or password has a character of code 0", ErrLogin)
+	}
+	var algorithm scram.Algorithm
+	switch s.Mechanism {
+	case "plain":
+		return plain.Mechanism{Username: s.Username, Password: s.Password}, nil
+	case "scram-sha-256":
+		algorithm = scram.SHA256
+	case "scram-sha-512":
+		algorithm = scram.SHA512
+	default:
+		return nil, fmt.Errorf("mechanism %q is not one of plain, scram-sha-256, scram-sha-512", s.Mechanism)
+	}
+	m, err := scram.Mechanism(algorithm, s.Username, s.Password)
+	if err != nil {
+		return nil, fmt.Errorf("%w: user or password has a character that SASLprep (RFC 4013) forbids", ErrLogin)
+	}
+	return bounded(m), nil
+}
+
+// login proves who the relay is.
+func (c *Conn) login(ctx context.Context, s *SASL) error {
+	mechanism, err := s.mechanism()
+	if err != nil {
+		return err
+	}
+	if c.Versions[protocol.SaslHandshake] < 1 {
+		return errors.New("the broker has no SaslHandshake v1: Kafka 1.0 or newer is needed")
+	}
+	res, err := RoundTripAs[*saslhandshake.Response](ctx, c, DialTimeout, &saslhandshake.Request{Mechanism: mechanism.Name()})
+	if err != nil {
+		return err
+	}
+	switch code := kafkago.Error(res.ErrorCode); code {
+	case 0:
+	case kafkago.UnsupportedSASLMechanism:
+		return fmt.Errorf("%w: mechanism %s is not enabled, the listener has %s", ErrLogin, mechanism.Name(), strings.Join(res.Mechanisms, ", "))
+	case kafkago.IllegalSASLState:
+		return fmt.Errorf("the listener takes no SASL login: %w", code)
+	default:
+		return code
+	}
+	session, response, err := mechanism.Start(ctx)
+	if err != nil {
+		return fmt.Errorf("begin %s: %w", mechanism.Name(), err)
+	}
+	for done := false; !done; {
+		challenge, err := c.authenticate(ctx, response)
+		if err != nil {
+			return err
+		}
+		if done, response, err = session.Next(ctx, challenge); err != nil {
+			return fmt.Errorf("%w: %w", ErrLogin, err)
+		}
+	}
+	return nil
+}
+
+// authenticate sends one message of the mechanism and returns the broker's.
+func (c *Conn) authenticate(ctx context.Context, response []byte) (challenge []byte, err error) {
+	res, err := RoundTripAs[*saslauthenticate.Response](ctx, c, DialTimeout, &saslauthenticate.Request{AuthBytes: response})
+	if err != nil {
+		return nil, err
+	}
+	switch kafkago.Error(res.ErrorCode) {
+	case 0:
+	case kafkago.SASLAuthenticationFailed:
+		return nil, fmt.Errorf("%w: %s", ErrLogin, ErrorText(res.ErrorCode, res.ErrorMessage))
+	default:
+		return nil, errors.New(ErrorText(res.ErrorCode, res.ErrorMessage))
+	}
+	if life := time.Duration(res.SessionLifetimeMs) * time.Millisecond; life > 0 {
+		// connections.max.reauth.ms: the broker drops the connection at the first request after it.
+		// A new one is made in time, because a request that is lost with it would be in doubt.
+		c.Expires = time.Now().Add(life - life/10)
+	}
+	return res.AuthBytes, nil
+}
+
+// maxRounds is six times the most that Kafka stores for a user, 16,384. So many take a tenth of a
+// second, which nothing interrupts.
+const maxRounds = 100_000
+
+// bounded bounds the work of a login by SCRAM.
+func bounded(m sasl.Mechanism) sasl.Mechanism {
+	if !strings.HasPrefix(m.Name(), "SCRAM-") {
+		return m
+	}
+	return scramLogin{m}
+}
+
+type scramLogin struct{ sasl.Mechanism }
+
+func (l scramLogin) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+	s, first, err := l.Mechanism.Start(ctx)
+	return conversation{s}, first, err
+}
+
+type conversation struct{ sasl.StateMachine }
+
+func (c conversation) Next(ctx context.Context, challenge []byte) (done bool, response []byte, err error) {
+	for part := range strings.SplitSeq(string(challenge), ",") {
+		rounds, is := strings.CutPrefix(part, "i=")
+		if !is {
+			continue
+		}
+		if n, err := strconv.ParseUint(rounds, 10, 64); err != nil || n > maxRounds {
+			return true, nil, fmt.Errorf("the broker asks for %.20s rounds of SCRAM: %d is the most", rounds, maxRounds)
+		}
+	}
+	return c.StateMachine.Next(ctx, challenge)
+}

@@ -1,0 +1,486 @@
+// What is asked of a cluster besides the batches of idempotent producers.
+
+package kafkaclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/findcoordinator"
+	"github.com/segmentio/kafka-go/protocol/listoffsets"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+	"github.com/segmentio/kafka-go/protocol/produce"
+	"github.com/segmentio/kafka-go/protocol/rawproduce"
+)
+
+// RequestTimeout bounds each question.
+const RequestTimeout = 30 * time.Second
+
+// Pool keeps connections to the brokers of a cluster, as many to each as have questions at the same
+// time. It knows where to ask until a broker is not reached, or answers that others are to be
+// asked. Its methods may be called concurrently.
+type Pool struct {
+	opts    DialOptions
+	brokers []string // host:port, the first to ask
+
+	mu           sync.Mutex
+	closed       bool
+	idle         map[string][]*Conn // by address
+	known        *Metadata
+	controller   int32
+	coordinators map[string]string // address, by group
+}
+
+// NewPool makes a pool. Nothing is connected before the first question.
+func NewPool(opts DialOptions, brokers ...string) *Pool {
+	return &Pool{opts: opts, brokers: slices.Clone(brokers), idle: map[string][]*Conn{}, known: NewMetadata(), coordinators: map[string]string{}}
+}
+
+// Close ends the connections. One that has a question ends with it.
+func (p *Pool) Close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	for _, all := range p.idle {
+		for _, c := range all {
+			c.Close()
+		}
+	}
+	clear(p.idle)
+}
+
+// take returns a connection to a broker.
+func (p *Pool) take(ctx context.Context, addr string) (*Conn, error) {
+	for {
+		p.mu.Lock()
+		n := len(p.idle[addr]) - 1
+		if p.closed || n < 0 {
+			p.mu.Unlock()
+			return Dial(ctx, &p.opts, addr)
+		}
+		c := p.idle[addr][n]
+		p.idle[addr] = p.idle[addr][:n]
+		p.mu.Unlock()
+		if c.Usable() {
+			return c, nil
+		}
+		c.Close()
+	}
+}
+
+// with calls do with a connection to a broker, "" for any. A broker that is not reached is
+// forgotten: others may have its work by now.
+func (p *Pool) with(ctx context.Context, addr string, do func(*Conn) error) error {
+	addrs := []string{addr}
+	if addr == "" {
+		addrs = p.addresses()
+	}
+	var c *Conn
+	var failures []error
+	for _, addr := range addrs {
+		var err error
+		if c, err = p.take(ctx, addr); err == nil {
+			break
+		}
+		if failures = append(failures, err); ctx.Err() != nil {
+			return ctx.Err()
+		}
+	}
+	if c == nil {
+		p.forget()
+		return errors.Join(failures...)
+	}
+	if err := do(c); err != nil {
+		c.Close()
+		p.forget()
+		return err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		c.Close()
+	} else {
+		p.idle[c.Addr] = append(p.idle[c.Addr], c)
+	}
+	return nil
+}
+
+// addresses are those to ask when any will do: those with an idle connection, the known brokers,
+// the first ones.
+func (p *Pool) addresses() (all []string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for addr, idle := range p.idle {
+		if len(idle) > 0 {
+			all = append(all, addr)
+		}
+	}
+	some := slices.Clone(p.brokers)
+	for _, addr := range p.known.Brokers {
+		some = append(some, addr)
+	}
+	for _, addr := range some {
+		if !slices.Contains(all, addr) {
+			all = append(all, addr)
+		}
+	}
+	return all
+}
+
+// forget forgets where to ask; what the brokers' addresses are stays.
+func (p *Pool) forget() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known = &Metadata{Brokers: p.known.Brokers, Stale: make(chan struct{})}
+	clear(p.coordinators)
+}
+
+func askAt[R protocol.Message](ctx context.Context, p *Pool, addr string, timeout time.Duration, req protocol.Message) (res R, err error) {
+	err = p.with(ctx, addr, func(c *Conn) (err error) {
+		res, err = RoundTripAs[R](ctx, c, timeout, req)
+		return err
+	})
+	return res, err
+}
+
+// AskAny asks any broker.
+func AskAny[R protocol.Message](ctx context.Context, p *Pool, req protocol.Message) (R, error) {
+	return askAt[R](ctx, p, "", RequestTimeout, req)
+}
+
+// AskController asks the controller, or the broker that stands for it.
+func AskController[R protocol.Message](ctx context.Context, p *Pool, req protocol.Message) (res R, err error) {
+	if _, err = p.Topics(ctx, []string{}); err != nil {
+		return res, err
+	}
+	p.mu.Lock()
+	addr := p.known.Brokers[p.controller]
+	p.mu.Unlock()
+	return askAt[R](ctx, p, addr, RequestTimeout, req)
+}
+
+// AskCoordinator asks the coordinator of a group, which may take its time for so long. codeOf is
+// the code of an answer. When it says that others are to be asked, they are the next time.
+func AskCoordinator[R protocol.Message](ctx context.Context, p *Pool, group string, timeout time.Duration, req protocol.Message, codeOf func(R) int16) (res R, err error) {
+	p.mu.Lock()
+	addr := p.coordinators[group]
+	p.mu.Unlock()
+	if addr == "" {
+		found, err := AskAny[*findcoordinator.Response](ctx, p, &findcoordinator.Request{Key: group})
+		if err == nil && found.ErrorCode != 0 {
+			err = kafkago.Error(found.ErrorCode)
+		}
+		if err != nil {
+			return res, fmt.Errorf("find the coordinator of group %s: %w", group, err)
+		}
+		addr = net.JoinHostPort(found.Host, strconv.Itoa(int(found.Port)))
+		p.mu.Lock()
+		p.coordinators[group] = addr
+		p.mu.Unlock()
+	}
+	if res, err = askAt[R](ctx, p, addr, timeout, req); err != nil {
+		return res, err
+	}
+	if code := kafkago.Error(codeOf(res)); code != 0 {
+		if code == kafkago.NotCoordinatorForGroup || code == kafkago.GroupCoordinatorNotAvailable {
+			p.forget()
+		}
+		return res, code
+	}
+	return res, nil
+}
+
+// Topics are what a broker says of some topics; of all that the login may see when names is nil.
+func (p *Pool) Topics(ctx context.Context, names []string) ([]metadata.ResponseTopic, error) {
+	res, err := AskAny[*metadata.Response](ctx, p, &metadata.Request{TopicNames: names})
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.known = p.known.Merge(res, func(t *Topic) bool { return t.Code == 0 }, time.Now())
+	p.controller = res.ControllerID
+	return res.Topics, nil
+}
+
+// topic is what is known of a topic, after a question unless it was asked before.
+func (p *Pool) topic(ctx context.Context, name string) (*Topic, error) {
+	for asked := false; ; asked = true {
+		p.mu.Lock()
+		t := p.known.Topics[name]
+		p.mu.Unlock()
+		switch {
+		case t != nil && t.Code == 0:
+			return t, nil
+		case asked && t != nil:
+			return nil, kafkago.Error(t.Code)
+		case asked:
+			return nil, kafkago.UnknownTopicOrPartition
+		}
+		if _, err := p.Topics(ctx, []string{name}); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// leader is the address of a partition's leader.
+func (p *Pool) leader(ctx context.Context, topic string, partition int32) (addr string, err error) {
+	if _, err := p.topic(ctx, topic); err != nil {
+		return "", err
+	}
+	p.mu.Lock()
+	leader, ok := p.known.Leader(topic, partition)
+	addr = p.known.Brokers[leader.Node]
+	p.mu.Unlock()
+	if !ok || addr == "" {
+		p.forget()
+		return "", kafkago.LeaderNotAvailable
+	}
+	return addr, nil
+}
+
+// said is the error of an answer's code: others may be leaders now.
+func (p *Pool) said(code int16) error {
+	if code == 0 {
+		return nil
+	}
+	p.forget()
+	return kafkago.Error(code)
+}
+
+// The times whose offsets are those of the first message, and the one after the last.
+const (
+	First = kafkago.FirstOffset
+	After = kafkago.LastOffset
+)
+
+// Offsets are, of each partition, the offset of the first message of a time in Unix milliseconds,
+// or later; -1 if there is none.
+func (p *Pool) Offsets(ctx context.Context, topic string, partitions []int, at int64) (found map[int]int64, err error) {
+	err = tries(ctx, func() error {
+		found, err = p.offsets(ctx, topic, partitions, at)
+		return err
+	})
+	return found, err
+}
+
+func (p *Pool) offsets(ctx context.Context, topic string, partitions []int, at int64) (map[int]int64, error) {
+	of := map[string][]listoffsets.RequestPartition{} // by the leader's address
+	for _, id := range partitions {
+		addr, err := p.leader(ctx, topic, int32(id))
+		if err != nil {
+			return nil, fmt.Errorf("list offsets of %s-%d: %w", topic, id, err)
+		}
+		of[addr] = append(of[addr], listoffsets.RequestPartition{Partition: int32(id), CurrentLeaderEpoch: None, Timestamp: at})
+	}
+	found := map[int]int64{}
+	for addr, asked := range of {
+		res, err := askAt[*listoffsets.Response](ctx, p, addr, RequestTimeout, &listoffsets.Request{
+			ReplicaID: None, Topics: []listoffsets.RequestTopic{{Topic: topic, Partitions: asked}},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list offsets of %s: %w", topic, err)
+		}
+		for _, t := range res.Topics {
+			for _, said := range t.Partitions {
+				if err := p.said(said.ErrorCode); err != nil {
+					return nil, fmt.Errorf("list offsets of %s-%d: %w", topic, said.Partition, err)
+				}
+				found[int(said.Partition)] = said.Offset
+			}
+		}
+	}
+	for _, id := range partitions {
+		if _, ok := found[id]; !ok {
+			return nil, fmt.Errorf("list offsets of %s-%d: the broker did not answer", topic, id)
+		}
+	}
+	return found, nil
+}
+
+// Write returns nil once all in-sync replicas have the message, in the partition of its key. After
+// an error it may be there or not. What may pass is tried a few times.
+func (p *Pool) Write(ctx context.Context, m *kafkago.Message) error {
+	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
+	defer cancel()
+	b := NewBatch(0)
+	r := Record{Key: m.Key, Value: m.Value, Time: m.Time.UnixMilli()}
+	for _, h := range m.Headers {
+		r.AddHeader(h.Key, h.Value)
+	}
+	b.Add(&r)
+	batch := b.Seal(None, None, None)
+	return tries(ctx, func() error { return p.write(ctx, m, batch) })
+}
+
+// tries does what may fail when a leader moves, or has just been elected.
+func tries(ctx context.Context, do func() error) error {
+	for try := 1; ; try++ {
+		err := do()
+		var code kafkago.Error
+		if err == nil || try == 3 || errors.As(err, &code) && !code.Temporary() || !Sleep(ctx, time.Duration(try)*100*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+func (p *Pool) write(ctx context.Context, m *kafkago.Message, batch []byte) error {
+	topic, err := p.topic(ctx, m.Topic)
+	if err != nil {
+		return err
+	}
+	count := int32(len(topic.Partitions))
+	partition := rand.Int32N(count) //nolint:gosec // one without a key goes anywhere
+	if m.Key != nil {
+		partition = PartitionOf(m.Key, count)
+	}
+	addr, err := p.leader(ctx, m.Topic, partition)
+	if err != nil {
+		return err
+	}
+	res, err := askAt[*produce.Response](ctx, p, addr, RequestTimeout, &rawproduce.Request{
+		Acks: -1, Timeout: int32(RequestTimeout.Milliseconds()),
+		Topics: []rawproduce.RequestTopic{{Topic: m.Topic, Partitions: []rawproduce.RequestPartition{{
+			Partition: partition, RecordSet: protocol.RawRecordSet{Reader: bytes.NewReader(batch)},
+		}}}},
+	})
+	if err != nil {
+		return err
+	}
+	if len(res.Topics) != 1 || len(res.Topics[0].Partitions) != 1 {
+		return errMissing
+	}
+	return p.said(res.Topics[0].Partitions[0].ErrorCode)
+}
+
+// deleteRequest is DeleteRecords, which kafka-go does not have.
+type deleteRequest struct {
+	Topics    []deleteRequestTopic `kafka:"min=v0,max=v1"`
+	TimeoutMs int32                `kafka:"min=v0,max=v1"`
+}
+
+type deleteRequestTopic struct {
+	Name       string                   `kafka:"min=v0,max=v1"`
+	Partitions []deleteRequestPartition `kafka:"min=v0,max=v1"`
+}
+
+type deleteRequestPartition struct {
+	Partition int32 `kafka:"min=v0,max=v1"`
+	Offset    int64 `kafka:"min=v0,max=v1"`
+}
+
+type deleteResponse struct {
+	ThrottleTimeMs int32                 `kafka:"min=v0,max=v1"`
+	Topics         []deleteResponseTopic `kafka:"min=v0,max=v1"`
+}
+
+type deleteResponseTopic struct {
+	Name       string                    `kafka:"min=v0,max=v1"`
+	Partitions []deleteResponsePartition `kafka:"min=v0,max=v1"`
+}
+
+type deleteResponsePartition struct {
+	Partition    int32 `kafka:"min=v0,max=v1"`
+	LowWatermark int64 `kafka:"min=v0,max=v1"`
+	ErrorCode    int16 `kafka:"min=v0,max=v1"`
+}
+
+func (r *deleteRequest) ApiKey() protocol.ApiKey  { return protocol.DeleteRecords }
+func (r *deleteResponse) ApiKey() protocol.ApiKey { return protocol.DeleteRecords }
+
+func init() { protocol.Register(&deleteRequest{}, &deleteResponse{}) }
+
+// DeleteBefore deletes the messages of a partition before an offset.
+func (p *Pool) DeleteBefore(ctx context.Context, topic string, partition int, offset int64) error {
+	err := p.deleteBefore(ctx, topic, int32(partition), offset)
+	if err != nil {
+		return fmt.Errorf("delete messages of %s-%d before offset %d: %w", topic, partition, offset, err)
+	}
+	return nil
+}
+
+func (p *Pool) deleteBefore(ctx context.Context, topic string, partition int32, offset int64) error {
+	addr, err := p.leader(ctx, topic, partition)
+	if err != nil {
+		return err
+	}
+	res, err := askAt[*deleteResponse](ctx, p, addr, RequestTimeout, &deleteRequest{
+		TimeoutMs: int32(RequestTimeout.Milliseconds()),
+		Topics:    []deleteRequestTopic{{topic, []deleteRequestPartition{{partition, offset}}}},
+	})
+	if err != nil {
+		return err
+	}
+	if len(res.Topics) != 1 || len(res.Topics[0].Partitions) != 1 {
+		return errMissing
+	}
+	return p.said(res.Topics[0].Partitions[0].ErrorCode)
+}
+
+func appendText(b []byte, s string) []byte {
+	return append(binary.BigEndian.AppendUint16(b, uint16(len(s))), s...)
+}
+
+func appendInt32(b []byte, n int) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) }
+
+// Subscription says which topics a member reads.
+func Subscription(topics []string) []byte {
+	b := appendInt32([]byte{0, 0}, len(topics)) // version
+	for _, topic := range topics {
+		b = appendText(b, topic)
+	}
+	return appendInt32(b, None) // no data of ours
+}
+
+// ReadSubscription reads what another member has written.
+func ReadSubscription(body []byte) ([]string, error) {
+	b := &bytesLeft{rest: body}
+	b.int16()
+	topics := make([]string, b.count(2))
+	for i := range topics {
+		b.text(&topics[i])
+	}
+	return topics, b.err
+}
+
+// Assignment says which partitions a member gets, by their topic.
+func Assignment(partitions map[string][]int) []byte {
+	b := appendInt32([]byte{0, 0}, len(partitions))
+	for _, topic := range slices.Sorted(maps.Keys(partitions)) {
+		b = appendInt32(appendText(b, topic), len(partitions[topic]))
+		for _, id := range partitions[topic] {
+			b = appendInt32(b, id)
+		}
+	}
+	return appendInt32(b, None)
+}
+
+// ReadAssignment reads what the leader of the group has written. A member may get nothing.
+func ReadAssignment(body []byte) (map[string][]int, error) {
+	if len(body) == 0 {
+		return nil, nil
+	}
+	b := &bytesLeft{rest: body}
+	b.int16()
+	partitions := map[string][]int{}
+	for range b.count(2 + 4) {
+		var topic string
+		b.text(&topic)
+		for range b.count(4) {
+			partitions[topic] = append(partitions[topic], int(b.int32()))
+		}
+	}
+	return partitions, b.err
+}

@@ -1,0 +1,557 @@
+// `check` asks the brokers for everything that a start needs, and says how to fix what is missing.
+
+package kafka
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol/describeconfigs"
+	"github.com/segmentio/kafka-go/protocol/initproducerid"
+	"github.com/segmentio/kafka-go/protocol/metadata"
+
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// examineCluster examines the cluster as a start needs it: each configured address, with the login;
+// each broker at the address that it advertises; the right to a producer id; and the topic with the
+// right to write to it, or the existing topics of a template. Nothing is published. It returns
+// after all answers, or soon after ctx is done. existing are the topics that were seen: with a
+// template all that this user may describe.
+func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, topic sink.Template) (found []sink.Finding, existing []string) {
+	e := examination{opts: opts, layout: l, topicName: topic}
+	defer e.close()
+	found = append(e.brokers(ctx), e.login()...)
+	if e.conn == nil {
+		return found, nil
+	}
+	found = append(found, e.advertised(ctx)...)
+	found = append(found, e.producer(ctx))
+	found = append(found, e.topics(ctx)...)
+	return found, e.existing
+}
+
+// examination is a check under way.
+type examination struct {
+	layout    *layout
+	topicName sink.Template
+	opts      *kafkaclient.Options
+	conn      *kafkaclient.Conn // the first that was opened
+	cluster   *metadata.Response
+	reached   []string // addresses that were connected to
+	existing  []string // topics, when there is no fixed one
+}
+
+func (e *examination) close() {
+	if e.conn != nil {
+		e.conn.Close()
+	}
+}
+
+// brokers checks the configured addresses. One that answers is enough.
+func (e *examination) brokers(ctx context.Context) []sink.Finding {
+	var found []sink.Finding
+	for i, v := range e.visit(ctx, e.opts.Brokers) {
+		addr := e.opts.Brokers[i]
+		if v.err != nil {
+			found = append(found, sink.Finding{Name: "broker", Detail: oneLine(v.err), Fix: fixDial(v.err)})
+			continue
+		}
+		did := "connected to"
+		if e.opts.SASL != nil {
+			did = "logged in at"
+		}
+		found = append(found, sink.Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("%s %s, of cluster %s with %d brokers", did, addr, v.cluster.ClusterID, len(v.cluster.Brokers))})
+		e.reached = append(e.reached, addr)
+		if e.conn != nil {
+			v.conn.Close()
+			continue
+		}
+		e.conn, e.cluster = v.conn, v.cluster
+	}
+	for i := range found {
+		found[i].Warn = !found[i].OK && e.conn != nil
+	}
+	return found
+}
+
+// visited is the result of connecting to an address and asking for the cluster's brokers.
+type visited struct {
+	conn    *kafkaclient.Conn // nil when err is set
+	cluster *metadata.Response
+	err     error
+}
+
+// visit connects to all addresses at once: several that do not answer take no longer than one, and
+// leave time for the rest. The caller closes the connections.
+func (e *examination) visit(ctx context.Context, addrs []string) []visited {
+	visits := make([]visited, len(addrs))
+	var under sync.WaitGroup
+	for i, addr := range addrs {
+		under.Go(func() {
+			v := &visits[i]
+			if v.conn, v.err = kafkaclient.Dial(ctx, &e.opts.DialOptions, addr); v.err != nil {
+				return
+			}
+			v.cluster, v.err = kafkaclient.RoundTripAs[*metadata.Response](ctx, v.conn, kafkaclient.ControlTimeout, &metadata.Request{TopicNames: []string{}})
+		})
+	}
+	under.Wait()
+	return visits
+}
+
+// advertised checks the addresses that the brokers advertise, because all events are published
+// there. Each address that is not reached is a finding of its own.
+func (e *examination) advertised(ctx context.Context) []sink.Finding {
+	const name = "advertised addresses"
+	var nodes []int32
+	var addrs []string
+	for _, b := range e.cluster.Brokers {
+		addr := net.JoinHostPort(b.Host, strconv.Itoa(int(b.Port)))
+		if !slices.Contains(e.reached, addr) {
+			nodes, addrs = append(nodes, b.NodeID), append(addrs, addr)
+		}
+	}
+	var found []sink.Finding
+	for i, v := range e.visit(ctx, addrs) {
+		if v.err == nil {
+			v.conn.Close()
+			continue
+		}
+		found = append(found, sink.Finding{
+			Name: name, Detail: fmt.Sprintf("broker %d advertises %s: %s", nodes[i], addrs[i], oneLine(v.err)), Fix: fixAdvertised(v.err),
+		})
+	}
+	if found == nil {
+		found = []sink.Finding{{Name: name, OK: true, Detail: "every broker is reached at the address that it advertises"}}
+	}
+	return found
+}
+
+// producer asks for a producer id, which every batch carries. A broker that has just started has
+// none to give yet.
+func (e *examination) producer(ctx context.Context) sink.Finding {
+	f := sink.Finding{Name: "producer id"}
+	for give := time.Now().Add(producerPatience); ; {
+		res, err := kafkaclient.RoundTripAs[*initproducerid.Response](ctx, e.conn, kafkaclient.ControlTimeout, &initproducerid.Request{ProducerID: kafkaclient.None, ProducerEpoch: kafkaclient.None})
+		if err != nil {
+			f.Detail, f.Fix = oneLine(err), e.fixSilence()
+			return f
+		}
+		switch code := kafkago.Error(res.ErrorCode); {
+		case code == 0:
+			f.OK, f.Detail = true, "this user may write with idempotence"
+		case code == kafkago.ClusterAuthorizationFailed, code == kafkago.TopicAuthorizationFailed:
+			f.Detail = kafkaclient.ErrorText(res.ErrorCode, "")
+			f.Fix = e.grantCommand("TOPIC") + "; a broker before 2.8 wants --operation IdempotentWrite --cluster besides"
+		case time.Now().Before(give) && kafkaclient.Sleep(ctx, producerPatience/50):
+			continue
+		default:
+			// A broker has them from the controllers.
+			f.Warn, f.Detail = true, kafkaclient.ErrorText(res.ErrorCode, "")
+			f.Fix = fmt.Sprintf("see that the controllers have a leader: kafka-metadata-quorum.sh %s describe --status", e.connectOptions())
+		}
+		return f
+	}
+}
+
+// producerPatience is how long Check asks a broker for a producer id.
+const producerPatience = 5 * time.Second
+
+// login warns of a password that is sent through a network without TLS. (A refused password is a
+// finding of each address.)
+func (e *examination) login() []sink.Finding {
+	opts := e.opts
+	if opts.SASL == nil || opts.TLS != nil {
+		return nil
+	}
+	login, err := opts.SASL()
+	if err != nil || login == nil {
+		return nil
+	}
+	return clearLogin(login.Mechanism, opts.Brokers)
+}
+
+// clearLogin warns of a login without TLS, unless all brokers are on this machine. SCRAM does not
+// send the password, but what it sends is enough to try passwords out elsewhere.
+func clearLogin(mechanism string, brokers []string) []sink.Finding {
+	if !slices.ContainsFunc(brokers, elsewhere) {
+		return nil
+	}
+	detail := "the password crosses the network as it is"
+	if mechanism != "plain" {
+		detail = "whoever is in between can try out passwords at leisure"
+	}
+	return []sink.Finding{{
+		Name: "login", Warn: true, Detail: "sasl.mechanism " + mechanism + " without TLS: " + detail + ", and reads the events",
+		Fix: "sink.kafka.tls: {enabled: true}, with the brokers' SASL_SSL port, and sink.kafka.tls.ca for a CA of your own",
+	}}
+}
+
+func elsewhere(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && !sink.Loopback(host)
+}
+
+const (
+	topicResource = 2 // of DescribeConfigs (org.apache.kafka.common.config.ConfigResource.Type)
+	// org.apache.kafka.common.acl.AclOperation.WRITE, a bit of the authorized operations
+	writeOperation = 4
+
+	maxTopics = 20 // of a template, that are examined
+)
+
+// topics examines the topic of all events, or the existing topics of a template.
+func (e *examination) topics(ctx context.Context) []sink.Finding {
+	name, constant := e.topicName.Constant()
+	asked := []string{name}
+	if !constant {
+		name, asked = e.topicName.String(), nil // nil is all that this user may describe
+	}
+	res, err := kafkaclient.RoundTripAs[*metadata.Response](ctx, e.conn, kafkaclient.ControlTimeout, &metadata.Request{
+		TopicNames: asked, IncludeTopicAuthorizedOperations: true,
+	})
+	switch {
+	case err != nil:
+		return []sink.Finding{{Name: topicTitle(name), Detail: "no answer: " + oneLine(err), Fix: e.fixSilence()}}
+	case constant && len(res.Topics) == 1:
+		return e.examine(ctx, res.Topics)
+	}
+	for _, t := range res.Topics {
+		e.existing = append(e.existing, t.Name)
+	}
+	return e.fitting(ctx, res.Topics)
+}
+
+// fitting examines the topics that an event can name by the template, the first of them by name.
+// Which ones the events name is unknown: one that can be written to is enough.
+func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic) []sink.Finding {
+	template := e.topicName.String()
+	fits := pattern(template)
+	topics := slices.DeleteFunc(all, func(t metadata.ResponseTopic) bool { return t.IsInternal || !fits.MatchString(t.Name) })
+	if len(topics) == 0 {
+		return []sink.Finding{{
+			Name: topicTitle(template), Warn: true,
+			Detail: "there is no such topic that this user may describe; events wait until theirs is there",
+			Fix:    e.createCommand(example(template)) + "; or " + e.grantCommand(example(template)),
+		}}
+	}
+	slices.SortFunc(topics, func(a, b metadata.ResponseTopic) int { return cmp.Compare(a.Name, b.Name) })
+	found := e.examine(ctx, topics[:min(len(topics), maxTopics)])
+	usable := slices.ContainsFunc(found, func(f sink.Finding) bool { return f.OK || f.Warn })
+	for i := range found {
+		found[i].Warn = !found[i].OK && (found[i].Warn || usable)
+	}
+	// topics that are made from keys are shown as their template, so all of them look the same
+	found = slices.Compact(found)
+	if more := len(topics) - maxTopics; more > 0 {
+		found = append(found, sink.Finding{Name: topicTitle(template), OK: true, Detail: fmt.Sprintf("there are %d more topics like these: not examined", more)})
+	}
+	return found
+}
+
+// pattern is what the names of a template have in common.
+func pattern(template string) *regexp.Regexp {
+	constant := placeholder().Split(template, -1)
+	for i, text := range constant {
+		constant[i] = regexp.QuoteMeta(text)
+	}
+	return regexp.MustCompile("^" + strings.Join(constant, ".*") + "$")
+}
+
+// example is a name of the template, with capitals for what is to be filled in.
+func example(template string) string {
+	return placeholder().ReplaceAllStringFunc(template, func(p string) string {
+		return strings.ToUpper(strings.TrimPrefix(strings.Trim(p, "{}"), "column:"))
+	})
+}
+
+// examine checks topics, one finding each.
+func (e *examination) examine(ctx context.Context, topics []metadata.ResponseTopic) []sink.Finding {
+	all := e.settings(ctx, topics)
+	var found []sink.Finding
+	for i := range topics {
+		found = append(found, e.topic(&topics[i], all[topics[i].Name]))
+	}
+	return found
+}
+
+// topic checks a topic by its metadata and settings. It writes nothing, not even to see whether
+// that is allowed.
+func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Finding {
+	// The name in commands. For a topic that is made from keys, which are not shown, it is an
+	// example.
+	name := t.Name
+	if e.layout.Personal {
+		name = example(e.topicName.String())
+	}
+	f := sink.Finding{Name: topicTitle(e.layout.Shown(t.Name))}
+	switch code := kafkago.Error(t.ErrorCode); {
+	case code == kafkago.UnknownTopicOrPartition:
+		f.Detail, f.Fix = "does not exist", e.createCommand(name)
+		return f
+	case code == kafkago.TopicAuthorizationFailed:
+		f.Detail, f.Fix = kafkaclient.ErrorText(t.ErrorCode, ""), e.grantCommand(name)
+		return f
+	case code != 0 && len(t.Partitions) == 0:
+		f.Detail, f.Fix = kafkaclient.ErrorText(t.ErrorCode, ""), "see what the brokers know of it: "+e.describeCommand(name)
+		return f
+	case writingDenied(t.TopicAuthorizedOperations):
+		f.Detail, f.Fix = "exists, and this user may not write to it", e.grantCommand(name)
+		return f
+	}
+	replicas, inSync, leaderless := shape(t.Partitions)
+	f.Detail = fmt.Sprintf("%d partitions, %d replicas%s", len(t.Partitions), replicas, set)
+	switch least := set.number("min.insync.replicas"); {
+	case leaderless > 0:
+		f.Detail += fmt.Sprintf("; partitions without a leader: %d", leaderless)
+		f.Fix = e.fixLagging(t, name)
+	case replicas < least:
+		f.Detail += "; a partition can never have that many in sync, and takes nothing"
+		f.Fix = "give it more replicas by kafka-reassign-partitions.sh, or: " + e.minInSyncCommand(name, replicas)
+	case inSync < least:
+		f.Detail += fmt.Sprintf("; a partition has %d in sync, and takes nothing", inSync)
+		f.Fix = e.fixLagging(t, name)
+	case replicas == 1 && len(e.cluster.Brokers) > 1:
+		f.Warn, f.Detail = true, f.Detail+"; what is confirmed is lost with one broker"
+		f.Fix = "give it three replicas by kafka-reassign-partitions.sh; then: " + e.minInSyncCommand(name, 2)
+	case replicas > 2 && least == 1:
+		f.Warn, f.Detail = true, f.Detail+"; what is confirmed may be on the leader alone"
+		f.Fix = e.minInSyncCommand(name, 2)
+	default:
+		f.OK = true
+	}
+	return f
+}
+
+// writingDenied reads the operations that a user may do with a topic. Brokers that do not report
+// them answer 0 or the least number.
+func writingDenied(operations int32) bool {
+	return operations > 0 && operations&(1<<writeOperation) == 0
+}
+
+// shape is the fewest replicas and the fewest of them in sync that any partition has, and how many
+// have no leader.
+func shape(partitions []metadata.ResponsePartition) (replicas, inSync, leaderless int) {
+	for i, p := range partitions {
+		if i == 0 {
+			replicas, inSync = len(p.ReplicaNodes), len(p.IsrNodes)
+		}
+		replicas, inSync = min(replicas, len(p.ReplicaNodes)), min(inSync, len(p.IsrNodes))
+		if p.LeaderID < 0 {
+			leaderless++
+		}
+	}
+	return replicas, inSync, leaderless
+}
+
+// settings are a topic's, as name and value; without any, unseen says why.
+type settings struct {
+	values [][2]string
+	unseen string
+}
+
+// settings asks for the topics' settings that matter to the relay. It takes a right of its own,
+// which the relay itself does not need.
+func (e *examination) settings(ctx context.Context, topics []metadata.ResponseTopic) map[string]settings {
+	req := new(describeconfigs.Request)
+	all := map[string]settings{}
+	for _, t := range topics {
+		req.Resources = append(req.Resources, describeconfigs.RequestResource{
+			ResourceType: topicResource, ResourceName: t.Name, ConfigNames: []string{"min.insync.replicas", "max.message.bytes"},
+		})
+		all[t.Name] = settings{unseen: "the broker has not answered"}
+	}
+	res, err := kafkaclient.RoundTripAs[*describeconfigs.Response](ctx, e.conn, kafkaclient.ControlTimeout, req)
+	if err != nil {
+		return all
+	}
+	for _, r := range res.Resources {
+		var s settings
+		switch kafkago.Error(r.ErrorCode) {
+		case 0:
+		case kafkago.TopicAuthorizationFailed, kafkago.ClusterAuthorizationFailed:
+			s.unseen = "this user lacks the right DescribeConfigs"
+		default:
+			s.unseen = kafkaclient.ErrorText(r.ErrorCode, r.ErrorMessage)
+		}
+		for _, entry := range r.ConfigEntries {
+			s.values = append(s.values, [2]string{entry.ConfigName, entry.ConfigValue})
+		}
+		all[r.ResourceName] = s
+	}
+	return all
+}
+
+// number is the value of a setting; 0: unknown.
+func (s settings) number(name string) int {
+	for _, setting := range s.values {
+		if setting[0] == name {
+			n, _ := strconv.Atoi(setting[1]) //nolint:errcheck // then it is unknown
+			return n
+		}
+	}
+	return 0
+}
+
+// String continues a list.
+func (s settings) String() string {
+	if s.unseen != "" {
+		return ", the largest message and min.insync.replicas not visible: " + s.unseen
+	}
+	var out strings.Builder
+	for _, setting := range s.values {
+		fmt.Fprintf(&out, ", %s %s", setting[0], setting[1])
+	}
+	return out.String()
+}
+
+// fixRefusal returns the fix when a server answers but refuses the connection; "" for any other
+// error.
+func fixRefusal(err error) string {
+	if fix := sink.FixTLS("sink.kafka.tls", err); fix != "" {
+		return fix
+	}
+	var notTLS tls.RecordHeaderError
+	switch {
+	case errors.Is(err, kafkaclient.ErrOtherCluster):
+		return "let sink.kafka.brokers lead to that cluster again, or restart the relay to publish to the other one"
+	case errors.Is(err, kafkaclient.ErrLogin):
+		return "check sink.kafka.sasl: mechanism, username and password"
+	case errors.Is(err, kafkaclient.ErrWantsTLS):
+		return "set sink.kafka.tls.enabled: true, or use a port without TLS"
+	case errors.Is(err, kafkaclient.ErrWantsLogin):
+		return "set sink.kafka.sasl, or use a port without a login"
+	case errors.As(err, &notTLS):
+		return "the port does not speak TLS: use the brokers' TLS port, or leave sink.kafka.tls out"
+	}
+	return ""
+}
+
+// explain returns err in one line, with the fix of a refusal.
+func explain(err error) string {
+	if fix := fixRefusal(err); fix != "" {
+		return oneLine(err) + "; " + fix
+	}
+	return oneLine(err)
+}
+
+// ephemeral matches the parts of an error's text that differ at every connect: the local end of a
+// socket, and the time in the error of an expired certificate.
+var ephemeral = lazy.Regexp(`[^ ]+:\d+->|current time \S+ is `)
+
+// oneLine returns err in one line. The line is the same for the same cause.
+func oneLine(err error) string {
+	return strings.ReplaceAll(ephemeral().ReplaceAllString(err.Error(), ""), "\n", "; ")
+}
+
+// fixDial returns the fix for a connection that cannot be made.
+func fixDial(err error) string {
+	var network *net.OpError
+	var file *fs.PathError
+	fix := fixRefusal(err)
+	switch {
+	case fix != "":
+		return fix
+	case errors.As(err, &network):
+		return "check sink.kafka.brokers, that Kafka runs, and that no firewall is in between"
+	case errors.As(err, &file):
+		return "correct the path in sink.kafka, or let the relay's user read the file"
+	case errors.Is(err, io.EOF), errors.Is(err, context.DeadlineExceeded):
+		return "compare sink.kafka.tls and sasl with what the port expects: listener.security.protocol.map of the broker"
+	}
+	return "correct what this line names in sink.kafka, or give sink.kafka.brokers another port of the brokers"
+}
+
+// fixAdvertised returns the fix for a broker that is not reached at its advertised address.
+func fixAdvertised(err error) string {
+	if fix := fixRefusal(err); fix != "" {
+		return fix
+	}
+	return "make that address reachable from here, or correct advertised.listeners of that broker"
+}
+
+// fixSilence returns the fix for a broker that stopped answering.
+func (e *examination) fixSilence() string {
+	return "check the log of the broker at " + e.conn.Addr + " for why it hung up or did not answer"
+}
+
+// connectOptions returns the options by which the commands of a fix reach the cluster. With TLS or
+// a login they need a file that docs/kafka.md#rights describes.
+func (e *examination) connectOptions() string {
+	if e.opts.TLS != nil || e.opts.SASL != nil {
+		return "--bootstrap-server " + e.conn.Addr + " --command-config admin.properties"
+	}
+	return "--bootstrap-server " + e.conn.Addr
+}
+
+// principal is the relay's name in an ACL. It does not know how the brokers map a certificate to a
+// name (ssl.principal.mapping.rules).
+func (e *examination) principal() string {
+	if e.opts.SASL != nil {
+		if login, err := e.opts.SASL(); err == nil && login != nil && login.Username != "" {
+			return "User:" + login.Username
+		}
+	}
+	return "User:NAME"
+}
+
+// grantCommand returns the command that gives the documented rights: to all topics with the
+// template's prefix, or to the given topic.
+func (e *examination) grantCommand(topic string) string {
+	pattern := ""
+	if prefix, _, placeholders := strings.Cut(e.topicName.String(), "{"); placeholders && prefix != "" {
+		topic, pattern = prefix, " --resource-pattern-type prefixed"
+	}
+	return fmt.Sprintf("grant the right: kafka-acls.sh %s --add --allow-principal %s --operation Write --operation Describe --topic %s%s",
+		e.connectOptions(), e.principal(), topic, pattern)
+}
+
+// createCommand returns the command that creates a topic, with three replicas, or as many as this
+// cluster has brokers.
+func (e *examination) createCommand(name string) string {
+	replicas := min(3, max(1, len(e.cluster.Brokers)))
+	return fmt.Sprintf("create it: kafka-topics.sh %s --create --topic %s --partitions 12 --replication-factor %d --config min.insync.replicas=%d",
+		e.connectOptions(), name, replicas, max(1, replicas-1))
+}
+
+// minInSyncCommand returns the command that sets min.insync.replicas of a topic.
+func (e *examination) minInSyncCommand(topic string, n int) string {
+	return fmt.Sprintf("kafka-configs.sh %s --alter --topic %s --add-config min.insync.replicas=%d", e.connectOptions(), topic, n)
+}
+
+// describeCommand returns the command that shows a topic.
+func (e *examination) describeCommand(topic string) string {
+	return fmt.Sprintf("kafka-topics.sh %s --describe --topic %s", e.connectOptions(), topic)
+}
+
+// fixLagging returns the fix for replicas of a topic that are not in sync.
+func (e *examination) fixLagging(t *metadata.ResponseTopic, name string) string {
+	var away []string
+	for _, p := range t.Partitions {
+		for _, node := range p.OfflineReplicas {
+			if id := strconv.Itoa(int(node)); !slices.Contains(away, id) {
+				away = append(away, id)
+			}
+		}
+	}
+	if len(away) == 0 { // they run and lag, or the broker does not report them (before Kafka 1.0)
+		return "bring its replicas in sync; which ones lag: " + e.describeCommand(name)
+	}
+	return "bring back broker " + strings.Join(away, ", ")
+}
