@@ -42,8 +42,8 @@ func NewRouter(unknown Unknown) *Router {
 
 // On adds the handler of a type: the message's Type alone, or its Aggregate and Type with a dot
 // between them, which comes first. The payload is decoded as JSON into a T; members that T does not
-// have are ignored. A payload that is no T makes the message a dead letter, since it will be none at
-// another attempt. A type that has a handler already is a mistake of the program: On panics.
+// have are ignored. A payload that is no T makes the message a dead letter, since it will be none
+// at another attempt. A type that has a handler already is a mistake of the program: On panics.
 func On[T any](r *Router, eventType string, handle func(ctx context.Context, tx pgx.Tx, event T) error) {
 	if r.handlers[eventType] != nil {
 		panic("inbox: the type " + eventType + " has two handlers")
@@ -59,8 +59,8 @@ func On[T any](r *Router, eventType string, handle func(ctx context.Context, tx 
 
 type messageKey struct{}
 
-// MessageOf is the message that a handler of On is called for, by the handler's ctx: its key, its id
-// and its headers.
+// MessageOf is the message that a handler of On is called for, by the handler's ctx: its key, its
+// id and its headers.
 func MessageOf(ctx context.Context) Message {
 	m, _ := ctx.Value(messageKey{}).(Message)
 	return m

@@ -19,7 +19,6 @@ fi
 sed -n 's|^\t\(\.[^ ]*\)$|\1/...|p' go.work | xargs "$lint" run --allow-parallel-runners
 scripts/tidy.sh -diff
 go run ./tools/words
-(cd tools/lint && GOWORK=off go tool actionlint ../../.github/workflows/*.yml)
 for module in tools/deploycheck tools/testrun; do # outside of the workspace
 	(cd "$module" && GOWORK=off "../../$lint" run --allow-parallel-runners ./... && GOWORK=off go mod tidy -diff)
 done

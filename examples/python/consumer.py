@@ -133,7 +133,7 @@ def connect():
     try:
         db = psycopg.connect(DATABASE, autocommit=True)  # process() begins the transactions
         with db.transaction(force_rollback=True):
-            recorded = db.execute(RECORD, (SERVICE, "", b"", b"")).rowcount
+            recorded = db.execute(RECORD, (SERVICE, "", b"")).rowcount
             safe = db.execute("SELECT FROM pg_class WHERE oid = 'processed_messages'::regclass AND relpersistence = 'p'"
                               " AND current_setting('synchronous_commit') <> 'off'").rowcount
     except psycopg.Error as error:

@@ -144,6 +144,11 @@ func (m *membership) assign(ctx context.Context, members []joingroup.ResponseMem
 			partitions[topic] = known
 		}
 	}
+	for topic := range takers { // nobody would read it, without a word
+		if len(partitions[topic]) == 0 {
+			return nil, fmt.Errorf("the brokers do not say which partitions topic %s has", topic)
+		}
+	}
 	shares := balance(takers, partitions)
 	for _, of := range members {
 		all = append(all, syncgroup.RequestAssignment{MemberID: of.MemberID, Assignment: kafkaclient.Assignment(shares[of.MemberID])})
@@ -323,7 +328,8 @@ func (c *Consumer) assigned(ctx context.Context, g *generation) ([]*partition, e
 
 // offsets are those that the group has of partitions. Those that it has none of are left out.
 func (c *Consumer) offsets(ctx context.Context, k *link, partitions map[string][]int) (map[string]map[int]int64, error) {
-	req := &offsetfetch.Request{GroupID: c.group, Topics: []offsetfetch.RequestTopic{}} // never nil: that would be all
+	// never nil: that would be all
+	req := &offsetfetch.Request{GroupID: c.group, Topics: []offsetfetch.RequestTopic{}}
 	for topic, ids := range partitions {
 		of := offsetfetch.RequestTopic{Name: topic}
 		for _, id := range ids {
@@ -353,7 +359,11 @@ func (c *Consumer) offsets(ctx context.Context, k *link, partitions map[string][
 // commit commits the offsets that have changed. Brokers refuse that of a former member of the
 // group: its messages are delivered to another, and find the records of their events.
 func (g *generation) commit(ctx context.Context, parts []*partition) error {
-	req := &offsetcommit.Request{GroupID: g.c.group, GenerationID: g.number, MemberID: g.id}
+	req := &offsetcommit.Request{
+		GroupID: g.c.group, GenerationID: g.number, MemberID: g.id,
+		// the broker's own time; brokers before version 5 of the request take 0 for "at once"
+		RetentionTimeMs: -1,
+	}
 	offsets, of := map[*partition]int64{}, map[string][]offsetcommit.RequestPartition{}
 	for _, p := range parts {
 		if to, ok := p.uncommitted(); ok {

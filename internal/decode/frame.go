@@ -93,8 +93,8 @@ func (v *value) size() int64 {
 	return int64(len(v.data))
 }
 
-// What stands for a large value that was left out while the stream was read (source.KeepOfLarge). No
-// server sends them.
+// What stands for a large value that was left out while the stream was read (source.KeepOfLarge).
+// No server sends them.
 const (
 	// LeftOutValue is the kind of a column of which a tuple has the length alone, in four bytes.
 	LeftOutValue = 'l'

@@ -244,8 +244,9 @@ const rowSQL = `SELECT r.id, array(SELECT r.tableoid UNION SELECT relid::oid FRO
 	ORDER BY r.tx DESC NULLS LAST LIMIT 1`
 
 // columnsSQL finds the id column of the table $1, its type, of a domain the base type, and the
-// column with the transaction, if it has one; no row: the table, or the id column, no longer exists.
-// The type is without a length, to which a cast would cut a longer id: -1, for NULL is one character.
+// column with the transaction, if it has one; no row: the table, or the id column, no longer
+// exists. The type is without a length, to which a cast would cut a longer id: -1, for NULL is one
+// character.
 var columnsSQL = `WITH columns AS (SELECT attname::text AS name, ` + tableread.BaseTypeSQL("atttypid") + ` AS type, attgenerated = 'v' AS computed
 		FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped)
 	SELECT name, format_type(y.oid, -1), typnamespace = 'pg_catalog'::regnamespace, computed, (SELECT name FROM columns

@@ -76,7 +76,8 @@ func (l *Leader) Run(ctx context.Context) error {
 }
 
 // repeat calls once, and again when it says, until ctx is done or stop is closed; it returns nil
-// then. failed is told of errors of the database ("": none); a newer leader, an *event.Stop, ends it.
+// then. failed is told of errors of the database ("": none); a newer leader, an *event.Stop, ends
+// it.
 func repeat(ctx context.Context, stop <-chan struct{}, once func(now time.Time) (wait time.Duration, err error), failed func(why string)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()

@@ -80,7 +80,7 @@ func (b *Batch) Count() int { return b.records }
 func (b *Batch) Size() int { return len(b.buf) }
 
 // Add appends a record. The caller keeps the batch below 2 GiB, the protocol's lengths being int32:
-// a record has at most record.MaxRecord bytes, and one that is larger than a batch should be is
+// the sink bounds a record, and one that is larger than a batch should be is
 // alone in it.
 func (b *Batch) Add(r *Record) {
 	if b.records == 0 {

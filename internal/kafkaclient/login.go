@@ -58,7 +58,7 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	return bounded(m), nil
 }
 
-// login proves who the relay is.
+// login proves who we are.
 func (c *Conn) login(ctx context.Context, s *SASL) error {
 	mechanism, err := s.mechanism()
 	if err != nil {

@@ -104,7 +104,9 @@ func (p *Pool) with(ctx context.Context, addr string, do func(*Conn) error) erro
 	}
 	if err := do(c); err != nil {
 		c.Close()
-		p.forget()
+		if ctx.Err() == nil { // else the question was given up, and the brokers are where they were
+			p.forget()
+		}
 		return err
 	}
 	p.mu.Lock()

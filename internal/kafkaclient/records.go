@@ -60,7 +60,8 @@ func (p *Pool) fetch(ctx context.Context, topic string, partition int, from int6
 		return nil, from, err
 	}
 	req := &fetch.Request{
-		ReplicaID: None, MaxWaitTime: int32(maxWait.Milliseconds()), MinBytes: 1, MaxBytes: int32(size), IsolationLevel: 1, // committed
+		ReplicaID: None, MaxWaitTime: int32(maxWait.Milliseconds()), MinBytes: 1, MaxBytes: int32(size),
+		IsolationLevel: 1, // committed
 		Topics: []fetch.RequestTopic{{Topic: topic, Partitions: []fetch.RequestPartition{{
 			Partition: int32(partition), FetchOffset: from, PartitionMaxBytes: int32(size),
 		}}}},

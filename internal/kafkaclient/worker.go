@@ -149,7 +149,7 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 }
 
 // dropOutdated keeps in parts the batches that may be sent on conn. It delivers the others back,
-// and they take new producer ids. So it keeps rule R4 of producer.
+// and they take new producer ids. So it keeps rule R4 of sink/kafka/producer.go.
 //
 // Why that is enough. When storage is rolled back, all nodes are stopped at one moment, T. A
 // connection ends with the process at its other end. After conn was made, the control connection
@@ -252,8 +252,8 @@ func (w *worker) deliver(a Answer) {
 }
 
 // connect ensures a connection, one that has not ended while it was idle: a batch that is sent on
-// an ended connection would be in doubt, and rule R4 of producer would not hold for it. After a
-// failure it fails with the same error for a while.
+// an ended connection would be in doubt, and rule R4 of sink/kafka/producer.go would not hold for
+// it. After a failure it fails with the same error for a while.
 func (w *worker) connect(ctx context.Context) error {
 	if w.conn != nil && w.conn.Usable() {
 		return nil

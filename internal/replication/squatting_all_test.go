@@ -82,7 +82,7 @@ func TestHandOverWithoutSuperuser(t *testing.T) {
 		t.Helper()
 		conn, err := pgx.Connect(await.Context(t), url("ddl"))
 		await.Must(t, err)
-		sql := "CREATE SCHEMA cdc_relay;" + schema.Bootstrap + strings.Join(schema.Migrations[:4], "") +
+		sql := "CREATE SCHEMA cdc_relay;" + schema.Bootstrap + strings.Join(schema.Migrations()[:4], "") +
 			"INSERT INTO cdc_relay.migration (version) SELECT generate_series(1, 4);" + strings.Join(schema.GrantSQL("relay", true)[:4], ";")
 		_, err = conn.Exec(await.Context(t), sql)
 		await.Must(t, err)

@@ -371,6 +371,22 @@ func TestTakeoverFromASlotThatIsGone(t *testing.T) {
 	}
 }
 
+// An attempt that ended behind the copy, and then the other slot is dropped: the copy alone has
+// what was not delivered. Nothing tells to drop it, and the relay goes on from it.
+func TestTakeoverWhoseCopyIsLeftAlone(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	b.takePassed(o)
+	o.kill()
+	b.waitNoWalsenderOf(o.slot)
+	b.insert("ours")
+	b.exec(`SELECT pg_copy_logical_replication_slot($1, $2, false, 'pgoutput')`, o.slot, b.cfg.Slot)
+	b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot)
+	b.wantStop(b.now(o), event.ExitOperator, "takeover", "if that is its copy", "keep slot", "state = 'adopt'")
+	b.exec(`UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = $1`, b.cfg.Slot)
+	b.delivers("ours")
+}
+
 // A slot of ours that is there before the takeover may be older than its publication: rows may be
 // hidden from it that the other slot has. It is refused, until it is dropped. What source.create
 // says is about a start, and no matter here.

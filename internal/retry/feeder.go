@@ -320,7 +320,8 @@ func (f *feeder) read(ctx context.Context) (bool, error) {
 		}
 	}
 	var run int
-	switch f.probed = len(probes) > 0 && (len(taken) == 0 || !f.probed); { // they take turns with the others
+	// they take turns with the others
+	switch f.probed = len(probes) > 0 && (len(taken) == 0 || !f.probed); {
 	case f.probed:
 		taken, rest = probes, append(taken, rest...)
 		run, bytes = 1, max(f.budget.most-f.budget.all.bytes, 1)

@@ -78,12 +78,14 @@ func (f *feeder) takeRequest(ctx context.Context, q store.Request) {
 	switch {
 	case q.Row == nil:
 		f.answer(store.Answer{Request: q})
-	case f.isReplayed(q.Row.N): // perhaps by a request that was cancelled: it counts when it is confirmed
+	case f.isReplayed(q.Row.N):
+		// perhaps by a request that was cancelled: it counts when it is confirmed
 	case q.Kind == store.Replay:
 		f.replay(ctx, q)
 	case q.Row.Dead:
 		f.answer(store.Answer{Request: q})
-	case q.Row.N > f.t.writer.acked.Load() && q.Row.Resend == 0: // the writer has not seen its commit yet
+	case q.Row.N > f.t.writer.acked.Load() && q.Row.Resend == 0:
+		// the writer has not seen its commit yet
 	default:
 		place, known := f.cfg.Sink.Place(&q.Row.Event)
 		if !known {
@@ -263,8 +265,8 @@ func (f *feeder) takeAnswer(r order.Result) {
 }
 
 // commitAnswers carries out the requests that are ready, and writes the results of replays. An
-// answer that the database refuses is tried again, because what was replayed must not be sent again.
-// If no lane has to do with it, its request is simply read again.
+// answer that the database refuses is tried again, because what was replayed must not be sent
+// again. If no lane has to do with it, its request is simply read again.
 func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
 	var done []bool
 	part, did, err := f.answers.commit(ctx, &f.pace, f.cfg.Hooks.Feeder, func(part []store.Answer) (err error) {

@@ -244,7 +244,7 @@ func TestHealth(t *testing.T) {
 	look := aRelay.take(t)
 	t.Parallel()
 	r := look()
-	r.refused(1, "health --admin 127.0.0.1:1", "no relay answers", "connection refused")
+	r.refused(1, "health --admin 127.0.0.1:1", "no relay answers", "nothing listens on 127.0.0.1:1")
 	for _, admin := range []string{r.relay.Admin(), strings.TrimPrefix(r.relay.Admin(), "http://")} {
 		if out := r.ok("health", "--admin", admin); out != "healthy\n" {
 			t.Errorf("it says %q", out)
@@ -267,7 +267,7 @@ func TestStatus(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	res := r.command("status", "--admin", "127.0.0.1:1")
-	if res.Code != 1 || !hasAll(res.Stdout, []string{"does not answer", "connection refused", r.slot, "does not exist"}) {
+	if res.Code != 1 || !hasAll(res.Stdout, []string{"does not answer", "nothing listens on 127.0.0.1:1", r.slot, "does not exist"}) {
 		t.Errorf("before the first start: exit %d, %s%s", res.Code, res.Stdout, res.Stderr)
 	}
 	relay := r.start()

@@ -22,8 +22,8 @@ func (r *rig) otherSlot() (name string, runs func()) {
 	}
 }
 
-// The command as a user meets it: what is missing, a run that is killed, the end, and the other slot
-// dropped.
+// The command as a user meets it: what is missing, a run that is killed, the end, and the other
+// slot dropped.
 func TestTakeover(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

@@ -271,8 +271,8 @@ func TestFrozenRecover(t *testing.T) {
 	relay.Stop(t)
 }
 
-// A takeover that was frozen before it looked at anything, or with its copy made and not ready, goes
-// on after another one has completed and a relay has sent rows.
+// A takeover that was frozen before it looked at anything, or with its copy made and not ready,
+// goes on after another one has completed and a relay has sent rows.
 func TestThawedTakeover(t *testing.T) {
 	for name, lock := range map[string]string{
 		"before it reads":   "ACCESS EXCLUSIVE",

@@ -123,8 +123,8 @@ func TestWidth(t *testing.T) {
 }
 
 // No page has a place where text was to be filled in: a line of capitals and underscores alone, or
-// a figure in angle brackets. Each page has a title, and README.md or the list of decisions leads to
-// it.
+// a figure in angle brackets. Each page has a title, and README.md or the list of decisions leads
+// to it.
 func TestPagesAreComplete(t *testing.T) {
 	readme := pages.Text(t, "README.md")
 	for _, page := range pages.All(t) {

@@ -222,7 +222,7 @@ var invariants = []invariant{
 				TestStricterIsolation TestMisuseOfTheTransaction TestPublishRefused TestIDs TestNotReady
 				TestSynchronousStandbyAway`},
 			{"inbox/test/rabbit", "TestLadder TestTwoProcesses TestStop TestDeletedQueues"},
-			{"inbox/kafka", "TestPartition TestOvertaken"},
+			{"inbox/kafka", "TestPartition TestJudged"},
 			{"inbox/test/kafka", "TestLadder TestStop TestGrace TestLost TestMembers TestTwoAtOnce"},
 			{"test/inbox/faults", "TestRabbitMQ TestKafka"},
 		},

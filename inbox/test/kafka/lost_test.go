@@ -19,6 +19,8 @@ func TestLost(t *testing.T) {
 	r := newRig(t, 1)
 	c := r.consumer()
 	r.publish(event("1", "a"), event("2", "a"), event("3", "a"))
+	k := kafkaclient.NewPool(kafkaclient.DialOptions{}, r.kafka.Brokers...)
+	defer k.Close()
 	for _, tc := range []struct{ offset, next int64 }{{offset: -1}, {offset: 7}} {
 		next := tc.offset
 		if tc.offset < 0 {
@@ -26,8 +28,6 @@ func TestLost(t *testing.T) {
 			r.wantOffset(0, 3)
 			stop()
 			next = 1
-			k := kafkaclient.NewPool(kafkaclient.DialOptions{}, r.kafka.Brokers...)
-			defer k.Close()
 			await.Must(t, k.DeleteBefore(r.ctx, r.topic, 0, 2))
 		}
 		r.commit(0, next)

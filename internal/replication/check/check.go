@@ -69,7 +69,7 @@ func (c *checker) objects(ctx context.Context) {
 	switch {
 	case err == nil && version == 0:
 		c.missing("schema", "cdc_relay does not exist yet", schema.MayCreate(ctx, c.pool))
-	case err == nil && version < len(schema.Migrations):
+	case err == nil && version < len(schema.Migrations()):
 		c.older(ctx, version)
 	default:
 		if err == nil {
@@ -120,7 +120,7 @@ func (c *checker) objects(ctx context.Context) {
 // older adds the finding about a schema of an older version of the relay.
 func (c *checker) older(ctx context.Context, version int) {
 	const name = "schema"
-	detail := fmt.Sprintf("the tables of cdc_relay are those of an older version of the relay (version %d, this one has %d)", version, len(schema.Migrations))
+	detail := fmt.Sprintf("the tables of cdc_relay are those of an older version of the relay (version %d, this one has %d)", version, len(schema.Migrations()))
 	may, err := schema.MayMigrate(ctx, c.pool)
 	switch {
 	case err != nil:

@@ -188,7 +188,7 @@ func restore(ctx context.Context, tx pgx.Tx) error {
 	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&have); err != nil || have < auditVersion {
 		return err
 	}
-	if _, err := tx.Exec(ctx, strings.ReplaceAll(Migrations[auditVersion-1], "CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")); err != nil {
+	if _, err := tx.Exec(ctx, strings.ReplaceAll(Migrations()[auditVersion-1], "CREATE FUNCTION", "CREATE OR REPLACE FUNCTION")); err != nil {
 		return fmt.Errorf("make the functions of cdc_relay again: %w", err)
 	}
 	return nil

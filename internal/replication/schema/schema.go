@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -21,10 +22,11 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Migrations are the steps of the schema cdc_relay: the first makes version 1. Steps only add what
-// the version before them can ignore, so that two neighbouring versions of the relay run side by
-// side: tables, columns, sequences, indexes and functions. Verify of that version refuses the rest.
-var Migrations = readMigrations()
+// Migrations are, read at the first call, the steps of the schema cdc_relay: the first makes
+// version 1. Steps only add what the version before them can ignore, so that two neighbouring
+// versions of the relay run side by side: tables, columns, sequences, indexes and functions. Verify
+// of that version refuses the rest.
+var Migrations = sync.OnceValue(readMigrations)
 
 // readMigrations reads the files in the order of their names.
 func readMigrations() (steps []string) {
@@ -66,7 +68,7 @@ func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	if err != nil {
 		return err
 	}
-	if have >= len(Migrations) {
+	if have >= len(Migrations()) {
 		return CheckRights(ctx, pool)
 	}
 	if !c.Create {
@@ -204,8 +206,8 @@ func migrate(ctx context.Context, tx pgx.Tx) error {
 	if _, err := tx.Exec(ctx, `SET LOCAL statement_timeout = 0`); err != nil {
 		return err
 	}
-	for version := have + 1; version <= len(Migrations); version++ {
-		if _, err := tx.Exec(ctx, Migrations[version-1]); err != nil {
+	for version := have + 1; version <= len(Migrations()); version++ {
+		if _, err := tx.Exec(ctx, Migrations()[version-1]); err != nil {
 			return fmt.Errorf("migration %d: %w", version, err)
 		}
 		if _, err := tx.Exec(ctx, `INSERT INTO cdc_relay.migration (version) VALUES ($1)`, version); err != nil {

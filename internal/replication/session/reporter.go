@@ -373,8 +373,8 @@ const flushLimitGap = 100 * time.Millisecond
 // that has none left. A clean stop may have to wait for it.
 const flushLimitRetry = time.Second
 
-// Term is the time under one epoch of ours: its line, and how far it may report and did. It outlives
-// a lost session when nobody else led in between.
+// Term is the time under one epoch of ours: its line, and how far it may report and did. It
+// outlives a lost session when nobody else led in between.
 type Term struct {
 	Epoch       int64
 	Raised      string // record.Raised, of the epoch

@@ -260,7 +260,7 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 	}
 	b.WriteString(schema.PrintedOwner + "BEGIN;\nCREATE SCHEMA cdc_relay AUTHORIZATION " + schema.OwnerRole + ";\n" +
 		"SET LOCAL ROLE " + schema.OwnerRole + ";\n" + schema.Bootstrap + "\n")
-	for i, sql := range schema.Migrations {
+	for i, sql := range schema.Migrations() {
 		fmt.Fprintf(&b, "%sINSERT INTO cdc_relay.migration (version) VALUES (%d);\n\n", sql, i+1)
 	}
 	if opt.Role != "" {

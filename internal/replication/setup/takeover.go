@@ -138,7 +138,7 @@ func (t *Takeover) Validate() error {
 
 // try does what can be done now, under the lock.
 func (t *Takeover) try(ctx context.Context) error {
-	rec, _, theirs, err := t.read(ctx)
+	rec, ours, theirs, err := t.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -146,7 +146,7 @@ func (t *Takeover) try(ctx context.Context) error {
 	if theirs != nil {
 		s.Plugin, s.Confirmed, s.Holder = theirs.Plugin, theirs.ConfirmedFlush, theirs.HolderName()
 	}
-	if err := t.checkSlots(rec, theirs); err != nil {
+	if err := t.checkSlots(rec, ours, theirs); err != nil {
 		return err
 	}
 	if t.completed(rec) {
@@ -175,7 +175,37 @@ func (t *Takeover) try(ctx context.Context) error {
 	if err := t.unfinished(theirs); err != nil {
 		return err
 	}
+	// before the copy, which would keep WAL
+	if rec.SystemID != t.ID.SystemID || rec.Timeline != t.ID.Timeline {
+		return stopOperator(fmt.Sprintf("the takeover began on another server: system %s, timeline %d", rec.SystemID, rec.Timeline), "begin again: cdc-relay teardown --yes, and then this")
+	}
+	if err := t.quiet(ctx, theirs); err != nil {
+		return err
+	}
 	return t.complete(ctx, rec)
+}
+
+// quietFor is how long nobody may have read the other slot: a program that only connects again
+// would go on beside us, and its later events of a key would arrive before our repeats of earlier
+// ones.
+const quietFor = 3 * time.Second
+
+// quiet waits for that time, and looks again.
+func (t *Takeover) quiet(ctx context.Context, theirs *slot.View) error {
+	if !source.Sleep(ctx, quietFor) {
+		return ctx.Err()
+	}
+	again, err := slot.Read(ctx, t.Pool, t.Opt.From)
+	switch {
+	case err != nil:
+		return err
+	case again == nil || again.ConfirmedFlush != theirs.ConfirmedFlush:
+		return t.changed()
+	case again.Active():
+		t.state.Holder = again.HolderName()
+		return t.unfinished(again)
+	}
+	return nil
 }
 
 // Mark writes the record in state takeover, after the publication was made and looked at.
@@ -345,7 +375,7 @@ func stopOperator(what, fix string) *event.Stop {
 const giveUp = "give the takeover up: cdc-relay teardown --yes; then `cdc-relay init --backfill` sends all rows that are in the table, also those that were sent"
 
 // checkSlots returns why the slot From cannot be replaced, or why ours cannot replace it.
-func (t *Takeover) checkSlots(rec *slot.Record, theirs *slot.View) error {
+func (t *Takeover) checkSlots(rec *slot.Record, ours, theirs *slot.View) error {
 	switch {
 	case rec != nil && rec.State == slot.StateTakeover && rec.TookFrom != t.Opt.From:
 		return stopUsage(fmt.Sprintf("slot %q replaces slot %q, not %q", t.C.Slot, rec.TookFrom, t.Opt.From), "--from-slot "+rec.TookFrom+"; or begin again: cdc-relay teardown --yes")
@@ -355,6 +385,10 @@ func (t *Takeover) checkSlots(rec *slot.Record, theirs *slot.View) error {
 		return stopUsage(fmt.Sprintf("slot %q is already used by a relay", t.C.Slot), "choose another source.slot for the takeover")
 	case theirs == nil && rec == nil:
 		return stopUsage(fmt.Sprintf("slot %q does not exist", t.Opt.From), "SELECT slot_name, plugin, active FROM pg_replication_slots")
+	case theirs == nil && ours != nil:
+		// An attempt that was interrupted has made the copy, or somebody a slot of its name.
+		return stopOperator(fmt.Sprintf("slot %q no longer exists, and slot %q stands at %s: if that is its copy, it alone has what was not delivered", t.Opt.From, t.C.Slot, ours.ConfirmedFlush),
+			fmt.Sprintf("keep slot %q; unless somebody made it by hand: UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = %s, and start the relay; else "+giveUp, t.C.Slot, source.QuoteText(t.C.Slot)))
 	case theirs == nil:
 		return stopOperator(fmt.Sprintf("slot %q no longer exists: what was committed and not delivered by then is in no slot", t.Opt.From), giveUp)
 	case theirs.Type != "logical":

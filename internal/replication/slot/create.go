@@ -112,7 +112,7 @@ type Made struct {
 // rows that were never counted. The record stays as it is then, so that the slot is not mistaken
 // for one made by hand.
 func Make(ctx context.Context, q source.Querier, stream *pgconn.PgConn, c *source.Config) (made Made, none bool, err error) {
-	done := WatchCreation(ctx, q, stream, c)
+	done := watchCreation(ctx, q, stream, c)
 	res, err := create(ctx, stream, c)
 	done(err)
 	switch {
@@ -242,10 +242,10 @@ func undo(ctx context.Context, c *source.Config, do func(context.Context) error)
 
 const undoPatience = 5 * time.Second
 
-// WatchCreation logs which transactions a slot waits for that is being created on stream, if done
+// watchCreation logs which transactions a slot waits for that is being created on stream, if done
 // is not called within a second. When the relay was asked to stop meanwhile, done ends the server's
 // part, too, which would wait on and keep WAL: PostgreSQL does not notice that its client has gone.
-func WatchCreation(ctx context.Context, q source.Querier, stream *pgconn.PgConn, c *source.Config) (done func(error)) {
+func watchCreation(ctx context.Context, q source.Querier, stream *pgconn.PgConn, c *source.Config) (done func(error)) {
 	timer := time.AfterFunc(time.Second, func() {
 		open, err := source.OpenTransactions(ctx, q, false)
 		c.Log.Info("creating the slot waits for the transactions that are open now to end", zap.String("slot", c.Slot), zap.String("open", source.OpenText(open)), zap.Error(err))

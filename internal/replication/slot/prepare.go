@@ -114,7 +114,8 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		if err := Drop(ctx, pool, c, id, view, "unfinished"); err != nil {
 			return err
 		}
-		return CreateSlot(ctx, pool, stream, c, id, was, !rec.Used) // of one in use the loss is accepted
+		// of one in use the loss is accepted
+		return CreateSlot(ctx, pool, stream, c, id, was, !rec.Used)
 	case rec.State == StateAdopt && view == nil:
 		return CreateSlot(ctx, pool, stream, c, id, was, false)
 	case rec.State == StateAdopt:

@@ -85,10 +85,10 @@ func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, er
 	return &r, nil
 }
 
-// ReadBoth reads the slot, then our record of it; each is nil if it does not exist. In this order no
-// slot of a relay that runs is above the flush limit that was read with it: a limit is raised before
-// it is used, and lowered only to what the slot has. Nor is a slot that a new leader has moved
-// compared with the epoch before.
+// ReadBoth reads the slot, then our record of it; each is nil if it does not exist. In this order
+// no slot of a relay that runs is above the flush limit that was read with it: a limit is raised
+// before it is used, and lowered only to what the slot has. Nor is a slot that a new leader has
+// moved compared with the epoch before.
 func ReadBoth(ctx context.Context, q source.Querier, slot string) (*Record, *View, error) {
 	view, err := Read(ctx, q, slot)
 	if err != nil {

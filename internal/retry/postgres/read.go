@@ -1,5 +1,5 @@
-// Read, Sweep, Resent and Skip find and read the rows to feed. Count counts them, Reclaim gives back
-// the space of none.
+// Read, Sweep, Resent and Skip find and read the rows to feed. Count counts them, Reclaim gives
+// back the space of none.
 
 package postgres
 

@@ -252,7 +252,8 @@ func TestStall(t *testing.T) {
 					t.Logf("election %s, stall %s", election, stall)
 					limit := max(election*3/2, election+50*time.Millisecond)
 					if frozen {
-						limit += kafkaclient.ControlFirst // the control connection may be to that node
+						// the control connection may be to that node
+						limit += kafkaclient.ControlFirst
 					}
 					if stall > limit {
 						t.Errorf("a stall of %s for an election of %s", stall, election)
