@@ -72,7 +72,7 @@ test: ## for everybody, after each change: 4 minutes on two cores
 .PHONY: test-all
 test-all: ## what CI runs, 16 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
 	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all \
-		PARTS='lint test-tools test-modules test-plain test-race test-mutants-and-oldest'
+		PARTS='lint test-tools test-plain test-race test-mutants-and-oldest'
 
 # The speed is compared when the tests' servers have ended.
 .PHONY: test-nightly
