@@ -26,7 +26,8 @@ const (
 //
 //	r := inbox.NewRouter(inbox.Reject)
 //	inbox.On(r, "order.created", func(ctx context.Context, tx pgx.Tx, order OrderCreated) error {
-//		_, err := tx.Exec(ctx, "INSERT INTO notifications (order_id, total) VALUES ($1, $2)", inbox.MessageOf(ctx).Key, order.Total)
+//		_, err := tx.Exec(ctx, "INSERT INTO notifications (order_id, total) VALUES ($1, $2)",
+//			inbox.MessageOf(ctx).Key, order.Total)
 //		return err
 //	})
 //	in, err := inbox.New(inbox.Config{Service: "notification-service", Pool: pool, Handler: r.Handle})

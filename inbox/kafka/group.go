@@ -139,21 +139,30 @@ func (m *membership) assign(ctx context.Context, members []joingroup.ResponseMem
 	if err != nil {
 		return nil, err
 	}
-	for topic, known := range m.topics { // a broker may not know all of them yet
-		if len(partitions[topic]) < len(known) {
-			partitions[topic] = known
-		}
-	}
-	for topic := range takers { // nobody would read it, without a word
-		if len(partitions[topic]) == 0 {
-			return nil, fmt.Errorf("the brokers do not say which partitions topic %s has", topic)
-		}
+	if err := addKnown(partitions, m.topics, takers); err != nil {
+		return nil, err
 	}
 	shares := balance(takers, partitions)
 	for _, of := range members {
 		all = append(all, syncgroup.RequestAssignment{MemberID: of.MemberID, Assignment: kafkaclient.Assignment(shares[of.MemberID])})
 	}
 	return all, nil
+}
+
+// addKnown adds the partitions that this member knows: a broker may not know all of them yet. A
+// topic without any is an error, and the group begins again: nobody would read it, without a word.
+func addKnown(partitions, known map[string][]int, takers map[string][]string) error {
+	for topic, ids := range known {
+		if len(partitions[topic]) < len(ids) {
+			partitions[topic] = ids
+		}
+	}
+	for topic := range takers {
+		if len(partitions[topic]) == 0 {
+			return fmt.Errorf("the brokers do not say which partitions topic %s has", topic)
+		}
+	}
+	return nil
 }
 
 // balance gives each member of the group as many partitions as the others, over all topics.

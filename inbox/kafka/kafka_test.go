@@ -123,6 +123,19 @@ func TestBalance(t *testing.T) {
 	}
 }
 
+// A broker that does not know all partitions yet leaves none of them, and no topic, unread.
+func TestUnknownPartitions(t *testing.T) {
+	partitions := map[string][]int{"orders": {0}}
+	takers := map[string][]string{"orders": {"a", "b"}, "new": {"b"}}
+	err := addKnown(partitions, map[string][]int{"orders": {0, 1}}, takers)
+	if err == nil || !strings.Contains(err.Error(), "topic new") || len(partitions["orders"]) != 2 {
+		t.Errorf("%v, %v: want both partitions of orders, and an error about the new topic", partitions, err)
+	}
+	if err := addKnown(partitions, map[string][]int{"new": {0}}, takers); err != nil || len(partitions["new"]) != 1 {
+		t.Errorf("a topic that the member knows: %v, %v", partitions, err)
+	}
+}
+
 // A process that the group has passed has not lost messages. A batch that is too large says what to
 // raise.
 func TestJudged(t *testing.T) {
