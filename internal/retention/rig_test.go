@@ -133,9 +133,16 @@ func (r *rig) put(ids ...string) {
 	}
 }
 
-// left are the ids of the rows that a pass leaves.
+// left are the ids of the rows that a pass leaves. A part waits for all transactions between its
+// first and its last to end. Those of other tests on the server are none of this one's.
 func (r *rig) left() []string {
 	r.t.Helper()
+	await.Until(r.t, "transactions of other databases to end", func() (ended bool) {
+		r.must(r.pool.QueryRow(r.ctx, `SELECT NOT EXISTS (SELECT FROM pg_stat_activity a, cdc_relay.sent s
+			WHERE (a.datname IS DISTINCT FROM current_database() OR a.backend_type <> 'client backend')
+				AND a.backend_xid::text::bigint BETWEEN s.first_tx & 4294967295 AND s.last_tx & 4294967295)`).Scan(&ended))
+		return ended
+	})
 	r.must(r.look(r.ctx))
 	r.must(r.pass(r.ctx))
 	return r.ids()
