@@ -4,6 +4,7 @@ package replication
 
 import (
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
@@ -14,7 +15,9 @@ import (
 // same.
 func TestRecoverFrozenAsItReads(t *testing.T) {
 	b := lost(t)
-	b.exec(`INSERT INTO outbox SELECT n::text, to_jsonb(repeat(md5(n::text), 30)) FROM generate_series(1, 100000) n`)
+	b.cfg.ClientSilence = 5 * time.Second
+	// more than all sockets between hold
+	b.exec(`INSERT INTO outbox SELECT n::text, to_jsonb(repeat(md5(n::text), 1000)) FROM generate_series(1, 2000) n`)
 	process := b.through()
 	done := make(chan error, 1)
 	go func() {
@@ -31,15 +34,17 @@ func TestRecoverFrozenAsItReads(t *testing.T) {
 		t.Error("recover ends well")
 	}
 	await.Must(t, process.Restore())
+	b.cfg.ClientSilence = 0
 	_, err := b.recover(anyOrder)
 	await.Must(t, err)
-	b.wantText("100002", `SELECT count(*)::text FROM cdc_relay.retry`)
+	b.wantText("2002", `SELECT count(*)::text FROM cdc_relay.retry`)
 }
 
 // Of several tables each waits for its turn, however long that takes: here for longer than a frozen
-// process would be waited for.
+// process would be waited for. No other test makes slots meanwhile, which wait for the copy's end.
 func TestRecoverWaitsLongForATable(t *testing.T) {
-	b := shared(t)
+	b := alone(t)
+	b.cfg.ClientSilence = 5 * time.Second // a busy machine may stand still for half of that
 	b.exec(`ALTER TABLE outbox ADD COLUMN n int`)
 	b.exec(`CREATE TABLE other (id text, payload jsonb, n int)`)
 	b.cfg.Tables = append(b.cfg.Tables, b.cfg.Tables[0])
@@ -52,8 +57,8 @@ func TestRecoverWaitsLongForATable(t *testing.T) {
 	report, err := b.recover(by("n"), allRows, func(o *repair.RecoverOptions) {
 		o.Progress = func(int64, int64) {
 			for ; !waited; waited = true {
-				await.Until(t, "a minute to pass", func() bool {
-					return b.text(`SELECT (max(now() - xact_start) > interval '75 s')::text FROM pg_stat_activity
+				await.Until(t, "that time to pass", func() bool {
+					return b.text(`SELECT (max(now() - xact_start) > interval '7 s')::text FROM pg_stat_activity
 						WHERE datname = current_database() AND application_name LIKE 'cdc-relay/%'`) == "true"
 				})
 			}

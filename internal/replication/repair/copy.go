@@ -30,13 +30,13 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	if err != nil {
 		return err
 	}
-	to := &attended{conn: conn}
+	to := &attended{conn: conn, silence: r.c.SilenceLimit()}
 	defer to.close()
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("copy rows into the retry table: %w", err)
 	}
-	for _, sql := range []string{"SET LOCAL statement_timeout = 0", "SET LOCAL idle_in_transaction_session_timeout = '1min'"} {
+	for _, sql := range []string{"SET LOCAL statement_timeout = 0", "SET LOCAL idle_in_transaction_session_timeout = " + source.Milliseconds(r.c.SilenceLimit())} {
 		if _, err := tx.Exec(ctx, sql); err != nil {
 			return fmt.Errorf("copy rows into the retry table: %w", err)
 		}
@@ -197,12 +197,12 @@ func (r *run) connect(ctx context.Context) (*pgx.Conn, error) {
 // beginRead begins the transaction that reads whole tables, in a snapshot; "": one of its own.
 // Nested loops would go through the sent set once per row, if its size is misjudged. While a large
 // table is read the client is silent, and not idle.
-func beginRead(ctx context.Context, conn *pgx.Conn, snapshot string) (pgx.Tx, error) {
+func (r *run) beginRead(ctx context.Context, conn *pgx.Conn, snapshot string) (pgx.Tx, error) {
 	tx, err := conn.BeginTx(ctx, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly})
 	if err != nil {
 		return nil, err
 	}
-	settings := "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = '1min'; SET LOCAL enable_nestloop = off; SET LOCAL jit = off"
+	settings := "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = " + source.Milliseconds(r.c.SilenceLimit()) + "; SET LOCAL enable_nestloop = off; SET LOCAL jit = off"
 	if snapshot != "" {
 		settings = "SET TRANSACTION SNAPSHOT " + source.QuoteText(snapshot) + "; " + settings
 	}
@@ -220,23 +220,20 @@ func closeConn(conn *pgx.Conn) {
 // A transaction that waits for this process, for hours perhaps, and that the server ends if the
 // process is frozen.
 
-// aliveEvery is how often the server is told that the process lives: it gives up a client that
-// asks for nothing for a minute.
-const aliveEvery = 10 * time.Second
-
 // attended is the connection of such a transaction.
 type attended struct {
-	mu   sync.Mutex // whoever uses conn has it
-	conn *pgx.Conn
-	end  context.CancelFunc
-	told sync.WaitGroup
+	mu      sync.Mutex // whoever uses conn has it
+	conn    *pgx.Conn
+	silence time.Duration // after which the server ends it
+	end     context.CancelFunc
+	told    sync.WaitGroup
 }
 
-// tell begins to tell the server, while nothing else is asked, until close.
+// tell begins to tell the server that the process lives, while nothing else is asked, until close.
 func (a *attended) tell(ctx context.Context) {
 	ctx, a.end = context.WithCancel(ctx)
 	a.told.Go(func() {
-		for source.Sleep(ctx, aliveEvery) {
+		for source.Sleep(ctx, a.silence/6) {
 			if a.mu.TryLock() {
 				_, _ = a.conn.PgConn().Exec(ctx, "SELECT 1").ReadAll() //nolint:errcheck // the next statement finds out
 				a.mu.Unlock()

@@ -80,7 +80,7 @@ func (r *run) count(ctx context.Context, snapshot string, then func(snapshot str
 	}
 	defer closeConn(conn)
 	f := facts{of: make([]int64, len(r.tables)), nulls: make([]int64, len(r.tables)), tied: make([]int64, len(r.tables))}
-	tx, err := beginRead(ctx, conn, snapshot)
+	tx, err := r.beginRead(ctx, conn, snapshot)
 	if err == nil && then != nil {
 		snapshot, err = r.keepSnapshot(ctx, tx)
 	}

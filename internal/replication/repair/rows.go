@@ -80,7 +80,7 @@ func (r *run) read(ctx context.Context, i int, snapshot string, tracked bool) (*
 		return nil, err
 	}
 	t := &r.tables[i]
-	rd := &reader{attended: attended{conn: conn}, only: len(r.tables) == 1, row: row{table: i}, text: t.by != nil && t.by.kind == "uuid" && len(r.tables) > 1}
+	rd := &reader{attended: attended{conn: conn, silence: r.c.SilenceLimit()}, only: len(r.tables) == 1, row: row{table: i}, text: t.by != nil && t.by.kind == "uuid" && len(r.tables) > 1}
 	if err := r.open(ctx, rd, t, snapshot, tracked); err != nil {
 		rd.close()
 		return nil, r.readError("read rows", r.asWhereError(err))
@@ -109,7 +109,7 @@ const fixed = 4
 // open begins the transaction and has the rows sent. They come with their text as the database
 // stores it, as in the stream: the server fails at a row that it cannot convert.
 func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, tracked bool) error {
-	tx, err := beginRead(ctx, rd.conn, snapshot)
+	tx, err := r.beginRead(ctx, rd.conn, snapshot)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@
 package source
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -69,7 +70,13 @@ type Config struct {
 	// RefusedPause is that of the shutdown watch after it was refused a connection; 0 is the
 	// default, tests make it longer.
 	RefusedPause time.Duration
+	// ClientSilence is after what time the server gives up a copy whose process says nothing, and
+	// any client that takes nothing of what it is sent; 0 is a minute, tests make it shorter.
+	ClientSilence time.Duration
 }
+
+// SilenceLimit is ClientSilence, or the minute that it usually is.
+func (c *Config) SilenceLimit() time.Duration { return cmp.Or(c.ClientSilence, time.Minute) }
 
 // Term is the time of one leader: of one epoch.
 type Term struct {

@@ -79,10 +79,13 @@ func Settings(application string) map[string]string {
 		"tcp_keepalives_idle":     "30",
 		"tcp_keepalives_interval": "10",
 		"tcp_keepalives_count":    "3",
-		"tcp_user_timeout":        "60000", // ms
+		"tcp_user_timeout":        Milliseconds(time.Minute),
 	})
 	return all
 }
+
+// Milliseconds is a time as the server's settings have it.
+func Milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // Connect makes a pool for operator commands, with the relay's own settings, and checks that the
 // server answers.
@@ -109,6 +112,7 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 		return nil, &event.Stop{Code: event.ExitUsage, Reason: "config", What: "cannot parse source.url", Err: err}
 	}
 	maps.Copy(cfg.ConnConfig.RuntimeParams, Settings(c.ApplicationName()))
+	cfg.ConnConfig.RuntimeParams["tcp_user_timeout"] = Milliseconds(c.SilenceLimit())
 	cfg.ConnConfig.ConnectTimeout = connectTimeout
 	onlyPrimary(&cfg.ConnConfig.Config, c.sameServer)
 	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
