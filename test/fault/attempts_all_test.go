@@ -82,39 +82,3 @@ func TestAttemptsAreSpent(t *testing.T) {
 		stopped(s, r, 0)
 	})
 }
-
-// Events of a destination that refuses for longer than it may are dead, which no attempts have been
-// spent on; what is for other destinations is not. When it is fixed they are replayed.
-func TestDestinationRefusesForTooLong(t *testing.T) {
-	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
-		s.Retry = "backoff: 50ms, max_backoff: 100ms, max_attempts: 1, destination_max_age: 1s"
-		r := s.StartWatched()
-		dead := []string{event(s, "a", 1, s.ToLater(1, 0)), event(s, "a", 2, s.ToLater(1, 0)), event(s, "b", 1, s.ToLater(1, 0))}
-		s.Must(s.Consumer.WaitIDs(s.Context(), []string{event(s, "a", 3, load.Kind{})}))
-		s.AwaitRows(checker.Open, len(dead))
-		var early, other int
-		s.Query([]any{&early, &other}, `SELECT count(*) FILTER (WHERE died_at - deferred_at < '1 s'), count(*) FILTER (WHERE class <> 'destination' OR attempts > 0)
-			FROM cdc_relay.dead_letter`)
-		if early+other > 0 {
-			s.T.Errorf("%d died too early, %d of something else", early, other)
-		}
-		beside := s.RepeatsOver(1, 1) // the event of a that is not dead
-		v := s.CheckHistory(checker.History{MaxDead: len(dead), MaxDuplicates: beside})
-		slices.Sort(v.Dead)
-		slices.Sort(dead)
-		if !slices.Equal(v.Dead, dead) {
-			s.T.Errorf("dead are %v, want %v", v.Dead, dead)
-		}
-		s.Until("the metrics to tell of the dead letters", func() bool {
-			return s.Metric(r, "outbox_dead_letters") == 3 && s.Metric(r, "outbox_deferred_events") == 0
-		})
-		if n := s.Metric(r, "outbox_retry_exhaustions_total"); n != 0 {
-			s.T.Errorf("%g events are said to have spent their attempts", n)
-		}
-		s.MakeLater()
-		operated(s, "dead-letters", "replay", "--all", "--wait", "10m")
-		s.Must(s.Consumer.WaitIDs(s.Context(), append(dead, event(s, "b", 2, s.ToLater(1, 0)))))
-		s.Check(beside)
-		stopped(s, r, 0)
-	})
-}

@@ -16,8 +16,7 @@ import (
 // broken is a way in which a destination goes bad. The stand routes: usual rows go to the one that
 // breaks, a third of them to one that does not.
 type broken struct {
-	name   string
-	place  func(*testing.T) stand.Place
+	place  stand.Place
 	set    func(*stand.Stand) // before the first relay; nil: nothing
 	breaks func(*stand.Stand)
 	fix    func(*stand.Stand)
@@ -30,55 +29,31 @@ const (
 	healthy = "healthy.events"
 )
 
-func onShared(t *testing.T) stand.Place { return stand.SharedRabbitMQ(t) }
-
-// More are in destination_all_test.go.
-var brokenDestinations = []broken{
-	{
-		// What costs Debezium Server 59 % of its events.
-		name: "RabbitMQ/binding removed", place: onShared, reason: "unroutable",
+// The binding is removed: what costs Debezium Server 59 % of its events.
+func TestDestinationBroken(t *testing.T) {
+	stand.Parallel(t)
+	broken{
+		place: stand.SharedRabbitMQ(t), reason: "unroutable",
 		breaks: func(s *stand.Stand) { s.Unbind(orders, "#") },
 		fix:    func(s *stand.Stand) { s.Bind(orders, "#") },
-	},
-}
-
-func TestDestinationBroken(t *testing.T) {
-	t.Parallel()
-	for _, b := range brokenDestinations {
-		t.Run(b.name, func(t *testing.T) {
-			stand.Parallel(t)
-			b.meet(t)
-		})
-	}
-}
-
-// other is the destination that does not break.
-func other(s *stand.Stand) string {
-	if s.Kafka != nil {
-		return s.Kafka.Topic("healthy")
-	}
-	return healthy
+	}.meet(t)
 }
 
 func (b broken) meet(t *testing.T) {
-	s := stand.New(t, b.place(t))
+	s := stand.New(t, b.place)
 	s.Route()
 	s.Retry = "backoff: 200ms, max_backoff: 1s"
-	s.Kinds = []load.Kind{{Share: 0.33, Destination: other(s)}}
-	if s.Kafka == nil {
-		s.MakeExchange(healthy)
-	} else {
-		s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), other(s), 3, 1, nil))
-	}
+	s.Kinds = []load.Kind{{Share: 0.33, Destination: healthy}}
+	s.MakeExchange(healthy)
 	if b.set != nil {
 		b.set(s)
 	}
 	r := s.StartWatched()
 	stop := s.Load(200)
-	s.MoreOf(other(s), 30)
+	s.MoreOf(healthy, 30)
 	b.breaks(s)
 	s.AwaitRows(checker.Deferred, 100)
-	s.MoreOf(other(s), 50)
+	s.MoreOf(healthy, 50)
 	before := s.Flush()
 	s.Until("the slot to go on", func() bool { return s.Flush() > before })
 	s.Ready(r)
@@ -91,7 +66,7 @@ func (b broken) meet(t *testing.T) {
 	s.Until("the metrics to tell of what the table has", func() bool { return s.Metric(r, "outbox_deferred_events") >= 50 })
 	b.fix(s)
 	s.AwaitEmpty() // under load
-	s.MoreOf(other(s), 10)
+	s.MoreOf(healthy, 10)
 	stop()
 	bound := -1
 	if b.late >= 0 {

@@ -19,16 +19,9 @@ const keepSize = 64 << 20
 // smallDisk is a server that keeps little WAL for a slot.
 func smallDisk(t *testing.T) *pgserver.Postgres {
 	t.Helper()
-	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{
+	return started(t)(pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{
 		"max_slot_wal_keep_size": "64MB", "max_wal_size": "48MB", "min_wal_size": "32MB",
-	}})
-	await.Must(t, err)
-	t.Cleanup(func() {
-		if err := pg.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	return pg
+	}}))
 }
 
 // fill writes so many MiB of WAL that are not the relay's, and has the server remove what no slot

@@ -3,11 +3,8 @@
 package fault
 
 import (
-	"fmt"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
@@ -34,65 +31,15 @@ func TestKafkaTopicMadeAgain(t *testing.T) {
 		t.Errorf("paused is %+v, want topic %s", paused, topic)
 	}
 	s.AwaitRows(checker.Deferred, 100)
+	if code, body := s.Readyz(r); code != 200 || !strings.Contains(body, topic) {
+		t.Errorf("/readyz is %d: %s", code, body)
+	}
 	s.Must(cluster.CreateTopic(s.Context(), topic, partitions, 1, nil))
 	s.More(300)
 	stop()
 	s.Check(0)
 	fixed(s, r)
 	s.Ready(r)
-}
-
-// A request carries batches of many partitions, and one of them is refused: that one is, and no
-// other. Its answer is taken for no other's.
-func TestKafkaOnePartitionOfARequestRefuses(t *testing.T) {
-	stand.Parallel(t)
-	const partitions, refused = 8, 5
-	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{Partitions: partitions}))
-	r := s.StartWatched()
-	var keys [partitions]string // one of each partition
-	for i, found := 0, 0; found < partitions; i++ {
-		if key := fmt.Sprint("key-", i); keys[stand.JavaPartition(key, partitions)] == "" {
-			keys[stand.JavaPartition(key, partitions)] = key
-			found++
-		}
-	}
-	row := func(partition, seq, fill int) string {
-		return fmt.Sprintf(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(),
-			'order', '%s', 'placed', jsonb_build_object('key', '%[1]s', 'seq', %d, 'fill', repeat('x', %d)));`, keys[partition], seq, fill)
-	}
-	for partition := range partitions {
-		s.SQL(row(partition, 1, 0))
-	}
-	s.Broker.Delay(20 * time.Millisecond)
-	s.Write(300)
-	s.Broker.Delay(0)
-	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()+partitions))
-	if n := status(s, r).Broker.Connections; n != 3 { // one for metadata, and two for requests
-		t.Fatalf("%d connections, want 3", n)
-	}
-
-	s.Broker.Hold(netproxy.Up)
-	// each in a request of its own; what comes while both are under way goes together
-	for partition := range 2 {
-		s.SQL(row(partition, 2, 0))
-		s.Until("a request under way", func() bool { return status(s, r).Broker.PendingConfirms == partition+1 })
-	}
-	rest := ""
-	for partition := 2; partition < partitions; partition++ {
-		rest += row(partition, 2, map[int]int{refused: 2 << 20}[partition])
-	}
-	s.SQL(rest)
-	inFlight(s, r, partitions)
-	s.Broker.Release(netproxy.Up)
-
-	s.Must(s.Consumer.WaitCount(s.Context(), s.Committed()+2*partitions-1))
-	s.AwaitRows(checker.Open, 1)
-	var id string
-	s.Query([]any{&id}, `SELECT id::text FROM outbox WHERE aggregateid = $1 AND (payload->>'seq')::int = 2`, keys[refused])
-	deadOf(s, r, "too_large", id)
-	s.Must(s.Kafka.Cluster.SetTopicConfig(s.Context(), s.Kafka.Topic("order"), "max.message.bytes", fmt.Sprint(4<<20)))
-	operated(s, "dead-letters", "replay", number(s, id), "--wait", "10m")
-	s.Check(0)
 }
 
 // Partitions are added while events flow: a key goes to the partition that Java's producer would
@@ -122,44 +69,4 @@ func TestKafkaPartitionsAdded(t *testing.T) {
 	stop()
 	s.Check(0)
 	s.WentBy(counts...)
-}
-
-// A topic that does not exist is paused, by name, and what goes there is deferred; another one's
-// events flow. Creating it is all the fixing there is.
-func TestKafkaTopicUnknownThenCreated(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.New(t, stand.SharedKafkaWith(t, stand.Topics{None: true, More: []string{"ledger"}}))
-	topic := s.Kafka.Topic("order")
-	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("ledger"), 3, 1, nil))
-	r := s.StartWatched()
-	stop := s.Load(200)
-	paused := pausedFor(s, r, "no_topic")
-	if paused.Destination != `topic "`+topic+`"` || paused.Words == "" {
-		t.Errorf("paused is %+v, want the topic and the broker's words", paused)
-	}
-	s.AwaitRows(checker.Deferred, 50)
-	ledgerFlows(s)
-	code, body := s.Readyz(r)
-	if code != 200 || !strings.Contains(body, topic) {
-		t.Errorf("/readyz is %d: %s", code, body)
-	}
-	s.Until("a second attempt, and the topic as the one paused destination", func() bool {
-		return s.Metric(r, `outbox_rejections_total{class="destination",reason="no_topic"}`) >= 2 && s.Metric(r, "outbox_destinations_paused") == 1
-	})
-	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), topic, 5, 1, nil))
-	s.More(100)
-	stop()
-	s.Check(0)
-	fixed(s, r)
-}
-
-// ledgerFlows writes events of another aggregate and waits for them.
-func ledgerFlows(s *stand.Stand) {
-	s.T.Helper()
-	for i := range 30 {
-		s.SQL(stand.Insert("outbox", "ledger", "ledger-"+strconv.FormatInt(time.Now().UnixNano(), 36)+strconv.Itoa(i)))
-	}
-	var ids []string
-	s.Query([]any{&ids}, `SELECT array_agg(id::text) FROM outbox WHERE aggregatetype = 'ledger'`)
-	s.Must(s.Consumer.WaitIDs(s.Context(), ids))
 }

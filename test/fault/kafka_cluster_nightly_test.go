@@ -5,8 +5,10 @@ package fault
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
@@ -253,4 +255,15 @@ func brokerOfThreeFrozen(t *testing.T, cluster *kafkaserver.Kafka) {
 	stop()
 	s.Check(s.InDoubt(r))
 	fixed(s, r)
+}
+
+// ledgerFlows writes events of another aggregate and waits for them.
+func ledgerFlows(s *stand.Stand) {
+	s.T.Helper()
+	for i := range 30 {
+		s.SQL(stand.Insert("outbox", "ledger", "ledger-"+strconv.FormatInt(time.Now().UnixNano(), 36)+strconv.Itoa(i)))
+	}
+	var ids []string
+	s.Query([]any{&ids}, `SELECT array_agg(id::text) FROM outbox WHERE aggregatetype = 'ledger'`)
+	s.Must(s.Consumer.WaitIDs(s.Context(), ids))
 }

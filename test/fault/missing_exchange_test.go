@@ -14,52 +14,45 @@ import (
 )
 
 // Two queues are bound, the exchange is deleted with their bindings, and events come. The relay
-// does not make the exchange again. Whoever does binds the queues one after the other, and nothing
-// goes before an operator says that all are bound: then both get everything. A relay that is
-// started meanwhile, and declares the exchange, waits as well.
+// does not make the exchange again. One that is started meanwhile, and declares it, waits as well.
+// Whoever makes it binds the queues one after the other, and nothing goes before an operator says
+// that all are bound: then both get everything.
 func TestMissingExchangeWaitsForAllQueues(t *testing.T) {
-	t.Parallel()
-	for name, restarted := range map[string]bool{"the relay runs on": false, "the relay is restarted": true} {
-		t.Run(name, func(t *testing.T) {
-			stand.Parallel(t)
-			s := stand.New(t, stand.SharedRabbitMQ(t))
-			s.Sink = "declare: true"
-			s.MakeQueue("second", orders, "#", nil)
-			r := s.Start()
-			s.Deliver(5)
-			s.DeleteExchange(orders)
-			before := s.Committed()
-			s.Write(20)
-			waiting := s.Committed() - before
-			s.AwaitRows(checker.Deferred, waiting)
-			said := operated(s, "status", "--admin", r.AdminSocket()).Stdout
-			for where, text := range map[string]string{"the status": said, "the log": r.Log()} {
-				if !strings.Contains(text, "no_exchange") || !strings.Contains(text, "bind all queues, then cdc-relay deferred retry --all") {
-					t.Errorf("%s does not say what to do: %s", where, text)
-				}
-			}
-			longPaused(s, r, 3*time.Second, waiting) // a relay that asks has asked
-			if hasExchange(s) {
-				t.Error("a running relay has declared the exchange")
-			}
-			if restarted {
-				stopped(s, r, 0)
-				r = s.Start()
-				pausedFor(s, r, "no_exchange")
-				if !hasExchange(s) {
-					t.Error("the exchange is not declared at the start")
-				}
-			}
-			s.MakeExchange(orders)
-			longPaused(s, r, 8*time.Second, waiting)
-			s.AMQP(func(ch *amqp.Channel) error { return ch.QueueBind("second", "#", orders, false, nil) })
-			operated(s, "deferred", "retry", "--all")
-			s.Check(0)
-			fixed(s, r)
-			s.Until("the second queue to have all", func() bool { return depth(s, "second") == s.Committed() })
-			stopped(s, r, 0)
-		})
+	stand.Parallel(t)
+	s := stand.New(t, stand.SharedRabbitMQ(t))
+	s.Sink = "declare: true"
+	s.MakeQueue("second", orders, "#", nil)
+	r := s.Start()
+	s.Deliver(5)
+	s.DeleteExchange(orders)
+	before := s.Committed()
+	s.Write(20)
+	waiting := s.Committed() - before
+	s.AwaitRows(checker.Deferred, waiting)
+	said := operated(s, "status", "--admin", r.AdminSocket()).Stdout
+	for where, text := range map[string]string{"the status": said, "the log": r.Log()} {
+		if !strings.Contains(text, "no_exchange") || !strings.Contains(text, "bind all queues, then cdc-relay deferred retry --all") {
+			t.Errorf("%s does not say what to do: %s", where, text)
+		}
 	}
+	longPaused(s, r, 2*time.Second, waiting) // a relay that asks has asked
+	if hasExchange(s) {
+		t.Error("a running relay has declared the exchange")
+	}
+	stopped(s, r, 0)
+	r = s.Start()
+	pausedFor(s, r, "no_exchange")
+	if !hasExchange(s) {
+		t.Error("the exchange is not declared at the start")
+	}
+	s.Bind(orders, "#")
+	longPaused(s, r, 4*time.Second, waiting)
+	s.AMQP(func(ch *amqp.Channel) error { return ch.QueueBind("second", "#", orders, false, nil) })
+	operated(s, "deferred", "retry", "--all")
+	s.Check(0)
+	fixed(s, r)
+	s.Until("the second queue to have all", func() bool { return depth(s, "second") == s.Committed() })
+	stopped(s, r, 0)
 }
 
 // The queues of sink.rabbitmq.bindings are bound before a paused exchange resumes, which needs no

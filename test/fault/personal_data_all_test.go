@@ -91,32 +91,9 @@ func TestNoPersonalData(t *testing.T) {
 	})
 }
 
-// A routing key that is made from the ordering key is shown as its template, in the log, the status
-// and spans.
-func TestNoPersonalDataInRoutingKeys(t *testing.T) {
-	stand.Parallel(t)
-	s := stand.New(t, stand.SharedRabbitMQ(t))
-	s.Sink = `routing_key: "by.{key}"`
-	s.Unbind("outbox.events", "#")
-	c := traced(s)
-	r := s.Start()
-	s.Keys = 3
-	s.Write(10)
-	s.Until("destinations to be paused", func() bool { return strings.Contains(statusText(s, r), `routing key \"by.{key}\"`) })
-	s.Must(r.WaitLog(s.Context(), "by.{key}"))
-	s.Bind("outbox.events", "#")
-	s.AwaitEmpty()
-	s.Check(s.Repeats(s.Keys))
-	span, err := c.WaitSpan(s.Context(), func(servers.Span) bool { return true })
-	s.Must(err)
-	if got := span.Attributes["messaging.rabbitmq.destination.routing_key"]; got != "by.{key}" {
-		s.T.Errorf("the span has the routing key %q", got)
-	}
-	stopped(s, r, 0)
-}
-
-// So is a topic. Its keys are no Sentinel: the names of topics are there for all tests, whose
-// relays may tell them.
+// A topic that is made from the ordering key is shown as its template, in the log, the status, spans
+// and by check. Its keys are no Sentinel: the names of topics are there for all tests, whose relays
+// may tell them.
 func TestNoPersonalDataInTopics(t *testing.T) {
 	stand.Parallel(t)
 	const person = "s0mebody"

@@ -9,23 +9,14 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-func init() {
-	ofOnePostgres = append(ofOnePostgres,
-		ofOne[*pgserver.Postgres]{"StopsFastWithTheBrokerAway", func(t *testing.T, pg *pgserver.Postgres) {
-			postgresStops{mode: "fast", brokerAway: true, says: `"unsettled":[1-9]`}.meet(stand.On(t, pg, stand.SharedRabbitMQ(t)), pg)
-		}},
-		ofOne[*pgserver.Postgres]{"RolledBackUnderALivingRelay", rolledBackUnderALivingRelay},
-		ofOne[*pgserver.Postgres]{"PurgedDeadLetterStaysAwayAfterACrash", purgedDeadLetterStaysAwayAfterACrash},
-		ofOne[*pgserver.Postgres]{"IdleRelayWritesNothing", idleRelayWritesNothing})
-}
-
 // A dead letter that was discarded and purged stays away when PostgreSQL crashes and sends its
 // transaction again: its position is still known.
-func purgedDeadLetterStaysAwayAfterACrash(t *testing.T, pg *pgserver.Postgres) {
+func TestPurgedDeadLetterStaysAwayAfterACrash(t *testing.T) {
+	stand.Parallel(t)
+	pg := ownPostgres(t)
 	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
 	s.Route()
 	r := s.StartWatched()
@@ -59,8 +50,9 @@ func purgedDeadLetterStaysAwayAfterACrash(t *testing.T, pg *pgserver.Postgres) {
 
 // A relay that has nothing to do writes nothing, with any of its parts: no statement takes a
 // transaction number, which even a row lock or a sequence's value would cost.
-func idleRelayWritesNothing(t *testing.T, pg *pgserver.Postgres) {
-	s := stand.On(t, pg, stand.SharedRabbitMQ(t))
+func TestIdleProcessWritesNothing(t *testing.T) {
+	stand.Parallel(t)
+	s := stand.On(t, ownPostgres(t), stand.SharedRabbitMQ(t))
 	s.Route()
 	s.SQL(`ALTER SYSTEM SET autovacuum = off`) // it takes some
 	s.SQL(`SELECT pg_reload_conf()`)
@@ -76,7 +68,5 @@ func idleRelayWritesNothing(t *testing.T, pg *pgserver.Postgres) {
 	if after := next(); after != before {
 		t.Errorf("an idle relay has written: the next transaction is %s, it was %s", after, before)
 	}
-	s.SQL(`ALTER SYSTEM RESET autovacuum`)
-	s.SQL(`SELECT pg_reload_conf()`)
 	stopped(s, r, 0)
 }

@@ -15,9 +15,7 @@ import (
 // rows are deferred by a command that has no broker: it does not know the partitions of a topic.
 func TestRecoverUnderLoad(t *testing.T) {
 	stand.Parallel(t)
-	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{"track_commit_timestamp": "on"}})
-	await.Must(t, err)
-	t.Cleanup(func() { await.Must(t, pg.Close()) })
+	pg := started(t)(pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{"track_commit_timestamp": "on"}}))
 	s := stand.On(t, pg, stand.SharedKafka(t))
 	r := s.Start()
 	s.Deliver(30)

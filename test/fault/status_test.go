@@ -11,16 +11,11 @@ import (
 
 // apiStatus is what these tests read of /api/v1/status.
 type apiStatus struct {
-	State    string `json:"state"`
-	Why      string `json:"why"`
-	Role     string `json:"role"`
-	InFlight struct {
-		Events int `json:"events"`
-	} `json:"in_flight"`
+	State  string `json:"state"`
+	Why    string `json:"why"`
+	Role   string `json:"role"`
 	Broker struct {
-		Connections     int                 `json:"connections"`
-		PendingConfirms int                 `json:"pending_confirms"`
-		Paused          []pausedDestination `json:"paused"`
+		Paused []pausedDestination `json:"paused"`
 	} `json:"broker"`
 	Totals struct {
 		Published uint64 `json:"published"`
@@ -29,9 +24,6 @@ type apiStatus struct {
 		Events      int `json:"events"`
 		WaitingKeys int `json:"waiting_keys"`
 	} `json:"deferred"`
-	DeadLetters struct {
-		Open int `json:"open"`
-	} `json:"dead_letters"`
 }
 
 type pausedDestination struct {
@@ -55,12 +47,6 @@ func status(s *stand.Stand, r *runner.Relay) (st apiStatus) {
 func counted(s *stand.Stand, r *runner.Relay, name string, n int) {
 	s.T.Helper()
 	s.Until(fmt.Sprintf("%s to be %d", name, n), func() bool { return s.Metric(r, name) == float64(n) })
-}
-
-// inFlight waits until the relay has so many events that are not confirmed.
-func inFlight(s *stand.Stand, r *runner.Relay, n int) {
-	s.T.Helper()
-	s.Until("events in flight", func() bool { return status(s, r).InFlight.Events >= n })
 }
 
 func stopped(s *stand.Stand, r *runner.Relay, code int) {

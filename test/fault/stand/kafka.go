@@ -101,7 +101,6 @@ func (k kafka) sink(s *Stand) string {
 	return fmt.Sprintf("kafka: {brokers: ['%s']%s%s}", strings.Join(s.Kafka.Brokers, "','"), topic, more(s.Sink))
 }
 
-func (k kafka) Stop(ctx context.Context) error  { return k.cluster.StopNode(ctx, 1) }
 func (k kafka) Start(ctx context.Context) error { return k.cluster.StartNode(ctx, 1) }
 func (k kafka) Kill() error                     { return k.cluster.KillNode(1) }
 

@@ -19,7 +19,6 @@ type Place interface {
 // Server is a broker of a test's own, of one node.
 type Server interface {
 	Place
-	Stop(ctx context.Context) error // in order
 	Start(ctx context.Context) error
 	Kill() error
 }

@@ -66,7 +66,6 @@ func (r rabbitMQ) sink(s *Stand) string {
 	return fmt.Sprintf("rabbitmq: {url: '%s'%s}", u, more(s.Sink))
 }
 
-func (r rabbitMQ) Stop(ctx context.Context) error  { return r.server.Stop(ctx) }
 func (r rabbitMQ) Start(ctx context.Context) error { return r.server.Start(ctx) }
 func (r rabbitMQ) Kill() error                     { return r.server.Kill() }
 

@@ -6,7 +6,6 @@ package stand
 import (
 	"context"
 	"sync"
-	"testing"
 
 	"github.com/jackc/pgx/v5"
 
@@ -66,16 +65,4 @@ func (s *Stand) SQL(sql string, args ...any) {
 func (s *Stand) Query(into []any, sql string, args ...any) {
 	s.T.Helper()
 	s.onDatabase(func(ctx context.Context, conn *pgx.Conn) error { return conn.QueryRow(ctx, sql, args...).Scan(into...) })
-}
-
-// SQLOn is SQL on any database.
-func SQLOn(t *testing.T, db, sql string, args ...any) {
-	t.Helper()
-	ctx := context.Background()
-	conn, err := pgx.Connect(ctx, db)
-	if err == nil {
-		defer conn.Close(ctx)
-		_, err = conn.Exec(ctx, sql, args...)
-	}
-	await.Must(t, err)
 }

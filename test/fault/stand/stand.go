@@ -44,7 +44,6 @@ type Stand struct {
 	User        string   // role of the relay; "" for that of DB
 	Ordering    string   // "key", also for the checker
 	Source      string   // more of section source, as in a flow mapping: "max_event_bytes: 10"
-	Outbox      string   // section outbox, likewise
 	Sink        string   // more of the sink's section, likewise
 	Compat      string   // section sink.compat, likewise: it names the topic or exchange
 	Delivery    string   // more of section delivery, likewise
@@ -135,9 +134,9 @@ func (s *Stand) ConfigVia(postgres *netproxy.Proxy) string {
 	if s.User != "" {
 		u.User = url.User(s.User)
 	}
-	return fmt.Sprintf("log: {level: debug}\nsource: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\noutbox: {%s}\n"+
+	return fmt.Sprintf("log: {level: debug}\nsource: {url: '%s', slot: %s, publication: %s, wal_sender_timeout: %s%s}\n"+
 		"sink: {%s%s}\ndelivery: {ordering: %s%s}\n%s%s%s%s",
-		u, s.Slot, s.Slot, s.Timeout, more(s.Source), s.Outbox, s.place.sink(s), s.compat(), s.Ordering, more(s.Delivery),
+		u, s.Slot, s.Slot, s.Timeout, more(s.Source), s.place.sink(s), s.compat(), s.Ordering, more(s.Delivery),
 		section("retry", s.Retry), section("dead_letters", s.DeadLetters), section("guard", s.Guard), section("retention", s.Retention))
 }
 
