@@ -117,21 +117,12 @@ func TestRecoverOnAnotherServer(t *testing.T) {
 func TestRelayWaitsForRecover(t *testing.T) {
 	b := lost(t)
 	b.insert("gap")
-	tx, err := b.connect().Begin(await.Context(t))
-	await.Must(t, err)
-	_, err = tx.Exec(await.Context(t), `LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
-	await.Must(t, err)
-	ended := make(chan error, 1)
-	go func() {
-		_, err := b.recover(anyOrder)
-		ended <- err
-	}()
-	b.waitCopy()
+	ended, unlock := b.copying(await.Context(t))
 	r := b.run()
 	await.Until(t, "the relay to wait", func() bool {
 		return b.logs.FilterMessageSnippet("waiting for another relay, or a command").Len() == 1
 	})
-	await.Must(t, tx.Rollback(await.Context(t)))
+	unlock()
 	await.Must(t, <-ended)
 	b.insert("after")
 	r.waitSeen("after")

@@ -9,77 +9,59 @@ import (
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 )
 
-// What a recover leaves that is cut off at any point: a relay refuses the slot, and another run
-// starts over.
+// A recover that ends as it copies: a relay refuses the slot, and another run starts over.
 func TestRecoverCutOff(t *testing.T) {
-	b := lost(t)
-	b.insert("gap")
-	before := b.text(`SELECT p::text FROM cdc_relay.progress p`)
-	// a row of the retry table's is locked, so the copy waits, and the slot is there
-	locker := b.connect()
-	tx, err := locker.Begin(await.Context(t))
-	await.Must(t, err)
-	_, err = tx.Exec(await.Context(t), `LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
-	await.Must(t, err)
-	p := b.through()
-	ended := make(chan error, 1)
-	go func() {
-		_, err := b.recover(anyOrder)
-		ended <- err
-	}()
-	b.waitCopy()
-	p.Cut() // as a kill, to the server
-	if err := <-ended; err == nil {
-		t.Fatal("it has succeeded")
+	type ending struct {
+		slots, says string
+		end         func(interrupt func(), p *netproxy.Proxy)
 	}
-	await.Must(t, tx.Rollback(await.Context(t)))
-	await.Must(t, p.Restore())
-	b.wantText("1", `SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
-	b.wantText(before, `SELECT p::text FROM cdc_relay.progress p`)
-	b.wantWaiting("before")
-	b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost", "was being made again", "cdc-relay recover")
-	_, err = b.recover(anyOrder)
-	await.Must(t, err)
-	b.wantWaiting("before", "gap")
-	b.streaming().endClean()
-}
-
-// waitCopy returns when a recover waits for the lock of the retry table: its slot is there.
-func (b *bench) waitCopy() {
-	b.t.Helper()
-	await.Until(b.t, "the copy to wait", func() bool {
-		return b.text(`SELECT count(*)::text FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass`) == "1"
+	each(t, map[string]ending{
+		// as a kill, to the server
+		"cut off": {"1", "was being made again", func(_ func(), p *netproxy.Proxy) { p.Cut() }},
+		// gives its slot back: the slot is lost as before
+		"interrupted": {"0", "no longer exists", func(interrupt func(), _ *netproxy.Proxy) { interrupt() }},
+	}, func(t *testing.T, b *bench, c ending) {
+		b.losesItsSlot()
+		b.insert("gap")
+		before := b.text(`SELECT p::text FROM cdc_relay.progress p`)
+		p := b.through()
+		ctx, interrupt := context.WithCancel(await.Context(t))
+		ended, unlock := b.copying(ctx)
+		c.end(interrupt, p)
+		if err := <-ended; err == nil {
+			t.Fatal("it has succeeded")
+		}
+		unlock()
+		await.Must(t, p.Restore())
+		b.wantText(c.slots, `SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+		b.wantText(before, `SELECT p::text FROM cdc_relay.progress p`)
+		b.wantWaiting("before")
+		b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost", c.says, "cdc-relay recover")
+		_, err := b.recover(anyOrder)
+		await.Must(t, err)
+		b.wantWaiting("before", "gap")
+		b.streaming().endClean()
 	})
 }
 
-// One that is interrupted gives its slot back: the slot is lost as before, and another run starts
-// over.
-func TestRecoverInterrupted(t *testing.T) {
-	b := lost(t)
-	b.insert("gap")
-	unlock := b.begin(`LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
-	ctx, interrupt := context.WithCancel(await.Context(t))
-	ended := make(chan error, 1)
+// copying is a recover whose slot is there, and whose copy waits for a lock of the retry table.
+func (b *bench) copying(ctx context.Context) (ended <-chan error, unlock func()) {
+	b.t.Helper()
+	unlock = b.begin(`LOCK TABLE cdc_relay.retry IN EXCLUSIVE MODE`)
+	done := make(chan error, 1)
 	go func() {
-		_, err := repair.Recover(ctx, b.cfg, repair.RecoverOptions{Sink: nowhere{}, Unordered: true})
-		ended <- err
+		_, err := repair.Recover(ctx, b.cfg, repair.RecoverOptions{Sink: nowhere{}, Unordered: true, Reason: "test"})
+		done <- err
 	}()
-	b.waitCopy()
-	interrupt()
-	if err := <-ended; err == nil {
-		t.Fatal("it has succeeded")
-	}
-	unlock()
-	b.wantText("0", `SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
-	b.wantWaiting("before")
-	b.wantStop(b.run().wait(), event.ExitOperator, "slot_lost", "no longer exists", "cdc-relay recover")
-	_, err := b.recover(anyOrder)
-	await.Must(t, err)
-	b.wantWaiting("before", "gap")
+	await.Until(b.t, "the copy to wait", func() bool {
+		return b.text(`SELECT count(*)::text FROM pg_locks WHERE NOT granted AND relation = 'cdc_relay.retry'::regclass`) == "1"
+	})
+	return done, unlock
 }
 
 // An operator has accepted a gap, and the relay has gone on.

@@ -105,11 +105,15 @@ func (b *bench) wantWaiting(ids ...string) {
 func lost(t *testing.T) *bench {
 	t.Helper()
 	b := shared(t)
-	b.deferAll()
-	r := b.settledRun("before")
-	r.endClean()
-	b.dropSlot()
+	b.losesItsSlot()
 	return b
+}
+
+func (b *bench) losesItsSlot() {
+	b.t.Helper()
+	b.deferAll()
+	b.settledRun("before").endClean()
+	b.dropSlot()
 }
 
 // A row that is read from the table is the event that the stream has made of it: the same row of

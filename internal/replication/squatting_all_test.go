@@ -239,7 +239,8 @@ func TestInitsOfManyDatabasesAtOnce(t *testing.T) {
 }
 
 // What whoever was given a right too much may add to a schema in order, and what the owner itself
-// must not have in it.
+// must not have in it. All of it is found by one question, which everybody asks first: check does
+// each time, the others for one of them.
 func TestSchemaThatOthersCanWriteInto(t *testing.T) {
 	t.Parallel()
 	a := attack(t)
@@ -342,7 +343,11 @@ func TestSchemaThatOthersCanWriteInto(t *testing.T) {
 				a.exec(c.owner)
 			}
 		}
-		a.refused(c.words...)
+		if name == "trigger" {
+			a.refused(c.words...)
+		} else {
+			a.found(c.words...)
+		}
 		a.exec(c.undo)
 	}
 	a.goesOn("b")

@@ -79,6 +79,13 @@ func (a *attacked) refused(words ...string) {
 	a.wantStop(a.run().wait(), event.ExitOperator, "schema_foreign", words...)
 	a.wantStop(setup.Init(await.Context(t), a.cfg, setup.InitOptions{URL: a.url, Role: a.relay, NoSlot: true}), event.ExitOperator, "schema_foreign", words...)
 	a.wantStop(setup.Teardown(await.Context(t), a.cfg, true), event.ExitOperator, "schema_foreign", words...)
+	a.found(words...)
+}
+
+// found: check refuses the schema in these words, and runs nothing of it.
+func (a *attacked) found(words ...string) {
+	a.t.Helper()
+	t := a.t
 	f := a.finding("schema")
 	if f.Level != check.LevelFail || !hasWords(f.Detail+f.Fix, words) {
 		t.Errorf("check says %+v, want %q", f, words)
@@ -88,7 +95,8 @@ func (a *attacked) refused(words ...string) {
 	}
 }
 
-// What an application may make before init: all that init would write and read.
+// What an application may make before init: all that init would write and read. The schema is
+// refused for whose it is, whatever is in it.
 func TestSchemaSquattedBeforeInit(t *testing.T) {
 	t.Parallel()
 	a := attack(t)
@@ -96,17 +104,8 @@ func TestSchemaSquattedBeforeInit(t *testing.T) {
 	const table = open + `CREATE TABLE cdc_relay.migration (version int, applied_at timestamptz DEFAULT now()); GRANT ALL ON cdc_relay.migration TO PUBLIC;`
 	const read, write = `SELECT max(version) FROM cdc_relay.migration`, `INSERT INTO cdc_relay.migration (version) VALUES (1)`
 	for name, c := range map[string]struct{ attack, victim string }{
-		"view":             {open + `CREATE VIEW cdc_relay.migration AS SELECT app.steal() AS version; GRANT SELECT ON cdc_relay.migration TO PUBLIC`, read},
-		"trigger":          {table + `CREATE TRIGGER t BEFORE INSERT ON cdc_relay.migration FOR EACH ROW EXECUTE FUNCTION app.on_row()`, write},
-		"default":          {table + `ALTER TABLE cdc_relay.migration ADD i int DEFAULT app.steal()`, write},
-		"generated column": {table + `ALTER TABLE cdc_relay.migration ADD i int GENERATED ALWAYS AS (app.fixed(version)) STORED`, write},
-		"constraint":       {table + `ALTER TABLE cdc_relay.migration ADD CHECK (app.steal() > 0)`, write},
-		"index":            {table + `CREATE INDEX ON cdc_relay.migration (app.fixed(version))`, write},
-		"rule":             {table + `CREATE RULE r AS ON INSERT TO cdc_relay.migration DO ALSO SELECT app.steal()`, write},
-		"domain":           {table + `CREATE DOMAIN app.checked AS int CHECK (app.fixed(VALUE) > 0); ALTER TABLE cdc_relay.migration ALTER version TYPE app.checked`, write},
-		"policy": {table + `INSERT INTO cdc_relay.migration VALUES (1); ALTER TABLE cdc_relay.migration ENABLE ROW LEVEL SECURITY;
-			CREATE POLICY p ON cdc_relay.migration USING (app.steal() > 0)`, read},
-		"function": {open + `CREATE FUNCTION cdc_relay.now() RETURNS timestamptz LANGUAGE sql AS 'SELECT app.steal(); SELECT pg_catalog.now()'`, `SET search_path = cdc_relay, pg_catalog; SELECT now()`},
+		"view":    {open + `CREATE VIEW cdc_relay.migration AS SELECT app.steal() AS version; GRANT SELECT ON cdc_relay.migration TO PUBLIC`, read},
+		"trigger": {table + `CREATE TRIGGER t BEFORE INSERT ON cdc_relay.migration FOR EACH ROW EXECUTE FUNCTION app.on_row()`, write},
 		"operator": {
 			open + `CREATE FUNCTION cdc_relay.less(int, int) RETURNS bool LANGUAGE sql AS 'SELECT app.steal() > 0';
 			CREATE OPERATOR cdc_relay.< (FUNCTION = cdc_relay.less, LEFTARG = int, RIGHTARG = int)`,
