@@ -16,38 +16,34 @@ import (
 // arrived then, although nobody is there who could still send it; and what is deferred stays in the
 // table until it has arrived, too. In the end the table is empty.
 func TestDeletedRowsAreDelivered(t *testing.T) {
-	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) { deleting(s, 2) })
-}
-
-// deleting kills a relay so many times.
-func deleting(s *stand.Stand, kills int) {
-	s.T.Helper()
-	s.Retry = "backoff: 100ms, max_backoff: 1s"
-	deletesAll(s)
-	s.Kinds = []load.Kind{s.ToLater(0.1, 0)}
-	s.WatchFlush()
-	r := s.Launch()
-	s.Leads(r)
-	s.RefuseLater()
-	stop := s.Load(300)
-	gone := 0
-	for range kills {
-		s.Until("more rows to be deleted", func() bool { return len(deleted(s)) > gone })
-		s.Must(r.Kill())
-		s.Gone()
-		ids := deleted(s)
-		gone = len(ids)
-		s.Must(s.Consumer.WaitIDs(s.Context(), ids))
-		r = s.Launch()
+	stand.KindRabbitMQ.OnRouted(t, func(s *stand.Stand) {
+		s.Retry = "backoff: 100ms, max_backoff: 1s"
+		deletesAll(s)
+		s.Kinds = []load.Kind{s.ToLater(0.1, 0)}
+		s.WatchFlush()
+		r := s.Launch()
 		s.Leads(r)
-	}
-	stop()
-	s.MakeLater()
-	s.Until("the table to be empty", func() (empty bool) {
-		s.Query([]any{&empty}, `SELECT NOT EXISTS (SELECT FROM outbox)`)
-		return empty
+		s.RefuseLater()
+		stop := s.Load(300)
+		gone := 0
+		for range 2 {
+			s.Until("more rows to be deleted", func() bool { return len(deleted(s)) > gone })
+			s.Must(r.Kill())
+			s.Gone()
+			ids := deleted(s)
+			gone = len(ids)
+			s.Must(s.Consumer.WaitIDs(s.Context(), ids))
+			r = s.Launch()
+			s.Leads(r)
+		}
+		stop()
+		s.MakeLater()
+		s.Until("the table to be empty", func() (empty bool) {
+			s.Query([]any{&empty}, `SELECT NOT EXISTS (SELECT FROM outbox)`)
+			return empty
+		})
+		s.CheckHistory(checker.History{MaxDuplicates: -1, Committed: written(s)})
 	})
-	s.CheckHistory(checker.History{MaxDuplicates: -1, Committed: written(s)})
 }
 
 // deletesAll has relays delete what is delivered. What was written stays in another table.

@@ -17,9 +17,6 @@ type apiStatus struct {
 	Broker struct {
 		Paused []pausedDestination `json:"paused"`
 	} `json:"broker"`
-	Totals struct {
-		Published uint64 `json:"published"`
-	} `json:"totals"`
 	Deferred struct {
 		Events      int `json:"events"`
 		WaitingKeys int `json:"waiting_keys"`

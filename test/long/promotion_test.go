@@ -18,8 +18,10 @@ var (
 	promotionSeed = flag.Uint64("promotion-seed", 0, "of both; 0: another one each time")
 )
 
-// Standbys of PostgreSQL 17 and 18 are promoted one after the other under load: see TestPromotion
-// in test/fault.
+// Standbys of PostgreSQL 17 and 18 that have the slot are promoted one after the other under load.
+// Relays go on by themselves, the leader and the one that stands by, whatever the order of the
+// hosts: nothing that the new primary has is lost, the order is kept, what had not been saved in
+// the standby's slot comes twice.
 func TestPromotions(t *testing.T) { stand.PromoteMany(t, seed(), *promotions) }
 
 // A standby is promoted before anything is known to be ready: nothing is lost, whether the relay

@@ -143,19 +143,24 @@ func (s *Stand) WatchFlush() {
 func (s *Stand) Unreported() int {
 	s.T.Helper()
 	s.Free()
-	const long = 500 * time.Millisecond
-	last, since := -1, time.Now()
 	if s.Broker != nil {
 		s.Until("the broker to have read what the dead relay sent", func() bool { return s.Broker.Connections() == 0 })
 	}
+	s.arrivesNothing()
+	return s.Since(s.Flush())
+}
+
+// arrivesNothing waits until nothing has arrived for a while.
+func (s *Stand) arrivesNothing() {
+	s.T.Helper()
+	last, since := -1, time.Now()
 	s.Until("nothing more to arrive", func() bool {
 		s.Must(s.Consumer.Drain(s.Context()))
 		if n := len(s.Consumer.Deliveries()); n != last {
 			last, since = n, time.Now()
 		}
-		return time.Since(since) > long
+		return time.Since(since) > 500*time.Millisecond
 	})
-	return s.Since(s.Flush())
 }
 
 // Since is how many deliveries may be sent again when a relay begins at position at of the slot:

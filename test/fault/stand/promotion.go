@@ -14,7 +14,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
@@ -169,19 +168,6 @@ func (p *Promoted) standing() (synced string) {
 	return at.String()
 }
 
-// arrivesNothing waits until nothing has arrived for a while.
-func (p *Promoted) arrivesNothing() {
-	p.T.Helper()
-	last, since := -1, time.Now()
-	p.Until("nothing more to arrive", func() bool {
-		p.Must(p.Consumer.Drain(p.Context()))
-		if n := len(p.Consumer.Deliveries()); n != last {
-			last, since = n, time.Now()
-		}
-		return time.Since(since) > 500*time.Millisecond
-	})
-}
-
 // Fix makes the destination that has refused until now: what is deferred begins to be sent, and
 // nothing is deferred any more.
 func (p *Promoted) Fix() {
@@ -202,53 +188,6 @@ func (p *Promoted) Finish() {
 	p.CheckHistory(checker.History{MaxDuplicates: p.bound})
 	slices.Sort(p.times)
 	p.T.Logf("%d promotions; first event after %s at the least, %s in the middle, %s at the most", len(p.times), p.times[0], p.times[len(p.times)/2], p.times[len(p.times)-1])
-}
-
-// CatchUp has a relay report what it has delivered of a backlog while it is far from the end of it.
-// The broker stands still in the middle. The relays are replaced.
-func (p *Promoted) CatchUp() {
-	p.T.Helper()
-	p.Stop()
-	p.Write(5000)
-	began := p.Flush()
-	p.Delivery = "max_in_flight: 50"
-	p.relays = []*runner.Relay{p.Launch()}
-	p.More(200)
-	p.Broker.Hold(netproxy.Down)
-	p.Until("what was delivered to be reported", func() bool { return p.Flush() > began })
-	p.Broker.Release(netproxy.Down)
-	p.CheckHistory(checker.History{MaxDuplicates: -1})
-}
-
-// Unnamed promotes a standby that the primary did not wait for, after Finish. The relays stop, and
-// go on once that is accepted.
-func (p *Promoted) Unnamed() {
-	p.T.Helper()
-	stop := p.Load(300)
-	p.Must(p.Pair.AwaitSynced(p.Context(), p.Slot))
-	stop()
-	p.arrivesNothing()
-	p.Must(p.Pair.Primary.Set(p.Context(), "synchronized_standby_slots", ""))
-	on := p.Pair.Standby.URL(p.Database())
-	p.Until("the standby not to be recorded any more", func() (none bool) {
-		p.Must(pgserver.OnConn(p.Context(), on, func(conn *pgx.Conn) error {
-			return conn.QueryRow(p.Context(), `SELECT standbys = '{}' FROM cdc_relay.slots WHERE slot = $1`, p.Slot).Scan(&none)
-		}))
-		return none
-	})
-	p.Must(p.Pair.End(false))
-	_, err := p.Pair.Promote(p.Context())
-	p.Must(err)
-	p.Move(p.Pair.Primary)
-	for _, r := range p.relays {
-		p.Exits(r, 3, "not proven", "synchronized_standby_slots named no standby")
-	}
-	p.Accept(p.relays[0].Log(), "--same-data")
-	p.relays = []*runner.Relay{p.Start()}
-	var id string
-	p.Query([]any{&id}, InsertReturning("outbox", "order", "accepted"))
-	p.Must(p.Consumer.WaitIDs(p.Context(), []string{id}))
-	p.CheckHistory(checker.History{MaxDuplicates: -1})
 }
 
 // Early promotes a standby within the first seconds of a new leader. It may not be recorded yet.
