@@ -28,8 +28,8 @@ func TestHugeRowOverASlowLine(t *testing.T) {
 	p := b.through()
 	r := b.settledRun("a")
 	p.Trickle(50 << 10)
-	// 750 KiB
-	b.exec(`INSERT INTO outbox SELECT 'huge', to_jsonb(string_agg(md5(g::text), '')) FROM generate_series(1, 24000) g`)
+	// 400 KiB
+	b.exec(`INSERT INTO outbox SELECT 'huge', to_jsonb(string_agg(md5(g::text), '')) FROM generate_series(1, 12800) g`)
 	r.waitSeen("huge")
 	if sessions := r.sessions(); sessions != 1 {
 		t.Errorf("%d sessions: the line was taken for dead", sessions)

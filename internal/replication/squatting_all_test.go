@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
@@ -25,9 +24,7 @@ import (
 // too. The server is the test's own, because the owner's role is the whole server's.
 func TestInitWithoutSuperuser(t *testing.T) {
 	t.Parallel()
-	p, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true})
-	await.Must(t, err)
-	t.Cleanup(func() { await.Must(t, p.Close()) })
+	p := ownServer(t, nil)
 	b := newBench(t, p.URL("postgres"))
 	b.exec(`CREATE ROLE relay LOGIN REPLICATION; CREATE ROLE plain LOGIN REPLICATION; CREATE ROLE admin LOGIN CREATEROLE REPLICATION;
 		CREATE ROLE owner; GRANT owner TO plain, admin; ALTER TABLE outbox OWNER TO owner; GRANT CREATE ON DATABASE postgres TO admin, plain`)
@@ -68,9 +65,7 @@ func TestInitWithoutSuperuser(t *testing.T) {
 // Without, init says so: the relay would not start on it.
 func TestHandOverWithoutSuperuser(t *testing.T) {
 	t.Parallel()
-	p, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true})
-	await.Must(t, err)
-	t.Cleanup(func() { await.Must(t, p.Close()) })
+	p := ownServer(t, nil)
 	b := newBench(t, p.URL("postgres"))
 	b.exec(`CREATE ROLE relay LOGIN REPLICATION; CREATE ROLE ddl LOGIN; ALTER TABLE outbox OWNER TO ddl; GRANT CREATE ON DATABASE postgres TO ddl`)
 	url := func(role string) string { return strings.Replace(b.url, "postgres@", role+"@", 1) }
@@ -206,9 +201,7 @@ func TestReadBesideAnIndexThatIsMade(t *testing.T) {
 // The inits of many databases at once make one role.
 func TestInitsOfManyDatabasesAtOnce(t *testing.T) {
 	t.Parallel()
-	p, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true})
-	await.Must(t, err)
-	t.Cleanup(func() { await.Must(t, p.Close()) })
+	p := ownServer(t, nil)
 	b := newBench(t, p.URL("postgres"))
 	b.exec(`CREATE ROLE admin LOGIN CREATEROLE`)
 	done := make(chan error)

@@ -97,3 +97,10 @@ func TestRowsOfTheSystemBefore(t *testing.T) {
 		stopped(s, r, 0)
 	})
 }
+
+// SIGSTOP while the relay defers, dead-letters, replays and feeds, and a standby that takes over:
+// the former leader changes nothing when it goes on. Every combination is in test/long.
+func TestStoppedInTheRetryTable(t *testing.T) {
+	t.Parallel()
+	stand.FreezeAll(t, false)
+}

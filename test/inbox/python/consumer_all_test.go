@@ -111,24 +111,6 @@ func TestKilledBetweenCommitAndAck(t *testing.T) {
 	}
 }
 
-// The consumer is killed while its handler is at work: nothing has happened, and the next consumer
-// is given the message.
-func TestKilledInTheHandler(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	first := r.start()
-	r.exec("BEGIN; LOCK TABLE notifications")
-	r.publish("one", order("1"))
-	await.Until(t, "the handler to wait", func() bool { return r.count("SELECT count(*) "+waiting) == 1 })
-	await.Must(t, first.Kill())
-	r.exec("COMMIT")
-	r.start()
-	r.processed("one")
-	if n := r.effects("one"); n != 1 {
-		t.Errorf("the message has %d effects", n)
-	}
-}
-
 // waiting are the sessions that wait for a lock.
 const waiting = "FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
 
