@@ -122,8 +122,8 @@ func (b *restorable) underALivingRelay(wal int) {
 	// more than the new start writes
 	b.fill(1)
 	b.insert("gone too")
-	r.waitSeen("gone", "gone too")
-	await.Until(b.t, "it to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
+	r.waitSeen("gone")
+	r.waitReported("gone too")
 	b.back(wal, "b", "c", "d")
 	stop := b.wantStop(r.endsBefore("b"), event.ExitOperator, "rolled_back")
 	b.wantLost(stop, at)
@@ -139,13 +139,11 @@ func (b *restorable) underALivingRelay(wal int) {
 func (b *restorable) underALeaderWithAStandby() {
 	b.t.Helper()
 	r := b.settledRun("a")
-	other := b.another()
-	standby := other.run()
-	standby.waitPhase(slot.Standby)
-	b.keepImage()
+	b.keepImage() // which may take so long that a standby would lead
 	b.insert("gone")
-	r.waitSeen("gone")
-	await.Until(b.t, "it to be reported", func() bool { return b.confirmedFlush() >= b.current().OwnWatermark() })
+	r.waitReported("gone")
+	standby := b.another().run()
+	standby.waitPhase(slot.Standby)
 	b.back(0, "b", "c")
 	standby.waitSeen("b", "c")
 	await.Until(b.t, "the former leader to stop or to stand by", func() bool {
