@@ -39,8 +39,9 @@ func (b *restorable) keepImage() {
 	await.Must(b.t, err)
 }
 
-// raiseNothing keeps the flush limit where it is until the server goes back. Else it would be raised
-// a minute after the last time, which a busy machine may take, and alone show what has happened.
+// raiseNothing keeps the flush limit where it is until the server goes back. Else it would be
+// raised a minute after the last time, which a busy machine may take, and alone show what has
+// happened.
 func (b *restorable) raiseNothing() {
 	b.t.Helper()
 	b.begin(`LOCK TABLE cdc_relay.progress IN SHARE MODE`)

@@ -91,9 +91,9 @@ func TestNoPersonalData(t *testing.T) {
 	})
 }
 
-// A topic that is made from the ordering key is shown as its template, in the log, the status, spans
-// and by check. Its keys are no Sentinel: the names of topics are there for all tests, whose relays
-// may tell them.
+// A topic that is made from the ordering key is shown as its template, in the log, the status,
+// spans and by check. Its keys are no Sentinel: the names of topics are there for all tests, whose
+// relays may tell them.
 func TestNoPersonalDataInTopics(t *testing.T) {
 	stand.Parallel(t)
 	const person = "s0mebody"

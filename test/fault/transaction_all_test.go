@@ -9,8 +9,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
 )
 
-// The stream ends inside a transaction of many rows, twice: the process goes on at the next row, and
-// sends nothing twice.
+// The stream ends inside a transaction of many rows, twice: the process goes on at the next row,
+// and sends nothing twice.
 func TestStreamEndsInsideATransaction(t *testing.T) {
 	stand.KindKafka.On(t, func(s *stand.Stand) {
 		s.WatchFlush()
