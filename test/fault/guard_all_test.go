@@ -91,6 +91,7 @@ func TestDiskGuard(t *testing.T) {
 	s.Unready(r, "") // it answers
 	fill(s, 40)
 	guarded(s, r)
+	moves(s)
 	outlast(s)
 	s.Must(s.Broker.Restore())
 	s.Until("the disk guard to be off", func() bool { return s.Metric(r, "outbox_guard_active") == 0 })
