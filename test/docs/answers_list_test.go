@@ -3,7 +3,7 @@
 package docs
 
 var rabbitMQAnswers = map[string]string{
-	`ack`: "TestPublishInOrder",
+	`ack`: "TestConformance",
 	"312 NO_ROUTE and ack, with `sink.rabbitmq.unroutable: ignore`": "TestIgnoredReturn, TestExchangesThatReturnWhatTheyTook",
 	`403 ACCESS_REFUSED: token expired, password changed`:           "TestTokenExpires, TestRefusalOfAnEarlierLogin",
 	`320 CONNECTION_FORCED: a node stops, an operator`:              "TestConnectionForced, TestVirtualHostDeleted",
@@ -36,13 +36,13 @@ var rabbitMQAnswers = map[string]string{
 var kafkaAnswers = map[string]string{
 	`NONE (0), DUPLICATE_SEQUENCE_NUMBER (46)`:                      "TestSequences, TestOneBroker",
 	`too few replicas, and no other partition works`:                "TestCluster/too few replicas everywhere, TestNoPartitionHasEnoughReplicas",
-	`none: the connection breaks, no answer comes`:                  "TestBrokerKilled, TestOneBroker/connections end, TestOneBroker/answers come late, TestCluster/two killed",
-	`the sequence does not fit: (45) (47) (48) (49) (51) (59) (90)`: "TestSequences, TestOutcomes/topic remade",
+	`none: the connection breaks, no answer comes`:                  "TestOwnBroker/killed, TestOneBroker/connections end, TestOneBroker/answers come late, TestCluster/two killed",
+	`the sequence does not fit: (45) (47) (48) (49) (51) (59) (90)`: "TestSequences, TestAnswers",
 	`over its quota`: "TestQuota",
-	`login refused: SASL (58), mechanism (33), state (34)`:               "TestListeners, TestLoginRefused",
+	`login refused: SASL (58), mechanism (33), state (34)`:               "TestOwnBroker/listeners, TestLoginRefused",
 	`UNKNOWN_TOPIC_OR_PARTITION (3), UNKNOWN_TOPIC_ID (100)`:             "TestOutcomes/missing topic",
-	`authorization of topic (29), cluster (31), id (53)`:                 "TestOutcomesOfOwnBroker/forbidden topic, TestOutcomesOfOwnBroker/no right to a producer id",
-	`INVALID_TOPIC_EXCEPTION (17): a topic of Kafka's own`:               "TestOutcomesOfOwnBroker/internal topic",
+	`authorization of topic (29), cluster (31), id (53)`:                 "TestOwnBroker/forbidden topic, TestOwnBroker/no right to a producer id",
+	`INVALID_TOPIC_EXCEPTION (17): a topic of Kafka's own`:               "TestOwnBroker/internal topic",
 	`unsupported: compression (76), format (43), version (35)`:           "TestOutcomes/unknown compression",
 	`too few replicas: (7)`:                                              "TestCluster/too few replicas, TestCluster/replica frozen",
 	`too few replicas: (19), (20)`:                                       "TestCluster/too few replicas, TestCluster/replica frozen",
@@ -52,7 +52,7 @@ var kafkaAnswers = map[string]string{
 	`CORRUPT_MESSAGE (2)`:                                                "TestOutcomes/corrupt message, TestAttemptsAreSpent",
 	`UNKNOWN_SERVER_ERROR (-1), INVALID_REQUEST (42), others`:            "TestOutcomes/server error",
 	`MESSAGE_TOO_LARGE (10), RECORD_LIST_TOO_LARGE (18)`:                 "TestOutcomes/too large for the topic",
-	`the connection ends twice over one record over 4 MiB`:               "TestOutcomesOfOwnBroker/too large for a request",
+	`the connection ends twice over one record over 4 MiB`:               "TestOwnBroker/too large for a request",
 	`INVALID_RECORD (87), INVALID_TIMESTAMP (32), POLICY_VIOLATION (44)`: "TestOutcomes/invalid record",
 	`not asked: a record of more than 100 MiB`:                           "TestOutcomes/larger than all limits",
 	`not asked: far more is made of the row than it has`:                 "TestHeadersAreBounded",

@@ -78,7 +78,7 @@ var invariants = []invariant{
 				TestTooLargeForTheBroker TestMessageThatKillsTheChannel TestHeaderThatKillsTheConnection
 				TestInternalError TestConfirmClock TestRejectedUnsent TestOtherCluster
 				TestRefusalOfAnEarlierLogin TestTokenExpires`},
-			{"internal/sink/kafka", `TestOutcomes TestAnswers TestDoubtIsNotRejected TestNobodyIsAccused
+			{"internal/sink/kafka", `TestOutcomes TestAnswers TestDoubtIsNotRejected TestLeaderlessIsNotAccused
 				TestNoPartitionHasEnoughReplicas TestOthersTakeBatches TestNoEventIsAccusedOverItsPartition
 				TestConformance`},
 			{"internal/relay/order", "TestStories"},

@@ -10,6 +10,7 @@ import (
 
 // A message has its effect, and then its offset is committed.
 func TestMessages(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, 1)
 	r.publish(event("1", "a"), event("2", "a"))
 	stop := r.run(r.consumer())
@@ -22,6 +23,7 @@ func TestMessages(t *testing.T) {
 
 // The examples of the package, which find their servers by the environment.
 func TestExamples(t *testing.T) {
+	t.Parallel()
 	out, err := exec.CommandContext(await.Context(t), "go", "test", "-count=1", "-v", "-run", "^Example", "github.com/cdc-relay/cdc-relay/inbox/kafka").CombinedOutput()
 	await.Must(t, err)
 	for _, example := range []string{"Example", "ExampleConsumer_Replay"} {

@@ -15,6 +15,7 @@ import (
 // One that returned early would hide late repeats, and every bound on them would pass. Here the
 // consumer begins when all is in the queue.
 func TestDrainWaitsForAllThatIsInTheQueue(t *testing.T) {
+	t.Parallel()
 	ctx := await.Context(t)
 	url := SharedRabbitMQ(t).VHost(t)
 	c, err := consumers.StartConsumer(ctx, consumers.ConsumerOptions{URL: url}) // makes the queue

@@ -55,6 +55,7 @@ func inOrder(r checker.Row) pglogrepl.LSN { return pglogrepl.LSN(1000 * r.Seq) }
 // TestFlushWatchSeesAnEarlyReport moves a real slot past a transaction before and after its event
 // is in the queue.
 func TestFlushWatchSeesAnEarlyReport(t *testing.T) {
+	t.Parallel()
 	ctx := await.Context(t)
 	dbURL := SharedPostgres(t).Database(t)
 	url := SharedRabbitMQ(t).VHost(t)
@@ -120,6 +121,7 @@ func TestFlushWatchSeesAnEarlyReport(t *testing.T) {
 // TestReportWatchSeesEveryReport: of a real replication connection through the proxy, one by one,
 // the early one too.
 func TestReportWatchSeesEveryReport(t *testing.T) {
+	t.Parallel()
 	ctx := await.Context(t)
 	server := SharedPostgres(t)
 	db, err := url.Parse(server.Database(t))

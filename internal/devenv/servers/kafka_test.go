@@ -50,6 +50,7 @@ func text(s string) protocol.Bytes { return protocol.NewBytes([]byte(s)) }
 
 // TestKafkaMarksSeeAnEarlyReport puts an event below and above the ends of a mark.
 func TestKafkaMarksSeeAnEarlyReport(t *testing.T) {
+	t.Parallel()
 	ctx := await.Context(t)
 	k := SharedKafka(t)
 	topic := k.Topic(t, 2)

@@ -22,6 +22,7 @@ const retryTableTables = `CREATE SCHEMA IF NOT EXISTS cdc_relay;
 // The log begins with the tables, records from when to when each row was committed, and needs
 // no right of the role that writes; the tables have what is left.
 func TestRetryTableIsLogged(t *testing.T) {
+	t.Parallel()
 	ctx := await.Context(t)
 	db := SharedPostgres(t).Database(t)
 	conn, err := pgx.Connect(ctx, db)

@@ -48,6 +48,7 @@ var serveBinary = sync.OnceValues(func() (string, error) {
 })
 
 func TestInterruptedServeLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	cmd := serve(t, nil, "sh", "-c", "echo $CDC_RELAY_TEST_POSTGRES; mktemp -d; exec sleep 600")
 	stdout, err := cmd.StdoutPipe()
 	await.Must(t, err)
@@ -97,6 +98,7 @@ func tokensOf(t *testing.T, parent int) (dirs []string) {
 }
 
 func TestServeNamesTheServerThatDoesNotStart(t *testing.T) {
+	t.Parallel()
 	bin, err := os.MkdirTemp("", "postgres-") // not t.TempDir: PostgreSQL runs as another user
 	await.Must(t, err)
 	defer os.RemoveAll(bin)

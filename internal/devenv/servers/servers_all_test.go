@@ -14,6 +14,7 @@ import (
 // A machine has room for some thousands of segments, and a run of all tests starts some hundred
 // servers.
 func TestClosedPostgresLeavesNoSharedMemory(t *testing.T) {
+	t.Parallel()
 	p, err := pgserver.Start(await.Context(t), pgserver.Options{})
 	await.Must(t, err)
 	defer func() { await.Must(t, p.Close()) }()

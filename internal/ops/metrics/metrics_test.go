@@ -305,27 +305,6 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// The cost of a confirmed event: without a trace, with a trace that is not sampled, and with a
-// sampled one, of which one a second is an exemplar.
-func BenchmarkConfirmed(b *testing.B) {
-	for name, traceparent := range map[string]string{
-		"no trace": "", "not sampled": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00", "sampled": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01",
-	} {
-		b.Run(name, func(b *testing.B) {
-			m := New("", "", "")
-			events := make([]*event.Event, 100)
-			for i := range events {
-				events[i] = &event.Event{CommitTime: opstest.Noon, Payload: make([]byte, 512), Traceparent: []byte(traceparent)}
-			}
-			b.ReportAllocs()
-			for i := 0; b.Loop(); i++ {
-				m.Confirmed(0, events, opstest.Noon.Add(time.Duration(i)*10*time.Millisecond))
-			}
-			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(events)), "ns/event")
-		})
-	}
-}
-
 func TestRatesAndTotals(t *testing.T) {
 	m, at := New("", "", ""), opstest.Noon.Add(-2*time.Second)
 	m.Confirmed(0, []*event.Event{{CommitTime: at}, {CommitTime: at}}, at)

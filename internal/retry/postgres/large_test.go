@@ -22,6 +22,7 @@ import (
 
 // Large rows are those of more than 1000 bytes here.
 func TestLargeRows(t *testing.T) {
+	t.Parallel()
 	w := newDatabase(t, servers.SharedPostgres(t), "")
 	for name, test := range map[string]func(*bench, *database){
 		"write": testLargeWrite, "move": testLargeMove, "read": testLargeRead, "replay": testLargeReplay,

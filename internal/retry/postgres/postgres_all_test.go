@@ -17,6 +17,7 @@ import (
 
 // In a database of another encoding every row can be written, and most words be read.
 func TestAnotherEncoding(t *testing.T) {
+	t.Parallel()
 	server := servers.SharedPostgres(t)
 	w := newDatabase(t, server, server.DatabaseOf(t, "LATIN1"))
 	b := newBench(t, w)
@@ -38,6 +39,7 @@ func TestAnotherEncoding(t *testing.T) {
 // until it has. On a server of this package: one session that is stopped has all wait that drop a
 // database.
 func TestSessionThatDoesNotEnd(t *testing.T) {
+	t.Parallel()
 	w := newDatabase(t, servers.OwnPostgres(t), "")
 	b := newBench(t, w)
 	store := New(w.pool, source.BackendPID, b.c)

@@ -189,6 +189,7 @@ func (w *database) where(n int64) (state string) {
 }
 
 func TestPostgres(t *testing.T) {
+	t.Parallel()
 	w := newDatabase(t, servers.SharedPostgres(t), "")
 	for name, test := range conformance {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w)) })
@@ -528,6 +529,7 @@ func (w *database) through() (*pgxpool.Pool, *netproxy.Proxy) {
 
 // The answer is lost: the outcome is unknown, and the same call again changes nothing.
 func TestAnswerLost(t *testing.T) {
+	t.Parallel()
 	w := newDatabase(t, servers.SharedPostgres(t), "")
 	for name, call := range unknown {
 		t.Run(name, func(t *testing.T) {
@@ -556,6 +558,7 @@ func TestAnswerLost(t *testing.T) {
 // A statement is cut off on its way. It is made again, what it wrote is delivered and deleted, and
 // then it arrives: its session must be gone.
 func TestStatementLate(t *testing.T) {
+	t.Parallel()
 	w := newDatabase(t, servers.SharedPostgres(t), "")
 	for name, call := range unknown {
 		t.Run(name, func(t *testing.T) {

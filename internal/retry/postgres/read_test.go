@@ -15,6 +15,7 @@ import (
 )
 
 func TestReadStats(t *testing.T) {
+	t.Parallel()
 	w := newDatabase(t, servers.SharedPostgres(t), "")
 	b := newBench(t, w)
 	wants := func(c store.Config, deferred, dead int) (found store.Stats) {
@@ -63,6 +64,7 @@ func TestReadStats(t *testing.T) {
 
 // Requests that send nothing are read as many as have keys of lightBytes, and then the others.
 func TestLightRequests(t *testing.T) {
+	t.Parallel()
 	w := newDatabase(t, servers.SharedPostgres(t), "")
 	b := newBench(t, w)
 	const rows, size = 20, lightBytes / 5
@@ -86,6 +88,7 @@ func TestLightRequests(t *testing.T) {
 
 // reclaims is a store for which every size is worth reclaiming, in a database of its own.
 func reclaims(t *testing.T) (*bench, *database) {
+	t.Parallel()
 	w := newDatabase(t, servers.SharedPostgres(t), "")
 	b := newBench(t, w)
 	b.Store.(*Store).limits.reclaimFrom = 1

@@ -97,6 +97,7 @@ func ordinary(i int) *event.Event {
 // topic of another compression has the broker unpack each batch, check its records and pack it
 // again. What comes back is compared, byte by byte.
 func TestRecordsOfEveryCompression(t *testing.T) {
+	t.Parallel()
 	same := func(a, b []byte) bool { return bytes.Equal(a, b) && (a == nil) == (b == nil) }
 	k := servers.SharedKafka(t)
 	c := dialReal(t, kafkaclient.DialOptions{}, k.Brokers()[0])

@@ -17,6 +17,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	sinktest.Run(t, shows, func(t *testing.T) sinktest.Broker {
 		k, way := servers.SharedKafkaWay(t)
 		return openConformance(t, k, way, sinktest.DestinationMissing)
@@ -88,7 +89,7 @@ func (c *conformance) Stop() error {
 
 // shows: what is full is not shown (topicOf), what refuses has too few replicas, which takes
 // several brokers (TestCluster), and what is forbidden takes a broker that obeys ACLs
-// (TestConformanceForbidden). Nothing blocks: over its quota a producer's request is stored and
+// (TestOwnBroker/conformance). Nothing blocks: over its quota a producer's request is stored and
 // answered all the same, and it is the next one on that connection that is not read, until a time
 // that no end of the quota brings nearer (TestQuota).
 func shows(kind sinktest.Kind) bool {

@@ -5,19 +5,16 @@
 package kafka
 
 import (
-	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
-	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
@@ -27,46 +24,36 @@ import (
 
 const anybody = "User:ANONYMOUS"
 
-var ownCluster = sync.OnceValues(func() (*kafkaserver.Kafka, error) {
-	k, err := kafkaserver.Start(context.Background(), kafkaserver.Options{
+// TestOwnBroker is on a cluster of one broker that obeys ACLs and has all kinds of listeners. Tests
+// put back what they change.
+func TestOwnBroker(t *testing.T) {
+	t.Parallel()
+	k, err := kafkaserver.Start(await.Context(t), kafkaserver.Options{
 		Authorizer: true, Proxied: 1, Secure: true, Users: map[string]string{"relay": "relay secret"},
 		Settings: map[string]string{"connections.max.reauth.ms": "3600000", "socket.request.max.bytes": "8388608"},
 	})
-	if err == nil {
-		servers.AtEnd(k.Close)
-	}
-	return k, err
-})
-
-// ownKafka is a cluster of one broker that obeys ACLs and has all kinds of listeners. Tests put
-// back what they change.
-func ownKafka(t *testing.T) *kafkaserver.Kafka {
-	t.Helper()
-	k, err := ownCluster()
 	must(t, err)
-	return k
-}
-
-// A topic that may not be written to.
-func TestConformanceForbidden(t *testing.T) {
-	k := ownKafka(t)
-	forbidden := func(kind sinktest.Kind) bool { return kind == sinktest.DestinationForbidden }
-	sinktest.Run(t, forbidden, func(t *testing.T) sinktest.Broker {
-		return openConformance(t, k, k.Way(0), sinktest.DestinationForbidden)
-	})
-}
-
-// TestOutcomes where it takes a broker of its own.
-func TestOutcomesOfOwnBroker(t *testing.T) {
-	k := ownKafka(t)
+	t.Cleanup(func() { must(t, k.Close()) })
 	for name, test := range map[string]func(*testing.T, *kafkaserver.Kafka){
+		"conformance":               testConformanceForbidden,
 		"forbidden topic":           testForbiddenTopic,
 		"no right to a producer id": testNoProducerID,
 		"too large for a request":   testTooLargeForARequest,
 		"internal topic":            testInternalTopic,
+		"check of a template":       testCheckOfTemplate,
+		"listeners":                 testListeners,
+		"killed":                    testBrokerKilled,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, k) })
 	}
+}
+
+// A topic that may not be written to.
+func testConformanceForbidden(t *testing.T, k *kafkaserver.Kafka) {
+	forbidden := func(kind sinktest.Kind) bool { return kind == sinktest.DestinationForbidden }
+	sinktest.Run(t, forbidden, func(t *testing.T) sinktest.Broker {
+		return openConformance(t, k, k.Way(0), sinktest.DestinationForbidden)
+	})
 }
 
 func testForbiddenTopic(t *testing.T, k *kafkaserver.Kafka) {
@@ -130,8 +117,8 @@ func testInternalTopic(t *testing.T, k *kafkaserver.Kafka) {
 
 // Of a template check examines the topics that its events may name: the first of them, and none of
 // anybody else's.
-func TestCheckOfTemplate(t *testing.T) {
-	ctx, kafka := await.Context(t), ownKafka(t)
+func testCheckOfTemplate(t *testing.T, kafka *kafkaserver.Kafka) {
+	ctx := await.Context(t)
 	cfg := Config{Brokers: kafka.Brokers(), RecordConfig: RecordConfig{PlainConfig: sink.PlainConfig{Columns: []string{"region"}}}}
 	// find waits for so many findings, of which the last one says something: a broker may answer
 	// before it knows of a change that the controller has confirmed.
@@ -208,9 +195,9 @@ func saslOf(mechanism, password string) func() (*kafkaclient.SASL, error) {
 	}
 }
 
-// TestListeners has every kind of listener let in who may, and refuse who may not, with the reason.
-func TestListeners(t *testing.T) {
-	ctx, k := await.Context(t), ownKafka(t)
+// Every kind of listener lets in who may, and refuses who may not, with the reason.
+func testListeners(t *testing.T, k *kafkaserver.Kafka) {
+	ctx := await.Context(t)
 	certs := k.Certs()
 	other, err := testcerts.NewCertificates()
 	if err != nil {
@@ -279,8 +266,7 @@ func TestListeners(t *testing.T) {
 }
 
 // The broker is killed under load and starts again.
-func TestBrokerKilled(t *testing.T) {
-	k := ownKafka(t)
+func testBrokerKilled(t *testing.T, k *kafkaserver.Kafka) {
 	topic := topicWith(t, k, 6, 1, nil)
 	r := start(t, Config{Brokers: k.Brokers()})
 	f := flow(t, r, topic, 50)

@@ -325,21 +325,6 @@ func TestDoubtIsNotRejected(t *testing.T) {
 	})
 }
 
-// While nobody confirms, nobody is accused: the cluster is away.
-func TestNobodyIsAccused(t *testing.T) {
-	withPart(t, func(d *partRig) {
-		d.begin(few(1)...)
-		d.taken()
-		for range 100 {
-			d.answered(kafkaclient.Answer{Kind: kafkaclient.Unsent, Why: errRefused})
-			goBy(time.Second)
-			d.step()
-			d.taken()
-		}
-		d.Want(sink.Unsent, "", 0)
-	})
-}
-
 // An answer that may accuse an event, once and not again before the partition is in trouble for
 // other reasons, accuses the partition when that does not end; and so does a producer id that is
 // not to be had.

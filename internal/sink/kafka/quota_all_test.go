@@ -15,6 +15,7 @@ import (
 // Over its quota the sink slows down: it is no reason to call anybody down, or to send anything
 // twice.
 func TestQuota(t *testing.T) {
+	t.Parallel()
 	k := servers.SharedKafka(t)
 	topic := topicWith(t, k, 2, 1, nil)
 	client := "slow-" + topic

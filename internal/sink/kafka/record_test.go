@@ -473,21 +473,3 @@ func TestUnorderedAreSpread(t *testing.T) {
 		}
 	}
 }
-
-// BenchmarkTraced is what an event costs that is not sampled, with tracing off and on: off there is
-// nothing to ask.
-func BenchmarkTraced(b *testing.B) {
-	for name, trace := range map[string]func(*event.Event, []byte) []byte{
-		"off": nil, "on": func(ev *event.Event, _ []byte) []byte { return ev.Traceparent },
-	} {
-		b.Run(name, func(b *testing.B) {
-			e, ev := newBuilder(layoutOf(b, RecordConfig{PlainConfig: sink.PlainConfig{Traceparent: trace}})), plainEvent(1, "0123456789")
-			b.ReportAllocs()
-			for b.Loop() {
-				if fault := e.Build(ev); fault != nil {
-					b.Fatal(fault)
-				}
-			}
-		})
-	}
-}

@@ -16,6 +16,7 @@ import (
 // id the first relay's next batch would look like one of the second's last five: acknowledged, and
 // stored nowhere.
 func TestClusterTakenBackToASnapshot(t *testing.T) {
+	t.Parallel()
 	ctx := await.Context(t)
 	k, err := kafkaserver.Start(ctx, kafkaserver.Options{})
 	must(t, err)

@@ -18,7 +18,8 @@ import (
 func TestConformance(t *testing.T) {
 	// which is for the whole broker: TestConformanceBlocked
 	all := func(kind sinktest.Kind) bool { return kind != sinktest.Blocked }
-	sinktest.Run(t, all, func(t *testing.T) sinktest.Broker { return openConformance(t, newBroker(t)) })
+	b := parallelBroker(t)
+	sinktest.Run(t, all, func(t *testing.T) sinktest.Broker { return openConformance(t, connect(t, b.real, b.url)) })
 }
 
 // conformance is the real broker behind a proxy, with an exchange for each way in which a

@@ -59,7 +59,7 @@ func TestPausesStayShort(t *testing.T) {
 }
 
 func TestLoginIsAskedAgain(t *testing.T) {
-	b := newBroker(t)
+	b := parallelBroker(t)
 	b.exchange("events", nil)
 	cfg := b.config()
 	u, err := url.Parse(b.url)
@@ -89,7 +89,7 @@ func TestLoginIsAskedAgain(t *testing.T) {
 }
 
 func TestLoginRefusedForGood(t *testing.T) {
-	b := newBroker(t)
+	b := parallelBroker(t)
 	cfg := b.config()
 	cfg.LoginTimeout = 300 * time.Millisecond
 	cfg.Credentials = func() (string, string, error) { return "guest", "wrong", nil }
@@ -135,7 +135,7 @@ func TestDeclare(t *testing.T) {
 // The exchange is of the type that the configuration names; one that the broker does not know costs
 // a connection, and only once.
 func TestDeclareOfAType(t *testing.T) {
-	b := newBroker(t)
+	b := parallelBroker(t)
 	b.exchanges = []string{"events"}
 	cfg := b.config()
 	cfg.Declare, cfg.ExchangeType = true, "no-such-type"
@@ -257,7 +257,9 @@ func TestVirtualHostDeleted(t *testing.T) {
 	b.exchange("events", nil)
 	s := start(t, b.config())
 	wantConfirmed(t, s.send(newEvent("k", "created")))
-	b.must(real.DropVHost(b.ctx, b.url))
+	u, err := amqp.ParseURI(b.url)
+	b.must(err)
+	b.must(real.DeleteVHost(b.ctx, u.Vhost))
 	done := make(chan struct{})
 	go func() { // the exchange may go before the connection does, and come after it
 		defer close(done)
@@ -273,7 +275,7 @@ func TestVirtualHostDeleted(t *testing.T) {
 		t.Fatal("confirmed without a virtual host")
 	default:
 	}
-	b.must(real.RestoreVHost(b.ctx, b.url))
+	b.must(real.AddVHost(b.ctx, u.Vhost))
 	again := connect(t, real, b.url)
 	again.exchange("events", nil)
 	<-done
@@ -286,7 +288,7 @@ const slowBroker = 4 * time.Second
 // When nothing on the connection is confirmed nobody is accused: the connection is given up, and
 // the event in doubt.
 func TestNothingConfirmed(t *testing.T) {
-	b := newBroker(t)
+	b := parallelBroker(t)
 	b.exchange("events", nil)
 	proxy := startProxy(t, b.real.Addr())
 	cfg := b.config()

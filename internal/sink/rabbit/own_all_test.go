@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	amqp "github.com/rabbitmq/amqp091-go"
+
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -30,6 +32,15 @@ func ownBroker(t testing.TB) *broker {
 	return connect(t, real, real.URL())
 }
 
+// ownVHost is a virtual host of that broker, for tests that stop what is in it, and mostly wait.
+// They run next to each other, and after those that reconfigure the broker.
+func ownVHost(t *testing.T) *broker {
+	t.Helper()
+	t.Parallel()
+	real := servers.OwnRabbitMQ(t)
+	return connect(t, real, real.VHost(t))
+}
+
 // eval evaluates an Erlang expression in the broker.
 func (b *broker) eval(format string, args ...any) string {
 	b.t.Helper()
@@ -38,22 +49,11 @@ func (b *broker) eval(format string, args ...any) string {
 	return value
 }
 
-// alarm sets or clears the memory alarm, and returns when the broker has taken note. While it is on
-// the broker reads nothing from connections that publish.
-func (b *broker) alarm(on bool) {
-	b.t.Helper()
-	watermark := "0.4"
-	if on {
-		watermark = "0"
-	}
-	b.eval("vm_memory_monitor:set_vm_memory_high_watermark(%s).", watermark)
-	await.Until(b.t, "the alarm", func() bool { return strings.Contains(b.eval("rabbit_alarm:get_alarms()."), "memory") == on })
-}
+// alarm sets or clears the memory alarm.
+func (b *broker) alarm(on bool) { b.must(b.real.Alarm(b.ctx, on)) }
 
 // limit sets the size of messages that channels take which are opened afterwards.
-func (b *broker) limit(bytes int) {
-	b.eval("application:set_env(rabbit, max_message_size, %d).", bytes)
-}
+func (b *broker) limit(bytes int) { b.must(b.real.SetMaxMessageSize(b.ctx, bytes)) }
 
 // A broker that takes nothing for the time being.
 func TestConformanceBlocked(t *testing.T) {
@@ -108,11 +108,11 @@ func TestTooLargeForTheBroker(t *testing.T) {
 // it at once: the lane goes on after one wait, however many events of the queue a call has. The
 // first confirm ends that.
 func TestUnconfirmed(t *testing.T) {
-	b := ownBroker(t)
+	b := ownVHost(t)
 	b.exchange("events", nil)
 	b.exchange("stuck", nil)
 	cfg := byKey(b)
-	cfg.ConfirmTimeout = slowBroker
+	cfg.ConfirmTimeout, cfg.ConnectionName = slowBroker, t.Name()
 	s := start(t, cfg)
 	wantConfirmed(t, s.send(newEvent("events", "created"), newEvent("stuck", "created")))
 	b.suspend("stuck")
@@ -156,7 +156,7 @@ func TestUnconfirmed(t *testing.T) {
 // A queue that stands still may be behind any number of paused destinations. Their probes leave
 // room for that of another one, which is fixed.
 func TestProbesOfAStuckQueueLeaveRoom(t *testing.T) {
-	b := ownBroker(t)
+	b := ownVHost(t)
 	b.exchange("events", nil)
 	b.exchange("stuck", nil)
 	cfg := byKey(b)
@@ -208,7 +208,7 @@ func TestProbesOfAStuckQueueLeaveRoom(t *testing.T) {
 // A probe that has a private connection is not waited for longer than any call, because others wait
 // for that connection. One whose connection ends is in doubt.
 func TestProbeOfAStuckQueueEnds(t *testing.T) {
-	b := ownBroker(t)
+	b := ownVHost(t)
 	b.exchange("events", nil)
 	cfg := b.config()
 	cfg.ConfirmTimeout = slowBroker
@@ -235,7 +235,7 @@ func TestProbeOfAStuckQueueEnds(t *testing.T) {
 // A suspect whose queue stands still keeps its private connection for long. A lane that needs one
 // does not wait for it.
 func TestSuspectOfAStuckQueueLeavesRoom(t *testing.T) {
-	b := ownBroker(t)
+	b := ownVHost(t)
 	b.exchange("events", nil)
 	b.exchange("stuck", nil)
 	cfg := byKey(b)
@@ -276,15 +276,24 @@ func (b *broker) resume(queue string) { b.process("resume", queue) }
 
 func (b *broker) process(do, queue string) {
 	b.t.Helper()
-	b.eval(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"%s">>)), sys:%s(amqqueue:get_pid(Q)).`, queue, do)
+	b.eval(`{ok, Q} = rabbit_amqqueue:lookup(%s), sys:%s(amqqueue:get_pid(Q)).`, b.named("queue", queue), do)
 }
 
-// channelsOf is how many channels the broker knows of the sink's first connection.
+// named is the broker's name of a queue or exchange, in Erlang.
+func (b *broker) named(kind, name string) string {
+	b.t.Helper()
+	u, err := amqp.ParseURI(b.url)
+	b.must(err)
+	return fmt.Sprintf(`rabbit_misc:r(<<"%s">>, %s, <<"%s">>)`, u.Vhost, kind, name)
+}
+
+// channelsOf is how many channels the broker knows of the sink's first connection. A connection of
+// another test may be on its way in or out.
 func (b *broker) channelsOf(s *running) int {
 	b.t.Helper()
 	n, err := strconv.Atoi(b.eval(`lists:sum([N || P <- rabbit_networking:connections_local(),
-		[{client_properties, Props}, {channels, N}] <- [rabbit_networking:connection_info(P, [client_properties, channels])],
-		lists:member({<<"connection_name">>, longstr, <<"%s">>}, Props)]).`, s.cfg.ConnectionName))
+		[{client_properties, Props}, {channels, N}] <- [catch rabbit_networking:connection_info(P, [client_properties, channels])],
+		is_list(Props), lists:member({<<"connection_name">>, longstr, <<"%s">>}, Props)]).`, s.cfg.ConnectionName))
 	b.must(err)
 	if n == 0 {
 		b.t.Fatal("the sink has no connection")
@@ -341,7 +350,7 @@ func TestBlockedPastTheConfirmTimeout(t *testing.T) {
 // An exchange whose type the broker no longer knows, as after a plugin was disabled: a 406 that
 // names the exchange.
 func TestExchangeOfADisabledPlugin(t *testing.T) {
-	b := ownBroker(t)
+	b := ownVHost(t)
 	b.exchange("events", nil)
 	b.exchange("special", nil)
 	s := start(t, byKey(b))
@@ -358,7 +367,7 @@ func TestExchangeOfADisabledPlugin(t *testing.T) {
 // What the broker fails over itself ends the connection with a 541, which names nobody: the message
 // has to be searched for, and may go some other time.
 func TestInternalError(t *testing.T) {
-	b := ownBroker(t)
+	b := ownVHost(t)
 	b.exchange("events", nil)
 	b.exchange("broken", nil)
 	b.exchange("slow", nil)
@@ -396,13 +405,13 @@ func TestInternalError(t *testing.T) {
 // exchangeType overwrites the type of an exchange in the broker's memory.
 func (b *broker) exchangeType(exchange, typ string) {
 	b.t.Helper()
-	b.eval(`{ok, X} = rabbit_exchange:lookup(rabbit_misc:r(<<"/">>, exchange, <<"%s">>)), ok = mnesia:dirty_write(rabbit_exchange, setelement(3, X, %s)).`, exchange, typ)
+	b.eval(`{ok, X} = rabbit_exchange:lookup(%s), ok = mnesia:dirty_write(rabbit_exchange, setelement(3, X, %s)).`, b.named("exchange", exchange), typ)
 }
 
 // A queue whose process dies with messages that it has not confirmed answers them with a nack, as a
 // full one does.
 func TestQueueDies(t *testing.T) {
-	b := ownBroker(t)
+	b := ownVHost(t)
 	b.exchange("events", nil)
 	b.exchange("dying", nil)
 	cfg := byKey(b)
@@ -413,7 +422,7 @@ func TestQueueDies(t *testing.T) {
 	done := make(chan []sink.Outcome, 1)
 	go func() { done <- s.send(newEvent("events", "created"), dying, newEvent("events", "created")) }()
 	await.Until(t, "the others are stored", func() bool { return b.depth("events") == 3 })
-	b.eval(`{ok, Q} = rabbit_amqqueue:lookup(rabbit_misc:r(<<"/">>, queue, <<"dying">>)), exit(amqqueue:get_pid(Q), kill).`)
+	b.eval(`{ok, Q} = rabbit_amqqueue:lookup(%s), exit(amqqueue:get_pid(Q), kill).`, b.named("queue", "dying"))
 	outcomes := <-done
 	wantConfirmed(t, outcomes, 1)
 	wantRejected(t, outcomes[1], sink.Destination, sink.Nacked)
@@ -429,7 +438,7 @@ func TestFewChannels(t *testing.T) {
 	b := ownBroker(t)
 	b.only()
 	t.Cleanup(func() { b.eval("application:set_env(rabbit, channel_max, 2047).") })
-	for _, most := range []int{1, 2, 3, 4, 10, 32} {
+	for _, most := range []int{1, 3, 10} {
 		t.Run(strconv.Itoa(most), func(t *testing.T) {
 			b.eval("application:set_env(rabbit, channel_max, %d).", most)
 			cfg := b.config()
@@ -511,7 +520,7 @@ func TestKillerWithoutAPrivateConnection(t *testing.T) {
 
 func killerWithout(t *testing.T, limit string, most int) {
 	t.Helper()
-	b := newBroker(t)
+	b := parallelBroker(t)
 	b.exchange("events", nil)
 	cfg := b.config()
 	user := b.user("", ".*", "")
@@ -533,7 +542,7 @@ func killerWithout(t *testing.T, limit string, most int) {
 // In an upgrade the new relay stands by without a channel. When the one before has ended it leads,
 // and soon has its share of what the user may have, whatever the broker still counted at first.
 func TestChannelsInAnUpgrade(t *testing.T) {
-	b := newBroker(t)
+	b := parallelBroker(t)
 	b.only()
 	user := b.user("", ".*", "")
 	b.must(b.real.LimitUser(b.ctx, user, "max-channels", 82))

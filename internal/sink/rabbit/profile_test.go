@@ -246,20 +246,6 @@ func TestProfileCannotRender(t *testing.T) {
 	}
 }
 
-// A dead letter's copy is the relay's own message, also where a profile makes the others.
-func TestProfileLeavesCopiesAlone(t *testing.T) {
-	b := newBroker(t)
-	b.exchange("mirror", nil)
-	cfg := asServer(b, nil)
-	s := start(t, cfg)
-	ev := newEvent("k", "created")
-	ev.Copy, ev.Route = true, &event.Route{Name: []byte("mirror"), RoutingKey: []byte("dead")}
-	wantConfirmed(t, s.send(ev))
-	if m := b.take("mirror", 1)[0]; m.MessageId != string(ev.ID) || m.Headers[sink.HeaderPosition] == nil || string(m.Body) != string(ev.Payload) {
-		t.Errorf("the copy is %+v", m)
-	}
-}
-
 // An event of the retry table goes where it was going, in the form of now.
 func TestProfileKeepsTheRoute(t *testing.T) {
 	b := newBroker(t)

@@ -44,6 +44,15 @@ func newBroker(t testing.TB) *broker {
 	return connect(t, servers.SharedRabbitMQ(t), servers.SharedVHost(t))
 }
 
+// parallelBroker is the shared one in a virtual host of this test's, which runs next to others: for
+// tests that mostly wait.
+func parallelBroker(t *testing.T) *broker {
+	t.Helper()
+	t.Parallel()
+	real := servers.SharedRabbitMQ(t)
+	return connect(t, real, real.VHost(t))
+}
+
 // connect inspects one virtual host of any broker.
 func connect(t testing.TB, real *rabbitserver.Rabbit, url string) *broker {
 	t.Helper()

@@ -107,18 +107,6 @@ func TestRoutedAndReplayed(t *testing.T) {
 	}
 }
 
-func BenchmarkPlace(b *testing.B) {
-	for name, s := range map[string]*Sink{"constant": made(b, "events", "created"), "template": made(b, "outbox.events", "{aggregate}.{type}")} {
-		b.Run(name, func(b *testing.B) {
-			ev := newEvent("k", "created")
-			b.ReportAllocs()
-			for b.Loop() {
-				s.Place(ev)
-			}
-		})
-	}
-}
-
 // TestNamesOfKeysAreNotShown, in the text of a fault and in spans; what is not made of keys is.
 func TestNamesOfKeysAreNotShown(t *testing.T) {
 	for _, tc := range []struct {

@@ -124,14 +124,14 @@ func pause(ctx context.Context) bool {
 func publish(ctx context.Context, t *testing.T, s sink.Sink, lane int, events []*event.Event) ([]sink.Outcome, error) {
 	outcomes := make([]sink.Outcome, len(events))
 	err := s.Publish(ctx, lane, events, outcomes)
-	if fault := broken(outcomes, err); fault != "" {
+	if fault := Broken(outcomes, err); fault != "" {
 		t.Errorf("the contract is broken: %s (error %v)", fault, err)
 	}
 	return outcomes, err
 }
 
-// broken names the clause of sink.Sink's contract that a call has broken, "" for none.
-func broken(outcomes []sink.Outcome, err error) string {
+// Broken names the clause of sink.Sink's contract that a call has broken, "" for none.
+func Broken(outcomes []sink.Outcome, err error) string {
 	var count [4]int
 	for i, o := range outcomes {
 		count[o.State]++

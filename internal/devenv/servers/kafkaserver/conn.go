@@ -31,12 +31,6 @@ func DialKafka(ctx context.Context, addr string) (*KafkaConn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to Kafka: %w", err)
 	}
-	return openKafka(ctx, socket)
-}
-
-// openKafka agrees on the versions over a connection that is there. It closes the connection when
-// that fails.
-func openKafka(ctx context.Context, socket net.Conn) (*KafkaConn, error) {
 	c := &KafkaConn{protocol.NewConn(socket, "cdc-relay-devenv")}
 	res, err := Ask[*apiversions.Response](ctx, c, &apiversions.Request{})
 	if err == nil {

@@ -11,14 +11,11 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"slices"
 	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol/alteruserscramcredentials"
-	"github.com/segmentio/kafka-go/protocol/saslauthenticate"
-	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 	"github.com/segmentio/kafka-go/sasl"
 	"github.com/segmentio/kafka-go/sasl/scram"
 
@@ -124,42 +121,10 @@ func (k *Kafka) awaitLogin(ctx context.Context, name, password string) error {
 
 // kafkaLogin logs in over a connection of its own.
 func kafkaLogin(ctx context.Context, addr string, mechanism sasl.Mechanism) error {
-	dialer := net.Dialer{Timeout: 5 * time.Second}
-	socket, err := dialer.DialContext(ctx, "tcp", addr)
+	dialer := kafkago.Dialer{Timeout: 5 * time.Second, SASLMechanism: mechanism}
+	c, err := dialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
-		return fmt.Errorf("connect to Kafka: %w", err)
+		return fmt.Errorf("log in to Kafka: %w", err)
 	}
-	c, err := openKafka(ctx, socket)
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return c.login(ctx, mechanism)
-}
-
-func (c *KafkaConn) login(ctx context.Context, mechanism sasl.Mechanism) error {
-	shake, err := Ask[*saslhandshake.Response](ctx, c, &saslhandshake.Request{Mechanism: mechanism.Name()})
-	if err != nil {
-		return err
-	}
-	if err := KafkaError(shake.ErrorCode, ""); err != nil {
-		return err
-	}
-	conversation, say, err := mechanism.Start(ctx)
-	if err != nil {
-		return err
-	}
-	for done := false; !done; {
-		res, err := Ask[*saslauthenticate.Response](ctx, c, &saslauthenticate.Request{AuthBytes: say})
-		if err != nil {
-			return err
-		}
-		if res.ErrorCode != 0 {
-			return fmt.Errorf("%w (%s)", kafkago.Error(res.ErrorCode), res.ErrorMessage)
-		}
-		if done, say, err = conversation.Next(ctx, res.AuthBytes); err != nil {
-			return err
-		}
-	}
-	return nil
+	return c.Close()
 }

@@ -88,15 +88,6 @@ func (r *Rabbit) LimitUser(ctx context.Context, address, name string, n int) err
 	return r.onAPI(ctx, http.MethodPut, "user-limits/"+url.PathEscape(u.User.Username())+"/"+name, fmt.Sprintf(`{"value": %d}`, n))
 }
 
-// LimitVHost limits the connections to the virtual host of an address.
-func (r *Rabbit) LimitVHost(ctx context.Context, address string, n int) error {
-	u, err := url.Parse(address)
-	if err != nil {
-		return fmt.Errorf("read address: %w", err)
-	}
-	return r.onAPI(ctx, http.MethodPut, "vhost-limits/"+url.PathEscape(strings.TrimPrefix(u.Path, "/"))+"/max-connections", fmt.Sprintf(`{"value": %d}`, n))
-}
-
 // rightsOf is where the API has the rights of an address.
 func rightsOf(address string) (string, error) {
 	u, err := url.Parse(address)

@@ -37,7 +37,7 @@ func (r *Rabbit) ctl(ctx context.Context, args ...string) (string, error) {
 
 // SetMaxMessageSize changes the limit for channels opened afterwards, in bytes.
 func (r *Rabbit) SetMaxMessageSize(ctx context.Context, bytes int) error {
-	_, err := r.Ctl(ctx, "eval", fmt.Sprintf("application:set_env(rabbit, max_message_size, %d).", bytes))
+	_, err := r.Eval(ctx, fmt.Sprintf("application:set_env(rabbit, max_message_size, %d).", bytes))
 	return err
 }
 
@@ -48,11 +48,11 @@ func (r *Rabbit) Alarm(ctx context.Context, on bool) error {
 	if on {
 		watermark = "0"
 	}
-	if _, err := r.Ctl(ctx, "set_vm_memory_high_watermark", watermark); err != nil {
+	if _, err := r.Eval(ctx, "vm_memory_monitor:set_vm_memory_high_watermark("+watermark+")."); err != nil {
 		return err
 	}
 	return processes.Poll(ctx, 50*time.Millisecond, func() (bool, error) {
-		out, err := r.Ctl(ctx, "eval", "rabbit_alarm:get_alarms().")
+		out, err := r.Eval(ctx, "rabbit_alarm:get_alarms().")
 		return strings.Contains(out, "memory") == on, err
 	})
 }
@@ -85,7 +85,7 @@ func (r *Rabbit) AddVHost(ctx context.Context, name string) error {
 	if r.Api != "" {
 		return r.manageVHost(ctx, "PUT", name)
 	}
-	out, err := r.ctl(ctx, "eval", fmt.Sprintf(`{rabbit_vhost:add(<<"%[1]s">>, <<"test">>),
+	out, err := r.eval(ctx, fmt.Sprintf(`{rabbit_vhost:add(<<"%[1]s">>, <<"test">>),
 		rabbit_auth_backend_internal:set_permissions(<<"guest">>, <<"%[1]s">>, <<".*">>, <<".*">>, <<".*">>, <<"test">>)}.`, name))
 	if err == nil && !strings.Contains(out, "{ok,ok}") {
 		err = fmt.Errorf("broker answers %s", out)
@@ -98,7 +98,7 @@ func (r *Rabbit) DeleteVHost(ctx context.Context, name string) error {
 	if r.Api != "" {
 		return r.manageVHost(ctx, "DELETE", name)
 	}
-	_, err := r.ctl(ctx, "delete_vhost", name)
+	_, err := r.eval(ctx, fmt.Sprintf(`ok = rabbit_vhost:delete(<<"%s">>, <<"test">>).`, name))
 	return err
 }
 

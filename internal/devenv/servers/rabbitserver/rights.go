@@ -56,33 +56,19 @@ func (r *Rabbit) DeleteUser(ctx context.Context, address string) error {
 	return r.onAPI(ctx, http.MethodDelete, "users/"+url.PathEscape(u.User.Username()), "")
 }
 
-// DropVHost deletes the virtual host of an address, with its connections; RestoreVHost makes it
-// again, empty.
-func (r *Rabbit) DropVHost(ctx context.Context, vhost string) error {
-	u, err := url.Parse(vhost)
-	if err != nil {
-		return fmt.Errorf("read address: %w", err)
-	}
-	return r.DeleteVHost(ctx, strings.TrimPrefix(u.Path, "/"))
-}
-
-// RestoreVHost makes the virtual host of an address.
-func (r *Rabbit) RestoreVHost(ctx context.Context, vhost string) error {
-	u, err := url.Parse(vhost)
-	if err != nil {
-		return fmt.Errorf("read address: %w", err)
-	}
-	return r.AddVHost(ctx, strings.TrimPrefix(u.Path, "/"))
-}
-
 // Eval evaluates an Erlang expression in the broker, which ends with a full stop, and returns the
-// value as Erlang writes it. It costs milliseconds, and rabbitmqctl a second: that starts an Erlang
-// VM for each call. A busy machine may be too slow for the way erl_call connects: then it is run
-// again.
+// value as Erlang writes it.
 func (r *Rabbit) Eval(ctx context.Context, expression string) (string, error) {
 	if err := r.mayChange(); err != nil {
 		return "", fmt.Errorf("evaluate in RabbitMQ: %w", err)
 	}
+	return r.eval(ctx, expression)
+}
+
+// eval is Eval also for what disturbs nobody. It costs milliseconds, and rabbitmqctl a second: that
+// starts an Erlang VM for each call. A busy machine may be too slow for the way erl_call connects:
+// then it is run again.
+func (r *Rabbit) eval(ctx context.Context, expression string) (string, error) {
 	program, err := exec.LookPath("erl_call")
 	if err != nil {
 		return r.ctl(ctx, "eval", expression)
