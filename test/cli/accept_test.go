@@ -59,28 +59,6 @@ func TestAcceptBadInput(t *testing.T) {
 		r.released()
 		r.refusesToAccept(badInput{args: "accept ID", words: []string{"is not open: it was accepted at 20", "nothing is found now"}}, id)
 	})
-	t.Run("of a slot that is missing", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(t)
-		r.ok("init")
-		r.exec(`SELECT pg_drop_replication_slot($1)`, r.slot)
-		id := findingID(t, r.refused(3, "run", "no longer exists"))
-		r.refusesToAccept(badInput{args: "accept ID --new-slot", words: []string{"does not exist", "leave --new-slot out"}}, id)
-		r.ok("accept", id)
-		if out := r.ok("check"); !strings.Contains(out, "its loss was accepted") {
-			t.Errorf("check says %s", out)
-		}
-	})
-	t.Run("while a relay leads", func(t *testing.T) {
-		t.Parallel()
-		r := newRig(t)
-		relay := r.start()
-		standby := *r // with a mistake in its configuration
-		standby.reads = "another"
-		id := findingID(t, standby.refused(3, "run", "was read with publication"))
-		standby.refusesToAccept(badInput{args: "accept ID", words: []string{"is active for", "stop it first"}}, id)
-		relay.Stop(t)
-	})
 	t.Run("of rows", func(t *testing.T) {
 		t.Parallel()
 		r := newRig(t)

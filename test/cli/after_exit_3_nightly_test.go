@@ -6,6 +6,18 @@ import "maps"
 
 func init() {
 	maps.Copy(playedRows, map[string]played{
+		"slot half made":      {spoil: `UPDATE cdc_relay.slots SET state = 'creating'`},
+		"slot created again":  {spoil: `SELECT pg_drop_replication_slot('SLOT'); INSERT INTO outbox` + waitingRow + `; SELECT pg_create_logical_replication_slot('SLOT', 'pgoutput')`},
+		"another system":      {spoil: `UPDATE cdc_relay.slots SET system_id = '42'`},
+		"publication altered": {spoil: `ALTER PUBLICATION "SLOT" SET (publish = ''); ALTER PUBLICATION "SLOT" SET (publish = 'insert')`},
+		"rows of a partition": {
+			foreign: true, before: partitionedOutbox + "; " + slotByHand, earlier: 1, then: sent("waits"),
+			spoil: `INSERT INTO outbox` + waitingRow + `; ALTER PUBLICATION "SLOT" SET (publish_via_partition_root = true)`,
+		},
+		"prefix left out": {
+			was: "  message_prefix: outbox", change: func(r *rig) { r.source = "" },
+			spoil: `SELECT pg_logical_emit_message(true, 'outbox', '{}')`,
+		},
 		"slot missing on another system":   {spoil: `UPDATE cdc_relay.slots SET system_id = '42'; SELECT pg_drop_replication_slot('SLOT')`},
 		"another publication":              {before: `CREATE PUBLICATION second FOR TABLE outbox`, change: func(r *rig) { r.reads = "second" }},
 		"another timeline":                 {spoil: `UPDATE cdc_relay.slots SET timeline = timeline + 1`},

@@ -26,7 +26,7 @@ type exit3 struct {
 var findingTests = map[string]string{
 	`slot "…" no longer exists`:                                                                     "TestAfterExit3/slot dropped, TestRecover",
 	`slot "…" does not exist here: it was read from system …`:                                       "TestAfterExit3/slot missing on another system; internal/replication: TestSeveralHosts",
-	`slot "…" was invalidated by the server`:                                                        "TestRecoverInvalidated; internal/replication: TestSlotInvalidatedByTheServer",
+	`slot "…" was invalidated by the server`:                                                        "internal/replication: TestSlotInvalidatedByTheServer",
 	`slot "…" was being made again, and that was not completed`:                                     "TestAfterExit3/slot half made",
 	`cdc_relay.slots no longer has a row for slot "…"`:                                              "internal/replication: TestTeardownUnderAStandby",
 	`slot "…" is at …, but no relay ever reported more than …`:                                      "TestAfterExit3/slot created again",

@@ -54,9 +54,7 @@ func TestWaitsForTheBroker(t *testing.T) {
 	if n := strings.Count(relay.Log(), "broker unavailable"); n != 1 {
 		t.Errorf("%d lines about the broker, want 1: %s", n, relay.Log())
 	}
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
+	ended(t, relay)
 }
 
 func (b *brokered) channel(t *testing.T) *amqp.Channel {

@@ -1,9 +1,6 @@
 package cli
 
 import (
-	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -50,27 +47,6 @@ func hidden(t *testing.T, text string) {
 		if strings.Contains(text, secret) {
 			t.Errorf("%q is shown: %s", secret, text)
 		}
-	}
-}
-
-// What config print shows is a configuration that means the same, without the secrets.
-func TestConfigPrint(t *testing.T) {
-	t.Parallel()
-	binary := runner.Build(t)
-	secret := filepath.Join(t.TempDir(), "token")
-	must(t, os.WriteFile(secret, []byte("toksecret-0123456789\n"), 0o600))
-	config := goodSource + "sink: {rabbitmq: {url: amqp://127.0.0.1:1/, username: nobody, password: mqsecret}}\n" +
-		fmt.Sprintf("admin: {tokens: [{name: a, role: read, value: '${file:%s}'}]}\ndelivery: {max_in_flight: 77}\n", secret)
-	res, err := runner.RunCommand(await.Context(t), binary, config, "config", "print")
-	must(t, err)
-	if res.Code != 0 || !strings.Contains(res.Stdout, "max_in_flight: 77 ") || !strings.Contains(res.Stdout, "ordering: key  # default") || !strings.Contains(res.Stdout, secret) {
-		t.Errorf("exit %d: %s%s", res.Code, res.Stdout, res.Stderr)
-	}
-	hidden(t, res.Stdout+res.Stderr)
-	again, err := runner.RunCommand(await.Context(t), binary, strings.ReplaceAll(res.Stdout, ":xxxxx@", ":other@"), "config", "validate")
-	must(t, err)
-	if again.Code != 0 || again.Stdout != "the configuration is valid\n" {
-		t.Errorf("what it printed is not valid: %s", again.Stderr)
 	}
 }
 

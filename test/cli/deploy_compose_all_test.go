@@ -145,9 +145,7 @@ func TestComposeRelaysDeliver(t *testing.T) {
 	}
 	c.shopDelivers()
 	for _, relay := range []*runner.Relay{rabbit, second} {
-		if code := relay.Stop(t); code != 0 {
-			t.Errorf("exit %d", code)
-		}
+		ended(t, relay)
 	}
 }
 

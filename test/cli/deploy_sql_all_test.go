@@ -111,18 +111,14 @@ func TestLeastPrivilege(t *testing.T) {
 			t.Errorf("check as the relay's role: %+v", f)
 		}
 	}
-	if code := d.relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
+	ended(t, d.relay)
 	d.watch()
 	d.as(d.relayRole)
 	d.relay = d.start() // not the first start
 	d.db = d.owner
 	d.insert(1)
 	must(t, d.consumer.WaitCount(await.Context(t), 4))
-	if code := d.relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
+	ended(t, d.relay)
 	for _, sql := range []string{
 		`INSERT INTO outbox VALUES (gen_random_uuid(), 'a', 'k', 't')`, `UPDATE outbox SET type = 't'`, `DELETE FROM outbox`,
 		`CREATE TABLE cdc_relay.mine ()`, `ALTER TABLE cdc_relay.retry ADD COLUMN mine int`, `CREATE SCHEMA mine`,

@@ -50,7 +50,5 @@ func TestWaitsForKafka(t *testing.T) {
 	if n := strings.Count(relay.Log(), "broker unavailable"); n != 1 {
 		t.Errorf("%d lines about the broker, want 1: %s", n, relay.Log())
 	}
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
+	ended(t, relay)
 }

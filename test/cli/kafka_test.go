@@ -98,9 +98,7 @@ func TestKafkaFromInitToStop(t *testing.T) {
 	if scrape(t, relay).values[`outbox_sink_connections`] < 1 {
 		t.Error("no connection is counted")
 	}
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
+	ended(t, relay)
 	for _, word := range []string{"warn", "error"} {
 		if strings.Contains(relay.Log(), `"level":"`+word+`"`) {
 			t.Errorf("something went wrong without a fault: %s", relay.Log())

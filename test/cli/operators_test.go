@@ -157,25 +157,3 @@ func TestAPIOfTheRetryTable(t *testing.T) {
 	send("POST", "/api/v1/dead-letters/purge", `{"all": true}`, 202, `"matched":4`)
 	says(t, o.relay, "/api/v1/dead-letters", 200, `{"items":[],"next":""}`)
 }
-
-// A writer who makes a key that shares a digest with another aggregate's, and has it refused, holds
-// up that key alone. The two are one ordering group by the digest without the slot's secret.
-func TestCollidingKeysHoldUpNobodyElse(t *testing.T) {
-	t.Parallel()
-	b := withBroker(t)
-	b.sink = "  rabbitmq: {url: '" + b.vhost + "', allow: {routing_key: bank.*}}"
-	relay := b.start()
-	b.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES (gen_random_uuid(), 'ads', 'AVP_vyf6ZAD46voja//0!j_', 'shown')`)
-	eventually(t, func() string {
-		if got := ask[int](b.rig, `SELECT count(*) FROM cdc_relay.retry`); got != 1 {
-			return fmt.Sprintf("%d events are deferred, want the refused one", got)
-		}
-		return ""
-	})
-	const id = "11111111-1111-1111-1111-111111111111"
-	b.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ($1, 'bank', 'acct-000000000000000001', 'paid')`, id)
-	must(t, b.consumer.WaitIDs(await.Context(t), []string{id}))
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-}

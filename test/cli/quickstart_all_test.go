@@ -56,9 +56,7 @@ func TestQuickStartOnKafka(t *testing.T) {
 		r.Header("id") == "" || r.Header("eventType") != "created" || r.Header("aggregateType") != "order" {
 		t.Errorf("what arrived is %+v", r)
 	}
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
+	ended(t, relay)
 }
 
 // options are the flags of a command line by name. Values of one that stands more than once are

@@ -118,9 +118,7 @@ func TestQuickStart(t *testing.T) {
 		t.Fatal("the quick start does not look at the event")
 	}
 	compareWithReadme(t, arrived)
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
+	ended(t, relay)
 }
 
 // compareWithReadme compares a message with the one that the README shows, part by part. Of id,

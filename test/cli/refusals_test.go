@@ -34,56 +34,6 @@ func TestTableThatDoesNotFit(t *testing.T) {
 	}
 }
 
-// A column that only the defaults name, and that is of another type, is somebody else's: it is not
-// used, and check and the start say so. One that is written must fit.
-func TestDefaultColumnOfAnotherType(t *testing.T) {
-	t.Parallel()
-	r := bare(t)
-	r.exec(`CREATE TABLE outbox (id uuid PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload jsonb, headers text)`)
-	r.more = "outbox: {headers_column: headers}"
-	r.refused(4, "run", `headers_column: column "headers" has type`, "wanted jsonb or json", "`headers_column: \"\"` goes without")
-	r.more = ""
-	relay := r.start()
-	r.exec(`INSERT INTO outbox VALUES (gen_random_uuid(), 'order', '1', 'created', '{}', 'not json')`)
-	eventually(t, func() string { return wantLines(relay, 1) })
-	if strings.Contains(relay.Stdout(), "not json") {
-		t.Errorf("headers are made of a text: %s", relay.Stdout())
-	}
-	warned := 0
-	for _, f := range checked(t, r.ok("check", "--json")) {
-		if f.Name == "tables" && f.Level == "warn" && strings.Contains(f.Detail, "public.outbox: not used") && strings.Contains(f.Detail, "`headers_column: \"\"`") {
-			warned++
-		}
-	}
-	if log := relay.Log(); warned != 1 || strings.Count(log, "a column that only a default names is not used") != 1 {
-		t.Errorf("%d warnings of check, and the log is\n%s", warned, log)
-	}
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-}
-
-// A table with rows asks for a word about them, and leaves no slot behind that would hold WAL.
-func TestRowsAskForBackfill(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.insert(3)
-	r.refused(2, "run", "public.outbox", "3 rows", "cdc-relay init --no-backfill")
-	r.refused(2, "init", "public.outbox", "3 rows", "cdc-relay init --no-backfill")
-	if n := ask[int](r, `SELECT count(*) FROM pg_replication_slots WHERE slot_name = $1`, r.slot); n != 0 {
-		t.Error("a slot was left behind")
-	}
-	if said := r.command("init", "--no-backfill"); said.Code != 0 || !strings.Contains(said.Stderr, "before the slot was created are not sent") || !strings.Contains(said.Stderr, `"rows": 3`) {
-		t.Errorf("init --no-backfill: exit %d, and it does not count the rows that are left behind: %s", said.Code, said.Stderr)
-	}
-	relay := r.start()
-	r.insert(1)
-	eventually(t, func() string { return wantLines(relay, 1) })
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-}
-
 // wantLines says "" when the relay has written n lines to stdout.
 func wantLines(relay *runner.Relay, n int) string {
 	if got := strings.Count(relay.Stdout(), "\n"); got != n {
@@ -121,17 +71,7 @@ func TestNothingIsMadeWithoutCreate(t *testing.T) {
 	relay := r.start()
 	r.insert(1)
 	eventually(t, func() string { return wantLines(relay, 1) })
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
-}
-
-// A database that does not exist is not waited for.
-func TestMissingDatabase(t *testing.T) {
-	t.Parallel()
-	r := on(t, servers.SharedPostgres(t).URL("no_such_database"))
-	r.refused(1, "run", "the database does not exist", "no_such_database", "correct source.url")
-	r.refused(1, "init", `database "no_such_database" does not exist`)
+	ended(t, relay)
 }
 
 // A schema that somebody else made is never used, and the statement of the message is the way on.

@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -166,12 +167,7 @@ func (r *rig) ends(relay *runner.Relay, code int, words ...string) string {
 // moment after ours.
 func (r *rig) released() {
 	r.t.Helper()
-	eventually(r.t, func() string {
-		if ask[bool](r, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`, r.slot) {
-			return "the slot is still held"
-		}
-		return ""
-	})
+	becomes(r, false, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`, r.slot)
 }
 
 // exec runs SQL as the owner of the database.
@@ -193,17 +189,76 @@ func execOn(ctx context.Context, db, sql string, args ...any) error {
 }
 
 // ask is the one value that a query gives.
-func ask[T any](r *rig, sql string, args ...any) T {
+func ask[T any](r *rig, sql string, args ...any) (v T) {
 	r.t.Helper()
-	ctx := await.Context(r.t)
-	conn, err := pgx.Connect(ctx, r.db)
-	must(r.t, err)
-	defer conn.Close(context.WithoutCancel(ctx))
-	var v T
-	if err := conn.QueryRow(ctx, sql, args...).Scan(&v); err != nil {
-		r.t.Fatalf("%s: %v", sql, err)
+	for again := false; ; again = true {
+		conn := session(r.t, r.db)
+		err := conn.QueryRow(await.Context(r.t), sql, args...).Scan(&v)
+		if err == nil {
+			return v
+		}
+		if again || !conn.IsClosed() { // it may have ended since the last question
+			r.t.Fatalf("%s: %v", sql, err)
+		}
 	}
-	return v
+}
+
+// sessions are those of ask, by test and address: a test asks often, and to connect costs more than
+// the question. They keep nothing between two questions.
+var sessions struct {
+	sync.Mutex
+	of map[*testing.T]map[string]*pgx.Conn
+}
+
+func session(t *testing.T, db string) *pgx.Conn {
+	t.Helper()
+	sessions.Lock()
+	defer sessions.Unlock()
+	if sessions.of == nil {
+		sessions.of = map[*testing.T]map[string]*pgx.Conn{}
+	}
+	if sessions.of[t] == nil {
+		sessions.of[t] = map[string]*pgx.Conn{}
+		t.Cleanup(func() { endSessions(t) })
+	}
+	if conn := sessions.of[t][db]; conn != nil && !conn.IsClosed() {
+		return conn
+	}
+	cfg, err := pgx.ParseConfig(db)
+	must(t, err)
+	cfg.DefaultQueryExecMode = pgx.QueryExecModeDescribeExec // tables change
+	conn, err := pgx.ConnectConfig(await.Context(t), cfg)
+	must(t, err)
+	sessions.of[t][db] = conn
+	return conn
+}
+
+func endSessions(t *testing.T) {
+	sessions.Lock()
+	defer sessions.Unlock()
+	for _, conn := range sessions.of[t] {
+		_ = conn.Close(context.Background())
+	}
+	delete(sessions.of, t)
+}
+
+// becomes waits until a query gives a value.
+func becomes[T comparable](r *rig, want T, sql string, args ...any) {
+	r.t.Helper()
+	eventually(r.t, func() string {
+		if got := ask[T](r, sql, args...); got != want {
+			return fmt.Sprintf("%v, want %v: %s", got, want, sql)
+		}
+		return ""
+	})
+}
+
+// ended stops a relay, which must end in order.
+func ended(t *testing.T, relay *runner.Relay) {
+	t.Helper()
+	if code := relay.Stop(t); code != 0 {
+		t.Errorf("exit %d: %s", code, relay.Log())
+	}
 }
 
 // insert commits n rows in one transaction.
@@ -214,17 +269,19 @@ func (r *rig) insert(n int) {
 }
 
 // eventually waits until done says "", and else fails with what it says. What takes longer is asked
-// about less often: a look at the metrics, or a connection to PostgreSQL, takes some milliseconds
-// of a processor.
+// about less often: a command, or a look at the metrics, takes some time of a processor.
 func eventually(t *testing.T, done func() string) {
 	t.Helper()
 	var why string
-	polls := 0
+	leftOut := 0
 	await.Until(t, "the test to go on", func() bool {
-		if polls++; polls > 50 && polls%10 > 0 {
+		if leftOut > 0 {
+			leftOut--
 			return false
 		}
+		began := time.Now()
 		why = done()
+		leftOut = min(int(time.Since(began)/await.Every), 10)
 		return why == ""
 	}, func() any { return why })
 }

@@ -12,20 +12,13 @@ import (
 )
 
 // Passwords and tokens are in no log, at any level, and in no output: not while all goes well, not
-// of what fails. Kafka's are in TestKafkaOverTLS.
+// of what fails. Kafka's are in TestSecureKafka.
 func TestSecretsAreNeverShown(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	vhost := servers.SharedRabbitMQ(t).VHost(t)
 	r.sink = "  rabbitmq: {url: ['" + as(vhost, "guest", "mqsecret") + "', 'amqp://guest:mqsecret@127.0.0.1:1/']}"
-	r.showsNoSecret()
-}
-
-// showsNoSecret runs a relay whose broker refuses the login, loses PostgreSQL besides, and asks it
-// and every command for all that they say.
-func (r *rig) showsNoSecret() {
-	t := r.t
-	t.Helper()
+	// The broker refuses the login, and PostgreSQL goes away.
 	p := proxy(t, servers.SharedPostgres(t).Addr())
 	r.db = as(through(r.db, p.Addr()), "postgres", "pgsecret") // it trusts us whatever we say
 	r.more = "log: {level: debug}\n"

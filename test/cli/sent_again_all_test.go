@@ -48,27 +48,6 @@ func (d *day) delivered(leftOut ...string) {
 // tables, and what cannot be read is named.
 func TestUnsentRowsAreRecovered(t *testing.T) {
 	for name, steps := range map[string]func(*day){
-		"a gap, and the table rewritten": func(d *day) {
-			d.start()
-			d.control()
-			d.stop()
-			d.unsent(`INSERT INTO outbox VALUES ({a}), ({b}), ({c})`)
-			d.sql(`SELECT pg_replication_slot_advance('{pub}', pg_current_wal_lsn())`)
-			d.start()
-			d.control()
-			d.sql(`ALTER TABLE outbox ADD COLUMN seq bigserial`)
-			d.recovered()
-		},
-		"a table that left the publication, and came back": func(d *day) {
-			d.start()
-			d.stop()
-			d.sql(`ALTER PUBLICATION {pub} DROP TABLE outbox`)
-			d.unsent(`INSERT INTO outbox VALUES ({a}), ({b})`)
-			d.sql(`ALTER PUBLICATION {pub} ADD TABLE outbox`)
-			d.start()
-			d.control()
-			d.recovered()
-		},
 		"the file names one of two tables": func(d *day) {
 			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
 			d.rig.source = "  tables: [public.outbox, public.outbox_two]"
@@ -106,26 +85,6 @@ func TestUnsentRowsAreRecovered(t *testing.T) {
 			d.start()
 			d.delivered()
 		},
-		"a dead letter of another table with the same id": func(d *day) {
-			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
-			d.rig.source = "  tables: [public.outbox, public.outbox_two]\n  max_event_bytes: 64KiB"
-			d.start()
-			d.sql(`INSERT INTO outbox (id, payload) VALUES ({a}, to_jsonb(repeat('x', 100000)))`)
-			d.control()
-			d.rig.ok("dead-letters", "redact", "--all", "--reason", "a test", "--wait", "60s")
-			d.stop()
-			d.sql(`INSERT INTO outbox_two (id) VALUES ({a})`)
-			d.sql(`SELECT pg_drop_replication_slot('{pub}')`)
-			d.rig.ok("recover", "--unordered")
-			d.start()
-			eventually(d.rig.t, func() string {
-				if !strings.Contains(d.relay.Stdout(), d.id("a")) {
-					return "the row of the second table is not delivered"
-				}
-				return ""
-			})
-			d.named["a"] = true // the row of the dead letter stays
-		},
 		"rows that do not say which transaction wrote them": func(d *day) {
 			d.start()
 			d.control()
@@ -138,21 +97,6 @@ func TestUnsentRowsAreRecovered(t *testing.T) {
 			d.start()
 			d.delivered("b")
 			d.named["b"] = true
-		},
-		"a partition that was detached": func(d *day) {
-			d.rig.more = "" // its rows stay
-			d.partitioned()
-			d.sql(`INSERT INTO outbox (id, part) VALUES ({sent}, 2)`)
-			d.delivered()
-			d.stop()
-			d.sql(`SELECT pg_drop_replication_slot('{pub}')`)
-			d.unsent(`INSERT INTO outbox (id, part) VALUES ({a}, 2)`)
-			d.sql(`ALTER TABLE outbox DETACH PARTITION outbox_2`)
-			if out := d.rig.ok("recover", "--unordered"); !strings.Contains(out, "note: table public.outbox_2 may have rows of an outbox table") {
-				d.rig.t.Errorf("the detached partition is not named: %s", out)
-			}
-			d.rig.more = deletesAtOnce
-			d.start()
 		},
 		"a table swapped in, and a slot lost": func(d *day) {
 			d.start()
@@ -175,16 +119,23 @@ func TestUnsentRowsAreRecovered(t *testing.T) {
 	}
 }
 
-// prepared is a day on a server of its own, with a transaction that somebody has prepared and left.
-func prepared(t *testing.T) *day {
+// prepared is a server of which somebody has left a transaction prepared, in another database.
+type prepared struct{ *pgserver.Postgres }
+
+func (p prepared) other(t *testing.T, sql string) {
 	t.Helper()
-	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{"max_prepared_transactions": "2"}})
-	must(t, err)
-	t.Cleanup(func() { must(t, pg.Close()) })
-	must(t, pg.CreateDatabase(await.Context(t), "shop"))
-	must(t, pg.CreateDatabase(await.Context(t), "other"))
-	must(t, execOn(await.Context(t), pg.URL("other"), `BEGIN; CREATE TABLE held (); PREPARE TRANSACTION 'left behind'`))
-	return newDay(on(t, pg.URL("shop")))
+	must(t, execOn(await.Context(t), p.URL("other"), sql))
+}
+
+func (p prepared) leave(t *testing.T) {
+	t.Helper()
+	p.other(t, `BEGIN; CREATE TABLE held (); PREPARE TRANSACTION 'left behind'`)
+}
+
+func (p prepared) commit(t *testing.T) {
+	t.Helper()
+	p.other(t, `COMMIT PREPARED 'left behind'`)
+	p.other(t, `DROP TABLE held`)
 }
 
 const leftBehind = "prepared transaction 'left behind' of role postgres in database other, since "
@@ -216,76 +167,75 @@ func (d *day) waiting(args ...string) (ends func(syscall.Signal) error) {
 	}
 }
 
-// TestPreparedTransactionIsNamed: the creation of a slot waits for it, and says so. A command that
-// is ended meanwhile leaves nothing half-made, or the next one finishes it.
+// The creation of a slot, and WAL that a slot keeps, wait for it. The parts are one after the
+// other: it holds up all slots of the server.
 func TestPreparedTransactionIsNamed(t *testing.T) {
-	for name, args := range map[string][]string{"init": {"init"}, "init --backfill": {"init", "--backfill", "--unordered"}, "recover": {"recover", "--unordered"}} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d := prepared(t)
-			d.unsent(`INSERT INTO outbox (id) VALUES ({a})`)
-			switch name {
-			case "init":
-				args = append(args, "--no-backfill")
-			case "recover":
-				d.rig.exec(`TRUNCATE outbox`)
-				must(t, execOn(await.Context(t), strings.Replace(d.rig.db, "/shop", "/other", 1), `COMMIT PREPARED 'left behind'`))
-				d.start()
-				d.control()
-				d.stop()
-				d.sql(`INSERT INTO outbox (id) VALUES ({a})`, `SELECT pg_drop_replication_slot('{pub}')`)
-				must(t, execOn(await.Context(t), strings.Replace(d.rig.db, "/shop", "/other", 1), `BEGIN; DROP TABLE held; PREPARE TRANSACTION 'left behind'`))
-			}
-			if err := d.waiting(args...)(syscall.SIGINT); err == nil {
-				t.Error("it succeeds although it was interrupted")
-			}
-			eventually(t, func() string {
-				if ask[bool](d.rig, `SELECT EXISTS (SELECT FROM pg_replication_slots)`) {
-					return "the slot is left half-made"
-				}
-				return ""
-			})
-			if err := d.waiting(args...)(syscall.SIGKILL); err == nil {
-				t.Error("it succeeds although it was killed")
-			}
-			half := ask[int](d.rig, `SELECT active_pid FROM pg_replication_slots`)
-			end := "SELECT pg_terminate_backend(" + strconv.Itoa(half) + ")"
-			check := d.rig.command("check").Stdout
-			if name != "recover" && (!strings.Contains(check, leftBehind) || !strings.Contains(check, end)) {
-				t.Errorf("check does not name it: %s", check)
-			}
-			d.rig.refused(1, "teardown --yes", leftBehind, "ROLLBACK PREPARED 'left behind', in database other", end)
-			next := d.waiting(args...)
-			must(t, execOn(await.Context(t), strings.Replace(d.rig.db, "/shop", "/other", 1), `COMMIT PREPARED 'left behind'`))
-			must(t, next(0))
-			d.start()
-			if name == "init" {
-				d.control()
-			} else {
-				d.delivered()
-			}
-			d.judge()
-		})
-	}
+	t.Parallel()
+	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{"max_prepared_transactions": "2"}})
+	must(t, err)
+	t.Cleanup(func() { must(t, pg.Close()) })
+	must(t, pg.CreateDatabase(await.Context(t), "other"))
+	p := prepared{pg}
+	t.Run("init --backfill", func(t *testing.T) {
+		d := newDay(on(t, pg.Database(t)))
+		d.unsent(`INSERT INTO outbox (id) VALUES ({a})`)
+		p.leave(t)
+		p.holdsUp(d, "init", "--backfill", "--unordered")
+	})
+	t.Run("recover", func(t *testing.T) {
+		d := newDay(on(t, pg.Database(t)))
+		d.start()
+		d.control()
+		d.stop()
+		d.sql(`INSERT INTO outbox (id) VALUES ({a})`, `SELECT pg_drop_replication_slot('{pub}')`)
+		p.leave(t)
+		p.holdsUp(d, "recover", "--unordered")
+	})
+	t.Run("WAL", func(t *testing.T) { p.keepsWAL(newDay(on(t, pg.Database(t)))) })
 }
 
-// TestWALIsKeptForATransaction: the transaction that makes the slot keep WAL without lag is named,
-// also if it is another database's.
-func TestWALIsKeptForATransaction(t *testing.T) {
-	t.Parallel()
-	d := prepared(t)
-	other := strings.Replace(d.rig.db, "/shop", "/other", 1)
-	must(t, execOn(await.Context(t), other, `ROLLBACK PREPARED 'left behind'`))
-	d.rig.exec(`CREATE ROLE relay LOGIN REPLICATION`)
-	d.rig.ok("init", "--role", "relay")
+// holdsUp has a command wait. One that is ended meanwhile leaves nothing half-made, or the next one
+// finishes it.
+func (p prepared) holdsUp(d *day, args ...string) {
+	t := d.rig.t
+	t.Helper()
+	if err := d.waiting(args...)(syscall.SIGINT); err == nil {
+		t.Error("it succeeds although it was interrupted")
+	}
+	becomes(d.rig, false, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)`, d.rig.slot)
+	if err := d.waiting(args...)(syscall.SIGKILL); err == nil {
+		t.Error("it succeeds although it was killed")
+	}
+	half := ask[int](d.rig, `SELECT active_pid FROM pg_replication_slots WHERE slot_name = $1`, d.rig.slot)
+	end := "SELECT pg_terminate_backend(" + strconv.Itoa(half) + ")"
+	if check := d.rig.command("check").Stdout; args[0] == "init" && (!strings.Contains(check, leftBehind) || !strings.Contains(check, end)) {
+		t.Errorf("check does not name it: %s", check)
+	}
+	d.rig.refused(1, "teardown --yes", leftBehind, "ROLLBACK PREPARED 'left behind', in database other", end)
+	next := d.waiting(args...)
+	p.commit(t)
+	must(t, next(0))
+	d.start()
+	d.delivered()
+	d.judge()
+	d.rig.ok("teardown", "--yes")
+}
+
+// The transaction that makes the slot keep WAL without lag is named, also if it is another
+// database's.
+func (p prepared) keepsWAL(d *day) {
+	t := d.rig.t
+	role := d.rig.slot
+	d.rig.exec(`CREATE ROLE ` + role + ` LOGIN REPLICATION`)
+	d.rig.ok("init", "--role", role)
 	owner := d.rig.db
-	d.rig.db, d.rig.more = as(owner, "relay", ""), ""
+	d.rig.db, d.rig.more = as(owner, role, ""), ""
 	if out := d.rig.ok("check"); strings.Contains(out, "open transactions") {
 		t.Errorf("check names transactions although nothing waits for one: %s", out)
 	}
 	d.start()
-	must(t, execOn(await.Context(t), other, `BEGIN; CREATE TABLE held (); PREPARE TRANSACTION 'left behind'`))
-	must(t, execOn(await.Context(t), other, `CREATE TABLE much AS SELECT repeat('x', 1000) FROM generate_series(1, 3000)`))
+	p.leave(t)
+	p.other(t, `CREATE TABLE much AS SELECT repeat('x', 1000) FROM generate_series(1, 3000)`)
 	eventually(t, func() string {
 		must(t, execOn(await.Context(t), owner, `CHECKPOINT; INSERT INTO outbox (id) VALUES (gen_random_uuid())`))
 		if out := d.rig.ok("status"); !strings.Contains(out, "keeps WAL until these transactions end:") || !strings.Contains(out, leftBehind) || !strings.Contains(out, "COMMIT PREPARED 'left behind'") {
@@ -299,7 +249,7 @@ func TestWALIsKeptForATransaction(t *testing.T) {
 	if out := d.rig.ok("check"); !strings.Contains(out, "of WAL, all of it settled, until these end: "+leftBehind) {
 		t.Errorf("check does not name it: %s", out)
 	}
-	must(t, execOn(await.Context(t), other, `ROLLBACK PREPARED 'left behind'`))
+	p.commit(t)
 	eventually(t, func() string {
 		must(t, execOn(await.Context(t), owner, `CHECKPOINT; INSERT INTO outbox (id) VALUES (gen_random_uuid())`))
 		if out := d.rig.ok("status"); strings.Contains(out, "keeps WAL until") {
@@ -308,6 +258,8 @@ func TestWALIsKeptForATransaction(t *testing.T) {
 		return ""
 	})
 	d.stop()
+	d.rig.db = owner
+	d.rig.ok("teardown", "--yes")
 }
 
 // TestHeldByTheirRow: a row of a gap is held by the dead letter of that row alone, whatever is left
@@ -358,36 +310,11 @@ func TestHeldByTheirRow(t *testing.T) {
 	relay.Stop(t)
 }
 
-// TestRestoredRowsAreRecovered: rows of a restored dump have the numbers of transactions of the
-// server before, which say nothing of where a gap ends here.
-func TestRestoredRowsAreRecovered(t *testing.T) {
-	t.Parallel()
-	d, old := onOwnDay(t)
-	ctx := await.Context(t)
-	d.rig.exec(`DO $$ BEGIN FOR i IN 1..20000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$`)
-	d.rig.more = ""
-	d.start()
-	d.stop()
-	d.sql(`INSERT INTO outbox (id) VALUES ({a}), ({b})`) // they wait in the slot
-	young, err := pgserver.Start(ctx, pgserver.Options{NoFsync: true})
-	must(t, err)
-	t.Cleanup(func() { must(t, young.Close()) })
-	must(t, young.RestoreDump(ctx, old, "shop"))
-	d.rig.db = young.URL("shop")
-	d.start()
-	d.accept()
-	d.recovered()
-	d.stop()
-}
-
 // TestOrderOfChangedRows: an update changes which command wrote a row, so its place among the rows
 // of its transaction is not known any more. A table that is written again keeps it.
 func TestOrderOfChangedRows(t *testing.T) {
 	t.Parallel()
-	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{"track_commit_timestamp": "on"}})
-	must(t, err)
-	t.Cleanup(func() { must(t, pg.Close()) })
-	d := newDay(on(t, pg.URL("postgres")))
+	d := trackedDay(t)
 	d.start()
 	d.stop()
 	d.sql(`SELECT pg_drop_replication_slot('{pub}')`)
@@ -417,41 +344,5 @@ func TestOrderOfChangedRows(t *testing.T) {
 	out := d.relay.Stdout()
 	if a, b, c := strings.Index(out, d.id("a")), strings.Index(out, d.id("b")), strings.Index(out, d.id("c")); a > b || b > c {
 		t.Errorf("they are sent at %d, %d and %d", a, b, c)
-	}
-}
-
-// TestRecoverAfterManyTransactions: what was sent stays sent when ids of transactions begin again
-// from the lowest, by their 32 bits.
-func TestRecoverAfterManyTransactions(t *testing.T) {
-	t.Parallel()
-	ctx := await.Context(t)
-	pg, err := pgserver.Start(ctx, pgserver.Options{NoFsync: true, Settings: map[string]string{"track_commit_timestamp": "on", "autovacuum_naptime": "1s"}})
-	must(t, err)
-	t.Cleanup(func() { must(t, pg.Close()) })
-	must(t, pg.CreateDatabase(ctx, "shop"))
-	d := newDay(on(t, pg.URL("shop")))
-	d.rig.more = "" // the rows stay
-	d.start()
-	d.sql(`INSERT INTO outbox (id) VALUES ({a}), ({b}), ({c})`)
-	d.delivered()
-	for i, name := range []string{"d", "e", "f"} {
-		d.stop()
-		d.sql(`SELECT pg_drop_replication_slot('{pub}')`)
-		must(t, pg.SkipTransactions(ctx, uint32(i+1)*1100%4096)) // 1.15e9, 2.3e9, 3.5e9
-		d.sql(`INSERT INTO outbox (id) VALUES ({` + name + `})`)
-		if out := d.rig.ok("recover", "--unordered"); !strings.Contains(out, "recovered: 1 row copied") {
-			t.Errorf("after %d: %s", i, out)
-		}
-		d.start()
-		d.delivered()
-		await.Until(t, "the databases to be frozen", func() bool {
-			return ask[int](d.rig, `SELECT max(age(datfrozenxid))::int FROM pg_database`) < 900_000_000
-		})
-	}
-	d.stop()
-	for name := range d.all {
-		if n := strings.Count(d.output, d.id(name)); n != 1 {
-			t.Errorf("row %s is sent %d times", name, n)
-		}
 	}
 }

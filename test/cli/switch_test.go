@@ -55,12 +55,7 @@ func (s *switching) write(n int, keys ...string) {
 // deferred waits until so many events are deferred.
 func (s *switching) deferred(n int) {
 	s.t.Helper()
-	eventually(s.t, func() string {
-		if got := ask[int](s.rig, `SELECT count(*)::int FROM cdc_relay.retry WHERE slot = $1`, s.slot); got != n {
-			return fmt.Sprintf("%d events are deferred, want %d", got, n)
-		}
-		return ""
-	})
+	becomes(s.rig, n, `SELECT count(*)::int FROM cdc_relay.retry WHERE slot = $1`, s.slot)
 }
 
 // died makes the last deferred event of a key a dead letter, and returns its number.
@@ -74,9 +69,7 @@ func (s *switching) died(key string) (n string) {
 // stopped ends a relay in order.
 func (s *switching) stopped(relay *runner.Relay) {
 	s.t.Helper()
-	if code := relay.Stop(s.t); code != 0 {
-		s.t.Errorf("exit %d: %s", code, relay.Log())
-	}
+	ended(s.t, relay)
 	s.released()
 }
 

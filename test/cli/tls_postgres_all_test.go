@@ -3,7 +3,6 @@
 package cli
 
 import (
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -59,8 +58,8 @@ func TestPostgresOverTLS(t *testing.T) {
 	certs, err := testcerts.NewCertificates()
 	must(t, err)
 	s := securedBy(t, certs)
-	t.Run("refused", s.refusesTLS)
 	t.Run("login", s.judgesLogin)
+	t.Run("password is read again", s.readsPasswordAgain)
 	t.Run("certificates are read again", s.readsCertificatesAgain)
 }
 
@@ -73,71 +72,22 @@ func (s secured) judgesLogin(t *testing.T) {
 	}
 }
 
-// What can be wrong with TLS and with a login over it: check says it in one line, with what to do.
-// What a relay that waits says is the same; see refuses.
-func (s secured) refusesTLS(t *testing.T) {
-	good := s.client(t, "certified", time.Hour)
-	for name, c := range map[string]struct {
-		user, ca   string
-		files      testcerts.CertificateFiles
-		words, fix string
-	}{
-		"expired":        {"certified", s.certs.CA, s.client(t, "certified", -time.Hour), "tls: expired certificate", "renew the client certificate, sslcert in source.url"},
-		"stranger":       {"certified", s.certs.CA, s.certs.Stranger, "tls: unknown certificate authority", "ssl_ca_file"},
-		"none":           {"certified", s.certs.CA, testcerts.CertificateFiles{}, "connection requires a valid client certificate", "its certificate (sslcert)"},
-		"another role's": {"certified", s.certs.CA, s.certs.Client, `certificate authentication failed for user "certified"`, "its certificate (sslcert)"},
-		"server's CA":    {"certified", s.certs.StrangerCA, good, "certificate signed by unknown authority", "set sslrootcert in source.url"},
-		"password":       {"relay", s.certs.CA, s.certs.Client, `password authentication failed for user "relay"`, "source.password"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			s.finds(t, s.pg.TLSURL("postgres", c.user, c.ca, c.files), c.words, c.fix)
-		})
-	}
-}
-
-// A server whose certificate has expired is waited for as well.
-func TestPostgresOfExpiredCertificate(t *testing.T) {
-	t.Parallel()
-	certs, err := testcerts.NewCertificates()
-	must(t, err)
-	certs.Server = certs.ExpiredServer
-	s := securedBy(t, certs)
-	const words = "certificate has expired"
-	saidOnce(t, s.refuses(t, s.pg.TLSURL("postgres", "relay", certs.CA, certs.Client), words, "renew the server's certificate"), "waiting for PostgreSQL", words)
-}
-
-// finds runs check.
-func (s secured) finds(t *testing.T, url, words, fix string) *rig {
-	t.Helper()
-	r := s.as(url)
-	r.t, r.source = t, "  password: pgsecret-wrong\n"
-	res := r.command("check", "--json")
-	hidden(t, res.Stdout+res.Stderr)
-	if f := checked(t, res.Stdout)[0]; res.Code != 1 || f.Name != "postgres" || f.Level != "fail" || !strings.Contains(f.Detail, words) || !strings.Contains(f.Fix, fix) {
-		t.Errorf("check finds %+v", f)
-	}
-	return r
-}
-
-// refuses runs check, and a relay that waits, and returns what that has logged.
-func (s secured) refuses(t *testing.T, url, words, fix string) (log string) {
-	t.Helper()
-	r := s.finds(t, url, words, fix)
+// A password that is refused is waited for with one line, and read again at every try: one that is
+// corrected in its file is taken up without a restart.
+func (s secured) readsPasswordAgain(t *testing.T) {
+	password := filepath.Join(t.TempDir(), "password")
+	must(t, os.WriteFile(password, []byte("pgsecret-wrong\n"), 0o600))
+	r := s.as(s.pg.TLSURL("postgres", "relay", s.certs.CA, s.certs.Client))
+	r.t, r.source = t, "  password: ${file:"+password+"}\n"
 	relay := runner.Start(t, r.binary, r.yaml())
-	state(t, relay, "waiting for postgres", words, fix)
-	says(t, relay, "/readyz", 503, words)
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
+	state(t, relay, "waiting for postgres", `password authentication failed for user "relay"`, "source.password")
+	says(t, relay, "/readyz", 503, "waiting for postgres")
+	must(t, os.WriteFile(password, []byte("pgsecret\n"), 0o600))
+	must(t, relay.WaitReady(await.Context(t)))
+	ended(t, relay)
 	hidden(t, relay.Log())
-	return relay.Log()
-}
-
-// saidOnce looks for the one line of a log that says what the matter is.
-func saidOnce(t *testing.T, log, line, words string) {
-	t.Helper()
-	if n := strings.Count(log, line); n != 1 || !strings.Contains(log, words) {
-		t.Errorf("%d lines about it, want one: %s", n, log)
+	if n := strings.Count(relay.Log(), "waiting for PostgreSQL"); n != 1 {
+		t.Errorf("%d lines about the password, want 1: %s", n, relay.Log())
 	}
 }
 
@@ -152,7 +102,8 @@ func TestMissingCertificateOfPostgres(t *testing.T) {
 
 // Certificates are read at each connect, of the pool and of the stream: a relay that waits with bad
 // ones goes on when they are renewed, and one that runs takes new ones up when its connections are
-// cut. Files that are only half replaced are waited for.
+// cut. Files that are only half replaced are waited for. What it says has what to do; TestFixOfTLS
+// of internal/replication/source has the errors that no server is needed for.
 func (s secured) readsCertificatesAgain(t *testing.T) {
 	files := newClientFiles(t, s.certs)
 	way := proxy(t, s.pg.Addr())
@@ -166,23 +117,24 @@ func (s secured) readsCertificatesAgain(t *testing.T) {
 	}
 	files.put(s.client(t, "certified", -time.Hour))
 	relay := runner.Start(t, r.binary, r.yaml())
-	state(t, relay, "waiting for postgres", "expired certificate")
+	state(t, relay, "waiting for postgres", "tls: expired certificate", "renew the client certificate, sslcert in source.url")
+	says(t, relay, "/readyz", 503, "expired certificate")
 	files.put(s.client(t, "certified", time.Hour))
 	must(t, relay.WaitReady(await.Context(t)))
 
 	committed := 0
 	for _, bad := range []struct {
-		words string
-		spoil func()
+		words, fix string
+		spoil      func()
 	}{
-		{"unknown certificate authority", func() { files.put(s.certs.Stranger) }},
-		{"private key does not match public key", func() { files.copy(s.certs.Client.Cert, files.client.Cert) }},
-		{"sslkey: open " + files.client.Key, func() { must(t, os.Remove(files.client.Key)) }},
-		{"certificate signed by unknown authority", func() { files.copy(s.certs.StrangerCA, files.ca) }},
+		{"unknown certificate authority", "ssl_ca_file", func() { files.put(s.certs.Stranger) }},
+		{"private key does not match public key", "", func() { files.copy(s.certs.Client.Cert, files.client.Cert) }},
+		{"sslkey: open " + files.client.Key, "", func() { must(t, os.Remove(files.client.Key)) }},
+		{"certificate signed by unknown authority", "set sslrootcert in source.url", func() { files.copy(s.certs.StrangerCA, files.ca) }},
 	} {
 		bad.spoil()
 		cut()
-		state(t, relay, "waiting for postgres", bad.words)
+		state(t, relay, "waiting for postgres", bad.words, bad.fix)
 		owner.insert(1)
 		committed++
 		files.copy(s.certs.CA, files.ca)
@@ -190,9 +142,7 @@ func (s secured) readsCertificatesAgain(t *testing.T) {
 		must(t, relay.WaitReady(await.Context(t)))
 		eventually(t, func() string { return wantLines(relay, committed) })
 	}
-	if code := relay.Stop(t); code != 0 {
-		t.Errorf("exit %d", code)
-	}
+	ended(t, relay)
 }
 
 // clientFiles are a relay's files of TLS, which a test replaces while the relay runs.
@@ -230,9 +180,4 @@ func replaceFile(t *testing.T, from, to string) {
 	must(t, err)
 	must(t, os.WriteFile(to+".new", text, 0o600))
 	must(t, os.Rename(to+".new", to))
-}
-
-// tls is the files as the section tls of a sink.
-func (f *clientFiles) tls(more string) string {
-	return fmt.Sprintf("tls: {%sca: %s, cert: %s, key: %s}", more, f.ca, f.client.Cert, f.client.Key)
 }

@@ -11,46 +11,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// A row is read by what the stream said of its types. The enum that it was written with is replaced
-// before its transaction ends, or dropped while nobody reads it; the row is sent all the same.
-func TestTypesThatAreGone(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.sink = "  stdout: {}\n  compat: {profile: debezium-connect, options: {" + stringConverters + ", table.fields.additional.placement: 'type:header:eventType'}}"
-	r.exec(`CREATE TYPE kind AS ENUM ('created', 'gone'); ALTER TABLE outbox ALTER type TYPE kind USING 'gone'`)
-	insert := func(kind string) string {
-		return `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', '7', '` + kind + `', '{}');`
-	}
-	replace := func(by string) string {
-		return `CREATE TYPE kind_new AS ENUM (` + by + `); ALTER TABLE outbox ALTER type TYPE kind_new USING type::text::kind_new; DROP TYPE kind; ALTER TYPE kind_new RENAME TO kind;`
-	}
-	relay := r.start()
-	sent := func(kinds ...string) {
-		t.Helper()
-		eventually(t, func() string {
-			var found []string
-			for line := range strings.Lines(relay.Stdout()) {
-				_, kind, _ := strings.Cut(line, `"name":"eventType","value":"`)
-				kind, _, _ = strings.Cut(kind, `"`)
-				found = append(found, kind)
-			}
-			if got, want := strings.Join(found, " "), strings.Join(kinds, " "); got != want {
-				return "sent " + got + ", want " + want + ": " + ask[string](r, `SELECT coalesce(string_agg(reason || error, '; '), 'no dead letter') FROM cdc_relay.dead_letter`)
-			}
-			return ""
-		})
-	}
-	r.exec("BEGIN; " + insert("created") + replace("'created', 'removed'") + insert("removed") + " COMMIT")
-	sent("created", "removed")
-
-	relay.Stop(t)
-	r.exec(insert("created"))
-	r.exec("TRUNCATE outbox; " + replace("'later'") + insert("later")) // of the same name
-	r.exec(`ALTER TABLE outbox DROP type; DROP TYPE kind; ALTER TABLE outbox ADD type text; ` + insert("text"))
-	relay = r.start()
-	sent("created", "later", "text")
-}
-
 // A domain counts as its base type, in every part of an event, and in a row that waits.
 func TestDomainsAreTheirBaseTypes(t *testing.T) {
 	t.Parallel()
@@ -141,25 +101,5 @@ func TestCharWithoutItsBlanks(t *testing.T) {
 	b.dropSlot()
 	if out := b.ok("recover", "--dry-run", "--unordered"); !strings.Contains(out, "0 rows") {
 		t.Errorf("what was sent is not known: %s", out)
-	}
-}
-
-// Ids of any of PostgreSQL's own types are found by their text, and domains over them.
-func TestEventsShowOfTypes(t *testing.T) {
-	t.Parallel()
-	r := newRig(t)
-	r.exec(`CREATE DOMAIN code AS char(9); CREATE DOMAIN key AS code CHECK (VALUE <> ''); CREATE DOMAIN serial_number AS bigint; CREATE DOMAIN doc AS json;
-		CREATE DOMAIN writer AS xid8; CREATE EXTENSION citext`)
-	relay := r.start()
-	for i, c := range [][2]string{{"bit(8)", "10101010"}, {"bit varying(9)", "101"}, {"char(9)", "a"}, {"key", "a"}, {"serial_number", "7"}, {"numeric(5,1)", "7.0"}, {"name", "n"}, {"doc", "{}"}, {`"char"`, "c"}} {
-		r.exec(`TRUNCATE outbox; ALTER TABLE outbox DROP id, ADD id ` + c[0])
-		r.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ('` + c[1] + `', 'order', '7', 'created')`)
-		eventually(t, func() string { return wantLines(relay, i+1) })
-		eventually(t, func() string {
-			if got := r.located(c[1]); !hasAll(got, []string{"state       delivered", "row         in public.outbox\n"}) {
-				return c[0] + ": " + got
-			}
-			return ""
-		})
 	}
 }

@@ -34,8 +34,8 @@ func TestHistories(t *testing.T) {
 				h.sql(`COMMIT PREPARED '` + id + `'`)
 			}
 			h.control()
+			h.deliveredGo()
 			h.judge()
-			h.judgeDelivered()
 		})
 	}
 }
@@ -96,13 +96,16 @@ func (h *history) step() {
 	}
 }
 
-// judgeDelivered looks for rows that were delivered, and are there.
-func (h *history) judgeDelivered() {
+// deliveredGo waits until no row is there that was delivered.
+func (h *history) deliveredGo() {
 	h.rig.t.Helper()
-	there := ask[[]string](h.rig, `SELECT array(SELECT id::text FROM outbox)`)
-	for name := range h.all {
-		if id := h.id(name); strings.Contains(h.output, id) && slices.Contains(there, id) {
-			h.rig.t.Errorf("row %s was delivered, and is not deleted", name)
+	eventually(h.rig.t, func() string {
+		there := ask[[]string](h.rig, `SELECT array(SELECT id::text FROM outbox)`)
+		for name := range h.all {
+			if id := h.id(name); strings.Contains(h.output+h.relay.Stdout(), id) && slices.Contains(there, id) {
+				return "row " + name + " was delivered, and is not deleted: " + h.relay.Log()
+			}
 		}
-	}
+		return ""
+	})
 }

@@ -7,8 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
@@ -21,51 +19,6 @@ func onOwnDay(t *testing.T) (*day, *pgserver.Postgres) {
 	t.Cleanup(func() { must(t, pg.Close()) })
 	must(t, pg.CreateDatabase(await.Context(t), "shop"))
 	return newDay(on(t, pg.URL("shop"))), pg
-}
-
-// TestWaitForAStandby: a row whose commit waits for a synchronous standby is sent, and nobody sees
-// it yet. It is deleted when it can be seen, and not forgotten before.
-func TestWaitForAStandby(t *testing.T) {
-	t.Parallel()
-	d, pg := onOwnDay(t)
-	ctx := await.Context(t)
-	standby, err := pgserver.StartStandby(ctx, pg)
-	must(t, err)
-	t.Cleanup(func() { must(t, standby.Close()) })
-	d.start()
-	// the standby has the WAL, for which the relay waits, and does not apply it
-	must(t, pg.Set(ctx, "synchronous_standby_names", "walreceiver"))
-	var paused string
-	must(t, standby.Query(ctx, &paused, `SELECT pg_wal_replay_pause()::text`))
-	committed := make(chan error, 1)
-	go func() {
-		committed <- pgserver.OnConn(ctx, d.rig.db, func(conn *pgx.Conn) error {
-			_, err := conn.Exec(ctx, `SET synchronous_commit = remote_apply; `+d.fill(`INSERT INTO outbox (id) VALUES ({waits})`))
-			return err
-		})
-	}()
-	eventually(t, func() string {
-		switch {
-		case !strings.Contains(d.relay.Stdout(), d.id("waits")):
-			return "the row that waits is not sent"
-		case ask[bool](d.rig, `SELECT NOT EXISTS (SELECT FROM cdc_relay.sent)`):
-			return "that it was sent is not recorded"
-		}
-		return ""
-	})
-	d.control() // passes of retention go by
-	if !ask[bool](d.rig, `SELECT NOT EXISTS (SELECT FROM outbox WHERE id = $1)`, d.id("waits")) {
-		t.Fatal("the row is seen before its commit has ended")
-	}
-	must(t, standby.Query(ctx, &paused, `SELECT pg_wal_replay_resume()::text`))
-	must(t, <-committed)
-	eventually(t, func() string {
-		if ask[bool](d.rig, `SELECT EXISTS (SELECT FROM outbox WHERE id = $1)`, d.id("waits")) {
-			return "the row that was sent before it could be seen is not deleted"
-		}
-		return ""
-	})
-	d.judge()
 }
 
 // TestTransactionsGivenAgain: a server loses its last transactions, in an immediate stop, a

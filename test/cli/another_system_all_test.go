@@ -14,17 +14,54 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
-// restored moves the day to another server, by a dump. Rows keep the numbers of transactions that
-// this server gives later, or has given to others.
-func (d *day) restored(from *pgserver.Postgres) *pgserver.Postgres {
+// systems are servers that databases are moved to, by dumps. Rows keep the numbers of transactions
+// that the next server gives later, or has given to others.
+type systems struct {
+	t   *testing.T
+	all []*pgserver.Postgres
+}
+
+// of is the server with a number, which is started when it is needed first.
+func (s *systems) of(number int) *pgserver.Postgres {
+	s.t.Helper()
+	for len(s.all) <= number {
+		pg, err := pgserver.Start(await.Context(s.t), pgserver.Options{NoFsync: true, Settings: map[string]string{"track_commit_timestamp": "on"}})
+		must(s.t, err)
+		s.t.Cleanup(func() { must(s.t, pg.Close()) })
+		s.all = append(s.all, pg)
+	}
+	return s.all[number]
+}
+
+// moved is a day whose database moves from one system to the next.
+type moved struct {
+	*day
+	systems *systems
+	name    string // of the database
+	at      int    // its system
+}
+
+func (s *systems) day(t *testing.T, name string) *moved {
+	t.Helper()
+	must(t, s.of(0).CreateDatabase(await.Context(t), name))
+	return &moved{keptDay(on(t, s.of(0).URL(name))), s, name, 0}
+}
+
+func (d *moved) restored() {
 	d.rig.t.Helper()
-	ctx := await.Context(d.rig.t)
-	to, err := pgserver.Start(ctx, pgserver.Options{NoFsync: true, Settings: map[string]string{"track_commit_timestamp": "on"}})
-	must(d.rig.t, err)
-	d.rig.t.Cleanup(func() { must(d.rig.t, to.Close()) })
-	must(d.rig.t, to.RestoreDump(ctx, from, "shop"))
-	d.rig.db = to.URL("shop")
-	return to
+	to := d.systems.of(d.at + 1)
+	must(d.rig.t, to.RestoreDump(await.Context(d.rig.t), d.systems.of(d.at), d.name))
+	d.at++
+	d.rig.db = to.URL(d.name)
+}
+
+// ends drops the slots that are left behind on each system.
+func (d *moved) ends() {
+	d.rig.t.Helper()
+	for i := range d.at + 1 {
+		d.rig.db = d.systems.of(i).URL(d.name)
+		d.rig.exec(`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database() AND NOT active`)
+	}
 }
 
 // finding starts a relay, which ends with exit 3, and returns its line and the ID in it.
@@ -60,8 +97,10 @@ const burnTransactions = `DO $$ BEGIN FOR i IN 1..2000 LOOP PERFORM pg_current_x
 
 // TestAnotherSystem: a dump is restored, and an operator says whether all was delivered before.
 func TestAnotherSystem(t *testing.T) {
-	for name, steps := range map[string]func(*day, *pgserver.Postgres){
-		"all delivered": func(d *day, old *pgserver.Postgres) {
+	t.Parallel()
+	s, number := &systems{t: t}, 0
+	for name, steps := range map[string]func(*moved){
+		"all delivered": func(d *moved) {
 			d.rig.source = "  max_event_bytes: 64KiB"
 			d.start()
 			d.sql(`INSERT INTO outbox (id) VALUES ({a}), ({b})`, `INSERT INTO outbox (id) VALUES ({c})`)
@@ -70,7 +109,7 @@ func TestAnotherSystem(t *testing.T) {
 			d.sql(`INSERT INTO outbox (id) VALUES ({d})`)
 			d.delivered("dead")
 			d.stop()
-			d.restored(old)
+			d.restored()
 			_, id := d.finding("--same-data --delivered unknown", "--delivered all")
 			d.rig.refused(2, "accept "+id+" --same-data", "only you know", "--delivered all", "--delivered unknown")
 			d.rig.refused(2, "accept "+id+" --copy --delivered all", "--delivered needs --same-data")
@@ -98,30 +137,15 @@ func TestAnotherSystem(t *testing.T) {
 				d.named[name] = true // a word deletes nothing
 			}
 		},
-		"rows that are written before the word": func(d *day, old *pgserver.Postgres) {
+		"rows that are written before the word, and after it": func(d *moved) {
 			d.start()
 			d.sql(`INSERT INTO outbox (id) VALUES ({a}), ({b})`)
 			d.delivered()
 			d.stop()
-			d.restored(old)
+			d.restored()
 			d.unsent(`INSERT INTO outbox (id) VALUES ({early})`)
 			d.unsent(`INSERT INTO outbox (id) VALUES ({changed})`)
 			d.sql(`UPDATE outbox SET type = 'changed' WHERE id = {changed}`, `UPDATE outbox SET type = 'changed' WHERE id = {b}`)
-			_, id := d.finding()
-			d.rig.ok("accept", id, "--same-data", "--delivered", "all")
-			d.unsent(`INSERT INTO outbox (id) VALUES ({late})`)
-			d.start()
-			d.recovered()
-			if n := strings.Count(d.output+d.relay.Stdout(), d.id("a")); n != 1 {
-				d.rig.t.Errorf("a row that was delivered before the move is sent %d times", n)
-			}
-		},
-		"rows that are written between the word and the start": func(d *day, old *pgserver.Postgres) {
-			d.start()
-			d.sql(`INSERT INTO outbox (id) VALUES ({a}), ({b})`)
-			d.delivered()
-			d.stop()
-			d.restored(old)
 			_, id := d.finding()
 			d.rig.ok("accept", id, "--same-data", "--delivered", "all")
 			d.unsent(`INSERT INTO outbox (id) VALUES ({late})`)
@@ -134,13 +158,14 @@ func TestAnotherSystem(t *testing.T) {
 				d.rig.t.Errorf("a row that was delivered before the move is sent %d times", n)
 			}
 		},
-		"not known": func(d *day, old *pgserver.Postgres) {
+		"not known, of transactions that the new system has not come to": func(d *moved) {
+			d.rig.exec(burnTransactions)
 			d.start()
 			d.sql(`INSERT INTO outbox (id) VALUES ({a})`)
 			d.delivered()
 			d.stop()
 			d.unsent(`INSERT INTO outbox (id) VALUES ({b})`)
-			d.restored(old)
+			d.restored()
 			_, id := d.finding()
 			d.rig.ok("accept", id, "--same-data", "--delivered", "unknown")
 			d.start()
@@ -149,14 +174,14 @@ func TestAnotherSystem(t *testing.T) {
 			}
 			d.recovered()
 		},
-		"the file names one of two tables": func(d *day, old *pgserver.Postgres) {
+		"the file names one of two tables": func(d *moved) {
 			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
 			d.rig.source = "  tables: [public.outbox, public.outbox_two]"
 			d.start()
 			d.stop()
 			d.unsent(`INSERT INTO outbox (id) VALUES ({a})`)
 			d.unsent(`INSERT INTO outbox_two (id) VALUES ({b})`)
-			d.restored(old)
+			d.restored()
 			d.rig.source = ""
 			_, id := d.finding()
 			d.rig.ok("accept", id, "--same-data", "--delivered", "unknown")
@@ -172,7 +197,7 @@ func TestAnotherSystem(t *testing.T) {
 			d.start()
 			d.recovered()
 		},
-		"a row that is written here under the id of another table's dead letter": func(d *day, old *pgserver.Postgres) {
+		"a row that is written here under the id of another table's dead letter": func(d *moved) {
 			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
 			d.rig.source = "  tables: [public.outbox, public.outbox_two]\n  max_event_bytes: 64KiB"
 			d.start()
@@ -180,7 +205,7 @@ func TestAnotherSystem(t *testing.T) {
 			d.sql(`INSERT INTO outbox (id, payload) VALUES ({dead}, to_jsonb(repeat('x', 100000)))`, `INSERT INTO outbox (id) VALUES ({a})`)
 			d.delivered("dead")
 			d.stop()
-			d.restored(old)
+			d.restored()
 			d.sql(`INSERT INTO outbox_two (id) VALUES ({dead})`)
 			_, id := d.finding()
 			d.rig.ok("accept", id, "--same-data", "--delivered", "all")
@@ -199,7 +224,7 @@ func TestAnotherSystem(t *testing.T) {
 			})
 			d.named["dead"], d.named["a"] = true, true
 		},
-		"a table without the column, and partitions": func(d *day, old *pgserver.Postgres) {
+		"a table without the column, and partitions": func(d *moved) {
 			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
 			d.rig.source = "  tables: [public.outbox, public.outbox_two]"
 			d.partitioned()
@@ -207,7 +232,7 @@ func TestAnotherSystem(t *testing.T) {
 			d.delivered()
 			d.stop()
 			d.sql(`ALTER TABLE outbox_two DROP COLUMN tx CASCADE`)
-			old2 := d.restored(old)
+			d.restored()
 			_, id := d.finding()
 			d.rig.ok("accept", id, "--same-data", "--delivered", "all")
 			d.start()
@@ -217,7 +242,7 @@ func TestAnotherSystem(t *testing.T) {
 			}
 			// nothing is known of this row, so the word does not cover it
 			d.sql(`INSERT INTO outbox_two (id) VALUES ({c})`)
-			d.restored(old2)
+			d.restored()
 			_, id = d.finding()
 			d.rig.ok("accept", id, "--same-data", "--delivered", "all")
 			d.start()
@@ -233,21 +258,21 @@ func TestAnotherSystem(t *testing.T) {
 				d.rig.t.Errorf("a row that was delivered before the move is sent %d times", n)
 			}
 		},
-		"a table that is skipped": func(d *day, old *pgserver.Postgres) {
+		"a table that is skipped": func(d *moved) {
 			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
 			d.rig.source = "  tables: [public.outbox, public.outbox_two]"
 			d.start()
 			d.stop()
 			d.sql(`INSERT INTO outbox (id) VALUES ({a})`)
 			d.unsent(`INSERT INTO outbox_two (id) VALUES ({b})`)
-			young := d.restored(old)
+			d.restored()
 			d.rig.source = ""
 			_, id := d.finding()
 			d.rig.ok("accept", id, "--same-data", "--delivered", "unknown")
 			d.start()
 			d.accept()
 			d.stop()
-			d.restored(young) // the word is about its rows, wherever they are
+			d.restored() // the word is about its rows, wherever they are
 			_, id = d.finding()
 			d.rig.ok("accept", id, "--same-data", "--delivered", "unknown")
 			d.start()
@@ -257,26 +282,28 @@ func TestAnotherSystem(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			d, old := onOwnDay(t)
-			d.rig.more = ""
-			steps(d, old)
+			number++
+			d := s.day(t, fmt.Sprint("shop", number))
+			steps(d)
 			d.rig.more = deletesAtOnce
 			d.restart()
 			d.control()
 			d.judge()
+			d.ends()
 		})
 	}
+	t.Run("blue/green", func(t *testing.T) { s.day(t, "bluegreen").blueGreen() })
+	t.Run("commit times", func(t *testing.T) { s.day(t, "times").haveNoCommitTime() })
 }
 
-// TestBlueGreen: the rows come by logical replication, and the schema cdc_relay follows in a dump.
-// What a writer commits on the new server after that was not delivered before.
-func TestBlueGreen(t *testing.T) {
-	t.Parallel()
-	d, blue := onOwnDay(t)
-	d.rig.more = ""
+// The rows come by logical replication, and the schema cdc_relay follows in a dump. What a writer
+// commits on the new server after that was not delivered before.
+func (d *moved) blueGreen() {
+	t, ctx := d.rig.t, await.Context(d.rig.t)
+	blue, server := d.systems.of(0), d.systems.of(1)
 	d.start()
-	green, server := onOwnDay(t)
+	must(t, server.CreateDatabase(ctx, d.name))
+	green := keptDay(on(t, server.URL(d.name)))
 	green.rig.ok("init", "--outbox-table", "--no-slot")
 	green.sql(`DROP SCHEMA cdc_relay CASCADE`)
 	green.sql(fmt.Sprintf(`CREATE SUBSCRIPTION green CONNECTION '%s' PUBLICATION %s`, d.rig.db, d.rig.slot))
@@ -290,8 +317,8 @@ func TestBlueGreen(t *testing.T) {
 		return ""
 	})
 	green.sql(`DROP SUBSCRIPTION green`)
-	must(t, server.RestoreInto(await.Context(t), blue, "shop", "--schema=cdc_relay"))
-	d.rig.db = green.rig.db
+	must(t, server.RestoreInto(ctx, blue, d.name, "--schema=cdc_relay"))
+	d.rig.db, d.at = green.rig.db, 1
 	d.unsent(`INSERT INTO outbox (id) VALUES ({early})`)
 	_, id := d.finding()
 	if out := d.rig.ok("accept", id, "--same-data", "--delivered", "all"); !strings.Contains(out, "recover leaves out 2 rows") {
@@ -302,25 +329,30 @@ func TestBlueGreen(t *testing.T) {
 	if n := strings.Count(d.output+d.relay.Stdout(), d.id("a")); n != 1 {
 		t.Errorf("a row that was delivered before the move is sent %d times", n)
 	}
+	d.stop()
+	d.ends()
 }
 
-// TestRestoredRowsHaveNoCommitTime: numbers that rows had brought with a dump were given to other
-// transactions since, whose commits have the reverse order.
-func TestRestoredRowsHaveNoCommitTime(t *testing.T) {
-	t.Parallel()
-	d, old := onOwnDay(t)
-	d.rig.more = ""
-	d.rig.exec(burnTransactions)
+// Numbers that rows had brought with a dump were given to other transactions since, whose commits
+// have the reverse order: such rows have no commit time.
+func (d *moved) haveNoCommitTime() {
+	t := d.rig.t
+	for range 2 { // the other system has not come to them
+		d.rig.exec(burnTransactions)
+	}
 	d.start()
 	d.stop()
 	d.sql(`INSERT INTO outbox (id) VALUES ({a})`, `INSERT INTO outbox (id) VALUES ({b})`)
-	to := d.restored(old)
+	d.restored()
 	_, id := d.finding()
 	d.rig.ok("accept", id, "--same-data", "--delivered", "unknown")
 	// the number of a is that of a transaction which commits after that of b
-	ctx := await.Context(t)
-	must(t, pgserver.OnConn(ctx, to.URL("shop"), func(conn *pgx.Conn) error {
-		for given, number := int64(0), ask[int64](d.rig, `SELECT min(tx::text::bigint) FROM outbox`); given < number; {
+	ctx, number := await.Context(t), ask[int64](d.rig, `SELECT min(tx::text::bigint) FROM outbox`)
+	for number-ask[int64](d.rig, `SELECT pg_current_xact_id()::text::bigint`) > 2100 {
+		d.rig.exec(burnTransactions)
+	}
+	must(t, pgserver.OnConn(ctx, d.rig.db, func(conn *pgx.Conn) error {
+		for given := int64(0); given < number; {
 			if _, err := conn.Exec(ctx, "ROLLBACK; BEGIN"); err != nil {
 				return err
 			}
@@ -336,6 +368,12 @@ func TestRestoredRowsHaveNoCommitTime(t *testing.T) {
 	d.sql(`INSERT INTO outbox (id) VALUES ({c})`, `INSERT INTO outbox (id) VALUES ({d})`)
 	d.rig.refused(2, "resend --key k", "order unknown: 2 of 4 rows have no commit timestamp", "came with a dump", "--order-by")
 	d.rig.ok("resend", "--id", d.id("d"), "--id", d.id("c"), "--wait", "60s") // of known order
+	byTime := []string{"resend", "--from", "1h", "--unordered", "--dry-run"}
+	if got := d.rig.ok(byTime...); !strings.HasPrefix(got, "4 rows") || !strings.Contains(got, `go by column "created_at", where no other time is known`) {
+		t.Errorf("by time a dry run says %q", got)
+	}
+	d.sql(`ALTER TABLE outbox DROP created_at`)
+	refusal(t, d.rig.command(byTime...), 2, "the time of 2 rows is not known", "--where")
 	// also of a table that was written again
 	d.sql(`ALTER TABLE outbox ADD COLUMN seq bigserial`)
 	d.rig.refused(2, "resend --key k", "order unknown", "--order-by")
