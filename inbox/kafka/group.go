@@ -196,23 +196,38 @@ func (m *membership) leave(ctx context.Context) {
 	}
 }
 
+// isMoving is whether the broker is not the group's coordinator any more, or not yet. The group is
+// as it was, and the next request finds who knows it.
+func isMoving(err error) bool {
+	return errors.Is(err, kafkago.NotCoordinatorForGroup) || errors.Is(err, kafkago.GroupCoordinatorNotAvailable) || errors.Is(err, kafkago.GroupLoadInProgress)
+}
+
 // beat tells the group that this process is alive, and ends the generation when the group has
 // another one, or is not reached.
 func (g *generation) beat(ctx context.Context, end context.CancelCauseFunc) {
 	ticker := time.NewTicker(g.c.cfg.SessionTimeout / 10)
 	defer ticker.Stop()
-	for {
+	for heard := time.Now(); ; {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
 			return
 		}
-		_, err := askGroup(ctx, g.membership, &heartbeat.Request{GroupID: g.c.group, GenerationID: g.number, MemberID: g.id},
-			func(r *heartbeat.Response) int16 { return r.ErrorCode })
-		if err != nil {
-			end(errRebalance)
-			return
+		// A group that does not hear from this member for so long has put it out.
+		_, err := kafkaclient.AskCoordinator(ctx, g.k.Pool, g.c.group, g.c.cfg.SessionTimeout,
+			&heartbeat.Request{GroupID: g.c.group, GenerationID: g.number, MemberID: g.id}, func(r *heartbeat.Response) int16 { return r.ErrorCode })
+		if err == nil {
+			heard = time.Now()
+			continue
 		}
+		if isMoving(err) && time.Since(heard) < g.c.cfg.SessionTimeout {
+			continue
+		}
+		if ctx.Err() == nil && !isFenced(err) {
+			g.c.log.Info("the group is joined again", "reason", err)
+		}
+		end(errRebalance)
+		return
 	}
 }
 
@@ -414,8 +429,11 @@ func (c *Consumer) commitAlways(ctx context.Context, g *generation, parts []*par
 			return nil
 		}
 		if err := g.commit(ctx, parts); err != nil {
-			if ctx.Err() != nil { // it is made once more
+			switch {
+			case ctx.Err() != nil: // it is made once more
 				return nil
+			case isMoving(err): // the heartbeats end it if that takes long
+				continue
 			}
 			return err
 		}

@@ -56,7 +56,9 @@ const (
 // records is decoded here, in one version.
 var highest = map[protocol.ApiKey]int16{
 	protocol.InitProducerId: 1, protocol.CreateTopics: 4, protocol.Fetch: fetchVersion, protocol.FindCoordinator: 2,
-	protocol.JoinGroup: 4, protocol.SyncGroup: 2, protocol.Heartbeat: 2, protocol.LeaveGroup: 2, protocol.OffsetCommit: 5,
+	protocol.JoinGroup: 4, protocol.SyncGroup: 2, protocol.OffsetCommit: 5,
+	// From v1 on kafka-go reads the throttle time of these two as the error code, so as no error.
+	protocol.Heartbeat: 0, protocol.LeaveGroup: 0,
 }
 
 func highestOf(key protocol.ApiKey) int16 {

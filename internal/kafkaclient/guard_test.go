@@ -11,9 +11,14 @@ import (
 	"strings"
 	"testing"
 
+	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/heartbeat"
+	"github.com/segmentio/kafka-go/protocol/joingroup"
+	"github.com/segmentio/kafka-go/protocol/leavegroup"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/produce"
+	"github.com/segmentio/kafka-go/protocol/syncgroup"
 )
 
 const (
@@ -74,6 +79,36 @@ func TestAnswers(t *testing.T) {
 	for version := range protocol.Metadata.MaxVersion() + 1 {
 		if err := Check(answerOf(t, someCluster, version), protocol.Metadata, version, limit); err != nil {
 			t.Errorf("metadata v%d: %v", version, err)
+		}
+	}
+}
+
+// TestCodes: the group's word that a member has to join again, as Kafka's protocol writes it, is
+// read as that. With kafka-go's own encoder a wrong order of fields would be seen by nobody.
+func TestCodes(t *testing.T) {
+	codes := map[protocol.ApiKey]func(protocol.Message) int16{
+		protocol.Heartbeat:  func(m protocol.Message) int16 { return m.(*heartbeat.Response).ErrorCode },
+		protocol.LeaveGroup: func(m protocol.Message) int16 { return m.(*leavegroup.Response).ErrorCode },
+		protocol.JoinGroup:  func(m protocol.Message) int16 { return m.(*joingroup.Response).ErrorCode },
+		protocol.SyncGroup:  func(m protocol.Message) int16 { return m.(*syncgroup.Response).ErrorCode },
+	}
+	// the version from which on an answer begins with the throttle time
+	throttled := map[protocol.ApiKey]int16{protocol.Heartbeat: 1, protocol.LeaveGroup: 1, protocol.JoinGroup: 2, protocol.SyncGroup: 1}
+	for key, codeOf := range codes {
+		for version := key.MinVersion(); version <= highestOf(key); version++ {
+			var body []byte
+			if version >= throttled[key] {
+				body = append(body, 0, 0, 0, 0)
+			}
+			body = binary.BigEndian.AppendUint16(body, uint16(kafkago.RebalanceInProgress))
+			body = append(body, make([]byte, 32)...) // empty strings and arrays
+			res, _, err := decode(body, key, version)
+			if err != nil {
+				t.Fatalf("%v v%d: %v", key, version, err)
+			}
+			if code := codeOf(res); kafkago.Error(code) != kafkago.RebalanceInProgress {
+				t.Errorf("%v v%d: the code is %d", key, version, code)
+			}
 		}
 	}
 }

@@ -81,7 +81,8 @@ func (p *Pool) take(ctx context.Context, addr string) (*Conn, error) {
 }
 
 // with calls do with a connection to a broker, "" for any. A broker that is not reached is
-// forgotten: others may have its work by now.
+// forgotten: others may have its work by now. So are the other connections to it: each would have
+// its question wait as long when the broker, or what lies before it, is frozen.
 func (p *Pool) with(ctx context.Context, addr string, do func(*Conn) error) error {
 	addrs := []string{addr}
 	if addr == "" {
@@ -106,6 +107,7 @@ func (p *Pool) with(ctx context.Context, addr string, do func(*Conn) error) erro
 		c.Close()
 		if ctx.Err() == nil { // else the question was given up, and the brokers are where they were
 			p.forget()
+			p.hangUp(c.Addr)
 		}
 		return err
 	}
@@ -147,6 +149,16 @@ func (p *Pool) forget() {
 	defer p.mu.Unlock()
 	p.known = &Metadata{Brokers: p.known.Brokers, Stale: make(chan struct{})}
 	clear(p.coordinators)
+}
+
+// hangUp ends the idle connections to a broker.
+func (p *Pool) hangUp(addr string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.idle[addr] {
+		c.Close()
+	}
+	delete(p.idle, addr)
 }
 
 func askAt[R protocol.Message](ctx context.Context, p *Pool, addr string, timeout time.Duration, req protocol.Message) (res R, err error) {

@@ -5,8 +5,11 @@ package kafka_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -114,6 +117,59 @@ func TestDurability(t *testing.T) {
 			t.Errorf("%s has %d replicas and min.insync.replicas %s, want 2 and 2", topic, len(replicas), inSync)
 		}
 	}
+}
+
+// The group's coordinator moves, as when brokers are restarted one after the other: the consumer
+// goes on with the partitions that it has, and its offsets are committed.
+func TestCoordinatorMoves(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, 1)
+	k, err := kafkaserver.Start(r.ctx, kafkaserver.Options{Nodes: 2})
+	await.Must(t, err)
+	t.Cleanup(func() { await.Must(t, k.Close()) })
+	await.Must(t, k.CreateTopic(r.ctx, r.topic, 1, 2, nil))
+	r.broker, r.kafka.Brokers = k, k.Brokers()
+	r.writer.Addr = kafkago.TCP(k.Brokers()...)
+	r.client.Addr = r.writer.Addr
+	var assigned, others atomic.Int32
+	r.inbox.Log = slog.New(logged(func(line string) {
+		switch line {
+		case "partitions assigned":
+			assigned.Add(1)
+		case "the group is joined again":
+			others.Add(1)
+		}
+	}))
+	r.publish(event("0", "a"))
+	defer r.run(r.consumer())()
+	want := []string{"0"}
+	r.wantEffects(want...)
+	r.wantOffset(0, 1)
+	before := assigned.Load()
+	for n := range int64(2) {
+		now, err := k.Leader(r.ctx, "__consumer_offsets", 0)
+		await.Must(t, err)
+		await.Must(t, k.MoveLeader(r.ctx, "__consumer_offsets", 0, 3-now))
+		id := fmt.Sprint(n + 1)
+		r.publish(event(id, "a"))
+		want = append(want, id)
+		r.wantEffects(want...)
+		r.wantOffset(0, n+2)
+	}
+	if n, m := assigned.Load()-before, others.Load(); n+m > 0 {
+		t.Errorf("the partitions were given to the consumer %d times more, it has joined again %d times", n, m)
+	}
+}
+
+// logged is a log whose lines' texts are given to a function.
+type logged func(line string)
+
+func (logged) Enabled(context.Context, slog.Level) bool { return true }
+func (l logged) WithAttrs([]slog.Attr) slog.Handler     { return l }
+func (l logged) WithGroup(string) slog.Handler          { return l }
+func (l logged) Handle(_ context.Context, r slog.Record) error {
+	l(r.Message)
+	return nil
 }
 
 // A broker that is frozen while a failed message is written does not hold up what follows: a stop,

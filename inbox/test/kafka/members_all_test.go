@@ -22,7 +22,8 @@ import (
 )
 
 // Processes that come and go while messages are processed: each effect is there once, in the order
-// of its key, and whoever stays has all partitions in the end.
+// of its key. Whoever is there shares the partitions with the one that comes, which the group's
+// answers to its heartbeats tell it, and whoever stays has all of them in the end.
 func TestMembers(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, 4)
@@ -51,6 +52,7 @@ func TestMembers(t *testing.T) {
 	for range 3 {
 		processed(50)
 		stop := r.run(r.consumer())
+		await.Until(t, "two members with partitions", func() bool { return r.sharing() == 2 })
 		processed(100)
 		stop()
 	}
@@ -147,12 +149,28 @@ func TestTopicsChange(t *testing.T) {
 	await.Until(t, "its effect", func() bool { return strings.HasSuffix(r.effects(), " of the next topic") })
 }
 
-// assigned are the topics of which the members of the group have partitions.
-func (r *rig) assigned() (topics []string) {
+// sharing is how many members of the group have partitions of the topic.
+func (r *rig) sharing() (n int) {
+	r.t.Helper()
+	for _, m := range r.members() {
+		if slices.ContainsFunc(m.MemberAssignments.Topics, func(t kafkago.GroupMemberTopic) bool { return t.Topic == r.topic }) {
+			n++
+		}
+	}
+	return n
+}
+
+func (r *rig) members() []kafkago.DescribeGroupsResponseMember {
 	r.t.Helper()
 	answer, err := r.client.DescribeGroups(r.ctx, &kafkago.DescribeGroupsRequest{GroupIDs: []string{r.service}})
 	await.Must(r.t, err)
-	for _, m := range answer.Groups[0].Members {
+	return answer.Groups[0].Members
+}
+
+// assigned are the topics of which the members of the group have partitions.
+func (r *rig) assigned() (topics []string) {
+	r.t.Helper()
+	for _, m := range r.members() {
 		for _, topic := range m.MemberAssignments.Topics {
 			topics = append(topics, topic.Topic)
 		}
