@@ -147,6 +147,10 @@ func (c closing) Run() int {
 	return code
 }
 
+// AtEnd has Main call a function when all tests of the process are over: it closes a server that
+// several of them use.
+func AtEnd(close func() error) { shared.add(close) }
+
 // closers is what is to be closed when all tests are over.
 type closers struct {
 	mu  sync.Mutex

@@ -23,7 +23,6 @@ import (
 type Certificates struct {
 	CA            string // its certificate
 	Server        CertificateFiles
-	ExpiredServer CertificateFiles // since an hour
 	Client        CertificateFiles // of the name (CN) relay
 	ExpiredClient CertificateFiles
 	Stranger      CertificateFiles // a client's of the name relay, signed by another CA
@@ -72,7 +71,6 @@ func NewCertificates() (*Certificates, error) {
 		until time.Time
 	}{
 		{&c.Server, c.ca, "localhost", x509.ExtKeyUsageServerAuth, day},
-		{&c.ExpiredServer, c.ca, "localhost", x509.ExtKeyUsageServerAuth, past},
 		{&c.Client, c.ca, "relay", x509.ExtKeyUsageClientAuth, day},
 		{&c.ExpiredClient, c.ca, "relay", x509.ExtKeyUsageClientAuth, past},
 		{&c.Stranger, other, "relay", x509.ExtKeyUsageClientAuth, day},
