@@ -49,13 +49,13 @@ var errForgets = errors.New("the database may forget what is processed")
 func (in *Inbox) probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, in.cfg.Timeout)
 	defer cancel()
-	tx, err := in.cfg.Pool.Begin(ctx)
+	tx, err := in.db.begin(ctx)
 	if err != nil {
 		return fmt.Errorf("begin a transaction: %w", err)
 	}
-	defer rollback(ctx, tx)
+	defer tx.rollback(ctx)
 	var synchronous, persistence string
-	if err := tx.QueryRow(ctx, in.sql.settings, quoted(in.cfg.Table)).Scan(&synchronous, &persistence); err != nil {
+	if err := tx.row(ctx, in.sql.settings, []any{quoted(in.cfg.Table)}, &synchronous, &persistence); err != nil {
 		return fmt.Errorf("read the settings of %s: %w", in.cfg.Table, err)
 	}
 	first, err := in.record(ctx, tx, "", nil)
@@ -66,10 +66,10 @@ func (in *Inbox) probe(ctx context.Context) error {
 		return fmt.Errorf("%w: %s does not take a row: has it a trigger or a rule? Make it as inbox.Schema does", errForgets, in.cfg.Table)
 	}
 	// These show that the rights are there. The second is of no rows.
-	if _, err := tx.Exec(ctx, in.sql.recorded, in.cfg.Service, "", []byte{}); err != nil {
+	if _, err := tx.exec(ctx, in.sql.recorded, in.cfg.Service, "", []byte{}); err != nil {
 		return fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)
 	}
-	if _, err := tx.Exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), 0); err != nil {
+	if _, err := tx.exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), 0); err != nil {
 		return fmt.Errorf("delete old rows of %s: %w", in.cfg.Table, err)
 	}
 	switch {
@@ -83,16 +83,16 @@ func (in *Inbox) probe(ctx context.Context) error {
 
 // record records an event as processed by the transaction, and returns whether it was not before.
 // It waits while another transaction has recorded it and has not ended.
-func (in *Inbox) record(ctx context.Context, tx pgx.Tx, id string, content []byte) (first bool, err error) {
+func (in *Inbox) record(ctx context.Context, tx transaction, id string, content []byte) (first bool, err error) {
 	idle := strconv.FormatInt((in.cfg.Timeout + overtime).Milliseconds(), 10)
-	tag, err := tx.Exec(ctx, in.sql.record, in.cfg.Service, id, content, idle)
+	rows, err := tx.exec(ctx, in.sql.record, in.cfg.Service, id, content, idle)
 	if class(err, "25006") { // the server is a standby now, a new connection may find another one
-		_ = tx.Conn().Close(ctx)
+		tx.leave(ctx)
 	}
 	if err != nil {
 		return false, fmt.Errorf("record an event in %s: %w", in.cfg.Table, err)
 	}
-	return tag.RowsAffected() == 1, nil
+	return rows == 1, nil
 }
 
 // availability says whether the database records events: in the log and in a metric.
@@ -117,14 +117,6 @@ func (a *availability) found() {
 
 // newBackoff makes the pauses of a message that waits for the database.
 func newBackoff() wait.Backoff { return wait.Backoff{Max: 5 * time.Second} }
-
-// rollback ends a transaction that was not committed. When it cannot, pgx has closed the
-// connection, and the server rolls back.
-func rollback(ctx context.Context, tx pgx.Tx) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 5*time.Second)
-	defer cancel()
-	_ = tx.Rollback(ctx) //nolint:errcheck // then the connection is closed
-}
 
 // Schema returns the statements that make the table of processed messages if it does not exist:
 // "name" or "schema.name", "" for processed_messages. It panics when table is something else. Put
@@ -202,12 +194,12 @@ const (
 // once. A consumer that runs does it every ten minutes.
 func (in *Inbox) Prune(ctx context.Context) (int64, error) {
 	for all := int64(0); ; {
-		tag, err := in.cfg.Pool.Exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), pruneBatch)
+		rows, err := in.db.exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), pruneBatch)
 		if err != nil {
 			return all, fmt.Errorf("delete old rows of %s: %w", in.cfg.Table, err)
 		}
-		all += tag.RowsAffected()
-		if tag.RowsAffected() < pruneBatch {
+		all += rows
+		if rows < pruneBatch {
 			return all, nil
 		}
 	}

@@ -71,6 +71,34 @@ func Example() {
 	// Output: ann: your order of 1250 is on its way
 }
 
+// Each type of event has a handler, which gets the decoded payload. That of a tombstone gets the
+// message itself. The inbox calls Handle, with its transaction.
+func ExampleOn() {
+	r := inbox.NewRouter(inbox.Reject) // or inbox.Ignore
+	inbox.On(r, "order.created", func(ctx context.Context, _ pgx.Tx, order struct{ Total int }) error {
+		fmt.Println("order", inbox.MessageOf(ctx).Key, "of", order.Total)
+		return nil
+	})
+	inbox.On(r, "order.removed", func(_ context.Context, _ pgx.Tx, m inbox.Message) error {
+		fmt.Println("order", m.Key, "is gone")
+		return nil
+	})
+
+	for _, m := range []inbox.Message{
+		{Aggregate: "order", Key: "42", Type: "created", Payload: []byte(`{"total": 1250}`)},
+		{Aggregate: "order", Key: "42", Type: "removed"},
+		{Aggregate: "order", Key: "42", Type: "renamed", Payload: []byte(`{}`)},
+	} {
+		if err := r.Handle(context.Background(), nil, m); err != nil {
+			fmt.Println(err) // it becomes a dead letter
+		}
+	}
+	// Output:
+	// order 42 of 1250
+	// order 42 is gone
+	// there is no handler for the type "renamed" of "order": permanent
+}
+
 // deliver does what inbox/rabbit and inbox/kafka do with a message of the broker.
 func deliver(ctx context.Context, in *inbox.Inbox, m inbox.Message) error {
 	return in.Transport("example").Handle(ctx, m, nil)

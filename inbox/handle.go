@@ -6,6 +6,7 @@ package inbox
 import (
 	"context"
 	"crypto/sha256"
+	"database/sql"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,8 +16,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/jackc/pgx/v5"
 )
 
 // handle processes a message, and publishes it for later when that fails. On failed the message
@@ -122,11 +121,11 @@ func (in *Inbox) waits(ctx context.Context, m Message, away *unavailableError) {
 func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, in.cfg.Timeout, errTimeout)
 	defer cancel()
-	tx, err := in.cfg.Pool.Begin(ctx)
+	tx, err := in.db.begin(ctx)
 	if err != nil {
 		return failed, &unavailableError{err: fmt.Errorf("begin a transaction: %w", err)}
 	}
-	defer rollback(ctx, tx)
+	defer tx.rollback(ctx)
 	content := fingerprint(m)
 	first, err := in.record(ctx, tx, m.ID, content)
 	switch {
@@ -140,12 +139,16 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 		return duplicate, in.confirm(ctx, tx, m, content)
 	}
 	err = in.call(ctx, tx, m)
-	if tx.Conn().PgConn().TxStatus() == 'I' { // whatever it returned: what it wrote may be there
+	left := tx.state(ctx)
+	if left == ended { // whatever it returned
 		return failed, endedError(err)
+	}
+	if err == nil && left == lost {
+		err = errLost
 	}
 	if err != nil {
 		err = withCause(ctx, err)
-		if ctx.Err() == nil && tx.Conn().IsClosed() || class(err, "53", "57P", "58") {
+		if ctx.Err() == nil && left == lost || class(err, "53", "57P", "58") {
 			return failed, &lostError{"call the handler", err}
 		}
 		return failed, err
@@ -153,10 +156,10 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	if ctx.Err() != nil { // it did not notice: COMMIT would fail, too
 		return failed, context.Cause(ctx)
 	}
-	if tx.Conn().PgConn().TxStatus() == 'E' { // COMMIT would roll back
+	if left == aborted {
 		return failed, errIgnored
 	}
-	switch err := tx.Commit(ctx); {
+	switch err := tx.commit(ctx); {
 	case err == nil:
 		return success, nil
 	case class(err, "23", "40", "P0"): // a deferred constraint or trigger, a serialization failure
@@ -176,18 +179,18 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 //
 // An error says that the id is recorded for another event. Ids that are counted come again when a
 // sequence is reset, or from a second outbox table: such an event has had no effect.
-func (in *Inbox) confirm(ctx context.Context, tx pgx.Tx, m Message, content []byte) error {
+func (in *Inbox) confirm(ctx context.Context, tx transaction, m Message, content []byte) error {
 	var same bool
-	err := tx.QueryRow(ctx, in.sql.recorded, in.cfg.Service, m.ID, content).Scan(&same)
+	err := tx.row(ctx, in.sql.recorded, []any{in.cfg.Service, m.ID, content}, &same)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows): // it was pruned in between: it is old
+	case errors.Is(err, sql.ErrNoRows): // it was pruned in between: it is old
 		return nil
 	case err != nil:
 		return &unavailableError{err: fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)}
 	case !same:
 		return fmt.Errorf("an event with another content was processed under this id, and ids must never come again: %w", ErrPermanent)
 	}
-	switch err := tx.Commit(ctx); {
+	switch err := tx.commit(ctx); {
 	case err == nil, class(err, "40"): // a serialization failure
 		return err
 	default:
@@ -226,7 +229,7 @@ func isOfDelivery(name string) bool {
 }
 
 // call calls the handler, and returns its panic as an error.
-func (in *Inbox) call(ctx context.Context, tx pgx.Tx, m Message) (err error) {
+func (in *Inbox) call(ctx context.Context, tx transaction, m Message) (err error) {
 	in.metrics.inProgress.Inc()
 	defer in.metrics.inProgress.Dec()
 	defer in.watch(ctx, m)()
@@ -235,7 +238,7 @@ func (in *Inbox) call(ctx context.Context, tx pgx.Tx, m Message) (err error) {
 			err = &panicError{value, debug.Stack()}
 		}
 	}()
-	return in.cfg.Handler(ctx, unended{tx}, m)
+	return tx.call(ctx, m)
 }
 
 // watch says that the handler still runs though it should have ended, until its result is called.
@@ -258,14 +261,6 @@ func (in *Inbox) watch(ctx context.Context, m Message) (returned func()) {
 		close(over)
 	}
 }
-
-// unended is a transaction that its user cannot end.
-type unended struct{ pgx.Tx }
-
-var errUnended = errors.New("the inbox ends the transaction of a handler: return nil to commit it, an error to roll it back")
-
-func (unended) Commit(context.Context) error   { return errUnended }
-func (unended) Rollback(context.Context) error { return errUnended }
 
 // Publisher sends a message that has failed. Both methods return nil only once the broker has
 // confirmed that it keeps the message: then the delivery is acknowledged.
@@ -317,7 +312,7 @@ func (t *Transport) Ready(ctx context.Context) error { return t.in.ready(ctx) }
 // Remembers is whether there is a record of an event that the service has processed.
 func (t *Transport) Remembers(ctx context.Context) (found bool, err error) {
 	in := t.in
-	if err := in.cfg.Pool.QueryRow(ctx, in.sql.remembers, in.cfg.Service).Scan(&found); err != nil {
+	if err := in.db.row(ctx, in.sql.remembers, []any{in.cfg.Service}, &found); err != nil {
 		return false, fmt.Errorf("find a record in %s: %w", in.cfg.Table, err)
 	}
 	return found, nil

@@ -9,16 +9,20 @@
 // service. Write down with the transaction what is to be done, and let something do it that may do
 // it twice.
 //
-// The packages inbox/rabbit and inbox/kafka receive the messages. Schema returns the statements
-// that make the table, for a migration of the service.
+// The packages inbox/rabbit and inbox/kafka receive the messages; inbox/inboxtest hands them to a
+// handler in a test. The database is reached by pgx or by database/sql. Schema returns the
+// statements that make the table, for a migration of the service.
 package inbox
 
 import (
+	"cmp"
 	"context"
+	"database/sql"
 	"errors"
 	"fmt"
 	"log/slog"
 	"regexp"
+	"runtime"
 	"slices"
 	"time"
 
@@ -42,7 +46,13 @@ import (
 // has passed: the handler must return then. It carries the message's span.
 type Handler func(ctx context.Context, tx pgx.Tx, m Message) error
 
-// Config is the configuration of an Inbox. Service, Pool and Handler must be given.
+// HandlerSQL is a Handler for database/sql, with any driver for PostgreSQL. A handler that ends tx
+// itself, with Commit, Rollback or by SQL, makes the message a dead letter: what it wrote may be
+// there in part.
+type HandlerSQL func(ctx context.Context, tx *sql.Tx, m Message) error
+
+// Config is the configuration of an Inbox. Service must be given, and either Pool and Handler or DB
+// and HandlerSQL.
 type Config struct {
 	// Service names the consumer: in the table of processed messages, and in the names of queues,
 	// topics and consumer groups. Services of different names each process all messages; processes
@@ -56,9 +66,16 @@ type Config struct {
 	Pool *pgxpool.Pool
 	// Handler is called for each message that is not processed yet.
 	Handler Handler
+	// DB is what Pool is, for a service that uses database/sql. Its statements have the parameters
+	// $1, $2 and so on. A message costs one more of them than with Pool: it asks what the handler
+	// has left of the transaction.
+	DB *sql.DB
+	// HandlerSQL is the handler that goes with DB.
+	HandlerSQL HandlerSQL
 
 	// Concurrency is how many messages a process has in its handler at once, by default as many as
-	// Pool has connections, and never more.
+	// Pool or DB has connections, and never more. For a DB without SetMaxOpenConns it is by default
+	// what a pool of pgx would have: four, or one for each CPU if these are more.
 	Concurrency int
 	// Levels are the pauses before the second attempt, the third, and so on, in whole seconds. When
 	// the attempt after the last one fails, the message becomes a dead letter. By default 30s, 1m,
@@ -87,6 +104,7 @@ type Config struct {
 // called concurrently.
 type Inbox struct {
 	cfg      Config
+	db       connections
 	sql      *statements
 	metrics  *metrics
 	tracer   trace.Tracer
@@ -105,7 +123,10 @@ func New(cfg Config) (*Inbox, error) {
 	if err := cfg.check(); err != nil {
 		return nil, fmt.Errorf("inbox: %w", err)
 	}
-	cfg.complete()
+	db := cfg.connections()
+	if err := cfg.complete(db.most()); err != nil {
+		return nil, fmt.Errorf("inbox: %w", err)
+	}
 	if least := cfg.leastKeep(); cfg.Keep < least {
 		return nil, fmt.Errorf("inbox: Keep is %s: want at least %s, an hour and twice all Levels: what comes again later has its effect again", cfg.Keep, least)
 	}
@@ -114,7 +135,7 @@ func New(cfg Config) (*Inbox, error) {
 		return nil, fmt.Errorf("inbox: register metrics: %w", err)
 	}
 	return &Inbox{
-		cfg: cfg, sql: newStatements(cfg.Table), metrics: m, tracer: newTracer(cfg.TracerProvider), database: newAvailability(cfg.Log, m.databaseUp),
+		cfg: cfg, db: db, sql: newStatements(cfg.Table), metrics: m, tracer: newTracer(cfg.TracerProvider), database: newAvailability(cfg.Log, m.databaseUp),
 	}, nil
 }
 
@@ -122,10 +143,12 @@ func (cfg *Config) check() error {
 	switch {
 	case !serviceName.MatchString(cfg.Service):
 		return fmt.Errorf("Service is %q: want up to 100 of a-z, A-Z, 0-9, '.', '_' and '-'", cfg.Service)
-	case cfg.Pool == nil:
-		return errors.New("Pool is nil")
-	case cfg.Handler == nil:
-		return errors.New("Handler is nil")
+	case (cfg.Pool == nil) == (cfg.DB == nil):
+		return errors.New("Pool and DB: want one of them")
+	case (cfg.Handler == nil) != (cfg.Pool == nil):
+		return errors.New("Handler goes with Pool: want both or none")
+	case (cfg.HandlerSQL == nil) != (cfg.DB == nil):
+		return errors.New("HandlerSQL goes with DB: want both or none")
 	case cfg.Concurrency < 0, cfg.Timeout < 0, cfg.Grace < 0, cfg.Keep < 0:
 		return errors.New("Concurrency, Timeout, Grace or Keep is negative")
 	case cfg.Table != "" && !tableName.MatchString(cfg.Table):
@@ -135,9 +158,6 @@ func (cfg *Config) check() error {
 		if 0 < d && d < time.Millisecond {
 			return fmt.Errorf("%s is %s: a number is nanoseconds, write such as 30*time.Second", name, d)
 		}
-	}
-	if have := int(cfg.Pool.Config().MaxConns); cfg.Concurrency > have {
-		return fmt.Errorf("Concurrency is %d, and Pool has %d connections: raise pool_max_conns", cfg.Concurrency, have)
 	}
 	if i := slices.IndexFunc(cfg.Levels, func(d time.Duration) bool { return d < time.Second || d%time.Second != 0 }); i >= 0 {
 		return fmt.Errorf("Levels has %s: want whole seconds", cfg.Levels[i])
@@ -155,10 +175,19 @@ func (cfg *Config) leastKeep() time.Duration {
 	return max(time.Hour, 2*all)
 }
 
-func (cfg *Config) complete() {
-	if cfg.Concurrency == 0 {
-		cfg.Concurrency = int(cfg.Pool.Config().MaxConns)
+func (cfg *Config) connections() connections {
+	if cfg.DB != nil {
+		return sqlDB{cfg.DB, cfg.HandlerSQL}
 	}
+	return pgxPool{cfg.Pool, cfg.Handler}
+}
+
+// complete sets what has a default. most is how many connections there may be; 0: any number.
+func (cfg *Config) complete(most int) error {
+	if most > 0 && cfg.Concurrency > most {
+		return fmt.Errorf("Concurrency is %d, and the database has %d connections: raise pool_max_conns of Pool, or SetMaxOpenConns of DB", cfg.Concurrency, most)
+	}
+	cfg.Concurrency = cmp.Or(cfg.Concurrency, most, max(4, runtime.NumCPU()))
 	if cfg.Levels == nil {
 		cfg.Levels = []time.Duration{30 * time.Second, time.Minute, 5 * time.Minute}
 	}
@@ -180,4 +209,5 @@ func (cfg *Config) complete() {
 	if cfg.Registerer == nil {
 		cfg.Registerer = prometheus.DefaultRegisterer
 	}
+	return nil
 }

@@ -2,8 +2,10 @@ package inbox
 
 import (
 	"context"
+	"database/sql"
 	"errors"
 	"log/slog"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -32,20 +34,31 @@ func TestNewRefuses(t *testing.T) {
 	if c := in.cfg; c.Concurrency != 4 || len(c.Levels) != 3 || c.Timeout != 30*time.Second || c.Grace != 10*time.Second || c.Keep != 720*time.Hour || c.Table != "processed_messages" {
 		t.Errorf("presets: %+v", c)
 	}
+	db := sql.OpenDB(nil) // nothing connects
+	t.Cleanup(func() { _ = db.Close() })
+	for most, concurrency := range map[int]int{0: max(4, runtime.NumCPU()), 3: 3} {
+		db.SetMaxOpenConns(most)
+		in, err := New(Config{Service: "notifier", DB: db, HandlerSQL: func(context.Context, *sql.Tx, Message) error { return nil }, Registerer: prometheus.NewRegistry()})
+		if err != nil || in.cfg.Concurrency != concurrency {
+			t.Errorf("of %d connections: %+v, %v", most, in, err)
+		}
+	}
 	taken := prometheus.NewRegistry()
 	taken.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "consumer_messages_total", Help: "Another."}))
 	for want, change := range map[string]func(*Config){
 		`Service is ""`:          func(c *Config) { c.Service = "" },
 		`Service is "a b"`:       func(c *Config) { c.Service = "a b" },
 		"Service is":             func(c *Config) { c.Service = strings.Repeat("a", 101) },
-		"Pool is nil":            func(c *Config) { c.Pool = nil },
-		"Handler is nil":         func(c *Config) { c.Handler = nil },
+		"want one of them":       func(c *Config) { c.Pool = nil },
+		"Pool and DB":            func(c *Config) { c.DB = db },
+		"Handler goes with Pool": func(c *Config) { c.Handler = nil },
+		"HandlerSQL goes with":   func(c *Config) { c.HandlerSQL = func(context.Context, *sql.Tx, Message) error { return nil } },
 		"Timeout is 30ns":        func(c *Config) { c.Timeout = 30 },
 		"Grace is 10ns":          func(c *Config) { c.Grace = 10 },
 		"want at least 1h0m0s":   func(c *Config) { c.Keep = 59 * time.Minute },
 		"want at least 768h0m0s": func(c *Config) { c.Levels = []time.Duration{time.Hour, 383 * time.Hour} },
 		"negative":               func(c *Config) { c.Keep = -1 },
-		"Pool has 4 connections": func(c *Config) { c.Concurrency = 5 },
+		"has 4 connections":      func(c *Config) { c.Concurrency = 5 },
 		"Levels has 1.5s":        func(c *Config) { c.Levels = []time.Duration{time.Second, 1500 * time.Millisecond} },
 		"Levels has 0s":          func(c *Config) { c.Levels = []time.Duration{0} },
 		`Table is "a.b.c"`:       func(c *Config) { c.Table = "a.b.c" },
@@ -120,8 +133,8 @@ func TestDeafHandler(t *testing.T) {
 		in := &Inbox{metrics: registered, cfg: Config{Timeout: 30 * time.Second, Log: slog.New(slog.NewTextHandler(&said, nil))}}
 		for runs, lines := range map[time.Duration]int{34 * time.Second: 0, 36 * time.Second: 1, 156 * time.Second: 3} {
 			said.Reset()
-			in.cfg.Handler = func(context.Context, pgx.Tx, Message) error { <-time.After(runs); return nil }
-			if err := in.call(t.Context(), nil, Message{ID: "7"}); err != nil {
+			tx := pgxTx{handler: func(context.Context, pgx.Tx, Message) error { <-time.After(runs); return nil }}
+			if err := in.call(t.Context(), tx, Message{ID: "7"}); err != nil {
 				t.Error(err)
 			}
 			<-time.After(time.Hour)

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Message is an event as it arrived.
@@ -102,6 +100,7 @@ var (
 var (
 	errTimeout = errors.New("the handler took longer than Timeout")
 	errIgnored = errors.New("the handler ignored an error of its transaction: return it, or use a savepoint")
+	errLost    = errors.New("the connection was lost, or the handler has left rows of a query unread")
 	errEnded   = fmt.Errorf("the handler ended its transaction by SQL: %w", ErrPermanent)
 )
 
@@ -207,20 +206,6 @@ func checkID(id string) error {
 		return fmt.Errorf("the event's id has more than %d bytes, or bytes that are no text: %w", longestID, ErrPermanent)
 	}
 	return nil
-}
-
-// class is whether err is an error of PostgreSQL whose code begins so.
-func class(err error, codes ...string) bool {
-	var server *pgconn.PgError
-	if !errors.As(err, &server) {
-		return false
-	}
-	for _, code := range codes {
-		if strings.HasPrefix(server.Code, code) {
-			return true
-		}
-	}
-	return false
 }
 
 // isRepeatable is whether an attempt is made again at once, a few times, before it counts: after a

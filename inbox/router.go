@@ -4,6 +4,7 @@ package inbox
 
 import (
 	"context"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 
@@ -21,8 +22,9 @@ const (
 	Ignore                // it counts as processed
 )
 
-// Router chooses the handler of a message by its type. Add the handlers with On, give Handle to
-// Config.Handler, and add none afterwards.
+// Router chooses the handler of a message by its type. Make it with NewRouter and give Handle to
+// Config.Handler, or with NewRouterSQL for Config.HandlerSQL. Add the handlers with On, and none
+// after the first message.
 //
 //	r := inbox.NewRouter(inbox.Reject)
 //	inbox.On(r, "order.created", func(ctx context.Context, tx pgx.Tx, order OrderCreated) error {
@@ -31,27 +33,36 @@ const (
 //		return err
 //	})
 //	in, err := inbox.New(inbox.Config{Service: "notification-service", Pool: pool, Handler: r.Handle})
-type Router struct {
+type Router[Tx any] struct {
 	unknown  Unknown
-	handlers map[string]Handler
+	handlers map[string]func(ctx context.Context, tx Tx, m Message) error
 }
 
 // NewRouter makes a Router without handlers.
-func NewRouter(unknown Unknown) *Router {
-	return &Router{unknown: unknown, handlers: map[string]Handler{}}
+func NewRouter(unknown Unknown) *Router[pgx.Tx] { return newRouter[pgx.Tx](unknown) }
+
+// NewRouterSQL makes a Router without handlers, for database/sql.
+func NewRouterSQL(unknown Unknown) *Router[*sql.Tx] { return newRouter[*sql.Tx](unknown) }
+
+func newRouter[Tx any](unknown Unknown) *Router[Tx] {
+	return &Router[Tx]{unknown: unknown, handlers: map[string]func(context.Context, Tx, Message) error{}}
 }
 
 // On adds the handler of a type: the message's Type alone, or its Aggregate and Type with a dot
 // between them, which comes first. The payload is decoded as JSON into a T; members that T does not
 // have are ignored. A payload that is no T makes the message a dead letter, since it will be none
-// at another attempt. A type that has a handler already is a mistake of the program: On panics.
-func On[T any](r *Router, eventType string, handle func(ctx context.Context, tx pgx.Tx, event T) error) {
+// at another attempt. If T is Message, nothing is decoded: that is for a tombstone, which has an
+// empty payload, and for what is not JSON. A type that has a handler already is a mistake of the
+// program: On panics.
+func On[T, Tx any](r *Router[Tx], eventType string, handle func(ctx context.Context, tx Tx, event T) error) {
 	if r.handlers[eventType] != nil {
 		panic("inbox: the type " + eventType + " has two handlers")
 	}
-	r.handlers[eventType] = func(ctx context.Context, tx pgx.Tx, m Message) error {
+	r.handlers[eventType] = func(ctx context.Context, tx Tx, m Message) error {
 		var event T
-		if err := json.Unmarshal(m.Payload, &event); err != nil {
+		if whole, is := any(&event).(*Message); is {
+			*whole = m
+		} else if err := json.Unmarshal(m.Payload, &event); err != nil {
 			return fmt.Errorf("decode the payload of %q as %T: %w: %w", eventType, event, ErrPermanent, err)
 		}
 		return handle(context.WithValue(ctx, messageKey{}, m), tx, event)
@@ -67,8 +78,8 @@ func MessageOf(ctx context.Context) Message {
 	return m
 }
 
-// Handle is a Handler.
-func (r *Router) Handle(ctx context.Context, tx pgx.Tx, m Message) error {
+// Handle is a Handler, or a HandlerSQL.
+func (r *Router[Tx]) Handle(ctx context.Context, tx Tx, m Message) error {
 	for _, eventType := range []string{m.Aggregate + "." + m.Type, m.Type} {
 		if handle := r.handlers[eventType]; handle != nil {
 			return handle(ctx, tx, m)

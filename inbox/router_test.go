@@ -22,10 +22,17 @@ func TestRouter(t *testing.T) {
 			return nil
 		}
 	}
-	routers := map[Unknown]*Router{Reject: NewRouter(Reject), Ignore: NewRouter(Ignore)}
+	routers := map[Unknown]*Router[pgx.Tx]{Reject: NewRouter(Reject), Ignore: NewRouter(Ignore)}
 	for _, r := range routers {
 		On(r, "order.created", note("order.created"))
 		On(r, "created", note("created"))
+		On(r, "removed", func(ctx context.Context, _ pgx.Tx, m Message) error {
+			if m.Key != "7" || MessageOf(ctx).Key != "7" {
+				t.Errorf("removed has %+v", m)
+			}
+			called = append(called, "removed")
+			return nil
+		})
 	}
 	const body = `{"total": 5, "other": {}}`
 	for _, c := range []struct {
@@ -40,6 +47,7 @@ func TestRouter(t *testing.T) {
 		{Ignore, Message{Aggregate: "order", Type: "cancelled", Payload: []byte(body)}, "", ""},
 		{Ignore, Message{Type: "created", Payload: []byte(`{"total": "five"}`)}, "", `decode the payload of "created" as inbox.created`},
 		{Ignore, Message{Type: "created"}, "", `decode the payload`}, // a tombstone
+		{Ignore, Message{Type: "removed", Key: "7"}, "removed", ""},  // one that is expected
 	} {
 		called = nil
 		err := routers[c.unknown].Handle(t.Context(), nil, c.message)

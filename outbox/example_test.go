@@ -15,6 +15,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/outbox"
 )
 
+type order struct {
+	ID    string `json:"id"`
+	Total int    `json:"total"`
+}
+
 // The order and the event that tells about it are committed together, or neither is.
 func ExampleWrite() {
 	ctx := context.Background()
@@ -24,10 +29,6 @@ func ExampleWrite() {
 	}
 	defer pool.Close()
 
-	type order struct {
-		ID    string `json:"id"`
-		Total int    `json:"total"`
-	}
 	placed := order{ID: "42", Total: 1250}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "INSERT INTO orders (id, total) VALUES ($1, $2)", placed.ID, placed.Total); err != nil {
@@ -63,7 +64,7 @@ func ExampleWriteSQL() {
 		log.Fatal(err)
 	}
 	err = outbox.WriteSQL(ctx, tx,
-		outbox.Event{Aggregate: "order", Key: "43", Type: "cancelled", Headers: map[string]string{"tenant": "acme"}},
+		outbox.Event{Aggregate: "order", Key: "43", Type: "cancelled", Payload: order{ID: "43"}, Headers: map[string]string{"tenant": "acme"}},
 		outbox.Event{Aggregate: "refund", Key: "43", Type: "requested", Payload: map[string]int{"amount": 1250}},
 	)
 	if err != nil {
@@ -77,6 +78,28 @@ func ExampleWriteSQL() {
 	err = db.QueryRowContext(ctx, "SELECT count(*) FROM outbox WHERE aggregateid = '43'").Scan(&events)
 	fmt.Println(events, "events", err)
 	// Output: 2 events <nil>
+}
+
+// The customer is gone, and so is what a compacted topic has of it. Without the word it would not
+// be: a payload that was forgotten is refused.
+func ExampleTombstone() {
+	ctx := context.Background()
+	pool, err := pgxpool.New(ctx, os.Getenv("DATABASE_URL"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer pool.Close()
+
+	removed := outbox.Event{Aggregate: "customer", Key: "7", Type: "removed"}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		fmt.Println(outbox.Write(ctx, tx, removed))
+		removed.Payload = outbox.Tombstone
+		return outbox.Write(ctx, tx, removed)
+	})
+	fmt.Println(err)
+	// Output:
+	// outbox: invalid event (1 of 1): payload: it is nil; for no body use outbox.Tombstone
+	// <nil>
 }
 
 // The event is in the WAL of the transaction and in no table. It is for a relay with
@@ -93,7 +116,7 @@ func ExampleEmit() {
 		if _, err := tx.Exec(ctx, "UPDATE orders SET total = total + 1"); err != nil {
 			return err
 		}
-		return outbox.Emit(ctx, tx, outbox.Event{Aggregate: "order", Type: "repriced"})
+		return outbox.Emit(ctx, tx, outbox.Event{Aggregate: "catalogue", Type: "repriced", Payload: map[string]int{"by": 1}})
 	})
 	fmt.Println(err)
 	// Output: <nil>
@@ -187,7 +210,7 @@ func ExampleErrInvalid() {
 	defer conn.Close(ctx)
 
 	err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) error {
-		err := outbox.Write(ctx, tx, outbox.Event{Aggregate: "order", Key: "45", Type: "created", Headers: map[string]string{"x-retry-count": "1"}})
+		err := outbox.Write(ctx, tx, outbox.Event{Aggregate: "order", Key: "45", Type: "created", Payload: order{ID: "45"}, Headers: map[string]string{"x-retry-count": "1"}})
 		if errors.Is(err, outbox.ErrInvalid) {
 			fmt.Println(err)
 			return nil

@@ -25,6 +25,10 @@
 // transactions that write events of one key must not run side by side, else it is their commits
 // that decide: lock the row that the key names first, as SELECT ... FOR UPDATE or an UPDATE does.
 //
+// # Tests
+//
+// The package outbox/outboxtest compares what a transaction has written with what a test expects.
+//
 // # Errors
 //
 // An event that the database, the relay or the broker would refuse is refused here, before a
@@ -63,9 +67,8 @@ type Event struct {
 	Type string
 	// Payload is the body. A json.RawMessage or a []byte is JSON already, and checked; anything
 	// else is encoded by json.Marshal. A string is refused, because it is not clear whether it is
-	// JSON: json.RawMessage(text) is for text that is. nil is an event without a body: on Kafka a
-	// tombstone, on RabbitMQ an empty message. Everything else that is empty, or encoded as null,
-	// is refused: a forgotten payload is no tombstone.
+	// JSON: json.RawMessage(text) is for text that is. So is all that is empty or encoded as null,
+	// and nil first of all: a forgotten payload is no tombstone. For one there is Tombstone.
 	//
 	// The column is of type jsonb, json or text. A jsonb changes the order of members, spaces and
 	// the form of numbers; of a name that is there twice it keeps the last one.
@@ -77,6 +80,16 @@ type Event struct {
 	// they have at most 127 KiB.
 	Headers map[string]string
 }
+
+// Tombstone is the Payload of an event without a body: NULL in the table and in a logical message,
+// a null value on Kafka, an empty body on RabbitMQ. A compacted topic then removes what it has of
+// the event's key: an event with a Tombstone needs a Key, which must be the one that the earlier
+// events of the same thing had. An event that only has nothing more to say takes struct{}{}, which
+// is "{}".
+var Tombstone tombstone
+
+// tombstone has one value, so that nobody can set Tombstone to another one.
+type tombstone struct{}
 
 // standard is the writer of the package's functions.
 var standard = mustNew(Config{})

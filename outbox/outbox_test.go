@@ -93,11 +93,13 @@ func TestWrite(t *testing.T) {
 			ID: anID, Aggregate: "order", Key: "4'2", Type: "created", Headers: map[string]string{"tenant": `a"b\`},
 			Payload: map[string]any{"text": "a\\b\n\"<&>ü\u2028", "n": 1},
 		},
-		{ID: strings.Replace(anID, "1", "2", 1), Aggregate: "tick", Type: "tock"},
+		{ID: strings.Replace(anID, "1", "2", 1), Aggregate: "tick", Key: "2", Type: "gone", Payload: outbox.Tombstone},
+		{ID: strings.Replace(anID, "1", "3", 1), Aggregate: "tick", Type: "tock", Payload: struct{}{}},
 	}
 	want := []string{
 		anID + `|order|4'2|created|{"n": 1, "text": "a\\b\n\"<&>ü` + "\u2028" + `"}|{"tenant": "a\"b\\", "tracestate": "vendor=1"}|00-00000000000000000000000000000001-0000000000000002-01`,
-		events[1].ID + `|tick||tock|NULL|{"tracestate": "vendor=1"}|00-00000000000000000000000000000001-0000000000000002-01`,
+		events[1].ID + `|tick|2|gone|NULL|{"tracestate": "vendor=1"}|00-00000000000000000000000000000001-0000000000000002-01`,
+		events[2].ID + `|tick||tock|{}|{"tracestate": "vendor=1"}|00-00000000000000000000000000000001-0000000000000002-01`,
 	}
 	for name, write := range map[string]func(r *rig) error{
 		"pgx":                  withPgx(pgx.QueryExecModeCacheStatement, events),
@@ -144,7 +146,7 @@ func TestManyEvents(t *testing.T) {
 	var want []string
 	for i := range 2501 {
 		want = append(want, fmt.Sprintf("k%d", i))
-		events = append(events, outbox.Event{Aggregate: "order", Key: want[i], Type: "created"})
+		events = append(events, outbox.Event{Aggregate: "order", Key: want[i], Type: "created", Payload: i})
 	}
 	r.in(func(ctx context.Context, tx pgx.Tx) error {
 		return errors.Join(outbox.Write(ctx, tx), outbox.Write(ctx, tx, events...))
@@ -168,7 +170,7 @@ func TestManyEvents(t *testing.T) {
 func TestRolledBack(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, outbox.Schema())
-	event := outbox.Event{Aggregate: "order", Type: "created"}
+	event := outbox.Event{Aggregate: "order", Type: "created", Payload: 1}
 	cause := errors.New("the order is not placed")
 	err := pgx.BeginFunc(t.Context(), r.conn, func(tx pgx.Tx) error {
 		return errors.Join(outbox.Write(t.Context(), tx, event), cause)
@@ -183,7 +185,7 @@ func TestRolledBack(t *testing.T) {
 		if !errors.Is(err, cause) {
 			t.Error(err)
 		}
-		return outbox.Write(ctx, tx, outbox.Event{ID: anID, Aggregate: "order", Type: "refused"})
+		return outbox.Write(ctx, tx, outbox.Event{ID: anID, Aggregate: "order", Type: "refused", Payload: 1})
 	})
 	if got := r.rows(asText); len(got) != 1 || !strings.HasPrefix(got[0], anID) {
 		t.Errorf("the rows are %q", got)
@@ -196,7 +198,7 @@ func TestDatabaseError(t *testing.T) {
 	r := newRig(t, "")
 	ctx := t.Context()
 	err := pgx.BeginFunc(ctx, r.conn, func(tx pgx.Tx) error {
-		return outbox.Write(ctx, tx, outbox.Event{Aggregate: "order", Type: "created"})
+		return outbox.Write(ctx, tx, outbox.Event{Aggregate: "order", Type: "created", Payload: 1})
 	})
 	var state interface{ SQLState() string }
 	if !errors.As(err, &state) || state.SQLState() != "42P01" || errors.Is(err, outbox.ErrInvalid) || !strings.Contains(err.Error(), `insert into "outbox"`) {
@@ -214,14 +216,14 @@ func TestEmit(t *testing.T) {
 	raw := json.RawMessage(`{"z":1, "a":[ 1.50,"\u00e9\\"]}`)
 	r.in(func(_ context.Context, tx pgx.Tx) error {
 		return errors.Join(
-			w.Emit(span(t), tx, outbox.Event{ID: "1", Aggregate: "order", Key: "k", Type: "created", Payload: raw}, outbox.Event{ID: "2", Aggregate: "order", Type: "counted"}),
-			outbox.Emit(t.Context(), tx, outbox.Event{ID: "3", Aggregate: "a", Key: "k", Type: "t", Headers: map[string]string{"h": "é"}}),
+			w.Emit(span(t), tx, outbox.Event{ID: "1", Aggregate: "order", Key: "k", Type: "created", Payload: raw}, outbox.Event{ID: "2", Aggregate: "order", Key: "k", Type: "gone", Payload: outbox.Tombstone}),
+			outbox.Emit(t.Context(), tx, outbox.Event{ID: "3", Aggregate: "a", Type: "t", Payload: true, Headers: map[string]string{"h": "é"}}),
 		)
 	})
 	want := []string{
 		`prefix: shop|{"id":"1","aggregatetype":"order","key":"k","type":"created","payload":{"z":1, "a":[ 1.50,"\u00e9\\"]},"headers":{"tracestate":"vendor=1"}}`,
-		`prefix: shop|{"id":"2","aggregatetype":"order","key":null,"type":"counted","payload":null,"headers":{"tracestate":"vendor=1"}}`,
-		`prefix: outbox|{"id":"3","aggregatetype":"a","aggregateid":"k","type":"t","payload":null,"headers":{"h":"é"},"traceparent":null}`,
+		`prefix: shop|{"id":"2","aggregatetype":"order","key":"k","type":"gone","payload":null,"headers":{"tracestate":"vendor=1"}}`,
+		`prefix: outbox|{"id":"3","aggregatetype":"a","aggregateid":null,"type":"t","payload":true,"headers":{"h":"é"},"traceparent":null}`,
 	}
 	got := r.rows(`SELECT regexp_replace(data, '^message: transactional: 1 (prefix: \w+), sz: \d+ content:', '\1|') FROM pg_logical_slot_get_changes('emitted', NULL, NULL) WHERE data LIKE 'message:%'`)
 	if !slices.Equal(got, want) {
@@ -331,7 +333,7 @@ func TestSchema(t *testing.T) {
 		w, err := outbox.New(cfg)
 		must(t, err)
 		r := newRig(t, w.Schema())
-		event := outbox.Event{Type: "created", Headers: map[string]string{"a": "b"}}
+		event := outbox.Event{Type: "created", Payload: 1, Headers: map[string]string{"a": "b"}}
 		if cfg.Columns.Aggregate == "" {
 			event.Aggregate = "order"
 		}

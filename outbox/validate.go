@@ -165,7 +165,7 @@ const (
 func checkJSON(text string) (size int, err error) {
 	switch {
 	case text == "":
-		return 0, errors.New("it is empty; for an event without a body set Payload to nil")
+		return 0, errors.New("it is empty; for no body use outbox.Tombstone")
 	case !utf8.ValidString(text):
 		return 0, errors.New("it is not UTF-8")
 	case !json.Valid([]byte(text)):

@@ -35,7 +35,7 @@ func TestInvalid(t *testing.T) {
 	long := strings.Repeat("x", 256)
 	nested := strings.Repeat("[", 1001) + strings.Repeat("]", 1001)
 	with := func(change func(*outbox.Event)) outbox.Event {
-		ev := outbox.Event{Aggregate: "order", Key: "k", Type: "created"}
+		ev := outbox.Event{Aggregate: "order", Key: "k", Type: "created", Payload: 1}
 		change(&ev)
 		return ev
 	}
@@ -70,6 +70,8 @@ func TestInvalid(t *testing.T) {
 		{"the name of a header has 256 bytes", header(long, "1")},
 		{"the name of a header is not UTF-8", header("\xff", "1")},
 		{`header "h" has a NUL byte`, header("h", "\x00")},
+		{"it is nil; for no body use outbox.Tombstone", payload(nil)},
+		{"key is empty: a tombstone", outbox.Event{Aggregate: "order", Type: "removed", Payload: outbox.Tombstone}},
 		{"it is empty", payload([]byte(nil))},
 		{"it is empty", payload(json.RawMessage{})},
 		{"it is the JSON null", payload((*int)(nil))},
@@ -90,7 +92,7 @@ func TestInvalid(t *testing.T) {
 		{"unsupported type: chan int", payload(make(chan int))},
 		{"the limit is 16777216 (Config.MaxPayload)", payload([]string{strings.Repeat("x", 16<<20)})},
 	} {
-		good := outbox.Event{Aggregate: "order", Type: "created"}
+		good := outbox.Event{Aggregate: "order", Key: "k", Type: "removed", Payload: outbox.Tombstone}
 		err := outbox.Write(t.Context(), nil, good, tc.event)
 		if !errors.Is(err, outbox.ErrInvalid) || !strings.Contains(err.Error(), "(2 of 2): ") || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("the error is %v, want one with %q", err, tc.want)

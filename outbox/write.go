@@ -93,6 +93,9 @@ func (w *Writer) row(ev *Event, trace map[string]string, uuids bool) (row, error
 	if r.payload, err = w.payload(ev.Payload); err != nil {
 		return r, fmt.Errorf("payload: %w", err)
 	}
+	if r.payload == "" && r.key == "" {
+		return r, errors.New("key is empty: a tombstone removes what it names")
+	}
 	headers := ev.Headers
 	if state := trace["tracestate"]; state != "" && w.cfg.Columns.Headers != NoColumn {
 		headers = maps.Clone(headers)
@@ -109,10 +112,12 @@ func (w *Writer) row(ev *Event, trace map[string]string, uuids bool) (row, error
 	return r, checkSize(&r, headers)
 }
 
-// payload is the JSON of a payload, and nothing for nil.
+// payload is the JSON of a payload, and nothing for a Tombstone.
 func (w *Writer) payload(payload any) (text string, err error) {
 	switch p := payload.(type) {
 	case nil:
+		return "", errors.New("it is nil; for no body use outbox.Tombstone")
+	case tombstone:
 		return "", nil
 	case string:
 		return "", errors.New("it is a string: use json.RawMessage for text that is JSON")
@@ -126,7 +131,7 @@ func (w *Writer) payload(payload any) (text string, err error) {
 		}
 	}
 	if strings.Trim(text, " \t\r\n") == "null" {
-		return "", errors.New("it is the JSON null; for an event without a body set Payload to nil")
+		return "", errors.New("it is the JSON null; for no body use outbox.Tombstone")
 	}
 	size, err := checkJSON(text)
 	if err == nil && size > w.cfg.MaxPayload {

@@ -1,5 +1,5 @@
 """Consumes the relay's messages from RabbitMQ with effect exactly once (docs/consuming.md, under Python)."""
-import hashlib, json, logging, os, re, struct, time
+import decimal, hashlib, json, logging, os, re, struct, time
 import pika, psycopg
 
 SERVICE = os.environ.get("SERVICE", "notification-service")
@@ -28,11 +28,11 @@ class Unavailable(Exception): """The database cannot record messages now: they w
 def handle(db, message, body):
     """The effect of one message, in the open transaction. This function is yours, the rest is protocol."""
     try:
-        order = json.loads(body)
-        row = (message.message_id, order["order_id"], order["email"])
+        total = json.loads(body, parse_float=decimal.Decimal)["total"]
+        row = (message.message_id, message.headers["aggregate_id"], total)
     except (ValueError, TypeError, KeyError) as error:
         raise Permanent(f"read order: {error!r}") from error
-    db.execute("INSERT INTO notifications (message_id, order_id, email) VALUES (%s, %s, %s)", row)
+    db.execute("INSERT INTO notifications (message_id, order_id, total) VALUES (%s, %s, %s)", row)
 
 
 def fingerprint(message, body):

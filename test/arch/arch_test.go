@@ -84,7 +84,9 @@ var allowed = map[string][]string{
 // built of changes only with a reason.
 var public = map[string][]string{
 	"outbox":             {},
+	"outbox/outboxtest":  {"outbox"},
 	"inbox":              {"inbox/internal/..."},
+	"inbox/inboxtest":    {"inbox"},
 	"inbox/rabbit":       {"inbox", "inbox/internal/..."},
 	"inbox/kafka":        {"inbox", "inbox/internal/...", "internal/kafkaclient"},
 	"inbox/internal/...": {},

@@ -39,8 +39,8 @@ func (n names) MustRegister(all ...prometheus.Collector) {
 
 func (names) Unregister(prometheus.Collector) bool { return false }
 
-// docs/metrics.md and docs/consuming.md list the metrics that an inbox registers. The dashboard
-// asks for each of them, and alerts for no others.
+// docs/metrics.md lists the metrics that an inbox registers. The dashboard asks for each of them,
+// and alerts for no others.
 func TestMetricsOfConsumers(t *testing.T) {
 	pool, err := pgxpool.New(t.Context(), "postgres://127.0.0.1/") // does not connect
 	must(t, err)
@@ -69,9 +69,7 @@ func TestMetricsOfConsumers(t *testing.T) {
 	}
 	_, section, _ := strings.Cut(read("docs/metrics.md"), "\n## Consumers\n")
 	table, _, _ := strings.Cut(section, "\n### ")
-	_, short, _ := strings.Cut(read("docs/consuming.md"), "\n## Metrics and spans\n")
-	short, _, _ = strings.Cut(short, "\nA delivery is one span")
-	for where, text := range map[string]string{"metrics.md": table, "consuming.md": short, "the dashboard": read("deploy/grafana/consumer-processing.json")} {
+	for where, text := range map[string]string{"metrics.md": table, "the dashboard": read("deploy/grafana/consumer-processing.json")} {
 		if got := in(text); !slices.Equal(got, want) {
 			t.Errorf("%s has %q, registered are %q", where, got, want)
 		}

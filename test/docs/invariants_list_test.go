@@ -214,7 +214,7 @@ var invariants = []invariant{
 		tests: []tests{
 			{"inbox/test/core", `TestEffectOnce TestTheOtherHasTheEffect TestConnectionLostInCommit TestRepeats
 				TestStricterIsolation TestMisuseOfTheTransaction TestPublishRefused TestIDs TestNotReady
-				TestSynchronousStandbyAway`},
+				TestSynchronousStandbyAway TestHandlersOfSQL TestConnectionOfSQLLostInCommit`},
 			{"inbox/test/rabbit", "TestLadder TestTwoProcesses TestStop TestDeletedQueues"},
 			{"inbox/kafka", "TestPartition TestJudged"},
 			{"inbox/test/kafka", "TestLadder TestStop TestGrace TestLost TestMembers TestTwoAtOnce"},

@@ -3,6 +3,8 @@
 package python
 
 import (
+	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -32,12 +34,12 @@ func TestConsumerInPython(t *testing.T) {
 	r.publish("later", order("2"))
 	r.publish("twice", order("3"))
 	r.publish("twice", order("3"))
-	r.publish("poison", `{"order_id": "4"}`)
+	r.publish("poison", `{"id": "4"}`)
 	r.publish("twice", order("9"))
 	r.publish("twice", order("3"), "other")
 
 	d := r.dead()
-	if d.MessageId != "poison" || string(d.Body) != `{"order_id": "4"}` || d.Type != "OrderPlaced" || d.Headers["aggregate_id"] != "7" {
+	if d.MessageId != "poison" || string(d.Body) != `{"id": "4"}` || d.Type != "OrderPlaced" || d.Headers["aggregate_id"] != "7" {
 		t.Errorf("the first dead letter is %+v", d)
 	}
 	check(t, d, "permanent", 1)
@@ -65,6 +67,24 @@ func TestConsumerInPython(t *testing.T) {
 		if n := strings.Count(log, line); n != want {
 			t.Errorf("%q is %d times in the log, want %d:\n%s", line, n, want, log)
 		}
+	}
+}
+
+// The payload of the README's own event, as its quick start writes it, has its effect.
+func TestEventOfTheQuickStart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	readme, err := os.ReadFile("../../../README.md")
+	await.Must(t, err)
+	event := regexp.MustCompile(`'order', '\d+', 'created', '(\{.*?\})'`).FindSubmatch(readme)
+	if event == nil {
+		t.Fatal("the quick start inserts no order")
+	}
+	r.start()
+	r.publish("one", strings.ReplaceAll(string(event[1]), `\"`, `"`))
+	r.processed("one")
+	if n := r.count("SELECT count(*) FROM notifications WHERE message_id = 'one' AND order_id = '7' AND total::text = '12.50'"); n != 1 {
+		t.Errorf("%d notifications", n)
 	}
 }
 

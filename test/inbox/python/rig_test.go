@@ -130,9 +130,7 @@ func (r *rig) publish(id, body string, tenant ...string) {
 }
 
 // order is the body of one.
-func order(id string) string {
-	return `{"order_id": "` + id + `", "email": "a@example.com"}`
-}
+func order(total string) string { return `{"total": ` + total + `}` }
 
 // dead returns the next dead letter.
 func (r *rig) dead() (d amqp.Delivery) {

@@ -37,7 +37,7 @@ func TestTurnsWithGo(t *testing.T) {
 			closeFailed()
 			return fmt.Errorf("send mail: %w", inbox.ErrTransient)
 		}
-		_, err := tx.Exec(ctx, "INSERT INTO notifications (message_id, order_id, email) VALUES ($1, '', '')", m.ID)
+		_, err := tx.Exec(ctx, "INSERT INTO notifications (message_id, order_id, total) VALUES ($1, '', 0)", m.ID)
 		return err
 	})
 	await.Must(t, c.Declare(r.ctx))

@@ -1,0 +1,142 @@
+// Package inboxtest feeds messages to the handler of a service, in the service's own database and
+// without a broker:
+//
+//	c := inboxtest.New(t, inbox.Config{Service: "mailer", Pool: pool, Handler: handle})
+//	m := inboxtest.Message("order", "42", "created", order)
+//	c.Deliver(m) // inboxtest.Done: now look at the effect
+//	c.Deliver(m) // inboxtest.Duplicate: there still is one effect
+//
+// All is as behind inbox/rabbit and inbox/kafka: the transaction with the record of the event, what
+// an error means, when the next attempt would be. Only nobody waits for it.
+package inboxtest
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"database/sql"
+	"encoding/json"
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/inbox"
+)
+
+// Outcome is what has become of a message.
+type Outcome string
+
+// The outcomes. After each the broker would have its acknowledgement.
+const (
+	Done       Outcome = "done"        // the handler's effect is committed
+	Duplicate  Outcome = "duplicate"   // it was before: the handler was not called
+	Retry      Outcome = "retry"       // it failed, its effect is rolled back, Next follows
+	DeadLetter Outcome = "dead letter" // it failed, and there is no further attempt
+)
+
+// Result is what Deliver has to say.
+type Result struct {
+	Outcome Outcome       // what has become of the message
+	Failure inbox.Failure // why it failed, and in Level the pause before Next
+	Next    inbox.Message // after a Retry: the message as it comes again
+}
+
+// Consumer stands for inbox/rabbit or inbox/kafka. Its methods may be called concurrently.
+type Consumer struct {
+	t  testing.TB
+	in *inbox.Inbox
+}
+
+const patience = time.Minute // of the database
+
+// New makes a Consumer. The test ends when cfg is wrong or the database cannot record events: the
+// table of inbox.Schema must be there. Without cfg.Log the test's log has what the inbox logs.
+func New(t testing.TB, cfg inbox.Config) *Consumer {
+	t.Helper()
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	if handle := cfg.Handler; handle != nil {
+		cfg.Handler = func(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
+			called(ctx)
+			return handle(ctx, tx, m)
+		}
+	}
+	if handle := cfg.HandlerSQL; handle != nil {
+		cfg.HandlerSQL = func(ctx context.Context, tx *sql.Tx, m inbox.Message) error {
+			called(ctx)
+			return handle(ctx, tx, m)
+		}
+	}
+	in, err := inbox.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := in.Transport("inboxtest").Ready(ctx); err != nil {
+		t.Fatalf("inboxtest: %v", err)
+	}
+	return &Consumer{t, in}
+}
+
+// Message is a message with an id of its own, at its first attempt. The payload is encoded by
+// json.Marshal; nil makes it a tombstone.
+func Message(aggregate, key, eventType string, payload any) inbox.Message {
+	m := inbox.Message{ID: rand.Text(), Aggregate: aggregate, Key: key, Type: eventType, Committed: time.Now(), Attempt: 1, Source: "inboxtest"}
+	if payload == nil {
+		return m
+	}
+	var err error
+	if m.Payload, err = json.Marshal(payload); err != nil {
+		panic(err)
+	}
+	return m
+}
+
+// Deliver hands the inbox a message as a broker does, and returns when the broker would have its
+// acknowledgement. The test ends if it would not have one: the database is away.
+func (c *Consumer) Deliver(m inbox.Message) Result {
+	c.t.Helper()
+	d := &delivery{}
+	ctx, cancel := context.WithTimeout(context.WithValue(c.t.Context(), inContext{}, d), patience)
+	defer cancel()
+	if err := c.in.Transport("inboxtest").Handle(ctx, m, d); err != nil {
+		c.t.Fatalf("inboxtest: message %s would come again: %v", m.ID, err)
+	}
+	if d.Outcome == "" && d.called {
+		d.Outcome = Done
+	}
+	d.Outcome = cmp.Or(d.Outcome, Duplicate)
+	return d.Result
+}
+
+// delivery is the broker's side of one message.
+type delivery struct {
+	Result
+	called bool
+}
+
+// inContext is the key of the delivery in the context of its handler.
+type inContext struct{}
+
+func called(ctx context.Context) {
+	if d, ok := ctx.Value(inContext{}).(*delivery); ok {
+		d.called = true
+	}
+}
+
+// Retry keeps the message for its next attempt.
+func (d *delivery) Retry(_ context.Context, m inbox.Message, f inbox.Failure) error {
+	d.Result = Result{Retry, f, m}
+	d.Next.Attempt, d.Next.FirstFailed = f.Attempts+1, f.FirstFailed
+	return nil
+}
+
+// DeadLetter gives the message up.
+func (d *delivery) DeadLetter(_ context.Context, _ inbox.Message, f inbox.Failure) error {
+	d.Result = Result{Outcome: DeadLetter, Failure: f}
+	return nil
+}

@@ -1,0 +1,242 @@
+// The two ways to the service's database: a pool of pgx, and database/sql with any driver. All
+// other files know only what both can do.
+
+package inbox
+
+import (
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// connections are those to the service's database.
+type connections interface {
+	querier
+	begin(ctx context.Context) (transaction, error)
+	// most is how many there may be; 0: any number.
+	most() int
+}
+
+// querier runs one statement at a time.
+type querier interface {
+	// exec returns how many rows were changed.
+	exec(ctx context.Context, query string, args ...any) (int64, error)
+	// row reads one row; without one the error is sql.ErrNoRows.
+	row(ctx context.Context, query string, args []any, into ...any) error
+}
+
+// transaction is the one of a message. One goroutine uses it.
+type transaction interface {
+	querier
+	// call calls the handler.
+	call(ctx context.Context, m Message) error
+	// state says what the handler has left of the transaction.
+	state(ctx context.Context) state
+	commit(ctx context.Context) error
+	// rollback ends it if it was not committed, and gives the connection back. When it cannot, the
+	// connection is closed, and the server rolls back.
+	rollback(ctx context.Context)
+	// leave has the connection closed and not used again.
+	leave(ctx context.Context)
+}
+
+type state int
+
+const (
+	open    state = iota
+	ended         // by the handler: what it wrote may be there
+	aborted       // by an error: COMMIT would roll back
+	lost          // the connection is
+)
+
+// cleanup is how long the end of a transaction may take after its message's time is over.
+const cleanup = 5 * time.Second
+
+// afterwards is a context for the end of a transaction.
+func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+}
+
+// The way of pgx.
+type (
+	pgxPool struct {
+		pool    *pgxpool.Pool
+		handler Handler
+	}
+	pgxTx struct {
+		tx      pgx.Tx
+		handler Handler
+	}
+)
+
+func (p pgxPool) begin(ctx context.Context) (transaction, error) {
+	tx, err := p.pool.Begin(ctx)
+	return pgxTx{tx, p.handler}, err
+}
+
+func (p pgxPool) most() int { return int(p.pool.Config().MaxConns) }
+
+func (p pgxPool) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	tag, err := p.pool.Exec(ctx, query, args...)
+	return tag.RowsAffected(), err
+}
+
+func (p pgxPool) row(ctx context.Context, query string, args []any, into ...any) error {
+	return p.pool.QueryRow(ctx, query, args...).Scan(into...)
+}
+
+func (t pgxTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	tag, err := t.tx.Exec(ctx, query, args...)
+	return tag.RowsAffected(), err
+}
+
+func (t pgxTx) row(ctx context.Context, query string, args []any, into ...any) error {
+	return t.tx.QueryRow(ctx, query, args...).Scan(into...)
+}
+
+func (t pgxTx) call(ctx context.Context, m Message) error { return t.handler(ctx, unended{t.tx}, m) }
+
+func (t pgxTx) state(context.Context) state {
+	switch conn := t.tx.Conn(); {
+	case conn.PgConn().TxStatus() == 'I':
+		return ended
+	case conn.IsClosed():
+		return lost
+	case conn.PgConn().TxStatus() == 'E':
+		return aborted
+	}
+	return open
+}
+
+func (t pgxTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
+
+func (t pgxTx) rollback(ctx context.Context) {
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
+	_ = t.tx.Rollback(ctx) //nolint:errcheck // then the connection is closed
+}
+
+func (t pgxTx) leave(ctx context.Context) { _ = t.tx.Conn().Close(ctx) }
+
+// unended is a transaction that its user cannot end.
+type unended struct{ pgx.Tx }
+
+var errUnended = errors.New("the inbox ends the transaction of a handler: return nil to commit it, an error to roll it back")
+
+func (unended) Commit(context.Context) error   { return errUnended }
+func (unended) Rollback(context.Context) error { return errUnended }
+
+// The way of database/sql.
+type (
+	sqlDB struct {
+		db      *sql.DB
+		handler HandlerSQL
+	}
+	sqlTx struct {
+		tx      *sql.Tx
+		conn    *sql.Conn
+		handler HandlerSQL
+		// end ends the context that tx was begun with. That of the message is another one: with it
+		// database/sql would roll back as soon as it ends, and nobody could tell this from a
+		// handler that has ended tx.
+		end  context.CancelFunc
+		left bool
+	}
+)
+
+func (d sqlDB) begin(ctx context.Context) (transaction, error) {
+	conn, err := d.db.Conn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	lasts, end := context.WithCancel(context.WithoutCancel(ctx))
+	defer context.AfterFunc(ctx, end)()
+	tx, err := conn.BeginTx(lasts, nil)
+	if err != nil {
+		end()
+		_ = conn.Close() //nolint:errcheck // it goes back, or is closed
+		return nil, err
+	}
+	return &sqlTx{tx, conn, d.handler, end, false}, nil
+}
+
+func (d sqlDB) most() int { return d.db.Stats().MaxOpenConnections }
+
+func (d sqlDB) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	return affected(d.db.ExecContext(ctx, query, args...))
+}
+
+func (d sqlDB) row(ctx context.Context, query string, args []any, into ...any) error {
+	return d.db.QueryRowContext(ctx, query, args...).Scan(into...)
+}
+
+func (t *sqlTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	return affected(t.tx.ExecContext(ctx, query, args...))
+}
+
+func affected(result sql.Result, err error) (int64, error) {
+	if err != nil {
+		return 0, err
+	}
+	return result.RowsAffected()
+}
+
+func (t *sqlTx) row(ctx context.Context, query string, args []any, into ...any) error {
+	return t.tx.QueryRowContext(ctx, query, args...).Scan(into...)
+}
+
+func (t *sqlTx) call(ctx context.Context, m Message) error { return t.handler(ctx, t.tx, m) }
+
+// state asks the server, since a driver tells nobody. The record of the event has given the
+// transaction an id, which the session has until the transaction ends.
+func (t *sqlTx) state(ctx context.Context) state {
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
+	var begun bool
+	err := t.row(ctx, "SELECT pg_current_xact_id_if_assigned() IS NOT NULL", nil, &begun)
+	switch {
+	case errors.Is(err, sql.ErrTxDone), err == nil && !begun:
+		return ended
+	case class(err, "25P02"):
+		return aborted
+	case err != nil:
+		return lost
+	}
+	return open
+}
+
+func (t *sqlTx) commit(ctx context.Context) error {
+	defer context.AfterFunc(ctx, t.end)()
+	return t.tx.Commit()
+}
+
+func (t *sqlTx) rollback(ctx context.Context) {
+	ctx, cancel := afterwards(ctx)
+	defer cancel()
+	defer t.end()
+	defer context.AfterFunc(ctx, t.end)()
+	_ = t.tx.Rollback() //nolint:errcheck // then the connection is closed
+	if t.left {
+		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn }) //nolint:errcheck // this has it closed
+	}
+	_ = t.conn.Close() //nolint:errcheck // it goes back, or is closed
+}
+
+func (t *sqlTx) leave(context.Context) { t.left = true }
+
+// class is whether err is an error of PostgreSQL whose code begins so. The drivers agree on how it
+// is read.
+func class(err error, codes ...string) bool {
+	var server interface{ SQLState() string }
+	if !errors.As(err, &server) {
+		return false
+	}
+	return slices.ContainsFunc(codes, func(code string) bool { return strings.HasPrefix(server.SQLState(), code) })
+}
