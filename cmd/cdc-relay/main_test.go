@@ -248,7 +248,7 @@ func TestUsageOfAConfiguredRelay(t *testing.T) {
 		"deferred retry --all --destination=":      {"--destination is empty"},
 		"deferred dead-letter":                     {"no rows named"},
 		"compare debezium --theirs a --ours b":     {"neither Kafka nor RabbitMQ"},
-		"events":                                   {"wants one of show"},
+		"events":                                   {"wants one of list, show"},
 		"resend":                                   {"no rows named"},
 		"init --backfill --no-backfill":            {"--backfill"},
 		"init --backfill --no-slot":                {"--backfill"},

@@ -714,7 +714,7 @@ func TestEventsWithIDsOfOtherTypes(t *testing.T) {
 		r.exec(`CREATE TABLE public.other ("The Id" ` + kind + `)`)
 		r.exec(`INSERT INTO public.other VALUES ($1::text::`+kind+`)`, id)
 		for wanted, state := range map[string]string{id: EventUnknown, id + "      x": EventNotThere} {
-			e, err := r.admin.Event(r.ctx, wanted, []Outbox{{"public", "other", []string{"The Id"}, []string{"tx"}}}, says(Relay{}))
+			e, err := r.admin.Event(r.ctx, wanted, []Outbox{{Schema: "public", Table: "other", ID: []string{"The Id"}, Transaction: []string{"tx"}}}, says(Relay{}))
 			if err != nil || e.State != state || state == EventUnknown && e.ID != strings.TrimRight(value[string](r, `SELECT format('%s', "The Id") FROM public.other`), " ") {
 				t.Errorf("%s %s is %+v, %v; want %s", kind, wanted, e, err, state)
 			}

@@ -24,6 +24,10 @@ type Outbox struct {
 	Schema, Table string
 	ID            []string // the id column: the first of these that the table has
 	Transaction   []string // likewise that of the row's transaction
+	// likewise those of its key, aggregate and type, and its own time; none: it has none
+	Key, Aggregate, Type, Timestamp []string
+
+	Deletes bool // retention deletes its rows once they are delivered
 }
 
 // Relay is the state that the running relay reports; the zero value when it was not asked or does
@@ -369,7 +373,7 @@ func (a *Admin) isRetried(ctx context.Context, id string, row *outboxRow) (yes b
 // no dead letter.
 func (a *Admin) place(ctx context.Context, e *Event, row *outboxRow, p progress, relay Relay) error {
 	var delivered bool
-	var purged int64 // the number of its purged dead letter
+	var purged int64
 	if row.tx != nil && *row.tx > 0 {
 		digest, _ := sent.Digest(uint64(*row.tx), []byte(e.ID), nil)
 		err := errors.Join(
@@ -379,6 +383,12 @@ func (a *Admin) place(ctx context.Context, e *Event, row *outboxRow, p progress,
 			return err
 		}
 	}
+	a.judge(e, row, delivered, purged, p, relay)
+	return nil
+}
+
+// judge describes it by what is recorded: a confirm, and the number of its purged dead letter.
+func (a *Admin) judge(e *Event, row *outboxRow, delivered bool, purged int64, p progress, relay Relay) {
 	switch {
 	case purged > 0:
 		e.State, e.Why = EventDeadLetter, fmt.Sprintf("dead letter %d: %s", purged, Purged)
@@ -399,5 +409,4 @@ func (a *Admin) place(ctx context.Context, e *Event, row *outboxRow, p progress,
 	default:
 		e.State, e.Why = EventNotSeen, "its row is committed, and no relay leads: it is sent when one does"
 	}
-	return nil
 }

@@ -20,7 +20,10 @@ func (r *rig) event(id string, ask func(context.Context) Relay) *Event {
 	if ask == nil {
 		ask = says(Relay{})
 	}
-	e, err := r.admin.Event(r.ctx, id, []Outbox{{"public", "no such table", []string{"id"}, []string{"tx"}}, {"public", "outbox", []string{"event_id", "id"}, []string{"xid", "tx"}}}, ask)
+	e, err := r.admin.Event(r.ctx, id, []Outbox{
+		{Schema: "public", Table: "no such table", ID: []string{"id"}, Transaction: []string{"tx"}},
+		{Schema: "public", Table: "outbox", ID: []string{"event_id", "id"}, Transaction: []string{"xid", "tx"}},
+	}, ask)
 	r.must(err)
 	return e
 }

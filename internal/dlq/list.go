@@ -131,12 +131,12 @@ func (f *Filter) choose(w *where, t *Table) {
 func (f *Filter) namesFault() bool { return f.ID != nil || f.Class != "" || f.Error != "" }
 
 // same adds the comparison of a column of the event. Dead letters have an index on the beginning of
-// the value.
+// the value, the retry table has one of ids, and may be given one of keys.
 func (f *Filter) same(w *where, t *Table, column string, value []byte) {
 	if value == nil {
 		return
 	}
-	if t == DeadLetters {
+	if t == DeadLetters || column == "id" || column == "key" {
 		w.and(prefixExpression("t."+column)+" = ?", prefix(value))
 	}
 	w.and("t."+column+" = ?", value)
@@ -427,11 +427,11 @@ func columnList(t *Table, most int) string {
 		named("id", "aggregate", "key", "type") + `, t.commit_time, octet_length(t.payload)::bigint, ` + named("route_name", "routing_key") + `,
 		t.class, t.reason, ` + named("error", "destination") + `, t.attempts, t.first_failed_at, t.failed_at, t.deferred_at, `
 	if t == Deferred {
-		return common + `t.next_attempt, 'deferred'::text AS state, NULL::timestamptz AS died_at, NULL::timestamptz AS closed_at, NULL::timestamptz AS mirrored_at, false AS redacted, t.left_out, t.bytes`
+		return common + `t.next_attempt, 'deferred'::text AS state, NULL::timestamptz AS died_at, NULL::timestamptz AS closed_at, NULL::timestamptz AS mirrored_at, false AS redacted, t.left_out, t.bytes, t.tx, t.relation`
 	}
 	return common + `NULL::timestamptz AS next_attempt, CASE WHEN t.state = 'open' AND EXISTS (SELECT FROM cdc_relay.request r
 			WHERE r.n = t.n AND (r.slot, r.system_id) = (t.slot, t.system_id) AND r.state = 'waiting' AND r.kind = 'replay') THEN 'replaying' ELSE t.state END AS state,
-		t.died_at, t.closed_at, t.mirrored_at, t.redacted_at IS NOT NULL AS redacted, t.left_out, t.bytes`
+		t.died_at, t.closed_at, t.mirrored_at, t.redacted_at IS NOT NULL AS redacted, t.left_out, t.bytes, t.tx, t.relation`
 }
 
 // again has a statement planned at each execution, for its arguments. A cached plan would be used

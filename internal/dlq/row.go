@@ -70,6 +70,10 @@ type Row struct {
 
 	// it is of another system (pg_upgrade, restore or copy): nobody acts on it here
 	Copied bool `json:"copied,omitempty"`
+
+	// of the outbox row: the transaction that wrote it, and the OID of its table as the stream
+	// named it; nil: not known
+	tx, relation *int64
 }
 
 // LeftOut says where the values are that a row lacks.
@@ -145,7 +149,7 @@ func (s *scanned) into(r *Row) []any {
 	return []any{
 		&r.N, &r.Copied, &s.commit, &s.index, &s.id, &s.aggregate, &s.key, &s.kind, &s.committed, &r.PayloadBytes,
 		&s.name, &s.routingKey, &r.Class, &r.Reason, &r.Error, &r.Accused, &r.Attempts, &s.first, &s.last, &s.deferred,
-		&s.next, &r.State, &s.died, &s.closed, &s.sent, &r.Redacted, &s.leftOut, &s.bytes,
+		&s.next, &r.State, &s.died, &s.closed, &s.sent, &r.Redacted, &s.leftOut, &s.bytes, &r.tx, &r.relation,
 	}
 }
 

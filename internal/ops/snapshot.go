@@ -131,7 +131,10 @@ type Paused struct {
 	Reason      string    `json:"reason"`      // of the closed list of outbox_rejections_total
 	Error       string    `json:"error"`       // the broker's own
 	Since       time.Time `json:"since"`
-	Fix         string    `json:"fix,omitempty"` // what an operator does: it does not end by itself
+	// when one of its events is tried again; null: now, or not by itself, or not known
+	NextProbe *time.Time `json:"next_probe"`
+
+	Fix string `json:"fix,omitempty"` // what an operator does: it does not end by itself
 }
 
 // HostSlot is another host of source.url.

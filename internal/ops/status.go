@@ -10,6 +10,9 @@ import (
 
 // Status is the body of GET /api/v1/status. Names are stable: they are added to, not changed.
 type Status struct {
+	// AnsweredBy says whose answer it is: the relay's own, or what `cdc-relay status` has found
+	// without it. Then what only the relay knows is null.
+	AnsweredBy string `json:"answered_by"`
 	// State is one of the States, the first that applies in this order: stopped, stopping,
 	// starting, waiting for postgres, standby, broker down, destination paused, deferring, catching
 	// up, idle, streaming.
@@ -55,6 +58,13 @@ type Status struct {
 	UnreportedConfirmed uint64 `json:"unreported_confirmed"`
 }
 
+// The values of Status.AnsweredBy.
+const (
+	AnsweredByRelay    = "relay"
+	AnsweredByDatabase = "database"
+	AnsweredByNobody   = "nobody"
+)
+
 // The states of Status.State.
 const (
 	StateStopped    = "stopped"
@@ -71,6 +81,11 @@ const (
 	StateIdle      = "idle"
 	StateStreaming = "streaming"
 )
+
+// States are all of them.
+var States = []string{
+	StateStopped, StateStopping, StateStarting, StateWaiting, StateStandby, StateBrokerDown, StatePaused, StateDeferring, StateCatchingUp, StateIdle, StateStreaming,
+}
 
 // catchingUpFrom is the lag above which a relay that works is catching up.
 const catchingUpFrom = 10 * time.Second
@@ -201,7 +216,7 @@ type TotalsStatus struct {
 // Status describes a Snapshot for people and programs.
 func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time) Status {
 	out := Status{
-		Role: s.Role(), Now: now,
+		AnsweredBy: AnsweredByRelay, Role: s.Role(), Now: now,
 		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lagSeconds(now)},
 		Broker: BrokerStatus{
 			Kind: s.Sink.Kind, Up: s.Sink.Up, WasUp: s.Sink.WasUp, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms, Ignored: s.Sink.Ignored,

@@ -10,6 +10,14 @@ import (
 )
 
 func TestStates(t *testing.T) {
+	tested := map[string]bool{}
+	defer func() {
+		for _, state := range ops.States {
+			if !tested[state] {
+				t.Errorf("no case has the state %q", state)
+			}
+		}
+	}()
 	for _, c := range []struct {
 		want   string
 		why    string
@@ -46,6 +54,7 @@ func TestStates(t *testing.T) {
 		s := opstest.Busy()
 		s.PausedTotal, s.WaitingKeys, s.RetryTable = 0, 0, ops.RetryTable{Counted: opstest.Noon}
 		c.change(&s)
+		tested[c.want] = true
 		if got := s.Status(ops.RatesStatus{PublishedPerSecond: c.rate}, ops.TotalsStatus{}, opstest.Noon); got.State != c.want || got.Why != c.why {
 			t.Errorf("got %q, %q; want %q, %q", got.State, got.Why, c.want, c.why)
 		}
@@ -85,7 +94,7 @@ func TestStatusNumbers(t *testing.T) {
 func TestPausedNames(t *testing.T) {
 	for want, paused := range map[string][]ops.Paused{
 		"[]": nil,
-		`[{"destination":"d","reason":"r","error":"w","since":"2026-11-20T12:00:00Z"}]`: {{Destination: "d", Reason: "r", Error: "w", Since: opstest.Noon}},
+		`[{"destination":"d","reason":"r","error":"w","since":"2026-11-20T12:00:00Z","next_probe":null}]`: {{Destination: "d", Reason: "r", Error: "w", Since: opstest.Noon}},
 	} {
 		s := ops.Snapshot{Paused: paused}
 		content, err := json.Marshal(s.Status(ops.RatesStatus{}, ops.TotalsStatus{}, opstest.Noon).Broker.Paused)

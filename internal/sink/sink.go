@@ -271,7 +271,8 @@ type Paused struct {
 	Reason      Reason
 	Text        string
 	Since       time.Time
-	Fix         string // Fault.Held
+	Fix         string    // Fault.Held
+	NextProbe   time.Time // zero: one is out, or none is sent, or it is not known
 }
 
 // Sent is where an event was sent.

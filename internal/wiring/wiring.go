@@ -88,7 +88,12 @@ func mapping(o config.Outbox) decode.Mapping {
 func Outboxes(c *config.Config) []dlq.Outbox {
 	list := make([]dlq.Outbox, len(c.Source.Tables))
 	for i, t := range c.Source.Tables {
-		list[i] = dlq.Outbox{Schema: t.Schema, Table: t.Name, ID: t.Outbox.ID.Names, Transaction: t.Outbox.Transaction.Names}
+		o := &t.Outbox
+		list[i] = dlq.Outbox{
+			Schema: t.Schema, Table: t.Name, ID: o.ID.Names, Transaction: o.Transaction.Names,
+			Key: o.Key.Names, Aggregate: o.Aggregate.Names, Type: o.Type.Names, Timestamp: o.Timestamp.Names,
+			Deletes: c.Retention.IsSet(),
+		}
 	}
 	return list
 }
@@ -223,7 +228,11 @@ func SinkState(d *sink.Driver, s sink.Opened) (out ops.Sink, paused []ops.Paused
 // Paused is what is shown of paused destinations.
 func Paused(list []sink.Paused) (out []ops.Paused) {
 	for _, p := range list {
-		out = append(out, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since, Fix: p.Fix})
+		next := &p.NextProbe
+		if next.IsZero() {
+			next = nil
+		}
+		out = append(out, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since, NextProbe: next, Fix: p.Fix})
 	}
 	return out
 }

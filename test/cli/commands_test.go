@@ -223,12 +223,14 @@ func TestStatus(t *testing.T) {
 	r.released()
 	res = r.command("status", "--admin", "127.0.0.1:1", "--json")
 	var v struct {
-		SlotExists bool  `json:"slot_exists"`
-		SlotActive bool  `json:"slot_active"`
-		Retained   int64 `json:"retained_bytes"`
-		Relay      string
+		AnsweredBy string `json:"answered_by"`
+		Slot       *struct {
+			Active   bool
+			Retained int64 `json:"retained_bytes"`
+		}
+		Relay string `json:"relay_error"`
 	}
-	if err := json.Unmarshal([]byte(res.Stdout), &v); err != nil || res.Code != 1 || !v.SlotExists || v.SlotActive || v.Retained <= 0 || !strings.Contains(v.Relay, "does not answer") {
+	if err := json.Unmarshal([]byte(res.Stdout), &v); err != nil || res.Code != 1 || v.AnsweredBy != "database" || v.Slot == nil || v.Slot.Active || v.Slot.Retained <= 0 || !strings.Contains(v.Relay, "does not answer") {
 		t.Errorf("without a relay: exit %d, %s%s", res.Code, res.Stdout, res.Stderr)
 	}
 	r.db = through(r.db, "127.0.0.1:1")

@@ -32,7 +32,7 @@ func TestOutputsOfDeadLetters(t *testing.T) {
 	insert := func(n int) {
 		b.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES ($1, 'invoice', 'c17', 'paid', '{"total": 12}')`, fmt.Sprint("i-", n))
 		eventually(t, func() string {
-			if list := b.ok("deferred", "list"); !strings.Contains(list, fmt.Sprintf("  i-%d  ", n)) {
+			if list := b.ok("deferred", "list", "--wide"); !strings.Contains(list, fmt.Sprintf("  i-%d  ", n)) {
 				return list
 			}
 			return ""

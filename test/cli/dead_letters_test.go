@@ -68,7 +68,7 @@ func TestDeadLettersList(t *testing.T) {
 6       2026-11-20 12:00:06  open   e-6  order      k1   created  orders/eu.created  too_large   1         over # bytes
 more: --cursor 1795176006000000-6
 `
-	if got := r.ok("dead-letters", "list", "--limit", "2"); got != want {
+	if got := r.ok("dead-letters", "list", "--limit", "2", "--wide"); got != want {
 		t.Errorf("the list is\n%swant\n%s", got, want)
 	}
 	shownIn(t, document(t, "docs/dead-letters.md"), want)

@@ -154,7 +154,7 @@ func TestWhatIsWrittenIsDelivered(t *testing.T) {
 			delete(missing, d.MessageId)
 		}
 		if len(missing) > 0 {
-			return fmt.Sprintf("%d of %d are missing; dead letters: %s", len(missing), len(want), b.ok("dead-letters", "list"))
+			return fmt.Sprintf("%d of %d are missing; dead letters: %s", len(missing), len(want), b.ok("dead-letters", "list", "--wide"))
 		}
 		return ""
 	})

@@ -12,7 +12,6 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -21,6 +20,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
@@ -111,7 +111,7 @@ func FlagError(cmd *cobra.Command, err error) error {
 	switch {
 	case errors.As(err, &value):
 		want := "; want " + map[string]string{
-			"int": "a whole number", "int64": "a whole number", "duration": "a time such as 30s",
+			"int": "a whole number", "int64": "a whole number", "duration": "a time such as 30s or 1d",
 			"bool": "true or false", "stringToString": "NAME=VALUE",
 		}[value.GetFlag().Value.Type()]
 		if want == "; want " {
@@ -203,12 +203,7 @@ func (l Logged) Unwrap() error { return l.Err }
 
 // ParseTime reads a time: RFC 3339, a date, a date and a time, or how long ago, also in days.
 func ParseTime(s string, now time.Time) (time.Time, error) {
-	if days, ok := strings.CutSuffix(s, "d"); ok {
-		if n, err := strconv.ParseUint(days, 10, 16); err == nil {
-			return now.Add(-time.Duration(n) * 24 * time.Hour), nil
-		}
-	}
-	if ago, err := time.ParseDuration(s); err == nil && ago >= 0 {
+	if ago, err := setting.ParseDuration(s); err == nil && ago >= 0 {
 		return now.Add(-ago), nil
 	}
 	for _, layout := range []string{time.RFC3339, time.DateOnly, "2006-01-02 15:04", time.DateTime} {
@@ -217,6 +212,33 @@ func ParseTime(s string, now time.Time) (time.Time, error) {
 		}
 	}
 	return time.Time{}, errors.New("want a time in UTC such as 2026-11-20, 2026-11-20T15:04:05Z or \"2026-11-20 15:04\", or how long ago, such as 90m or 7d")
+}
+
+// duration is a flag of a time span, in the grammar of the configuration.
+type duration time.Duration
+
+// Duration adds a flag of a time span: 30s, 1h30m, 7d.
+func Duration(flags *pflag.FlagSet, at *time.Duration, name string, otherwise time.Duration, usage string) {
+	*at = otherwise
+	flags.Var((*duration)(at), name, usage)
+}
+
+// Set implements pflag.Value.
+func (d *duration) Set(s string) error {
+	span, err := setting.ParseDuration(s)
+	*d = duration(span)
+	return err
+}
+
+// Type implements pflag.Value.
+func (d *duration) Type() string { return "duration" }
+
+// String implements pflag.Value; "0" is no default that help would print.
+func (d *duration) String() string {
+	if *d == 0 {
+		return "0"
+	}
+	return setting.ShowDuration(time.Duration(*d))
 }
 
 // The version and the build of this binary.

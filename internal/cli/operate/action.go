@@ -47,7 +47,7 @@ type actionFlags struct {
 func newAction(g *command.Options, a action) *cobra.Command {
 	f := &actionFlags{action: a}
 	cmd := &cobra.Command{
-		Use: commandName(a.kind) + " [NUMBER...]", Short: a.short, Long: a.long, Example: a.example,
+		Use: commandName(a.kind) + arguments(a.kind), Short: a.short, Long: a.long, Example: a.example,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := g.Load()
 			if err != nil {
@@ -65,7 +65,7 @@ func newAction(g *command.Options, a action) *cobra.Command {
 	flags.BoolVar(&f.dryRun, "dry-run", false, "report what would be done, and change nothing")
 	flags.StringVar(&f.rate, "rate", "", "with --all: at most this `RATE`, such as 50/s")
 	flags.StringVar(&f.reason, "reason", "", "`REASON` for the audit record")
-	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait at most this long for the relay; 0: do not wait")
+	command.Duration(flags, &f.wait, "wait", 30*time.Second, "wait at most this long for the relay; 0: do not wait")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	if a.kind == dlq.Replay {
 		f.routeFlags.add(cmd)
@@ -75,6 +75,9 @@ func newAction(g *command.Options, a action) *cobra.Command {
 
 // validate checks the flags. It needs no database.
 func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
+	if args, err = f.destinationOf(args); err != nil {
+		return err
+	}
 	if f.rows, err = numbers("a row", tableCommand(f.of)+" list", args); err != nil {
 		return err
 	}
@@ -109,6 +112,22 @@ func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 		}
 	}
 	return f.routeFlags.read(c)
+}
+
+// destinationOf takes the name of a destination in place of numbers: `deferred retry DESTINATION`
+// is about all that waits for it. A name that is a number needs --destination.
+func (f *actionFlags) destinationOf(args []string) ([]string, error) {
+	if f.kind != dlq.Retry || len(args) != 1 || args[0] == "" {
+		return args, nil
+	}
+	if _, err := strconv.ParseInt(args[0], 10, 64); err == nil {
+		return args, nil
+	}
+	if first, given := f.firstGiven(); given || f.all {
+		return args, command.UsageError(fmt.Sprintf("%q is a destination: leave out --%s", args[0], cmp.Or(first, "all")))
+	}
+	f.all = true
+	return nil, f.filterFlags.flags.Set("destination", args[0])
 }
 
 // run requests the action: for rows by their numbers, or for all that the filter selects.
@@ -247,6 +266,16 @@ func complete(cmd *cobra.Command, flag string, values []string) {
 	}
 }
 
+// count is how many flags of the filter were given.
+func (f *filterFlags) count() (n int) {
+	for _, name := range filterFlagNames {
+		if f.given(name) {
+			n++
+		}
+	}
+	return n
+}
+
 // firstGiven is the first flag of the filter that was given.
 func (f *filterFlags) firstGiven() (string, bool) {
 	for _, name := range filterFlagNames {
@@ -381,6 +410,14 @@ func commandName(k dlq.Kind) string {
 		return "dead-letter"
 	}
 	return output.Clean(string(k))
+}
+
+// arguments is what an action takes.
+func arguments(k dlq.Kind) string {
+	if k == dlq.Retry {
+		return " [NUMBER... | DESTINATION]"
+	}
+	return " [NUMBER...]"
 }
 
 // tableCommand is the command of a table's rows.

@@ -39,6 +39,7 @@ leader carries out. They also work while no relay runs, and say so.`,
 	}
 	cmd.AddCommand(
 		newList(g, dlq.DeadLetters, `  cdc-relay dead-letters list
+  cdc-relay dead-letters list --group reason
   cdc-relay dead-letters list --class permanent --error too_large --from 24h
   cdc-relay dlq list --key customer-17 --state open --json | jq -r '.items[].n'`),
 		newShow(g, dlq.DeadLetters, `  cdc-relay dead-letters show 1042
@@ -99,17 +100,20 @@ backoff ends.`,
 	}
 	cmd.AddCommand(
 		newList(g, dlq.Deferred, `  cdc-relay deferred list
+  cdc-relay deferred list --group destination
   cdc-relay deferred list --destination outbox.events/order.created --json`),
 		newShow(g, dlq.Deferred, `  cdc-relay deferred show 2017`),
 		newAction(g, action{
 			kind: dlq.Retry, of: dlq.Deferred, done: "to be tried now",
 			short: "Retry deferred events now, without waiting for their backoff",
 			long: `Ends the backoff of deferred events, and tries a paused destination now. --all is about the events
-with a backoff and the first one of each destination: the others follow it.
+with a backoff and the first one of each destination: the others follow it. A destination, as the
+list shows it, is --all --destination.
 
 An exchange that was missing stays paused until this command says that all its queues are bound
 again: who is bound later misses what was sent before.`,
 			example: `  cdc-relay deferred retry 2017
+  cdc-relay deferred retry orders/eu.created
   cdc-relay deferred retry --all --class transient`,
 		}),
 		newAction(g, action{
@@ -224,7 +228,7 @@ deferred events. Without a number it lists the newest. Cancelling a job keeps th
 		},
 	}
 	cmd.Flags().BoolVar(&cancel, "cancel", false, "cancel the job")
-	cmd.Flags().DurationVar(&wait, "wait", 0, "wait at most this long for its end")
+	command.Duration(cmd.Flags(), &wait, "wait", 0, "wait at most this long for its end")
 	cmd.Flags().StringVar(&reason, "reason", "", "`REASON` for the audit record")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd

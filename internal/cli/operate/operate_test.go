@@ -22,9 +22,11 @@ func TestTerminalEscapesInEveryField(t *testing.T) {
 	var detail dlq.Detail
 	var page dlq.Page
 	var located dlq.Event
+	var groups dlq.Groups
+	var events dlq.EventList
 	var jobs [1]dlq.Job
 	var requests [2]dlq.Request
-	for _, v := range []any{&detail, &page, &located, &jobs, &requests} {
+	for _, v := range []any{&detail, &page, &located, &groups, &events, &jobs, &requests} {
 		printabletest.Fill(v)
 	}
 	open := detail // of a row that waits, and of a dead letter
@@ -50,8 +52,12 @@ func TestTerminalEscapesInEveryField(t *testing.T) {
 		"show":             func(w io.Writer) error { return printDetail(w, &detail) },
 		"show of deferred": func(w io.Writer) error { return printDetail(w, &open) },
 		"show of bytes":    func(w io.Writer) error { return printDetail(w, &base64) },
-		"list":             func(w io.Writer) error { return printRows(w, dlq.DeadLetters, page) },
-		"list of deferred": func(w io.Writer) error { return printRows(w, dlq.Deferred, page) },
+		"list":             func(w io.Writer) error { return printRows(w, dlq.DeadLetters, page, true) },
+		"list of deferred": func(w io.Writer) error { return printRows(w, dlq.Deferred, page, true) },
+		"list that fits":   func(w io.Writer) error { return printRows(w, dlq.DeadLetters, page, false) },
+		"groups":           func(w io.Writer) error { return printGroups(w, dlq.Deferred, &groups) },
+		"events list":      func(w io.Writer) error { return printEvents(w, &events, true) },
+		"events followed":  func(w io.Writer) error { return new(followed).show(w, w, &events) },
 		"events show":      func(w io.Writer) error { return printEvent(w, &located) },
 		"jobs":             func(w io.Writer) error { return printJobs(w, jobs[:]) },
 		"a job":            report(rows, func(r *result) error { return r.reportJob(jobs[0], true) }),
@@ -196,9 +202,9 @@ published  1,234,567 events, 1234.6/s, last confirm 0.1s ago
 `},
 		{"nothing is known yet", ops.Status{State: ops.StateWaiting, Why: "connection refused", Role: ops.RoleNone, Now: noon, Slot: ops.SlotStatus{Name: "s", LagSeconds: new(0.0)}, Broker: ops.BrokerStatus{Why: "starting"}}, `
 state      waiting for postgres: connection refused
+broker     down: starting
 relay      none, version 
 slot       s, lag 0s; the server has not been asked yet
-broker     down: starting
 in flight  0 events, 0 B
 published  0 events, 0.0/s
 `},
@@ -206,7 +212,7 @@ published  0 events, 0.0/s
 			State: ops.StatePaused, Why: "2 of them", Role: ops.RoleLeader, Version: "v1", Now: noon,
 			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: new(400.0)},
 			Broker: ops.BrokerStatus{Kind: "kafka", Up: true, Connections: 1, PausedTotal: 2, Paused: []ops.Paused{
-				{Destination: `exchange "x"`, Reason: "no_exchange", Error: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second), Fix: "bind all queues"},
+				{Destination: `exchange "x"`, Reason: "no_exchange", Error: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second), NextProbe: ago(-5 * time.Second), Fix: "bind all queues"},
 			}, Ignored: 1},
 			Totals: ops.TotalsStatus{Failed: 4, Retries: 1200},
 			Rates:  ops.RatesStatus{DeferredPerSecond: 10, RetriesPerSecond: 1.5},
@@ -220,6 +226,17 @@ published  0 events, 0.0/s
 			UnheldSlots:         []ops.UnheldSlot{{Name: "s_v1", Deferred: 10_000, DeadLetters: 1, OrMore: true, RetainedBytes: 2048}},
 		}, `
 state      destination paused: 2 of them
+danger     the slot is lost: its WAL is removed; see cdc-relay check
+paused     2 destinations; their events are deferred until the broker takes them
+           exchange "x": no_exchange: 404 NOT_FOUND?; since 1m5s, tried again in 5.0s
+             bind all queues
+           and 1 more
+           ` + "`cdc-relay deferred list --group destination` counts their events; `cdc-relay deferred retry DESTINATION` tries one now" + `
+refused    1,001 rows by the database; each is retried until it is accepted, and blocks its key and the slot
+           e?[2J?2 (p2): disk full?; for 3h0m, 1 event behind it
+           and 1,000 more
+dead       1 dead letter open, the first for 1d2h
+unheld     slot s_v1: at least 10000 deferred events, 1 open dead letter, 2048 B of WAL, and nobody holds it; start a relay with source.slot: s_v1 until nothing waits there, then CDC_RELAY_SOURCE__SLOT=s_v1 cdc-relay teardown --yes; with --force it drops what still waits
 relay      leader, version v1
 slot       s, lag 6m40s and 0 B, retains 0 B
            confirmed  of , read by nobody, WAL lost, asked 0s ago
@@ -229,10 +246,6 @@ slot       s, lag 6m40s and 0 B, retains 0 B
            end them in their applications, or: COMMIT PREPARED 'x?''y', or ROLLBACK PREPARED 'x?''y', in database other; SELECT pg_terminate_backend(7)
 broker     up, kafka, 1 connection, 0 messages unanswered
            1 message returned, as no queue took it, and ignored (sink.rabbitmq.unroutable)
-paused     2 destinations; their events are deferred until the broker takes them
-           exchange "x": no_exchange: 404 NOT_FOUND?; since 1m5s
-             bind all queues
-           and 1 more
 in flight  0 events, 0 B
 published  0 events, 0.0/s
 failed     4 attempts, repeated
@@ -240,11 +253,6 @@ retried    1,200 attempts to send deferred events, 1.5/s
 deferred   1,003 events, oldest from 1h5m ago, 10.0/s come
            3 being written, 64 being sent again
            12 keys waiting: later events wait behind a deferred one, or a dead letter
-refused    1,001 rows by the database; each is retried until it is accepted, and blocks its key and the slot
-           e?[2J?2 (p2): disk full?; for 3h0m, 1 event behind it
-           and 1,000 more
-dead       1 dead letter open, the first for 1d2h
-unheld     slot s_v1: at least 10000 deferred events, 1 open dead letter, 2048 B of WAL, and nobody holds it; start a relay with source.slot: s_v1 until nothing waits there, then CDC_RELAY_SOURCE__SLOT=s_v1 cdc-relay teardown --yes; with --force it drops what still waits
 repeats    1 event confirmed behind one that is not; a crash now would send them again
 `},
 		{"a standby holds delivery back", ops.Status{
@@ -293,12 +301,12 @@ published  0 events, 0.0/s
 			Deferred: ops.DeferredStatus{CountedAt: noon}, DeadLetters: ops.DeadLettersStatus{CountedAt: noon, Open: 2, Oldest: ago(time.Minute)},
 		}, `
 state      idle
+dead       2 dead letters open, the first for 1m0s
 relay      leader, version v1
 slot       s, lag 0s; the server has not been asked yet
 broker     up, stdout
 in flight  0 events, 0 B
 published  0 events, 0.0/s
-dead       2 dead letters open, the first for 1m0s
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -78,7 +78,7 @@ the relay's rights: it needs the relay's role.
 	flags.StringVar(&f.OrderBy, "order-by", "", "order by this `COLUMN` if the order of the commits is not known")
 	flags.BoolVar(&f.Unordered, "unordered", false, "send in any order if the order of the commits is not known")
 	flags.StringVar(&f.By.Why, "reason", "", "`REASON` for the audit record")
-	flags.DurationVar(&f.wait, "wait", 30*time.Second, "wait at most this long for the relay; 0: do not wait")
+	command.Duration(flags, &f.wait, "wait", 30*time.Second, "wait at most this long for the relay; 0: do not wait")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }

@@ -9,16 +9,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pglogrepl"
 	"github.com/spf13/cobra"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/client"
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
-	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
-	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
 func newList(g *command.Options, of *dlq.Table, example string) *cobra.Command {
@@ -31,9 +26,20 @@ func newList(g *command.Options, of *dlq.Table, example string) *cobra.Command {
 	f.add(cmd, of)
 	limit := cmd.Flags().Int("limit", 50, fmt.Sprintf("at most this many rows, up to %d", dlq.MaxLimit))
 	cursor := cmd.Flags().String("cursor", "", "continue after a list that ended with this `CURSOR`")
+	wide := cmd.Flags().Bool("wide", false, "print all columns")
+	groups := dlq.GroupNames(of)
+	group := cmd.Flags().String("group", "", "count per `WHAT`: "+strings.Join(groups, ", "))
+	complete(cmd, "group", groups)
 	return reads(g, cmd, func([]string) error {
-		if _, err := f.filter(cmd.Context(), nil); err != nil {
+		filter, err := f.filter(cmd.Context(), nil)
+		if err != nil {
 			return err
+		}
+		if f.given("group") {
+			if first, given := f.firstGiven(); given && (first != "state" || f.count() > 1) || f.given("cursor") || f.given("limit") {
+				return command.UsageError("--group counts all rows of a --state: leave out the other filters, --cursor and --limit")
+			}
+			return withExitCode(dlq.CheckGroup(of, *group, filter.State))
 		}
 		if *limit < 1 || *limit > dlq.MaxLimit {
 			return withExitCode(&dlq.BadInput{Name: "limit", What: fmt.Sprintf("is %d, want 1 to %d", *limit, dlq.MaxLimit)})
@@ -44,9 +50,47 @@ func newList(g *command.Options, of *dlq.Table, example string) *cobra.Command {
 		if err != nil {
 			return nil, nil, err
 		}
+		if *group != "" {
+			list, err := d.Groups(ctx, of, *group, filter.State)
+			return list, func(w io.Writer) error { return printGroups(w, of, list) }, err
+		}
 		page, err := d.List(ctx, of, filter, *cursor, *limit)
-		return page, func(w io.Writer) error { return printRows(w, of, page) }, err
+		return page, func(w io.Writer) error { return printRows(w, of, page, *wide) }, err
 	})
+}
+
+func printGroups(w io.Writer, of *dlq.Table, list *dlq.Groups) error {
+	if len(list.Items) == 0 {
+		_, err := fmt.Fprintln(w, "none")
+		return err
+	}
+	by := strings.ToUpper(output.Clean(list.By))
+	t := output.Table{Header: []string{"COUNT", "OLDEST (UTC)", by}, Cut: []int{2}}
+	if of == dlq.Deferred {
+		t = output.Table{Header: []string{"COUNT", "OLDEST (UTC)", "REASON", by, "ERROR"}, Cut: []int{3, 4}}
+	}
+	for _, g := range list.Items {
+		count, oldest := output.Thousands(uint64(g.Count)), "-"
+		if g.OrMore {
+			count = "more than " + count
+		}
+		if g.Oldest != nil {
+			oldest = g.Oldest.Format(time.DateTime)
+		}
+		row := []string{count, oldest, shortText(g.Value)}
+		if of == dlq.Deferred {
+			row = []string{count, oldest, orDash(g.Reason), shortText(g.Value), output.Clean(g.Error)}
+		}
+		t.Rows = append(t.Rows, row)
+	}
+	err := t.Write(w)
+	if err == nil && list.More {
+		_, err = fmt.Fprintln(w, "there are more groups")
+	}
+	if err == nil && of == dlq.Deferred {
+		_, err = fmt.Fprintln(w, "`cdc-relay deferred retry DESTINATION` tries its first event now")
+	}
+	return err
 }
 
 // shortText shows a text of an event, which may contain anything; "-" for NULL.
@@ -63,17 +107,21 @@ func shortText(s *string) string {
 // maxListText is how much of a text is shown in a list even when it is piped.
 const maxListText = 200
 
-func printRows(w io.Writer, of *dlq.Table, page dlq.Page) error {
+// printRows prints the columns that matter, which fit 80 columns where texts are not long, or all
+// of them.
+func printRows(w io.Writer, of *dlq.Table, page dlq.Page, wide bool) error {
 	if len(page.Rows) == 0 {
 		_, err := fmt.Fprintln(w, "none")
 		return err
 	}
-	g := output.Table{MaxWidths: []int{0, 0, 0, 36, 16, 24, 24, 32, 0, 0, 60}}
 	when := "DIED (UTC)"
 	if of == dlq.Deferred {
 		when = "DEFERRED (UTC)"
 	}
-	g.Header = []string{"NUMBER", when, "STATE", "ID", "AGGREGATE", "KEY", "TYPE", "DESTINATION", "REASON", "ATTEMPTS", "ERROR"}
+	g := output.Table{Header: []string{"NUMBER", when, "STATE", "KEY", "DESTINATION", "REASON"}, Cut: []int{3, 4}}
+	if wide {
+		g = output.Table{Header: []string{"NUMBER", when, "STATE", "ID", "AGGREGATE", "KEY", "TYPE", "DESTINATION", "REASON", "ATTEMPTS", "ERROR"}}
+	}
 	for i := range page.Rows {
 		r := &page.Rows[i]
 		at := r.DeferredAt
@@ -84,9 +132,12 @@ func printRows(w io.Writer, of *dlq.Table, page dlq.Page) error {
 		if r.NextAttempt != nil {
 			state = "next " + r.NextAttempt.Format(time.TimeOnly)
 		}
-		row := []string{
-			fmt.Sprint(r.N), at.Format(time.DateTime), state, shortText(r.ID), shortText(r.Aggregate), shortText(r.Key), shortText(r.Type),
-			output.Clean(r.Destination), orDash(r.Reason), fmt.Sprint(r.Attempts), output.Clean(r.Error),
+		row := []string{fmt.Sprint(r.N), at.Format(time.DateTime), state, shortText(r.Key), output.Clean(r.Destination), orDash(r.Reason)}
+		if wide {
+			row = []string{
+				fmt.Sprint(r.N), at.Format(time.DateTime), state, shortText(r.ID), shortText(r.Aggregate), shortText(r.Key), shortText(r.Type),
+				output.Clean(r.Destination), orDash(r.Reason), fmt.Sprint(r.Attempts), output.Clean(r.Error),
+			}
 		}
 		for c := range row {
 			row[c] = output.Cut(row[c], maxListText, "…")
@@ -112,7 +163,7 @@ func printJobs(w io.Writer, jobs []dlq.Job) error {
 		_, err := fmt.Fprintln(w, "none")
 		return err
 	}
-	g := output.Table{Header: []string{"JOB", "AT (UTC)", "KIND", "STATE", "MATCHED", "DONE", "FAILED", "SKIPPED", "WHO", "WHY"}, MaxWidths: []int{0, 0, 0, 0, 0, 0, 0, 0, 30, 40}}
+	g := output.Table{Header: []string{"JOB", "AT (UTC)", "KIND", "STATE", "MATCHED", "DONE", "FAILED", "SKIPPED", "WHO", "WHY"}, Cut: []int{8, 9}}
 	for _, j := range jobs {
 		g.Rows = append(g.Rows, []string{
 			fmt.Sprint(j.ID), j.At.Format(time.DateTime), commandName(j.Kind), j.State, output.Thousands(uint64(j.Matched)), output.Thousands(uint64(j.Done)),
@@ -280,82 +331,3 @@ func fromTo(from, to *time.Time) string {
 }
 
 func reasonText(s string) string { return output.If(s != "", " ("+output.Clean(s)+")") }
-
-// NewEvents is the command events: where an event is.
-func NewEvents(g *command.Options) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "events",
-		Short: "Show where an event is",
-		RunE:  command.NeedsSubcommand,
-	}
-	show := &cobra.Command{
-		Use:   "show ID",
-		Short: "Show where an event is, by its id",
-		Long: `Looks up the id in the retry table, the dead letters and the outbox tables, and prints its state:
-
-  not seen             its row is committed, and no relay has read it
-  in flight            a relay has read it, and it is not settled
-  deferred             it is in the retry table: why, and until when or behind which event
-  dead letter          the relay gave it up
-  delivered            the broker has confirmed it
-  not in the table     it was deleted, or never written
-  not known to be sent the slot is past it, and no confirm of it is recorded
-
-A delivery is recorded in the database moments after the confirm. The time of the commit needs
-track_commit_timestamp = on.`,
-		Example: `  cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10
-  cdc-relay events show 6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10 --json | jq -r .state`,
-		Args: command.OneArg(1, "the id of one event", "6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10"),
-	}
-	cmd.AddCommand(reads(g, show, func([]string) error { return nil }, func(ctx context.Context, d *adminClient, args []string) (any, func(io.Writer) error, error) {
-		e, err := d.Event(ctx, args[0], wiring.Outboxes(d.cfg), func(ctx context.Context) dlq.Relay { return relayState(ctx, d.cfg) })
-		return e, func(w io.Writer) error { return printEvent(w, e) }, err
-	}))
-	return cmd
-}
-
-// relayState is how far the relay that leads is; zero when it does not answer.
-func relayState(ctx context.Context, c *config.Config) dlq.Relay {
-	status, err := client.Status(ctx, c, "")
-	if err != nil || status.Slot.Name != c.Source.Slot || status.Role != ops.RoleLeader {
-		return dlq.Relay{}
-	}
-	settled, err := pglogrepl.ParseLSN(status.InFlight.SettledLSN)
-	if err != nil { // it is not known, or the relay is of an earlier version
-		settled = 0
-	}
-	return dlq.Relay{Streaming: true, InFlight: status.InFlight.Events, Settled: settled}
-}
-
-func printEvent(w io.Writer, e *dlq.Event) error {
-	var d details
-	d.line("event", "%s", e.ID)
-	d.line("state", "%s: %s", e.State, e.Why)
-	if e.State == dlq.EventUnknown {
-		d.line("to send it", "`cdc-relay recover` after a lost slot; else `cdc-relay resend --id %s`", e.ID)
-	}
-	if e.Table != "" {
-		d.line("row", "in %s%s", e.Table, labelledTime(", committed ", e.CommittedAt))
-	}
-	for i := range e.Rows {
-		r := &e.Rows[i]
-		name, since := "dead-letters", r.DiedAt
-		switch {
-		case r.State == dlq.Waiting:
-			name, since = "deferred", &r.DeferredAt
-		case r.ClosedAt != nil:
-			since = r.ClosedAt
-		}
-		whose := ""
-		if r.Copied {
-			whose = ", another system's"
-		}
-		d.line(output.If(i == 0, "see"), "cdc-relay %s show %d (%s since %s%s)", name, r.N, r.State, timeText(*since), whose)
-	}
-	for i := range e.Others {
-		o := &e.Others[i]
-		d.line(output.If(i == 0, "also"), "in %s%s: %s: %s", o.Table, labelledTime(", committed ", o.CommittedAt), o.State, o.Why)
-	}
-	_, err := fmt.Fprint(w, d.String())
-	return err
-}

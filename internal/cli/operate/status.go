@@ -31,9 +31,12 @@ func NewStatus(g *command.Options) *cobra.Command {
 		Short: "Show what the relay is doing",
 		Long: `Asks the running relay: at admin.socket, which needs no token, or else at admin.listen with a token
 of admin.tokens. If the relay does not answer, or wants another token, status shows what the
-database knows, and exits 0 if the slot is active, else 1.
+database knows, and exits 0 if the slot is active, else 1. What needs somebody comes first. The JSON
+has the same members whoever answered: answered_by is relay, database or nobody, and what only the
+relay knows is null without it.
 
-With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen.
+With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen,
+with graphs of the last minutes in the room that is left.
 Elsewhere it prints one line each time, or one JSON object with --json. It keeps watching while the
 relay is away.`,
 		Example: `  cdc-relay status
@@ -69,7 +72,7 @@ relay is away.`,
 	cmd.Flags().StringVar(&admin, "admin", "", "`ADDRESS` of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, then admin.listen)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "repeat until interrupted")
-	cmd.Flags().DurationVar(&every, "every", time.Second, "with --watch: the time between two polls")
+	command.Duration(cmd.Flags(), &every, "every", time.Second, "with --watch: the time between two polls")
 	return cmd
 }
 
@@ -77,7 +80,7 @@ const shortestEvery = 100 * time.Millisecond
 
 func showStatus(w io.Writer, s *ops.Status, asJSON bool) error {
 	if asJSON {
-		return output.JSON(w, s)
+		return output.JSON(w, relayJSON(s))
 	}
 	return writeStatus(w, s, output.HasColor(w))
 }
@@ -121,17 +124,15 @@ func (s *snapshot) print(out io.Writer, asJSON bool) error {
 func (s *snapshot) json() any {
 	switch {
 	case s.status != nil:
-		return s.status
+		return relayJSON(s.status)
 	case s.database != nil:
-		return s.database
+		return s.database.json()
 	}
 	state, why := s.stateText()
-	return struct {
-		State string    `json:"state"`
-		Why   string    `json:"why"`
-		Now   time.Time `json:"now"`
-		Relay string    `json:"relay"`
-	}{state, why, s.at.UTC(), notAsked(s.noAnswer)}
+	return withoutRelay{
+		Status:     ops.Status{AnsweredBy: ops.AnsweredByNobody, State: state, Why: why, Role: ops.RoleNone, Now: s.at.UTC()},
+		RelayError: notAsked(s.noAnswer),
+	}
 }
 
 // line is a snapshot in one line of plain text.
@@ -182,7 +183,7 @@ func runWatch(ctx context.Context, out io.Writer, c *config.Config, g *command.O
 	}
 	show := func(s *snapshot) error { return s.print(out, asJSON) }
 	if f, ok := out.(*os.File); ok && !asJSON && output.IsTerminal(out) && os.Getenv("TERM") != "dumb" {
-		show = (&screen{out: f, slot: c.Source.Slot, colour: output.HasColor(out)}).draw
+		show = (&screen{out: f, slot: c.Source.Slot, colour: output.HasColor(out), every: every}).draw
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

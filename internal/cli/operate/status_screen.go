@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 
 	"golang.org/x/term"
 
@@ -31,6 +32,8 @@ type screen struct {
 	slot    string
 	colour  bool
 	cleared bool // what was on the terminal is gone
+	every   time.Duration
+	past    history
 }
 
 // draw fills the terminal as it is now: it may have another size each time.
@@ -45,7 +48,10 @@ func (s *screen) draw(seen *snapshot) error {
 		b.WriteString(clearScreen)
 		s.cleared = true
 	}
-	for _, line := range fit(s.frame(seen), width, height-1) {
+	s.past.add(seen.status)
+	lines := fit(s.frame(seen), width, height-1)
+	lines = append(lines, s.past.graphs(width, height-1-len(lines), seen.at, s.every)...)
+	for _, line := range lines {
 		b.WriteString(line + endLine)
 	}
 	b.WriteString(endFrame)

@@ -4,9 +4,6 @@ package operate
 
 import (
 	"bytes"
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -14,22 +11,11 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5/pgxpool"
-	"go.uber.org/zap"
-
-	"github.com/cdc-relay/cdc-relay/internal/cli/client"
-	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/output"
-	"github.com/cdc-relay/cdc-relay/internal/config"
-	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
-	"github.com/cdc-relay/cdc-relay/internal/printable"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
-	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
-	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
 // writeStatus describes a status for people, in plain lines, or with colour on a terminal.
@@ -40,25 +26,61 @@ func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
 	return err
 }
 
+// all writes the state, what needs somebody, and then the rest.
 func (t *statusText) all() {
 	s := t.status
-	t.head()
-	t.slot()
-	t.broker()
+	t.state()
+	down, off := !s.Broker.Up, s.Guard != nil && !s.Guard.Active && !s.Guard.Full
+	t.danger()
+	if down {
+		t.broker()
+	}
 	t.paused()
+	t.refused()
+	if !off {
+		t.guard()
+	}
+	t.dead()
+	t.unsent()
+	t.unheld()
+	t.relay()
+	t.slot()
+	if !down {
+		t.broker()
+	}
 	t.line("in flight", "%s, %s%s", output.Count(s.InFlight.Events, "event"), output.Bytes(s.InFlight.Bytes), t.age(", oldest from ", s.InFlight.OldestUnsettled))
 	t.line("published", "%s, %.1f/s%s", output.Count(s.Totals.Published, "event"), s.Rates.PublishedPerSecond, t.age(", last confirm ", s.Totals.LastConfirm))
 	t.attempts()
 	t.deferred()
-	t.guard()
-	t.refused()
-	t.dead()
+	if off {
+		t.guard()
+	}
 	t.retention()
-	t.unsent()
-	t.unheld()
 	if s.UnreportedConfirmed > 0 {
 		t.line("repeats", "%s confirmed behind one that is not; a crash now would send them again", output.Count(s.UnreportedConfirmed, "event"))
 	}
+}
+
+// danger says that the server gives the slot's WAL up, or has.
+func (t *statusText) danger() {
+	slot := t.status.Slot
+	switch {
+	case slot.WALStatus == "lost":
+		t.line("danger", "%s: its WAL is removed; see cdc-relay check", t.paint("the slot is lost", red))
+	case slot.SafeWALBytes != nil && *slot.SafeWALBytes <= 0, slot.WALStatus == "unreserved":
+		t.line("danger", "%s, unless it confirms more before: max_slot_wal_keep_size is reached", t.paint("the slot is lost at the next checkpoint", red))
+	}
+}
+
+// lostText says how much more WAL may be written before the slot is lost.
+func lostText(safe *int64) string {
+	switch {
+	case safe == nil:
+		return ""
+	case *safe <= 0:
+		return ", lost at the next checkpoint"
+	}
+	return ", lost after " + output.Bytes(*safe) + " more"
 }
 
 type statusText struct {
@@ -102,9 +124,13 @@ func (t *statusText) line(label, format string, args ...any) {
 	fmt.Fprintf(&t.out, "%-11s"+format+"\n", append([]any{label}, args...)...)
 }
 
-func (t *statusText) head() {
+func (t *statusText) state() {
 	s := t.status
 	t.line("state", "%s%s", t.paint(s.State, stateColours[s.State]), output.Clean(strings.TrimPrefix(StateText(s), s.State)))
+}
+
+func (t *statusText) relay() {
+	s := t.status
 	up := ""
 	if !s.StartedAt.IsZero() {
 		up = ", up " + output.Age(s.Now.Sub(s.StartedAt))
@@ -137,16 +163,12 @@ func (t *statusText) slot() {
 	if !slot.Active {
 		reader = "read by nobody"
 	}
-	safe := ""
-	if slot.SafeWALBytes != nil {
-		safe = ", lost after " + output.Bytes(*slot.SafeWALBytes) + " more"
-	}
 	wal := t.paint(slot.WALStatus, "")
 	if slot.WALStatus == "unreserved" || slot.WALStatus == "lost" {
 		wal = t.paint(slot.WALStatus, red)
 	}
 	t.line("", "confirmed %s of %s, %s, WAL %s%s, asked %s ago",
-		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, safe, checked)
+		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, lostText(slot.SafeWALBytes), checked)
 	for _, line := range heldText(t.status.WALHeldBy) {
 		t.line("", "%s", t.paint(line, yellow))
 	}
@@ -210,12 +232,17 @@ func (t *statusText) paused() {
 	}
 	t.line("paused", "%s; their events are deferred until the broker takes them", t.paint(output.Count(b.PausedTotal, "destination"), red))
 	for _, p := range b.Paused {
-		t.line("", "%s: %s: %s; since %s", p.Destination, p.Reason, p.Error, output.Age(t.status.Now.Sub(p.Since)))
+		next := ""
+		if p.NextProbe != nil {
+			next = ", tried again in " + output.Age(p.NextProbe.Sub(t.status.Now))
+		}
+		t.line("", "%s: %s: %s; since %s%s", p.Destination, p.Reason, p.Error, output.Age(t.status.Now.Sub(p.Since)), next)
 		if p.Fix != "" {
 			t.line("", "  %s", p.Fix)
 		}
 	}
 	t.more(b.PausedTotal - len(b.Paused))
+	t.line("", "`cdc-relay deferred list --group destination` counts their events; `cdc-relay deferred retry DESTINATION` tries one now")
 }
 
 // attempts adds the failed and the retried attempts.
@@ -253,7 +280,7 @@ func (t *statusText) guard() {
 		if g.Left == nil {
 			return ""
 		}
-		return ", " + output.Bytes(*g.Left) + " of guard.max_bytes left"
+		return ", " + output.Bytes(max(0, *g.Left)) + " of guard.max_bytes left"
 	}
 	switch g := t.status.Guard; {
 	case g == nil:
@@ -340,217 +367,4 @@ func (t *statusText) more(n int) {
 // age is label and how long ago at was, or nothing.
 func (t *statusText) age(label string, at *time.Time) string {
 	return output.Since(t.status.Now, label, at, " ago")
-}
-
-// databaseStatus is what is printed when no relay answers.
-type databaseStatus struct {
-	State string    `json:"state"` // stopped, or not answering while the slot is active
-	Why   string    `json:"why"`
-	Now   time.Time `json:"now"`
-
-	// what the next start would stop at (exit 3): the ID that `cdc-relay accept` takes
-	Finding string `json:"finding,omitempty"`
-
-	Relay         string `json:"relay"` // why it did not answer
-	SlotExists    bool   `json:"slot_exists"`
-	SlotActive    bool   `json:"slot_active"`
-	Holder        string `json:"holder,omitempty"`
-	Confirmed     string `json:"confirmed_flush_lsn,omitempty"`
-	LagBytes      int64  `json:"lag_bytes"`
-	RetainedBytes int64  `json:"retained_bytes"`
-	WALStatus     string `json:"wal_status,omitempty"`
-	SafeWALBytes  *int64 `json:"safe_wal_bytes"` // null: unlimited, or there is no slot
-
-	WALHeldBy []ops.OpenTransaction `json:"wal_held_by"` // as of a relay
-
-	LastLeader  string `json:"last_leader,omitempty"`
-	RecordState string `json:"record_state,omitempty"`
-
-	Deferred    *deferredCount   `json:"deferred,omitempty"` // absent: they could not be counted
-	DeadLetters *deadLetterCount `json:"dead_letters,omitempty"`
-	NotCounted  string           `json:"not_counted,omitempty"` // why
-
-	UnheldSlots []ops.UnheldSlot `json:"unheld_slots"` // as of a relay; null: not known
-}
-
-type deferredCount struct {
-	Events int        `json:"events"`
-	OrMore bool       `json:"or_more"`
-	Oldest *time.Time `json:"oldest"` // commit time; null: there is none
-}
-
-type deadLetterCount struct {
-	Open   int        `json:"open"`
-	OrMore bool       `json:"or_more"`
-	Oldest *time.Time `json:"oldest"` // when it died; null: there is none
-}
-
-func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *command.Options, asJSON bool, cause error) error {
-	ctx, cancel := context.WithTimeout(ctx, command.DatabaseTimeout)
-	defer cancel()
-	v, err := queryDatabase(ctx, g)
-	var stop *event.Stop
-	if errors.As(err, &stop) && stop.Code == event.ExitUsage {
-		return err
-	}
-	if err != nil {
-		return fmt.Errorf("no relay answers (%w), and the database does not either: %w", cause, err)
-	}
-	v.setCause(cause)
-	if asJSON {
-		err = output.JSON(w, v)
-	} else if _, err = fmt.Fprintf(w, "%-11s%s: %s\n", "state", v.State, output.Clean(v.Why)); err == nil {
-		err = v.write(w, c.Source.Slot)
-	}
-	if err == nil && !v.SlotActive {
-		// it was printed above
-		err = command.Logged{Err: &event.Stop{Code: event.ExitFailure, Reason: "not_running", What: "no relay runs"}}
-	}
-	return err
-}
-
-func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, error) {
-	_, rc, _, err := g.Source()
-	if err != nil {
-		return nil, err
-	}
-	rc.Log = zap.NewNop()
-	v, err := readDatabase(ctx, rc)
-	if err != nil {
-		return nil, err
-	}
-	v.Now = time.Now().UTC()
-	switch {
-	case v.SlotActive:
-		v.State, v.Why = stateNotAnswering, "no relay answers at the address that was asked, and "+v.Holder+" holds the slot"
-	case v.SlotExists:
-		v.State, v.Why = ops.StateStopped, "no relay answers, and nobody holds the slot"
-	default:
-		v.State, v.Why = ops.StateStopped, "no relay answers, and there is no slot"
-	}
-	if v.RecordState == "" || v.SlotActive {
-		return &v, nil
-	}
-	// what the next start would stop at; a role that may not ask is told less
-	if stop, err := slot.NextStop(ctx, rc); err == nil && stop != nil && stop.Code == event.ExitOperator {
-		v.Why += "; the next start stops: " + stop.Error()
-		v.Finding = stop.Finding
-	}
-	return &v, nil
-}
-
-// setCause explains why the database was asked instead of the relay.
-func (v *databaseStatus) setCause(cause error) {
-	v.Relay = notAsked(cause)
-	var refused *client.RefusedError
-	if errors.As(cause, &refused) && v.SlotActive {
-		v.Why = refused.Error() + "; " + v.Holder + " holds the slot"
-	}
-}
-
-// notAsked says why there is no status, of a relay.
-func notAsked(cause error) string {
-	var answered *client.AnswerError
-	var refused *client.RefusedError
-	switch {
-	case errors.As(cause, &answered):
-		return "does not answer with its status: " + answered.Text
-	case errors.As(cause, &refused):
-		return "does not tell: " + refused.Error()
-	}
-	return "does not answer: " + cause.Error()
-}
-
-func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err error) {
-	pool, err := source.Connect(ctx, rc)
-	if err != nil {
-		return v, err
-	}
-	defer pool.Close()
-	known, err := slot.ReadRelay(ctx, pool, rc.Slot)
-	if err != nil {
-		return v, err
-	}
-	v.LastLeader, v.RecordState, v.UnheldSlots = known.Leader, known.State, wiring.UnheldSlots(known.Unheld)
-	v.WALHeldBy = wiring.OpenTransactions(known.HeldBy)
-	if s := known.Slot; s != nil {
-		v.SlotExists, v.SlotActive, v.Holder = true, s.Active(), s.Holder
-		v.Confirmed, v.WALStatus, v.SafeWALBytes = s.ConfirmedFlush.String(), s.WALStatus, s.SafeWALBytes
-		snapshot := wiring.SlotSnapshot(s.Name, *s)
-		v.LagBytes, v.RetainedBytes = snapshot.LagBytes(), snapshot.RetainedBytes()
-	}
-	if known.State != "" {
-		v.countRows(ctx, pool, rc.Slot, known.SystemID)
-	}
-	if known.UnheldErr != nil {
-		v.NotCounted = cmp.Or(v.NotCounted, known.UnheldErr.Error())
-	}
-	return v, nil
-}
-
-// countRows counts all rows, or a few when that takes too long.
-func (v *databaseStatus) countRows(ctx context.Context, pool *pgxpool.Pool, slot, systemID string) {
-	for _, limit := range []int{store.StatsLimit, store.StatsLimit / 10, minCountLimit} {
-		ctx, cancel := context.WithTimeout(ctx, command.DatabaseTimeout/3)
-		t, err := postgres.Count(ctx, pool, slot, systemID, limit)
-		cancel()
-		if err == nil {
-			v.Deferred = &deferredCount{t.Deferred, t.Deferred == limit, timeOrNil(t.OldestDeferred)}
-			v.DeadLetters = &deadLetterCount{t.Dead, t.Dead == limit, timeOrNil(t.OldestDead)}
-			v.NotCounted = ""
-			return
-		}
-		v.NotCounted = err.Error()
-	}
-}
-
-const minCountLimit = 10_000
-
-func timeOrNil(at time.Time) *time.Time {
-	if at.IsZero() {
-		return nil
-	}
-	return &at
-}
-
-func (v *databaseStatus) write(w io.Writer, slot string) error {
-	leader := output.If(v.LastLeader != "", "  last leader: "+output.Clean(v.LastLeader)+"\n")
-	_, err := fmt.Fprintf(printable.Text(w), "The relay %s.\nWhat the database knows of slot %q:\n%s%s%s", output.Clean(v.Relay), slot, v.slotText(), leader, v.rowsText(time.Now()))
-	return err
-}
-
-// slotText shows who holds the slot, and how much of the primary's disk it retains.
-func (v *databaseStatus) slotText() string {
-	holder, safe := "nobody holds it", ""
-	switch {
-	case !v.SlotExists:
-		return "  it does not exist\n"
-	case v.SlotActive:
-		holder = "held by " + output.Clean(v.Holder)
-	}
-	if v.SafeWALBytes != nil {
-		safe = ", lost after " + output.Bytes(*v.SafeWALBytes) + " more"
-	}
-	text := fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, output.Clean(v.Confirmed), output.Bytes(v.LagBytes), output.Bytes(v.RetainedBytes), output.Clean(v.WALStatus), safe)
-	for _, line := range heldText(v.WALHeldBy) {
-		text += "  " + output.Clean(line) + "\n"
-	}
-	return text
-}
-
-// rowsText shows how many rows the tables have, if any.
-func (v *databaseStatus) rowsText(now time.Time) (text string) {
-	if p := v.Deferred; p != nil && p.Events > 0 {
-		text += fmt.Sprintf("  %s%s deferred%s\n", output.If(p.OrMore, "at least "), output.Count(p.Events, "event"), output.Since(now, ", oldest from ", p.Oldest, " ago"))
-	}
-	if d := v.DeadLetters; d != nil && d.Open > 0 {
-		text += fmt.Sprintf("  %s%s open%s\n", output.If(d.OrMore, "at least "), output.Count(d.Open, "dead letter"), output.Since(now, ", the first for ", d.Oldest, ""))
-	}
-	if v.NotCounted != "" {
-		text += fmt.Sprintf("  what is deferred or dead is not known: %s\n", output.Clean(v.NotCounted))
-	}
-	for _, u := range v.UnheldSlots {
-		text += "  " + output.Clean(unheldText(u)) + "\n"
-	}
-	return text
 }

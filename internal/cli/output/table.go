@@ -8,38 +8,32 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"text/tabwriter"
 	"time"
 )
 
 // Table is a table for people.
 type Table struct {
-	Header    []string
-	Rows      [][]string
-	MaxWidths []int // columns of a terminal; 0: any
+	Header []string
+	Rows   [][]string
+	Cut    []int // columns that may be cut so that a line fits the terminal: never those of numbers
 }
 
-// Write aligns the columns. On a terminal long texts are cut and the header is bold; piped, every
-// text is complete.
+// A column is not cut below minColumn; a terminal that does not tell its width has defaultWidth.
+const (
+	minColumn    = 8
+	defaultWidth = 80
+	gap          = 2 // between two columns
+)
+
+// Write aligns the columns. On a terminal the header is bold, and the widest of the columns that
+// may be cut are cut until a line fits; piped, every text is complete.
 func (t *Table) Write(w io.Writer) error {
-	var aligned strings.Builder
-	tabs := tabwriter.NewWriter(&aligned, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tabs, strings.Join(t.Header, "\t"))
-	for _, row := range t.Rows {
-		row = slices.Clone(row)
-		for i := range row {
-			row[i] = Clean(row[i])
-			if IsTerminal(w) && i < len(t.MaxWidths) && t.MaxWidths[i] > 0 {
-				row[i] = Cut(row[i], t.MaxWidths[i], "…")
-			}
-		}
-		fmt.Fprintln(tabs, strings.Join(row, "\t"))
+	width := 0
+	if IsTerminal(w) {
+		width = terminalWidth(w)
 	}
-	if err := tabs.Flush(); err != nil {
-		return err
-	}
-	for i, line := range strings.Split(strings.TrimSuffix(aligned.String(), "\n"), "\n") {
-		if line = strings.TrimRight(line, " "); i == 0 && HasColor(w) {
+	for i, line := range t.lines(width) {
+		if i == 0 && HasColor(w) {
 			line = "\x1b[1m" + line + "\x1b[0m"
 		}
 		if _, err := fmt.Fprintln(w, line); err != nil {
@@ -47,6 +41,49 @@ func (t *Table) Write(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// lines are the table in lines of at most width columns; 0: of any.
+func (t *Table) lines(width int) (out []string) {
+	rows := [][]string{t.Header}
+	for _, row := range t.Rows {
+		row = slices.Clone(row)
+		for i := range row {
+			row[i] = Clean(row[i])
+		}
+		rows = append(rows, row)
+	}
+	widths := make([]int, len(t.Header))
+	total := gap * (len(widths) - 1)
+	for _, row := range rows {
+		for i, text := range row {
+			widths[i] = max(widths[i], Columns(text))
+		}
+	}
+	for _, n := range widths {
+		total += n
+	}
+	for ; width > 0 && total > width; total-- {
+		widest := -1
+		for _, i := range t.Cut {
+			if widths[i] > minColumn && (widest < 0 || widths[i] > widths[widest]) {
+				widest = i
+			}
+		}
+		if widest < 0 {
+			break
+		}
+		widths[widest]--
+	}
+	for _, row := range rows {
+		line := ""
+		for i, text := range row {
+			text = Cut(text, widths[i], "…")
+			line += text + strings.Repeat(" ", widths[i]-Columns(text)+gap)
+		}
+		out = append(out, strings.TrimRight(line, " "))
+	}
+	return out
 }
 
 // Counts, sizes and ages for people.

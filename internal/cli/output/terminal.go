@@ -73,6 +73,16 @@ func (p *Progress) Clear() {
 // maxWidth is how long a line of a message is, on a terminal that is not narrower.
 const maxWidth = 100
 
+// terminalWidth is the width of the terminal w.
+func terminalWidth(w io.Writer) int {
+	if f, ok := w.(*os.File); ok {
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			return width
+		}
+	}
+	return defaultWidth
+}
+
 // Width is the room for a message on w.
 func Width(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {

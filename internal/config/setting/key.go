@@ -165,7 +165,7 @@ func Integer(name string, low, high int, at *int) Key {
 // Duration is a time span from low to high.
 func Duration(name string, low, high time.Duration, at *time.Duration) Key {
 	return Single(name, timeSpan(low), at, func(s string) (time.Duration, error) {
-		d, err := time.ParseDuration(s)
+		d, err := ParseDuration(s)
 		if err != nil || d < low || d > high {
 			return 0, fmt.Errorf("is %q, want a duration with its unit from %s to %s, such as 20s", s, ShowDuration(low), ShowDuration(high))
 		}
@@ -342,9 +342,9 @@ func wholeNumber(low, high int) Form {
 	return AnyOf(Form{"type": "integer", "minimum": low, "maximum": high}, Form{"type": "string", "pattern": `^[+-]?[0-9]+$`}, reference())
 }
 
-// timeSpan has the syntax of time.ParseDuration, which knows one number without a unit.
+// timeSpan has the syntax of ParseDuration, which knows one number without a unit.
 func timeSpan(low time.Duration) Form {
-	const span = `^[+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+$`
+	const span = `^([+]?(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+|[0-9]+d(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))*)$`
 	forms := []Form{{"type": "string", "pattern": span}, reference()}
 	if low == 0 {
 		forms = append(forms, Form{"enum": []any{0, "0"}})

@@ -3,6 +3,7 @@
 package setting
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -157,6 +158,28 @@ func showNamed(columns []NamedColumn) string {
 		shown[i] = Quote(c.Name) + ": " + Quote(c.Column)
 	}
 	return "{" + strings.Join(shown, ", ") + "}"
+}
+
+// ParseDuration reads a time span as time.ParseDuration does, and days before the rest of it: 7d,
+// 1d12h. A day has 24 hours. The configuration and the command line have this one grammar.
+func ParseDuration(s string) (time.Duration, error) {
+	days, rest, is := strings.Cut(s, "d")
+	if !is {
+		return time.ParseDuration(s)
+	}
+	n, err := strconv.ParseUint(days, 10, 16)
+	if err != nil || strings.HasPrefix(rest, "-") || strings.HasPrefix(rest, "+") {
+		return 0, fmt.Errorf("invalid duration %q", s)
+	}
+	span := time.Duration(n) * 24 * time.Hour
+	if rest == "" {
+		return span, nil
+	}
+	more, err := time.ParseDuration(rest)
+	if err == nil && span+more < span {
+		err = fmt.Errorf("invalid duration %q: it is too long", s)
+	}
+	return span + more, err
 }
 
 // ShowDuration writes a time span without parts that are zero.

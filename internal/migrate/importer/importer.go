@@ -292,19 +292,25 @@ func (r *Result) Count(v Verdict) (n int) {
 	return n
 }
 
-// Report writes what became of each property, the worst first.
+// Report writes what became of each property: the warnings, then the others, the worst first.
 func (r *Result) Report(w io.Writer) error {
 	var out strings.Builder
-	for _, v := range verdicts {
-		if r.Count(v) == 0 {
-			continue
-		}
-		fmt.Fprintf(&out, "%s (%d)\n", v, r.Count(v))
+	part := func(title string, of func(*Entry) bool) {
+		lines := ""
+		n := 0
 		for _, e := range r.Entries {
-			if e.Verdict == v {
-				out.WriteString("  " + e.Line() + "\n")
+			if of(e) {
+				lines += "  " + e.Line() + "\n"
+				n++
 			}
 		}
+		if n > 0 {
+			fmt.Fprintf(&out, "%s (%d)\n%s", title, n, lines)
+		}
+	}
+	part("read these before the relay runs", func(e *Entry) bool { return e.Warning })
+	for _, v := range verdicts {
+		part(string(v), func(e *Entry) bool { return e.Verdict == v && !e.Warning })
 	}
 	_, err := io.WriteString(w, out.String())
 	return err

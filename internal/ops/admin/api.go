@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -56,6 +57,7 @@ func (a *api) routes() map[string]methods {
 	return map[string]methods{
 		"/api/v1/openapi.json":     {http.MethodGet: a.openAPI},
 		"/api/v1/check":            {http.MethodGet: a.check},
+		"/api/v1/events":           {http.MethodGet: a.handle(a.events)},
 		"/api/v1/events/{id}":      {http.MethodGet: a.handle(a.event)},
 		"/api/v1/dead-letters":     {http.MethodGet: a.list(dlq.DeadLetters)},
 		"/api/v1/deferred":         {http.MethodGet: a.list(dlq.Deferred)},
@@ -128,16 +130,40 @@ func (a *api) ofNumber(find func(ctx context.Context, r *http.Request, n int64) 
 	})
 }
 
-func (a *api) event(ctx context.Context, _ http.ResponseWriter, r *http.Request) (int, any, error) {
-	ask := func(context.Context) dlq.Relay {
-		snapshot := a.cfg.Snapshot()
-		if snapshot.Phase != ops.Streaming {
-			return dlq.Relay{}
-		}
-		return dlq.Relay{Streaming: true, InFlight: snapshot.InFlightEvents + snapshot.WaitingEvents, Settled: snapshot.Settled}
+// relay is how far this one is.
+func (a *api) relay(context.Context) dlq.Relay {
+	snapshot := a.cfg.Snapshot()
+	if snapshot.Phase != ops.Streaming {
+		return dlq.Relay{}
 	}
-	e, err := a.cfg.API.Operators.Event(ctx, r.PathValue("id"), a.cfg.API.Outboxes, ask)
+	return dlq.Relay{Streaming: true, InFlight: snapshot.InFlightEvents + snapshot.WaitingEvents, Settled: snapshot.Settled}
+}
+
+func (a *api) event(ctx context.Context, _ http.ResponseWriter, r *http.Request) (int, any, error) {
+	e, err := a.cfg.API.Operators.Event(ctx, r.PathValue("id"), a.cfg.API.Outboxes, a.relay)
 	return http.StatusOK, e, err
+}
+
+// eventParameters are those of a list of events.
+var eventParameters = []string{"key", "aggregate", "type", "state", "from", "to", "limit"}
+
+func (a *api) events(ctx context.Context, _ http.ResponseWriter, r *http.Request) (int, any, error) {
+	values := r.URL.Query()
+	for name := range values {
+		if !slices.Contains(eventParameters, name) {
+			return 0, nil, &badRequest{"the parameter " + name + " is not known"}
+		}
+	}
+	q, err := readQuery(values)
+	if err != nil {
+		return 0, nil, err
+	}
+	f, err := q.Events(q.Limit)
+	if err != nil {
+		return 0, nil, err
+	}
+	list, err := a.cfg.API.Operators.Events(ctx, f, a.cfg.API.Outboxes, a.relay)
+	return http.StatusOK, list, err
 }
 
 func (a *api) list(of *dlq.Table) http.HandlerFunc {

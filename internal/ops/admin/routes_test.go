@@ -226,6 +226,7 @@ func TestStatusNames(t *testing.T) {
 	}
 	slices.Sort(names)
 	want := []string{
+		"answered_by",
 		"broker", "broker.channels", "broker.connections", "broker.kind", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.was_up", "broker.why",
 		"dead_letters", "dead_letters.counted_at", "dead_letters.oldest", "dead_letters.open",
 		"in_flight", "in_flight.bytes", "in_flight.events", "in_flight.oldest_unsettled", "in_flight.settled_lsn", "now",

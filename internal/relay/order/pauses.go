@@ -150,8 +150,12 @@ func (r *Pauses) List() []sink.Paused {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	out := make([]sink.Paused, 0, len(r.paused))
-	for _, e := range r.paused {
-		out = append(out, e.Paused)
+	for t, e := range r.paused {
+		p := e.Paused
+		if !e.out && !e.isHeld() && !r.covered(t) {
+			p.NextProbe = e.at
+		}
+		out = append(out, p)
 	}
 	slices.SortFunc(out, func(a, b sink.Paused) int {
 		return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Destination, b.Destination))

@@ -60,6 +60,8 @@ func fixTLS(err error) string {
 		return "use a name of the server's certificate as the host in source.url"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "renew the server's certificate, or set this machine's clock"
+	case strings.Contains(err.Error(), "server refused TLS connection"):
+		return "the server has ssl = off, and sslmode of source.url wants TLS: set ssl = on there, with ssl_cert_file and ssl_key_file, and reload it; on a network that nobody else reads, sslmode=disable"
 	case !isAlert(err) || !errors.As(err, &network):
 		return ""
 	case strings.Contains(network.Err.Error(), "expired"):

@@ -3,6 +3,7 @@ package source
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -56,5 +57,12 @@ func TestRefusedLogin(t *testing.T) {
 		if stop := replicationtest.WantStop(t, FatalConnect(&Config{}, refused, false, since), event.ExitFailure, "login"); stop.What != want {
 			t.Errorf("%q, want %q", stop.What, want)
 		}
+	}
+}
+
+// A server without TLS is told from one whose certificate is wrong.
+func TestServerWithoutTLS(t *testing.T) {
+	if fix := FixConnect(errors.New("failed to connect to `user=relay`: tls error: server refused TLS connection")); !strings.Contains(fix, "ssl = on") || !strings.Contains(fix, "sslmode") {
+		t.Errorf("the fix is %q", fix)
 	}
 }

@@ -1,0 +1,247 @@
+// What the database knows of a relay that does not answer.
+
+package operate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/client"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/printable"
+	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
+	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/retry/postgres"
+	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
+)
+
+// databaseStatus is what is known when no relay answers.
+type databaseStatus struct {
+	State string // stopped, or not answering while the slot is active
+	Why   string
+	Now   time.Time
+
+	// what the next start would stop at (exit 3): the ID that `cdc-relay accept` takes
+	Finding string
+
+	Relay         string // why it did not answer
+	Slot          ops.SlotStatus
+	SlotExists    bool
+	SlotActive    bool
+	Holder        string
+	Confirmed     string
+	LagBytes      int64
+	RetainedBytes int64
+	WALStatus     string
+	SafeWALBytes  *int64 // nil: unlimited, or there is no slot
+
+	WALHeldBy []ops.OpenTransaction // as of a relay
+
+	LastLeader  string
+	RecordState string
+
+	Deferred    *deferredCount // nil: they could not be counted
+	DeadLetters *deadLetterCount
+	NotCounted  string // why
+
+	UnheldSlots []ops.UnheldSlot // as of a relay; nil: not known
+}
+
+type deferredCount struct {
+	Events int
+	OrMore bool
+	Oldest *time.Time // commit time; nil: there is none
+}
+
+type deadLetterCount struct {
+	Open   int
+	OrMore bool
+	Oldest *time.Time // when it died; nil: there is none
+}
+
+func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *command.Options, asJSON bool, cause error) error {
+	ctx, cancel := context.WithTimeout(ctx, command.DatabaseTimeout)
+	defer cancel()
+	v, err := queryDatabase(ctx, g)
+	var stop *event.Stop
+	if errors.As(err, &stop) && stop.Code == event.ExitUsage {
+		return err
+	}
+	if err != nil {
+		return fmt.Errorf("no relay answers (%w), and the database does not either: %w", cause, err)
+	}
+	v.setCause(cause)
+	if asJSON {
+		err = output.JSON(w, v.json())
+	} else if _, err = fmt.Fprintf(w, "%-11s%s: %s\n", "state", v.State, output.Clean(v.Why)); err == nil {
+		err = v.write(w, c.Source.Slot)
+	}
+	if err == nil && !v.SlotActive {
+		// it was printed above
+		err = command.Logged{Err: &event.Stop{Code: event.ExitFailure, Reason: "not_running", What: "no relay runs"}}
+	}
+	return err
+}
+
+func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, error) {
+	_, rc, _, err := g.Source()
+	if err != nil {
+		return nil, err
+	}
+	rc.Log = zap.NewNop()
+	v, err := readDatabase(ctx, rc)
+	if err != nil {
+		return nil, err
+	}
+	v.Now = time.Now().UTC()
+	v.judge()
+	if v.RecordState == "" || v.SlotActive {
+		return &v, nil
+	}
+	// what the next start would stop at; a role that may not ask is told less
+	if stop, err := slot.NextStop(ctx, rc); err == nil && stop != nil && stop.Code == event.ExitOperator {
+		v.Why += "; the next start stops: " + stop.Error()
+		v.Finding = stop.Finding
+	}
+	return &v, nil
+}
+
+// judge is the state, by who holds the slot.
+func (v *databaseStatus) judge() {
+	switch {
+	case v.SlotActive:
+		v.State, v.Why = stateNotAnswering, "no relay answers at the address that was asked, and "+v.Holder+" holds the slot"
+	case v.SlotExists:
+		v.State, v.Why = ops.StateStopped, "no relay answers, and nobody holds the slot"
+	default:
+		v.State, v.Why = ops.StateStopped, "no relay answers, and there is no slot"
+	}
+}
+
+// setCause explains why the database was asked instead of the relay.
+func (v *databaseStatus) setCause(cause error) {
+	v.Relay = notAsked(cause)
+	var refused *client.RefusedError
+	if errors.As(cause, &refused) && v.SlotActive {
+		v.Why = refused.Error() + "; " + v.Holder + " holds the slot"
+	}
+}
+
+// notAsked says why there is no status, of a relay.
+func notAsked(cause error) string {
+	var answered *client.AnswerError
+	var refused *client.RefusedError
+	switch {
+	case errors.As(cause, &answered):
+		return "does not answer with its status: " + answered.Text
+	case errors.As(cause, &refused):
+		return "does not tell: " + refused.Error()
+	}
+	return "does not answer: " + cause.Error()
+}
+
+func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err error) {
+	pool, err := source.Connect(ctx, rc)
+	if err != nil {
+		return v, err
+	}
+	defer pool.Close()
+	known, err := slot.ReadRelay(ctx, pool, rc.Slot)
+	if err != nil {
+		return v, err
+	}
+	v.LastLeader, v.RecordState, v.UnheldSlots = known.Leader, known.State, wiring.UnheldSlots(known.Unheld)
+	v.WALHeldBy = wiring.OpenTransactions(known.HeldBy)
+	if s := known.Slot; s != nil {
+		v.SlotExists, v.SlotActive, v.Holder = true, s.Active(), s.Holder
+		v.Confirmed, v.WALStatus, v.SafeWALBytes = s.ConfirmedFlush.String(), s.WALStatus, s.SafeWALBytes
+		snapshot := wiring.SlotSnapshot(s.Name, *s)
+		v.LagBytes, v.RetainedBytes = snapshot.LagBytes(), snapshot.RetainedBytes()
+		// which does not know the commits either
+		like := ops.Snapshot{Phase: ops.Standby, Slot: snapshot}
+		v.Slot = like.Status(ops.RatesStatus{}, ops.TotalsStatus{}, time.Now()).Slot
+	}
+	if known.State != "" {
+		v.countRows(ctx, pool, rc.Slot, known.SystemID)
+	}
+	if known.UnheldErr != nil {
+		v.NotCounted = cmp.Or(v.NotCounted, known.UnheldErr.Error())
+	}
+	return v, nil
+}
+
+// countRows counts all rows, or a few when that takes too long.
+func (v *databaseStatus) countRows(ctx context.Context, pool *pgxpool.Pool, slot, systemID string) {
+	for _, limit := range []int{store.StatsLimit, store.StatsLimit / 10, minCountLimit} {
+		ctx, cancel := context.WithTimeout(ctx, command.DatabaseTimeout/3)
+		t, err := postgres.Count(ctx, pool, slot, systemID, limit)
+		cancel()
+		if err == nil {
+			v.Deferred = &deferredCount{t.Deferred, t.Deferred == limit, timeOrNil(t.OldestDeferred)}
+			v.DeadLetters = &deadLetterCount{t.Dead, t.Dead == limit, timeOrNil(t.OldestDead)}
+			v.NotCounted = ""
+			return
+		}
+		v.NotCounted = err.Error()
+	}
+}
+
+const minCountLimit = 10_000
+
+func timeOrNil(at time.Time) *time.Time {
+	if at.IsZero() {
+		return nil
+	}
+	return &at
+}
+
+func (v *databaseStatus) write(w io.Writer, slot string) error {
+	leader := output.If(v.LastLeader != "", "  last leader: "+output.Clean(v.LastLeader)+"\n")
+	_, err := fmt.Fprintf(printable.Text(w), "The relay %s.\nWhat the database knows of slot %q:\n%s%s%s", output.Clean(v.Relay), slot, v.slotText(), leader, v.rowsText(time.Now()))
+	return err
+}
+
+// slotText shows who holds the slot, and how much of the primary's disk it retains.
+func (v *databaseStatus) slotText() string {
+	holder := "nobody holds it"
+	switch {
+	case !v.SlotExists:
+		return "  it does not exist\n"
+	case v.SlotActive:
+		holder = "held by " + output.Clean(v.Holder)
+	}
+	text := fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, output.Clean(v.Confirmed), output.Bytes(v.LagBytes), output.Bytes(v.RetainedBytes), output.Clean(v.WALStatus), lostText(v.SafeWALBytes))
+	for _, line := range heldText(v.WALHeldBy) {
+		text += "  " + output.Clean(line) + "\n"
+	}
+	return text
+}
+
+// rowsText shows how many rows the tables have, if any.
+func (v *databaseStatus) rowsText(now time.Time) (text string) {
+	if p := v.Deferred; p != nil && p.Events > 0 {
+		text += fmt.Sprintf("  %s%s deferred%s\n", output.If(p.OrMore, "at least "), output.Count(p.Events, "event"), output.Since(now, ", oldest from ", p.Oldest, " ago"))
+	}
+	if d := v.DeadLetters; d != nil && d.Open > 0 {
+		text += fmt.Sprintf("  %s%s open%s\n", output.If(d.OrMore, "at least "), output.Count(d.Open, "dead letter"), output.Since(now, ", the first for ", d.Oldest, ""))
+	}
+	if v.NotCounted != "" {
+		text += fmt.Sprintf("  what is deferred or dead is not known: %s\n", output.Clean(v.NotCounted))
+	}
+	for _, u := range v.UnheldSlots {
+		text += "  " + output.Clean(unheldText(u)) + "\n"
+	}
+	return text
+}

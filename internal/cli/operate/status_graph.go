@@ -1,0 +1,87 @@
+// The graphs of status --watch: the last minutes, in the room that the status leaves.
+
+package operate
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+)
+
+// maxHistory bounds the looks that are remembered; wider terminals than that are rare.
+const maxHistory = 500
+
+// history is what the last looks have seen, the oldest first. What was not known is negative.
+type history struct {
+	rate, lag, inFlight []float64
+}
+
+func (h *history) add(s *ops.Status) {
+	rate, lag, inFlight := -1.0, -1.0, -1.0
+	if s != nil {
+		rate, inFlight = s.Rates.PublishedPerSecond, float64(s.InFlight.Events)
+		if s.Slot.LagSeconds != nil {
+			lag = *s.Slot.LagSeconds
+		}
+	}
+	for list, value := range map[*[]float64]float64{&h.rate: rate, &h.lag: lag, &h.inFlight: inFlight} {
+		*list = append(*list, value)
+		*list = (*list)[max(0, len(*list)-maxHistory):]
+	}
+}
+
+// The room of graphs: a label as in the status, the bars, and what the highest one means.
+const (
+	labelWidth = 11
+	scaleWidth = 16
+	minBars    = 10
+	maxRows    = 4 // of one graph
+)
+
+// graphs are at most height lines of at most width columns: nothing, a clock, or three graphs below
+// each other and a clock.
+func (h *history) graphs(width, height int, now time.Time, every time.Duration) (out []string) {
+	bars := width - labelWidth - scaleWidth
+	if height < 1 || bars < minBars {
+		return nil
+	}
+	if rows := min((height-2)/3, maxRows); rows > 0 {
+		out = append(out, "")
+		out = append(out, graph("rate", h.rate, bars, rows, func(v float64) string { return fmt.Sprintf("%.1f/s", v) })...)
+		out = append(out, graph("lag", h.lag, bars, rows, func(v float64) string { return output.Age(time.Duration(v * float64(time.Second))) })...)
+		out = append(out, graph("in flight", h.inFlight, bars, rows, func(v float64) string { return output.Thousands(uint64(v)) })...)
+	}
+	clock := fmt.Sprintf("%-11s%s UTC, each column is %s", "time", now.UTC().Format(time.TimeOnly), every)
+	return append(out, output.Cut(clock, width, ""))
+}
+
+// graph draws the newest values from the right, in rows of eighths of a character. The scale begins
+// at 0, and its top is the highest value, which stands behind it.
+func graph(label string, values []float64, bars, rows int, show func(float64) string) (out []string) {
+	values = values[max(0, len(values)-bars):]
+	top := 0.0
+	for _, v := range values {
+		top = max(top, v)
+	}
+	eighths := []rune(" ▁▂▃▄▅▆▇█")
+	for row := rows - 1; row >= 0; row-- {
+		var b strings.Builder
+		fmt.Fprintf(&b, "%-11s", output.If(row == rows-1, label))
+		b.WriteString(strings.Repeat(" ", bars-len(values)))
+		for _, v := range values {
+			level := 0
+			if top > 0 && v > 0 {
+				level = max(1, int(v/top*float64(8*rows)+0.5))
+			}
+			b.WriteRune(eighths[min(max(level-8*row, 0), 8)])
+		}
+		if row == rows-1 {
+			b.WriteString(" max " + show(top))
+		}
+		out = append(out, strings.TrimRight(b.String(), " "))
+	}
+	return out
+}

@@ -1,0 +1,112 @@
+package operate
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/cdc-relay/cdc-relay/internal/ops"
+	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
+)
+
+// A program reads one shape, whoever answered, and what only the relay knows is null without it.
+func TestOneShapeOfStatus(t *testing.T) {
+	busy := opstest.Busy()
+	relay := busy.Status(ops.RatesStatus{}, ops.TotalsStatus{}, opstest.Noon)
+	relay.AnsweredBy = "" // of an earlier version
+	silent := errors.New("connection refused")
+	database := &databaseStatus{State: ops.StateStopped, Now: opstest.Noon, SlotExists: true, Slot: relay.Slot, Deferred: &deferredCount{Events: 7, OrMore: true}, LastLeader: "r"}
+	database.setCause(silent)
+	shapes := map[string]map[string]any{}
+	for name, seen := range map[string]*snapshot{
+		ops.AnsweredByRelay:    {status: &relay},
+		ops.AnsweredByDatabase: {noAnswer: silent, database: database},
+		ops.AnsweredByNobody:   {noAnswer: silent, databaseErr: silent},
+	} {
+		content, err := json.Marshal(seen.json())
+		var shape map[string]any
+		if err != nil || json.Unmarshal(content, &shape) != nil {
+			t.Fatalf("%s: %v, %s", name, err, content)
+		}
+		if shape["answered_by"] != name {
+			t.Errorf("%s says that %v answered", name, shape["answered_by"])
+		}
+		if said := shape["relay_error"] != ""; said == (name == ops.AnsweredByRelay) {
+			t.Errorf("%s: relay_error is %q", name, shape["relay_error"])
+		}
+		for _, ours := range []string{"version", "broker", "in_flight", "rates", "totals", "retention", "started_at", "unreported_confirmed"} {
+			if known := shape[ours] != nil; known != (name == ops.AnsweredByRelay) {
+				t.Errorf("%s: %s is %v", name, ours, shape[ours])
+			}
+		}
+		delete(shape, "finding") // only where there is one
+		delete(shape, "guard")   // only where one is configured
+		shapes[name] = shape
+	}
+	want := slices.Sorted(maps.Keys(shapes[ops.AnsweredByRelay]))
+	for name, shape := range shapes {
+		if got := slices.Sorted(maps.Keys(shape)); !slices.Equal(got, want) {
+			t.Errorf("%s has the members\n%v, want\n%v", name, got, want)
+		}
+	}
+	known := shapes[ops.AnsweredByDatabase]
+	if known["deferred"].(map[string]any)["events"] != 7.0 || known["database"].(map[string]any)["deferred_or_more"] != true || known["dead_letters"] != nil {
+		t.Errorf("the database knows %v, %v, %v", known["deferred"], known["database"], known["dead_letters"])
+	}
+	if gone := (&databaseStatus{}).json(); gone.Slot != nil {
+		t.Errorf("a slot that is not there is %+v", gone.Slot)
+	}
+}
+
+// A slot that is about to be lost is said first, in words.
+func TestSlotInDanger(t *testing.T) {
+	for _, safe := range []int64{0, -5 << 20} {
+		s := ops.Status{State: ops.StateStreaming, Now: noon, Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "unreserved", SafeWALBytes: &safe}, Broker: ops.BrokerStatus{Up: true}}
+		got := strings.Split(text(t, &s, false), "\n")
+		if !strings.HasPrefix(got[1], "danger     the slot is lost at the next checkpoint") {
+			t.Errorf("its second line is %q", got[1])
+		}
+		all := strings.Join(got, "\n") + (&databaseStatus{SlotExists: true, SafeWALBytes: &safe}).slotText()
+		if strings.Count(all, ", lost at the next checkpoint") != 2 || strings.Contains(all, "-5") {
+			t.Errorf("it says %s", all)
+		}
+	}
+}
+
+// The graphs use the room that the status leaves, and no more.
+func TestGraphs(t *testing.T) {
+	var h history
+	for i := range 2 * maxHistory {
+		lag := float64(i % 10)
+		h.add(&ops.Status{Rates: ops.RatesStatus{PublishedPerSecond: float64(i)}, Slot: ops.SlotStatus{LagSeconds: &lag}})
+	}
+	h.add(nil)
+	if len(h.rate) != maxHistory {
+		t.Errorf("%d looks are remembered, want %d", len(h.rate), maxHistory)
+	}
+	for _, c := range []struct{ width, height, want int }{{80, 20, 14}, {80, 5, 5}, {80, 4, 1}, {80, 0, 0}, {80, -3, 0}, {30, 20, 0}} {
+		lines := h.graphs(c.width, c.height, noon, time.Second)
+		if len(lines) != c.want || len(lines) > max(c.height, 0) {
+			t.Errorf("in %d columns and %d lines there are %d, want %d", c.width, c.height, len(lines), c.want)
+		}
+		for _, line := range lines {
+			if n := utf8.RuneCountInString(line); n > c.width {
+				t.Errorf("%d columns in %d: %s", n, c.width, line)
+			}
+		}
+	}
+	if got := graph("x", []float64{2, 4, 6, 8, -1}, 5, 2, func(float64) string { return "top" }); !slices.Equal(got, []string{"x            ▄█  max top", "           ▄███"}) {
+		t.Errorf("in two rows it is drawn as %q", got)
+	}
+	if got := graph("x", []float64{0, 4, 8, -1}, 4, 1, func(float64) string { return "top" }); !slices.Equal(got, []string{"x           ▄█  max top"}) {
+		t.Errorf("it is drawn as %q", got)
+	}
+	if lines := h.graphs(80, 5, noon, time.Second); !strings.HasPrefix(lines[4], "time       12:00:00 UTC, each column is 1s") {
+		t.Errorf("the clock is %q", lines[4])
+	}
+}

@@ -1,0 +1,445 @@
+// The events of a key: where each of them is, the newest first.
+
+package dlq
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/sent"
+)
+
+// EventFilter chooses the events of one key.
+type EventFilter struct {
+	Key             []byte
+	Aggregate, Type []byte // nil: any
+	State           string // one of EventStates; "": any
+	// When it was committed, as far as that is known, else the time that its row says:
+	// From <= at < To.
+	From, To time.Time
+	Limit    int // 1 to MaxLimit
+}
+
+// EventStates are the states that a filter can name.
+var EventStates = []string{EventNotSeen, EventInFlight, EventDeferred, EventDeadLetter, EventDelivered, EventUnknown}
+
+// EventState reads a state, whose words may be joined: dead-letter.
+func EventState(s string) string { return strings.NewReplacer("-", " ", "_", " ").Replace(s) }
+
+// Check rejects a filter that cannot choose anything.
+func (f *EventFilter) Check() error {
+	if f.Key == nil {
+		return &BadInput{"key", "is missing: whose events?"}
+	}
+	if f.State != "" && !slices.Contains(EventStates, f.State) {
+		return &BadInput{"state", fmt.Sprintf("is %q, want one of %s", f.State, strings.Join(EventStates, ", "))}
+	}
+	if f.Limit < 1 || f.Limit > MaxLimit {
+		return &BadInput{"limit", fmt.Sprintf("is %d, want 1 to %d", f.Limit, MaxLimit)}
+	}
+	same := Filter{Key: f.Key, Aggregate: f.Aggregate, Type: f.Type, From: f.From, To: f.To}
+	return same.Check(DeadLetters)
+}
+
+// Events is a filter of events; of the input it takes the parts that EventFilter has.
+func (in *FilterInput) Events(limit int) (f EventFilter, err error) {
+	f = EventFilter{Key: octets(in.Key), Aggregate: octets(in.Aggregate), Type: octets(in.Type), Limit: limit}
+	if in.State != nil {
+		if f.State = EventState(*in.State); f.State == "" {
+			return f, &BadInput{"state", "is empty; leave it out to match any"}
+		}
+	}
+	if in.From != nil {
+		f.From = *in.From
+	}
+	if in.To != nil {
+		f.To = *in.To
+	}
+	return f, f.Check()
+}
+
+// ListedEvent is an event in a list. It has nothing of its payload and headers.
+type ListedEvent struct {
+	ID        *string `json:"id"` // null: its row could not be decoded
+	State     string  `json:"state"`
+	Why       string  `json:"why"` // how that is known
+	Aggregate *string `json:"aggregate"`
+	Key       *string `json:"key"`
+	Type      *string `json:"type"`
+
+	// null: not known, as when track_commit_timestamp is off
+	CommittedAt *time.Time `json:"committed_at"`
+	EventTime   *time.Time `json:"event_time"` // that its row says (outbox.timestamp); null: none
+
+	Table string `json:"table,omitempty"` // the outbox table that has its row
+	// the number of its deferred row or dead letter
+	N           int64  `json:"n,omitempty"`
+	Destination string `json:"destination,omitempty"` // of that
+	Reason      string `json:"reason,omitempty"`      // of its last refusal
+
+	Cut    []string `json:"cut,omitempty"`    // which values are not shown to their end
+	Copied bool     `json:"copied,omitempty"` // it is of another system, and not sent here
+
+	tx *int64
+}
+
+// at is when it was, as far as that is known.
+func (e *ListedEvent) at() *time.Time { return cmp.Or(e.CommittedAt, e.EventTime) }
+
+// EventList is what was found, the newest first.
+type EventList struct {
+	Items []ListedEvent `json:"items"`
+	More  bool          `json:"more"` // there are older ones
+	// Complete is false when something was not searched: an event may be missing.
+	Complete bool           `json:"complete"`
+	Notes    []string       `json:"notes"` // what the list does not have
+	Missing  []MissingIndex `json:"missing_indexes"`
+}
+
+// Events lists the events of a key: of the retry table, of the dead letters, and of the rows that
+// the outbox tables have. ask is as in Event. What it reads is bounded, whatever the tables have.
+//
+// The rows of the tables are read first, then how far the slot is, then the retry table, then the
+// dead letters, then what is recorded as sent: see lookUp.
+func (a *Admin) Events(ctx context.Context, f EventFilter, tables []Outbox, ask func(context.Context) Relay) (*EventList, error) {
+	if err := f.Check(); err != nil {
+		return nil, err
+	}
+	most := f.Limit
+	if f.State != "" || !f.From.IsZero() || !f.To.IsZero() {
+		most = maxExamined // these are known of a row only afterwards
+	}
+	search := eventSearch{a: a, f: &f, list: &EventList{Complete: true, Notes: []string{}, Missing: []MissingIndex{}}}
+	for _, t := range tables {
+		found, err := a.keyRows(ctx, &f, t, most)
+		if err != nil {
+			return nil, err
+		}
+		search.rows = append(search.rows, found.rows...)
+		search.list.Notes, search.list.Missing = append(search.list.Notes, found.notes...), append(search.list.Missing, found.missing...)
+		search.more = search.more || found.more
+		search.list.Complete = search.list.Complete && len(found.notes) == 0
+		if t.Deletes {
+			search.list.Notes = append(search.list.Notes, fmt.Sprintf("retention deletes rows of %s.%s that were delivered: they are not listed", t.Schema, t.Table))
+		}
+	}
+	for n := 0; ; n++ {
+		relay := ask(ctx)
+		unsettled, err := search.look(ctx, relay)
+		if err != nil {
+			return nil, err
+		}
+		if !unsettled || !relay.Streaming || relay.Settled == 0 || n == askAgain {
+			return search.result(most), nil
+		}
+		select {
+		case <-ctx.Done():
+			return search.result(most), nil
+		case <-time.After(askAgainAfter):
+		}
+	}
+}
+
+// eventSearch is one call of Events.
+type eventSearch struct {
+	a    *Admin
+	f    *EventFilter
+	rows []keyRow // of the outbox tables
+	more bool     // there are others
+	list *EventList
+
+	items []ListedEvent // of the last look
+	notes []string      // likewise
+	whole bool          // likewise: nothing was left out
+	older bool          // likewise: of deferred rows or dead letters there are others
+}
+
+// look finds out where the events are, and reports whether one of them may be settled in a moment.
+func (s *eventSearch) look(ctx context.Context, relay Relay) (unsettled bool, err error) {
+	s.items, s.notes, s.whole, s.older = nil, nil, true, false
+	far, err := s.a.progress(ctx)
+	if err != nil {
+		return false, err
+	}
+	if !far.known || !far.active {
+		relay = Relay{}
+	}
+	held, err := s.held(ctx, smallRetry)
+	if err != nil {
+		return false, err
+	}
+	seen := map[string]bool{} // events of which a newer row is listed
+	byID := map[string][]int{}
+	for i := range held {
+		r := &held[i]
+		if r.ID != nil && !r.Copied {
+			byID[*r.ID] = append(byID[*r.ID], i)
+		}
+	}
+	tables := make([]string, len(held))
+	var rest []*keyRow
+	for i := range s.rows {
+		row, ours := &s.rows[i], false
+		for _, n := range byID[row.id] {
+			if row.isOf(&held[n]) && !slices.Contains(row.cut, "id") {
+				ours, tables[n] = true, row.table
+			}
+		}
+		if !ours {
+			rest = append(rest, row)
+		}
+	}
+	for i := range held {
+		r := &held[i]
+		if s.f.chooses(r) {
+			item := heldEvent(r, tables[i])
+			if name := item.name(r); !seen[name] {
+				seen[name] = true
+				s.items = append(s.items, item)
+			}
+		}
+	}
+	recorded, err := s.a.recorded(ctx, rest)
+	if err != nil {
+		return false, err
+	}
+	for i, row := range rest {
+		e := Event{ID: row.id}
+		if slices.Contains(row.cut, "id") {
+			e.State, e.Why = EventUnknown, "its id is too long for a list: see `cdc-relay events show`"
+		} else {
+			s.a.judge(&e, &row.outboxRow, recorded[i].delivered, recorded[i].purged, far, relay)
+		}
+		unsettled = unsettled || e.State == EventInFlight || e.State == EventNotSeen
+		s.items = append(s.items, ListedEvent{
+			ID: &row.id, State: e.State, Why: e.Why, Aggregate: row.aggregate, Key: text(s.f.Key), Type: row.kind,
+			CommittedAt: row.committedAt, EventTime: row.at, Table: row.table, N: recorded[i].purged, Cut: row.cut, tx: row.tx,
+		})
+	}
+	return unsettled, nil
+}
+
+// isOf reports whether a deferred row or dead letter with its id is of this row.
+func (row *keyRow) isOf(r *Row) bool {
+	return (r.tx == nil || row.tx == nil || *r.tx == *row.tx) && (r.relation == nil || slices.Contains(row.relations, uint32(*r.relation)))
+}
+
+// held are the deferred rows and the dead letters: those of the key, and those of the rows that
+// were found, the deferred first. Of an event the first one counts. A retry table of more than
+// small bytes is searched by an index alone.
+func (s *eventSearch) held(ctx context.Context, small int64) (list []Row, err error) {
+	ids := [][]byte{}
+	for i := range s.rows {
+		ids = append(ids, []byte(s.rows[i].id))
+	}
+	for _, of := range []*Table{Deferred, DeadLetters} {
+		known := map[int64]bool{}
+		if slow, err := s.a.retryWithoutIndex(ctx, of, small); err != nil {
+			return nil, err
+		} else if slow {
+			s.whole = false
+			s.notes = append(s.notes, "cdc_relay.retry is large, and has no index on the key: deferred events are listed only if an outbox table has their row")
+		} else {
+			rows, more, err := s.ofKey(ctx, of)
+			if err != nil {
+				return nil, err
+			}
+			s.older = s.older || more
+			for _, r := range rows {
+				known[r.N] = true
+			}
+			list = append(list, rows...)
+		}
+		for part := range slices.Chunk(ids, 1000) {
+			prefixes := make([][]byte, len(part))
+			for i := range part {
+				prefixes[i] = prefix(part[i])
+			}
+			rows, _, err := s.a.rows(ctx, "SELECT "+columnList(of, listText)+" FROM "+of.name+" t WHERE t.slot = $1 AND "+prefixExpression("t.id")+" = ANY ($2::bytea[]) AND t.id = ANY ($3::bytea[]) ORDER BY "+of.order(),
+				[]any{s.a.slot, prefixes, part}, listText, maxExamined)
+			if err != nil {
+				return nil, err
+			}
+			for _, r := range rows {
+				if !known[r.N] {
+					list = append(list, r)
+				}
+			}
+		}
+	}
+	return list, nil
+}
+
+// ofKey reads the rows of the key from a table, the newest first.
+func (s *eventSearch) ofKey(ctx context.Context, of *Table) (list []Row, more bool, err error) {
+	f := Filter{Key: s.f.Key, Aggregate: s.f.Aggregate, Type: s.f.Type}
+	most := MaxLimit
+	if s.f.State != "" || !s.f.From.IsZero() || !s.f.To.IsZero() {
+		most = maxExamined
+	}
+	for cursor := ""; ; {
+		page, err := s.a.List(ctx, of, f, cursor, MaxLimit)
+		if err != nil {
+			return nil, false, err
+		}
+		list = append(list, page.Rows...)
+		if cursor = page.Next; cursor == "" || len(list) >= most {
+			return list, cursor != "", nil
+		}
+	}
+}
+
+// retryIndexSQL makes the index by which deferred events of a key are found.
+const retryIndexSQL = "CREATE INDEX CONCURRENTLY ON cdc_relay.retry (substring(key, 1, 200), slot, n DESC)"
+
+// retryWithoutIndex reports whether a table is the retry table, is too large to be read whole, and
+// has no index on the key. An operator may add one: the relay has no use for it, and each deferred
+// event would pay for it.
+func (a *Admin) retryWithoutIndex(ctx context.Context, of *Table, small int64) (slow bool, err error) {
+	if of != Deferred {
+		return false, nil
+	}
+	err = a.one(ctx, "read the indexes of cdc_relay.retry", `SELECT pg_relation_size(r.oid) > $1 AND NOT EXISTS (
+			SELECT FROM pg_index i JOIN pg_depend d ON d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid
+				JOIN pg_attribute k ON k.attrelid = r.oid AND k.attname = 'key' AND d.refclassid = 'pg_class'::regclass AND d.refobjid = r.oid AND d.refobjsubid = k.attnum
+			WHERE i.indrelid = r.oid AND i.indisvalid AND i.indpred IS NULL AND i.indkey[0] = 0)
+		FROM (SELECT 'cdc_relay.retry'::regclass::oid) r`, []any{small}, &slow)
+	return slow, err
+}
+
+// recordedState is what is recorded of a row of an outbox table.
+type recordedState struct {
+	delivered bool
+	purged    int64 // the number of its purged dead letter; 0: none
+}
+
+// recorded asks for all rows at once.
+func (a *Admin) recorded(ctx context.Context, rows []*keyRow) ([]recordedState, error) {
+	out := make([]recordedState, len(rows))
+	var at []int32
+	var digests, txs []int64
+	var leaves []uint32
+	for i, row := range rows {
+		if row.digest != nil && row.tx != nil {
+			at, digests, txs, leaves = append(at, int32(i)), append(digests, *row.digest), append(txs, *row.tx), append(leaves, row.leaf)
+		}
+	}
+	if len(at) == 0 {
+		return out, nil
+	}
+	type state struct {
+		i int32
+		recordedState
+	}
+	list, err := all(ctx, a, "read cdc_relay.sent", recordedSQL, []any{a.slot, at, digests, txs, leaves}, func(row pgx.CollectableRow) (s state, err error) {
+		return s, row.Scan(&s.i, &s.delivered, &s.purged)
+	})
+	for _, s := range list {
+		out[s.i] = s.recordedState
+	}
+	return out, err
+}
+
+// chooses reports whether a row that was found by its id is of the key, too. An outbox row of the
+// key has events of other keys only if an UPDATE has changed it.
+func (f *EventFilter) chooses(r *Row) bool {
+	return r.Key != nil && (*r.Key == string(f.Key) || slices.Contains(r.Cut, "key"))
+}
+
+// heldEvent describes a deferred row or a dead letter.
+func heldEvent(r *Row, table string) ListedEvent {
+	e := ListedEvent{
+		ID: r.ID, State: EventDeadLetter, Why: fmt.Sprintf("dead letter %d: %s", r.N, r.State), Aggregate: r.Aggregate, Key: r.Key, Type: r.Type,
+		CommittedAt: &r.CommittedAt, Table: table, N: r.N, Destination: r.Destination, Reason: r.Reason, Cut: r.Cut, Copied: r.Copied, tx: r.tx,
+	}
+	switch r.State {
+	case Waiting:
+		e.State, e.Why = EventDeferred, fmt.Sprintf("deferred row %d", r.N)
+		if r.Reason != "" {
+			e.Why += ": refused, " + r.Reason
+		}
+	case Replayed:
+		e.State = EventDelivered
+	}
+	if r.Copied {
+		e.Why += ", of another system (pg_upgrade, restore or copy)"
+	}
+	return e
+}
+
+// name tells events apart: a row that could not be decoded, or is of another system, is one.
+func (e *ListedEvent) name(r *Row) string {
+	if r.ID == nil || r.Copied || slices.Contains(r.Cut, "id") {
+		return fmt.Sprintf("row %d", r.N)
+	}
+	number := func(n *int64) int64 {
+		if n == nil {
+			return -1
+		}
+		return *n
+	}
+	return fmt.Sprintf("%d/%d/%s", number(r.tx), number(r.relation), *r.ID)
+}
+
+// result sorts what the last look has found, and cuts it.
+func (s *eventSearch) result(most int) *EventList {
+	out := s.list
+	out.Complete = out.Complete && s.whole
+	out.Notes = append(s.notes, out.Notes...)
+	if !s.whole {
+		out.Missing = append(out.Missing, MissingIndex{"cdc_relay.retry", "it is large, and has no index on the key", []string{retryIndexSQL}})
+	}
+	timeless := map[string]int{}
+	out.Items = slices.DeleteFunc(s.items, func(e ListedEvent) bool {
+		at := e.at()
+		switch {
+		case s.f.State != "" && e.State != s.f.State:
+			return true
+		case s.f.From.IsZero() && s.f.To.IsZero():
+			return false
+		case at == nil:
+			timeless[e.Table]++
+			return true
+		}
+		return at.Before(s.f.From) || !s.f.To.IsZero() && !at.Before(s.f.To)
+	})
+	for table, n := range timeless {
+		out.Complete = false
+		out.Notes = append(out.Notes, fmt.Sprintf("%d rows of %s are left out, because it is not known when they were committed: that takes track_commit_timestamp = on, or a column named in outbox.timestamp", n, table))
+	}
+	sortEvents(out.Items)
+	out.More = s.more || s.older || len(out.Items) > s.f.Limit
+	if s.more && most == maxExamined && len(out.Items) < s.f.Limit {
+		out.Complete = false
+		out.Notes = append(out.Notes, fmt.Sprintf("only the newest %d rows of the key were looked at", most))
+	}
+	out.Items = append([]ListedEvent{}, out.Items[:min(len(out.Items), s.f.Limit)]...)
+	return out
+}
+
+// sortEvents puts the newest first: by the commit if it is known of all, else by the transaction.
+// Those of which that is not known either are behind the others, by the time that they say.
+func sortEvents(list []ListedEvent) {
+	dated := !slices.ContainsFunc(list, func(e ListedEvent) bool { return e.CommittedAt == nil })
+	slices.SortStableFunc(list, func(a, b ListedEvent) int {
+		byTx := -compareOr(a.tx, b.tx, func(a, b int64) int { return cmp.Compare(a, b) })
+		if dated {
+			return cmp.Or(b.CommittedAt.Compare(*a.CommittedAt), byTx)
+		}
+		return cmp.Or(byTx, -compareOr(a.at(), b.at(), time.Time.Compare))
+	})
+}
+
+// recordedSQL is sent.HasSQL, and the purged dead letter, of many rows: their places $2, digests
+// $3, transactions $4 and leaves $5.
+var recordedSQL = `SELECT r.i,
+		EXISTS (SELECT FROM cdc_relay.sent s WHERE s.slot = $1 AND s.relation = ANY (r.relations) AND s.chunk = r.tx >> ` + fmt.Sprint(sent.ChunkBits) + ` AND r.digest = ANY (s.digests) AND s.at < 'infinity'),
+		coalesce((SELECT max(d.n) FROM cdc_relay.dead_letter d WHERE d.slot = $1 AND d.digest = r.digest AND d.relation::oid = ANY (r.relations)), 0)
+	FROM (SELECT i, digest, tx, array(SELECT leaf UNION SELECT relid::oid FROM pg_partition_ancestors(leaf) relid) AS relations
+		FROM unnest($2::int[], $3::bigint[], $4::bigint[], $5::oid[]) u (i, digest, tx, leaf) OFFSET 0) r`

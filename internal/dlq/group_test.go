@@ -1,0 +1,69 @@
+package dlq
+
+import (
+	"fmt"
+	"testing"
+)
+
+// groups are those of a table, each as its value and count.
+func (r *rig) groups(of *Table, by, state string) (out []string) {
+	r.t.Helper()
+	list, err := r.admin.Groups(r.ctx, of, by, state)
+	r.must(err)
+	for _, g := range list.Items {
+		out = append(out, fmt.Sprintf("%s %d %v %s", shownID(g.Value), g.Count, g.OrMore, g.Oldest.Format("05")))
+	}
+	return out
+}
+
+// Rows are counted by what they have in common, with their oldest: by an index, to a limit.
+func TestGroups(t *testing.T) {
+	r := setup(t)
+	for _, s := range []sample{
+		{reason: "nacked", class: "transient", name: "orders", routingKey: "eu"},
+		{reason: "nacked", class: "permanent", name: "orders", routingKey: "eu"},
+		{reason: "too_large", kind: "paid"},
+		{reason: "nacked", class: "transient", state: Discarded, name: "orders", routingKey: "eu"},
+		{of: Deferred, name: "topic", dest: 1},
+		{of: Deferred, name: "topic", dest: 2},
+		{of: Deferred, name: "x", routingKey: "k", dest: 3},
+	} {
+		r.put(s)
+	}
+	r.exec(`UPDATE cdc_relay.dead_letter SET type = NULL WHERE reason = 'too_large'`)
+	for _, c := range []struct {
+		of        *Table
+		by, state string
+		want      []string
+	}{
+		{DeadLetters, "reason", "", []string{"nacked 2 false 01", "too_large 1 false 03"}},
+		{DeadLetters, "reason", Discarded, []string{"nacked 1 false 04"}},
+		{DeadLetters, "destination", "", []string{"orders/eu 2 false 01", "orders 1 false 03"}},
+		{DeadLetters, "destination", Discarded, []string{"orders/eu 1 false 04"}},
+		{DeadLetters, "type", Open, []string{"created 2 false 01", "- 1 false 03"}},
+		{DeadLetters, "type", Replayed, nil},
+		{Deferred, "destination", "", []string{"topic 2 false 05", "x/k 1 false 07"}},
+	} {
+		if got := r.groups(c.of, c.by, c.state); fmt.Sprint(got) != fmt.Sprint(c.want) {
+			t.Errorf("%s by %s, state %q: %q, want %q", c.of.name, c.by, c.state, got, c.want)
+		}
+	}
+	r.exec(`INSERT INTO cdc_relay.dead_letter (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes,
+			deferred_at, died_at, class, reason, error, destination, route_name, type, commit_time, event_time, payload_kind)
+		SELECT $1, 's', 1, '0/0', g, 1000 + g, 1, 1, 1, 1, g < 0, false, 0, 1, now(), '2026-11-20T12:00:30Z'::timestamptz + g * interval '1 s', 'permanent', 'invalid', '', '', 'many', 'many', now(), now(), 0
+		FROM generate_series(1, 10001) g`, r.slot)
+	for _, by := range GroupNames(DeadLetters) {
+		value := map[string]string{"reason": "invalid", "destination": "many", "type": "many"}[by]
+		if got := r.groups(DeadLetters, by, ""); len(got) < 2 || got[0] != value+" 10000 true 31" {
+			t.Errorf("by %s: %q, want more than 10,000 of %s first", by, got, value)
+		}
+	}
+	for _, bad := range [][]string{{"key", ""}, {"reason", Purged}, {"reason", Replaying}} {
+		if _, err := r.admin.Groups(r.ctx, DeadLetters, bad[0], bad[1]); err == nil {
+			t.Errorf("%q is taken", bad)
+		}
+	}
+	if _, err := r.admin.Groups(r.ctx, Deferred, "reason", ""); err == nil {
+		t.Error("deferred rows are counted by reason, which no index has")
+	}
+}

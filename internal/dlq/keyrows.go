@@ -1,0 +1,446 @@
+// The rows of one key in an outbox table: found by an index, or the index is named that is missing.
+
+package dlq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/sent"
+	"github.com/cdc-relay/cdc-relay/internal/tableread"
+)
+
+// What a search by key may cost, whatever the tables have.
+const (
+	smallTable  = 16 << 20 // bytes of the rows that are read whole where there is no index
+	smallRetry  = 256 << 20
+	maxExamined = 10_000 // rows of a key
+	keyBytes    = 8 << 20
+	// reading one table may take this long
+	keyTimeout = 8 * time.Second
+)
+
+// MissingIndex is an index without which a table is not searched, or not in order.
+type MissingIndex struct {
+	Table string   `json:"table"`
+	Why   string   `json:"why"`
+	SQL   []string `json:"sql"` // that makes it; each statement outside a transaction
+}
+
+// keyTable is an outbox table as a search by key sees it.
+type keyTable struct {
+	Outbox
+	name    string // quoted
+	columns map[string]keyColumn
+	leaves  map[string]*keyLeaf // the tables that have the rows, by their quoted names
+	parent  bool                // the rows are in partitions
+}
+
+type keyColumn struct {
+	quoted, kind string // of a domain the base type
+	own          bool   // the type is PostgreSQL's own: comparing runs no code of the table's owner
+	computed     bool
+}
+
+type keyLeaf struct {
+	bytes   int64
+	indexes [][]string // their columns; "" for an expression
+}
+
+// keyColumnsSQL reads the columns $2 of the table $1, and keyLeavesSQL the tables with its rows,
+// each with its indexes that can find the rows with a value.
+var keyColumnsSQL = `SELECT attname::text, format_type(y.oid, -1), typnamespace = 'pg_catalog'::regnamespace, attgenerated = 'v'
+	FROM pg_attribute JOIN pg_type y ON y.oid = ` + tableread.BaseTypeSQL("atttypid") + `
+	WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped AND attname = ANY ($2::text[])`
+
+const keyLeavesSQL = `WITH RECURSIVE tree AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM ` + tableread.Heirs + ` JOIN tree ON inhparent = tree.oid)
+	SELECT format('%I.%I', nspname, relname), pg_relation_size(c.oid), c.oid <> to_regclass($1), x.columns
+	FROM tree JOIN pg_class c ON c.oid = tree.oid JOIN pg_namespace s ON s.oid = relnamespace
+	LEFT JOIN LATERAL (SELECT array(SELECT coalesce(attname::text, '') FROM unnest(i.indkey) WITH ORDINALITY k (n, o)
+				LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.n WHERE o <= i.indnkeyatts ORDER BY o) AS columns
+			FROM pg_index i JOIN pg_class ic ON ic.oid = i.indexrelid JOIN pg_am m ON m.oid = ic.relam
+			WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL AND amname IN ('btree', 'hash')) x ON true
+	WHERE c.relkind = 'r'`
+
+// describe reads what a table is; nil: it does not exist, or has no column for the key.
+func (a *Admin) describe(ctx context.Context, o Outbox) (*keyTable, error) {
+	t := &keyTable{Outbox: o, name: pgx.Identifier{o.Schema, o.Table}.Sanitize(), columns: map[string]keyColumn{}, leaves: map[string]*keyLeaf{}}
+	names := slices.Concat(o.ID, o.Key, o.Aggregate, o.Type, o.Transaction, o.Timestamp)
+	type column struct {
+		name string
+		keyColumn
+	}
+	columns, err := all(ctx, a, "read the columns of "+t.name, keyColumnsSQL, []any{t.name, names}, func(row pgx.CollectableRow) (c column, err error) {
+		return c, row.Scan(&c.name, &c.kind, &c.own, &c.computed)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range columns {
+		c.quoted = "t." + pgx.Identifier{c.name}.Sanitize()
+		t.columns[c.name] = c.keyColumn
+	}
+	if len(t.present(o.Key)) == 0 || len(t.present(o.ID)) == 0 {
+		return nil, nil
+	}
+	type index struct {
+		leaf    string
+		bytes   int64
+		parent  bool
+		columns []string
+	}
+	indexes, err := all(ctx, a, "read the indexes of "+t.name, keyLeavesSQL, []any{t.name}, func(row pgx.CollectableRow) (i index, err error) {
+		return i, row.Scan(&i.leaf, &i.bytes, &i.parent, &i.columns)
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, i := range indexes {
+		leaf := t.leaves[i.leaf]
+		if leaf == nil {
+			leaf = &keyLeaf{bytes: i.bytes}
+			t.leaves[i.leaf] = leaf
+		}
+		leaf.indexes = append(leaf.indexes, i.columns)
+		t.parent = t.parent || i.parent
+	}
+	return t, nil
+}
+
+// present are the columns among names that the table has, in their order.
+func (t *keyTable) present(names []string) (list []string) {
+	for _, name := range names {
+		if _, is := t.columns[name]; is {
+			list = append(list, name)
+		}
+	}
+	return list
+}
+
+// textOf is SQL of the first of some columns that is not NULL, as text, which runs no code of the
+// table's owner; NULL: there is none.
+func (t *keyTable) textOf(names []string) string {
+	parts := []string{}
+	for _, name := range t.present(names) {
+		c := t.columns[name]
+		parts = append(parts, "CASE WHEN "+c.quoted+" IS NOT NULL THEN "+tableread.TextSQL(c.quoted, c.kind == "bpchar")+" END")
+	}
+	return "coalesce(" + strings.Join(append(parts, "NULL"), ", ") + ")"
+}
+
+// tx is SQL of the row's transaction, as bigint, and its column; NULL and "": there is none.
+func (t *keyTable) tx() (sql, column string) {
+	for _, name := range t.present(t.Transaction) {
+		if kind := t.columns[name].kind; kind == "xid8" || kind == "bigint" {
+			return sent.TxSQL(t.columns[name].quoted, kind == "bigint"), name
+		}
+	}
+	return "NULL::bigint", ""
+}
+
+// at is SQL of the time that the row says, of a column that is one; NULL: there is none.
+func (t *keyTable) at() string {
+	for _, name := range t.present(t.Timestamp) {
+		if c := t.columns[name]; c.kind == "timestamp with time zone" && !c.computed {
+			return "CASE WHEN isfinite(" + c.quoted + ") THEN " + c.quoted + " END"
+		}
+	}
+	return "NULL::timestamptz"
+}
+
+// bytes is the size of all rows.
+func (t *keyTable) bytes() (n int64) {
+	for _, leaf := range t.leaves {
+		n += leaf.bytes
+	}
+	return n
+}
+
+// lacking are the leaves that no index serves which begins with the key, behind the aggregate if
+// that is given, and continues with then; then "" is anything. big reports that they are too large
+// to be read whole.
+func (t *keyTable) lacking(key, aggregate, then string) (leaves []string, big bool) {
+	size := int64(0)
+	for name, leaf := range t.leaves {
+		serves := slices.ContainsFunc(leaf.indexes, func(columns []string) bool {
+			i := 0
+			if aggregate != "" && i < len(columns) && columns[i] == aggregate {
+				i++
+			}
+			if i >= len(columns) || columns[i] != key {
+				return false
+			}
+			if i++; i == 1 && aggregate != "" && i < len(columns) && columns[i] == aggregate {
+				i++
+			}
+			return then == "" || i < len(columns) && columns[i] == then
+		})
+		if !serves {
+			leaves, size = append(leaves, name), size+leaf.bytes
+		}
+	}
+	slices.Sort(leaves)
+	return leaves, size > smallTable
+}
+
+// indexSQL makes the index that a search by key wants. An index of a partitioned table cannot be
+// made concurrently: each partition gets its own, and the one above it is for later partitions.
+func (t *keyTable) indexSQL(key string, leaves []string) (list []string) {
+	columns := pgx.Identifier{key}.Sanitize()
+	if _, tx := t.tx(); tx != "" {
+		columns += ", " + pgx.Identifier{tx}.Sanitize()
+	}
+	if t.parent {
+		list = append(list, fmt.Sprintf("CREATE INDEX ON ONLY %s (%s)", t.name, columns))
+	}
+	for _, leaf := range leaves {
+		list = append(list, fmt.Sprintf("CREATE INDEX CONCURRENTLY ON %s (%s)", leaf, columns))
+	}
+	return list
+}
+
+// keyRow is a row of an outbox table that has the key.
+type keyRow struct {
+	outboxRow
+	leaf            uint32
+	digest          *int64 // as cdc_relay.sent has it; nil: not known
+	aggregate, kind *string
+	at              *time.Time // that the row says
+	cut             []string
+}
+
+// keyAnswer is what was found in one table.
+type keyAnswer struct {
+	rows    []keyRow
+	more    bool // there are others, older ones
+	notes   []string
+	missing []MissingIndex
+}
+
+// keyRows reads no more than most rows of a key from a table, the newest first, as far as that is
+// known.
+func (a *Admin) keyRows(ctx context.Context, f *EventFilter, o Outbox, most int) (out keyAnswer, err error) {
+	t, err := a.describe(ctx, o)
+	if t == nil || err != nil {
+		return out, err
+	}
+	keys := t.present(o.Key)
+	for i, key := range keys {
+		if err := a.rowsOfColumn(ctx, f, t, keys[:i], key, most, &out); err != nil {
+			return out, err
+		}
+	}
+	return out, nil
+}
+
+// rowsOfColumn adds the rows that have the key in one column, and NULL in those before it.
+func (a *Admin) rowsOfColumn(ctx context.Context, f *EventFilter, t *keyTable, before []string, key string, most int, out *keyAnswer) error {
+	not := func(why string) error {
+		out.notes = append(out.notes, fmt.Sprintf("%s is not searched: %s", t.name, why))
+		return nil
+	}
+	c := t.columns[key]
+	if c.computed {
+		return not(fmt.Sprintf("its column %s is computed when it is read", key))
+	}
+	var w where
+	if c.own {
+		// a text that is no value of the type is no row's
+		err := a.one(ctx, "read the key", "SELECT $1::text::"+c.kind+" IS NULL", []any{string(f.Key)}, new(bool))
+		if sqlClass(err, "22") {
+			return nil
+		}
+		if c.own = err == nil; c.own {
+			w.and(c.quoted+"::"+c.kind+" = ?::text::"+c.kind, string(f.Key))
+		}
+	}
+	aggregate := ""
+	if !c.own {
+		w.and(tableread.TextSQL(c.quoted, false)+" = ?::text", string(f.Key))
+	}
+	for _, name := range before {
+		w.and(t.columns[name].quoted + " IS NULL")
+	}
+	if f.Aggregate != nil {
+		names := t.present(t.Aggregate)
+		if len(names) == 1 && t.columns[names[0]].own && slices.Contains([]string{"text", "character varying"}, t.columns[names[0]].kind) {
+			aggregate = names[0]
+			w.and(t.columns[aggregate].quoted+"::text = ?::text", string(f.Aggregate))
+		} else {
+			w.and(t.textOf(t.Aggregate)+" = ?::text", string(f.Aggregate))
+		}
+	}
+	if f.Type != nil {
+		w.and(t.textOf(t.Type)+" = ?::text", string(f.Type))
+	}
+	lacking, big := t.lacking(key, aggregate, "")
+	if !c.own {
+		if t.bytes() > smallTable {
+			return not(fmt.Sprintf("it is large, and its column %s has type %s, which no index compares without code of the table's owner", key, c.kind))
+		}
+		lacking, big = slices.Sorted(maps.Keys(t.leaves)), false
+	}
+	if big {
+		out.missing = append(out.missing, MissingIndex{t.Schema + "." + t.Table, "it is large, and has no index on " + key, t.indexSQL(key, lacking)})
+		return not("it is large, and no index begins with the column " + key)
+	}
+	_, tx := t.tx()
+	ordered := false
+	if tx != "" && len(lacking) == 0 {
+		unordered, _ := t.lacking(key, aggregate, tx)
+		ordered = len(unordered) == 0
+	}
+	read := keyReading{t: t, where: &w, indexed: len(lacking) == 0, most: most, f: f}
+	found, more, err := read.run(ctx, a, &ordered, tx)
+	var refusal *tableread.Refusal
+	switch {
+	case errors.As(err, &refusal):
+		out.notes = append(out.notes, refusal.Error()+": it is not searched")
+		return nil
+	case sqlClass(err, "57014") && ctx.Err() == nil:
+		out.missing = append(out.missing, MissingIndex{t.Schema + "." + t.Table, fmt.Sprintf("it was not read within %s", keyTimeout), t.indexSQL(key, lacking)})
+		return not(fmt.Sprintf("reading it took longer than %s", keyTimeout))
+	case sqlClass(err, "42501"):
+		return not("permission denied: GRANT SELECT ON " + t.name)
+	case tableread.Undefined(err):
+		return nil
+	case sqlClass(err, "42883"):
+		return not(fmt.Sprintf("its column %s has type %s, which has no equality", key, c.kind))
+	case err != nil:
+		return explain("search the key in "+t.name, err)
+	}
+	if more && !ordered {
+		lacking, _ := t.lacking(key, aggregate, tx)
+		out.missing = append(out.missing, MissingIndex{t.Schema + "." + t.Table, fmt.Sprintf("more than %d of its rows have this key, and no index has them in order", len(found)), t.indexSQL(key, lacking)})
+		out.notes = append(out.notes, fmt.Sprintf("%s has more rows of this key than were read, and which are the newest is not known without an index", t.name))
+	}
+	out.rows, out.more = append(out.rows, found...), out.more || more
+	return nil
+}
+
+// keyReading reads rows of one table.
+type keyReading struct {
+	t       *keyTable
+	f       *EventFilter
+	where   *where
+	indexed bool
+	most    int
+}
+
+// run reads the rows: by an index in the order of their transactions, or in any order and sorts
+// them.
+func (k *keyReading) run(ctx context.Context, a *Admin, ordered *bool, tx string) (list []keyRow, more bool, err error) {
+	err = tableread.Read(ctx, a.db, k.t.name, func(of pgx.Tx) (err error) {
+		settings := fmt.Sprintf("SET LOCAL statement_timeout = %d", keyTimeout.Milliseconds())
+		if k.indexed { // statistics that are old must not lead to reading it all
+			settings += "; SET LOCAL enable_seqscan = off"
+		}
+		if _, err := of.Exec(ctx, settings); err != nil {
+			return err
+		}
+		if !*ordered {
+			if more, err = k.part(ctx, of, "", "", maxExamined, &list); err == nil {
+				slices.SortStableFunc(list, newerRow)
+				if len(list) > k.most && !more {
+					list, more, *ordered = list[:k.most], true, true // all were seen
+				}
+			}
+			return err
+		}
+		quoted := "t." + pgx.Identifier{tx}.Sanitize()
+		if more, err = k.part(ctx, of, " AND "+quoted+" IS NOT NULL", " ORDER BY "+quoted+" DESC", k.most, &list); err != nil || more {
+			return err
+		}
+		more, err = k.part(ctx, of, " AND "+quoted+" IS NULL", "", k.most-len(list), &list)
+		return err
+	})
+	return list, more, err
+}
+
+// newerRow orders rows by their transactions, and those without one by what they say.
+func newerRow(a, b keyRow) int {
+	if a.tx != nil || b.tx != nil {
+		return -compareOr(a.tx, b.tx, func(a, b int64) int { return cmp.Compare(a, b) })
+	}
+	return -compareOr(a.at, b.at, time.Time.Compare)
+}
+
+// compareOr compares what is known; what is not known is less.
+func compareOr[T any](a, b *T, compare func(a, b T) int) int {
+	switch {
+	case a != nil && b != nil:
+		return compare(*a, *b)
+	case a != nil:
+		return 1
+	case b != nil:
+		return -1
+	}
+	return 0
+}
+
+// partSQL reads rows as rowSQL does, each text up to listText bytes and one, and the digest of the
+// whole id.
+const partSQL = `SELECT r.leaf, array(SELECT r.leaf UNION SELECT relid::oid FROM pg_partition_ancestors(r.leaf) relid), r.tx,
+		CASE WHEN current_setting('track_commit_timestamp')::bool AND r.tx BETWEEN greatest(3, next - 2147483648) AND next - 1
+			THEN pg_xact_commit_timestamp((r.tx & 4294967295)::text::xid) END,
+		CASE WHEN pg_is_in_recovery() THEN '0/0' ELSE pg_current_wal_insert_lsn() END,
+		left(r.id, %[1]d), left(r.aggregate, %[1]d), left(r.type, %[1]d), r.at, CASE WHEN r.tx > 0 THEN %[2]s END
+	FROM (SELECT t.tableoid AS leaf, %[3]s AS tx, %[4]s AS id, %[5]s AS utf8, %[6]s AS aggregate, %[7]s AS type, %[8]s AS at
+			FROM %[9]s t WHERE %[10]s OFFSET 0) r,
+		(SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n`
+
+// part appends no more than most rows, and reports whether there are others.
+func (k *keyReading) part(ctx context.Context, of pgx.Tx, condition, order string, most int, list *[]keyRow) (more bool, err error) {
+	t := k.t
+	tx, _ := t.tx()
+	padded := []bool{}
+	ids := t.present(t.ID)
+	for _, id := range ids {
+		padded = append(padded, t.columns[id].kind == "bpchar")
+	}
+	utf8 := (&sent.Description{ID: ids, Padded: padded}).IDSQL()
+	from := k.where.sql.String() + condition + order + fmt.Sprintf(" LIMIT %d", most+1)
+	sql := fmt.Sprintf(partSQL, listText+1, sent.DigestSQL("r.tx", "r.utf8"), tx, t.textOf(t.ID), utf8, t.textOf(t.Aggregate), t.textOf(t.Type), t.at(), t.name, from)
+	rows, err := of.Query(ctx, sql, append([]any{again}, k.where.args...)...)
+	if err != nil {
+		return false, err
+	}
+	defer rows.Close()
+	begun := len(*list)
+	for size := 0; rows.Next(); {
+		if len(*list)-begun == most || size > keyBytes {
+			return true, nil
+		}
+		r := keyRow{outboxRow: outboxRow{table: t.Schema + "." + t.Table}}
+		var id *string
+		if err := rows.Scan(&r.leaf, &r.relations, &r.tx, &r.committedAt, &r.seen, &id, &r.aggregate, &r.kind, &r.at, &r.digest); err != nil {
+			return false, err
+		}
+		for _, value := range rows.RawValues() {
+			size += len(value)
+		}
+		r.committedAt, r.at = utc(r.committedAt), utc(r.at)
+		for _, v := range []struct {
+			name  string
+			value *string
+		}{{"id", id}, {"aggregate", r.aggregate}, {"type", r.kind}} {
+			if v.value != nil && len([]rune(*v.value)) > listText {
+				*v.value = string([]rune(*v.value)[:listText])
+				r.cut = append(r.cut, v.name)
+			}
+		}
+		if id != nil {
+			r.id = *id
+		}
+		*list = append(*list, r)
+	}
+	return false, rows.Err()
+}

@@ -1,0 +1,22 @@
+package admin
+
+import (
+	"net/http"
+	"testing"
+
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
+)
+
+// The list of a key's events takes the parameters that it knows, and each once.
+func TestEventsOfTheAPI(t *testing.T) {
+	base := serve(t, func(c *Config) { c.API.Operators = dlq.New(down{}, "s") }) + "/api/v1/events"
+	for query, want := range map[string]int{
+		"?key=42": 503, "?key=42&state=dead-letter&aggregate=a&type=t&from=2026-11-20T00:00:00Z&to=2026-11-21T00:00:00Z&limit=7": 503, "?key=": 503,
+		"": 400, "?key=42&key=43": 400, "?key=42&destination=x": 400, "?key=42&cursor=1": 400, "?key=42&state=open": 400, "?key=42&state=": 400, "?key=42&limit=0": 400,
+		"?key=42&from=yesterday": 400, "?key=42&from=2026-11-21T00:00:00Z&to=2026-11-20T00:00:00Z": 400,
+	} {
+		if code, _ := ask(t, http.MethodGet, base+query, asAnn, nil); code != want {
+			t.Errorf("%s answers %d, want %d", query, code, want)
+		}
+	}
+}
