@@ -187,7 +187,7 @@ func notAName(name string) bool { return name == "" || len(name) > maxName || te
 //
 // The column tx has the transaction that wrote the row, whatever an INSERT says: by it the relay
 // knows which rows were delivered (docs/outbox.md#which-rows-were-delivered). Of a table that
-// exists without it nothing is changed: `cdc-relay init --add-transaction-column` adds it.
+// exists without it nothing is changed: `cdc-relay init --add-transaction-column` prints how.
 func (w *Writer) Schema() string {
 	var lines []string
 	add := func(name, kind string) {

@@ -140,8 +140,6 @@ func (s *systemd) notify(lines ...string) {
 	s.notifyFailed = err != nil
 }
 
-// How many processors the process uses.
-
 // processors gives the process one processor while it needs little of one, and all that it may have
 // as soon as it needs more.
 //

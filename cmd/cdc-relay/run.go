@@ -187,8 +187,6 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	return group.Wait()
 }
 
-// run --hold-on-fatal: the process stays up after the stream has ended for good.
-
 // ending is why the stream has ended for good, while the process stays up to report it.
 type ending struct {
 	stop *event.Stop
@@ -218,8 +216,6 @@ func (v *process) stayUp(ctx context.Context, err error, log *zap.Logger) (again
 func (e *ending) show(out *ops.Snapshot) {
 	out.Phase, out.Why, out.Reason, out.Finding, out.Since = ops.Stopped, e.stop.Error(), e.stop.Reason, e.stop.Finding, e.at
 }
-
-// SIGHUP: the configuration is read again.
 
 // catchHangups makes SIGHUP harmless from now until the process has ended: it would end the relay
 // while it starts, drains, or holds after an end for good. One that comes early waits for reload.
@@ -264,8 +260,6 @@ func (r *reload) once() {
 		r.log.Warn("these keys need a restart", zap.Strings("keys", needRestart))
 	}
 }
-
-// Tracing, connected to the sink and to the hooks of line and retry table.
 
 // newTracer creates the tracer that the environment asks for; nil: no traces.
 func newTracer(c *config.Config, version string, log *zap.Logger) *tracing.Tracer {

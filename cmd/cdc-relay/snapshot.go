@@ -171,8 +171,6 @@ func addRetryTable(out *ops.Snapshot, s retry.Snapshot) {
 	}
 }
 
-// The loops that /healthz watches.
-
 // watchdog has a heartbeat for each loop that /healthz watches in addition to the reporter. They
 // only query the database, each query with a timeout on our side, so whatever the database does
 // they make progress. Operators' jobs and the mirror are not among them, because no event waits for

@@ -162,8 +162,6 @@ func (l *term) WaitSettled(ctx context.Context) error {
 	return l.retryTable.WaitIdle(ctx)
 }
 
-// The disk guard of a term.
-
 // newGuard makes the disk guard of a term. A sink needs its confirm_timeout to blame a destination,
 // and a moment more.
 func newGuard(c *config.Config, v *process, t source.Term, line *relay.Line, log *zap.Logger) *guard.Guard {
@@ -177,8 +175,6 @@ func newGuard(c *config.Config, v *process, t source.Term, line *relay.Line, log
 		Count: func(ctx context.Context) (int64, error) { return slot.ReadRows(ctx, t.Pool, c.Guard.Limits()) },
 	})
 }
-
-// How the retry table places rows, and what is logged when that has changed.
 
 // placesOf tells the retry table how the sink that is configured places events.
 func placesOf(c *config.Config, out sink.Sink, log *zap.Logger) *store.Places {
@@ -208,8 +204,6 @@ func placesOf(c *config.Config, out sink.Sink, log *zap.Logger) *store.Places {
 		},
 	}
 }
-
-// The leader's tasks for operators: bulk jobs, the purge by age, the dead-letter mirror.
 
 // operators are the leader's tasks other than relaying and retries: bulk jobs, resends, the purge
 // by age and the mirror of dead letters.

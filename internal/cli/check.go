@@ -110,8 +110,6 @@ func failed(findings []check.Finding) error {
 	return &event.Stop{Code: event.ExitFailure, Reason: "check", What: fmt.Sprintf("%d of %d checks failed", n, len(findings))}
 }
 
-// check --publish: the test message.
-
 // publishTimeout is how long the broker may take to confirm a test message.
 const publishTimeout = 20 * time.Second
 

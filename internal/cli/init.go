@@ -29,7 +29,7 @@ import (
 
 func newInit(g *command.Options) *cobra.Command {
 	var opt setup.InitOptions
-	var printOnly, noBackfill, addTransaction, force bool
+	var printOnly, noBackfill, addTransaction bool
 	var backfill repair.RecoverOptions
 	cmd := &cobra.Command{
 		Use:   "init",
@@ -49,7 +49,7 @@ runs init can read it: run init as the relay's user, or give the file to that us
   cdc-relay init --no-backfill
   cdc-relay init --backfill="created_at > '2026-01-31'" --order-by created_at
   cdc-relay init --url postgres://owner@db/shop --role relay
-  cdc-relay init --add-transaction-column --url postgres://owner@db/shop
+  cdc-relay init --add-transaction-column | psql -v ON_ERROR_STOP=1 postgres://owner@db/shop
   cdc-relay init --print --role relay | psql shop`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -67,13 +67,8 @@ runs init can read it: run init as the relay's user, or give the file to that us
 			if err := checkBackfill(cmd, rc, noBackfill, opt.NoSlot || printOnly); err != nil {
 				return err
 			}
-			switch {
-			case addTransaction && printOnly:
+			if addTransaction {
 				return setup.PrintTransactionColumn(cmd.OutOrStdout(), rc)
-			case addTransaction:
-				return setup.AddTransactionColumn(cmd.Context(), rc, opt.URL, force)
-			case force:
-				return command.UsageError("--force is for --add-transaction-column")
 			}
 			if printOnly {
 				return setup.PrintInit(cmd.OutOrStdout(), rc, opt)
@@ -110,8 +105,7 @@ runs init can read it: run init as the relay's user, or give the file to that us
 	}
 	cmd.Flags().BoolVar(&printOnly, "print", false, "print the SQL and change nothing")
 	cmd.Flags().BoolVar(&opt.OutboxTable, "outbox-table", false, "also create the outbox table")
-	cmd.Flags().BoolVar(&addTransaction, "add-transaction-column", false, "add the column outbox.transaction to tables that exist, with its\nindex and its trigger, and do nothing else")
-	cmd.Flags().BoolVar(&force, "force", false, "with --add-transaction-column: although another publication has\nthe table, whose subscriptions need the column, too")
+	cmd.Flags().BoolVar(&addTransaction, "add-transaction-column", false, "print the SQL that adds the column outbox.transaction to tables\nthat exist, with its index and its trigger, and change nothing")
 	cmd.Flags().BoolVar(&noBackfill, "no-backfill", false, "leave rows that are already in the table unsent")
 	cmd.Flags().StringVar(&backfill.Where, "backfill", "", "send the rows that are already in the table, or those that\nthis `SQL` expression selects, through the retry table")
 	cmd.Flags().Lookup("backfill").NoOptDefVal = allRows
@@ -155,8 +149,6 @@ func checkBackfill(cmd *cobra.Command, rc source.Config, none, noSlot bool) erro
 	}
 	return nil
 }
-
-// The token files that init creates.
 
 // tokenBytes makes a token that nobody guesses; the file has it in hexadecimal.
 const tokenBytes = 32

@@ -64,8 +64,6 @@ Exit codes: 0 done, 1 runtime failure, 2 usage or configuration, 3 an operator m
 	return root, g
 }
 
-// Running one command line.
-
 // Execute runs one command line and returns its exit code. An error is one message on stderr,
 // unless it was logged already. run creates the command run.
 func Execute(args []string, stdout, stderr io.Writer, version string, run func(*command.Options) *cobra.Command) int {
@@ -80,8 +78,6 @@ func Execute(args []string, stdout, stderr io.Writer, version string, run func(*
 	}
 	return command.ExitCode(err, g.Started)
 }
-
-// The command version.
 
 // newVersion is `version`.
 func newVersion(g *command.Options) *cobra.Command {
@@ -103,8 +99,6 @@ func newVersion(g *command.Options) *cobra.Command {
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
 }
-
-// The commands config validate, config print and config schema.
 
 // newConfig is `config validate`, `config print` and `config schema`.
 func newConfig(g *command.Options) *cobra.Command {
@@ -155,8 +149,6 @@ default and its meaning. With it, an editor completes keys and marks errors whil
 	)
 	return cmd
 }
-
-// The command health.
 
 // newHealth is the command health: a probe for images that have no shell and no curl.
 func newHealth(g *command.Options) *cobra.Command {

@@ -178,8 +178,6 @@ func (l *loader) validateCompat(named []*sink.Driver) {
 	}
 }
 
-// The key sink.compat.options: how its values are read and printed.
-
 // compatOptions reads names with single values. The profile decides which names exist.
 func (l *loader) compatOptions(path string) setting.Key {
 	c := &l.cfg.Sink.Compat

@@ -405,7 +405,7 @@ func (r *Retention) fields() []setting.Key {
 	return []setting.Key{
 		setting.Choice("retention.mode", &r.Mode, RetentionNone, RetentionDelete).
 			Doc("`delete`: the leader deletes delivered rows of the outbox tables.",
-				"Each table needs the column `outbox.transaction` with its index. Without it `check` fails, and the relay exits with 2; `init --add-transaction-column --print` shows the SQL."),
+				"Each table needs the column `outbox.transaction` with its index. Without it `check` fails, and the relay exits with 2; `init --add-transaction-column` prints the SQL."),
 		setting.Duration("retention.keep", 0, 3650*day, &r.Keep).
 			Doc("How long a row stays after its delivery.", "`0`: it is deleted soon after that."),
 	}
@@ -444,8 +444,6 @@ func (g *Log) fields() []setting.Key {
 			Doc("The form of its lines. They go to stderr.", "`auto`: `console` on a terminal, else `json`."),
 	}
 }
-
-// The section outbox: its keys, which a table's own entry may have too.
 
 // outboxFields are the keys of the outbox section, which a table's own entry may have too, read
 // into o.

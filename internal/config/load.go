@@ -224,8 +224,6 @@ func variables(environ []string) map[string]string {
 	return env
 }
 
-// The loader: the values that the file and the variables gave, reading a value, recording a fault.
-
 // loader gathers what the file and the variables say, gives it to the fields, and collects the
 // faults.
 type loader struct {

@@ -83,8 +83,6 @@ func addDefault(into setting.Form, shown string) error {
 	return nil
 }
 
-// JSON Schemas of the keys that only the configuration has, and what is said of each key.
-
 // tableList is names of tables, or mappings of a name and keys of the section outbox for this table
 // alone.
 func (l *loader) tableList() setting.Form {

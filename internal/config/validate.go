@@ -200,8 +200,6 @@ func validateMirrorPart(d *sink.Driver, key, name string) error {
 	return fmt.Errorf("is %s's; with sink.%s the mirror is dead_letters.mirror.%s", drivers.WithPart(key).Broker, d.Name, strings.Join(keys, " and "))
 }
 
-// Checks of the section sink: one broker, its settings, and the columns its templates need.
-
 // wantSink is the end of a fault about the choice of a sink.
 func wantSink() string {
 	var names []string

@@ -1,6 +1,6 @@
 // Package decode turns the bytes of pgoutput, protocol version 1, into outbox events.
 //
-// It is pure: no I/O, no clock, no goroutine; what an Encoding asks the server is handed in. The
+// It is pure: no I/O, no clock, no goroutine. The
 // same frames give the same events, and a frame that is cut, malformed or out of place gives an
 // error, never a panic and never a row. The formats are those of the PostgreSQL manual, "Logical
 // Replication Message Formats".
@@ -35,9 +35,8 @@ type Config struct {
 	// Copied: the rows were read from their tables, so each has its own transaction.
 	Copied bool
 	// LeftOut accepts frames of which large values are left out (LeftOutValue, LeftOutMessage).
-	LeftOut  bool
-	Encoding *Encoding      // of names and of the values of columns; nil: UTF-8
-	Keys     *event.KeyHash // what Event.Hash is of a key; nil: without a secret
+	LeftOut bool
+	Keys    *event.KeyHash // what Event.Hash is of a key; nil: without a secret
 }
 
 // Kind is the meaning of a frame for the reader.
@@ -101,15 +100,14 @@ var SkipReasons = []string{"update", "delete", "truncate", "foreign_table", "mes
 // Decoder holds what the frames of one replication session refer back to: the relations described
 // so far and the open transaction. It is not safe for concurrent use.
 type Decoder struct {
-	tables   []Table
-	prefix   string // of the messages that are events; "": none are
-	extra    []string
-	shapes   bool      // Config.Shapes
-	drop     []string  // Config.Dropped
-	copied   bool      // Config.Copied
-	leftOut  bool      // Config.LeftOut
-	encoding *Encoding // Config.Encoding
-	keys     *event.KeyHash
+	tables  []Table
+	prefix  string // of the messages that are events; "": none are
+	extra   []string
+	shapes  bool     // Config.Shapes
+	drop    []string // Config.Dropped
+	copied  bool     // Config.Copied
+	leftOut bool     // Config.LeftOut
+	keys    *event.KeyHash
 	// tableOf is the index in tables of every OID that is ours: a table that is renamed stays ours.
 	tableOf   map[uint32]int
 	relations map[uint32]*relation
@@ -151,7 +149,6 @@ func New(cfg Config) *Decoder {
 		drop:      slices.Clone(cfg.Dropped),
 		copied:    cfg.Copied,
 		leftOut:   cfg.LeftOut,
-		encoding:  cfg.Encoding,
 		keys:      cfg.Keys,
 	}
 	for i, t := range cfg.Tables {
@@ -183,13 +180,7 @@ func (d *Decoder) Decode(wal []byte, msg *Message) error {
 		d.failed = errors.New("decode frame: it is empty")
 		return d.failed
 	}
-	if d.encoding != nil {
-		d.encoding.buffer = reuse(d.encoding.buffer)
-	}
 	err := d.decode(wal[0], &frame{rest: wal[1:], leftOut: d.leftOut}, msg)
-	if d.encoding != nil && d.encoding.err != nil { // the cause of any other
-		err = d.encoding.err
-	}
 	if err == nil {
 		return nil
 	}

@@ -62,7 +62,7 @@ func (c Messages) members(extra []string) []member {
 func (d *Decoder) message(f *frame, msg *Message, leftOut bool) error {
 	flags := f.byte()
 	f.uint64() // its LSN
-	prefix := d.encoding.label(f.string())
+	prefix := f.string()
 	var content []byte
 	var size uint32
 	if leftOut {
@@ -268,11 +268,10 @@ func unquote(quoted []byte) (text []byte, ok bool) {
 	return slices.Clip([]byte(s)), err == nil && strings.Count(s, instead) == bytes.Count(quoted, []byte(instead))
 }
 
-// rawRow writes a row as a JSON object of the texts of its columns. A value that cannot be
-// converted to UTF-8, or is no text at all, stands in hexadecimal under "name:hex", as the database
-// has it; one that the server did not send as null under "name:unsent"; and of one that was left
+// rawRow writes a row as a JSON object of the texts of its columns. A value that is no
+// text stands in hexadecimal under "name:hex"; one that the server did not send as null under "name:unsent"; and of one that was left
 // out its size under "name:left_out".
-func rawRow(names []string, values []value, encoding *Encoding) []byte {
+func rawRow(names []string, values []value) []byte {
 	b := []byte{'{'}
 	for i, name := range names {
 		if i > 0 {
@@ -283,14 +282,13 @@ func rawRow(names []string, values []value, encoding *Encoding) []byte {
 			b = appendMember(b, name+":left_out", v.size())
 			continue
 		}
-		text, ok := encoding.text(v.data)
 		switch {
 		case v.kind == 'n':
 			b = appendMember(b, name, nil)
 		case v.kind == 'u':
 			b = appendMember(b, name+":unsent", nil)
-		case v.kind == 't' && ok:
-			b = appendMember(b, name, string(text))
+		case v.kind == 't' && utf8.Valid(v.data):
+			b = appendMember(b, name, string(v.data))
 		default:
 			b = appendMember(b, name+":hex", hex.EncodeToString(v.data))
 		}

@@ -29,7 +29,7 @@ type relation struct {
 // again after the table was changed, so rows always meet the places of their own shape.
 func (d *Decoder) describe(f *frame, msg *Message) error {
 	oid := f.uint32()
-	schema, name := string(d.encoding.label(f.string())), string(d.encoding.label(f.string()))
+	schema, name := string(f.string()), string(f.string())
 	f.byte() // replica identity
 	columns, typmods, err := d.describedColumns(f)
 	if err != nil {
@@ -94,7 +94,7 @@ func (d *Decoder) describeType(f *frame) error {
 	if err := f.end(); err != nil {
 		return err
 	}
-	d.types[oid] = TypeName{string(d.encoding.label(schema)), string(d.encoding.label(name))}
+	d.types[oid] = TypeName{string(schema), string(name)}
 	return nil
 }
 
@@ -147,7 +147,7 @@ func (d *Decoder) describedColumns(f *frame) ([]Column, []int32, error) {
 	columns, typmods := make([]Column, n), make([]int32, n)
 	for i := range columns {
 		f.byte() // flags: part of the key
-		columns[i].Name = string(d.encoding.label(f.string()))
+		columns[i].Name = string(f.string())
 		columns[i].TypeOID = f.uint32()
 		typmods[i] = int32(f.uint32())
 	}

@@ -113,7 +113,7 @@ func (d *Decoder) row(rel *relation, pos event.Position) {
 			ev.LeftOut.Bytes += d.values[i].size()
 		}
 	case ev.Fault != nil:
-		ev.Raw = rawRow(rel.names, d.values, d.encoding)
+		ev.Raw = rawRow(rel.names, d.values)
 	}
 	d.order(ev)
 }
@@ -152,13 +152,7 @@ func (d *Decoder) stored(rel *relation, place int) []byte {
 	v := &d.values[place]
 	switch v.kind {
 	case 't', 'n':
-		if d.encoding == nil {
-			return v.data
-		}
-		if text, ok := d.encoding.text(v.data); ok {
-			return text
-		}
-		d.fault("the value of column %q of %s cannot be converted from the encoding of the database", rel, place)
+		return v.data
 	case LeftOutValue:
 		if d.event.LeftOut == nil {
 			d.event.LeftOut = &event.LeftOut{Table: rel.table.String()}

@@ -111,8 +111,6 @@ func orEmpty[T any](list []T) []T {
 	return list
 }
 
-// Heartbeats of loops, by which /healthz finds one that is stuck.
-
 // Heartbeat shows that a loop makes progress. Waiting for a broker or a server counts as progress:
 // the loop beats while it waits.
 type Heartbeat struct {

@@ -333,8 +333,6 @@ func whyPaused(s *Snapshot) string {
 	return fmt.Sprintf("%d of them", s.PausedTotal)
 }
 
-// The slots, as /api/v1/slots and the metrics show them.
-
 // Slots is the body of GET /api/v1/slots.
 type Slots struct {
 	Items []SlotItem `json:"items"` // the relay's own first, then those that keep the most WAL

@@ -138,26 +138,19 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 		return o, err
 	}
 	s.common.SetGood(view)
-	var names []byte // in the database's encoding
-	if err := source.Ask(ctx, s.pool, "read wal_segment_size and server_encoding", `SELECT pg_size_bytes(current_setting('wal_segment_size')), current_setting('server_encoding'), convert_to($1, current_setting('server_encoding')::name)`,
-		source.QuoteText(source.QuoteName(c.Publication))).Scan(&s.common.Segment, &s.common.Encoding, &names); err != nil {
+	if err := source.Ask(ctx, s.pool, "read wal_segment_size", `SELECT pg_size_bytes(current_setting('wal_segment_size'))`).Scan(&s.common.Segment); err != nil {
 		return o, err
-	}
-	if s.common.Encoding != "UTF8" {
-		if err := source.SendStored(ctx, conn); err != nil {
-			return o, err
-		}
 	}
 	o.resumed = s.durable.resume(rec)
 	o.from = max(rec.TookUntil, o.resumed)
-	return o, s.startReplication(ctx, conn, view, o.from, string(names))
+	return o, s.startReplication(ctx, conn, view, o.from)
 }
 
 // startReplication sends START_REPLICATION from a position. Before that the slot becomes a failover
 // slot if that is asked for. The server starts at the slot's own position if that is higher, as it
 // usually is. After a restart of the server, which does not save the slot at each report, it may be
-// lower than what this process has settled. names is the publication, in the database's encoding.
-func (s *Stream) startReplication(ctx context.Context, conn *pgconn.PgConn, view *slot.View, from pglogrepl.LSN, names string) error {
+// lower than what this process has settled.
+func (s *Stream) startReplication(ctx context.Context, conn *pgconn.PgConn, view *slot.View, from pglogrepl.LSN) error {
 	c := s.cfg
 	err := slot.MakeFailover(ctx, conn, c, view)
 	if source.SQLState(err) == "55006" { // object_in_use
@@ -169,7 +162,7 @@ func (s *Stream) startReplication(ctx context.Context, conn *pgconn.PgConn, view
 	err = pglogrepl.StartReplication(ctx, conn, c.Slot, from, pglogrepl.StartReplicationOptions{
 		PluginArgs: []string{
 			"proto_version '1'",
-			"publication_names " + names,
+			"publication_names " + source.QuoteText(source.QuoteName(c.Publication)),
 			"messages 'true'",
 		},
 	})
@@ -177,7 +170,6 @@ func (s *Stream) startReplication(ctx context.Context, conn *pgconn.PgConn, view
 		return errTaken
 	}
 	if err != nil {
-		source.MakeReadable(source.NewEncoding(ctx, s.common.Encoding, s.pool), err)
 		return fmt.Errorf("start replication: %w", err)
 	}
 	return nil

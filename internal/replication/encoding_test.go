@@ -3,64 +3,73 @@
 package replication
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
 
-// Rows, names and prefixes arrive in UTF-8, as the server would have sent them. The server lets in
-// text that it cannot convert: a row with such a value is an event with a fault and all its bytes,
-// and what comes after it goes on, of its key too. A column that is no part of an event is not
-// looked at, nor are other tables.
+// Rows, names and prefixes of an encoding in which each byte is a character arrive in UTF-8: the
+// server converts them. A text that has every byte stops nothing.
 func TestDatabaseOfAnotherEncoding(t *testing.T) {
 	t.Parallel()
-	for encoding, c := range map[string]struct{ word, bad string }{
-		"SQL_ASCII": {"grün", "fc"},
-		"WIN1252":   {"grün€", "81"},
-		"EUC_JP":    {"注文ｱ", "a2af"},
+	b := newBench(t, servers.OwnPostgres(t).DatabaseOf(t, "LATIN1"))
+	for _, sql := range []string{
+		`SET client_encoding = 'UTF8'`,
+		`DROP TABLE outbox`, `CREATE TABLE "grün" (id text PRIMARY KEY, "grün" text, payload text, note text DEFAULT 'für')`, `CREATE TABLE other (t text)`,
+		`CREATE PUBLICATION "grün" FOR TABLE "grün", other`,
 	} {
+		b.exec(sql)
+	}
+	b.cfg.Publication, b.cfg.Columns, b.cfg.Shapes = "grün", []string{"note"}, true
+	b.cfg.Tables[0].Name = "grün"
+	b.cfg.Tables[0].Mapping.Key = decode.Names{Any: []string{"grün"}}
+	b.cfg.Messages = decode.Messages{Prefix: "grün", Mapping: b.cfg.Tables[0].Mapping}
+	b.wantLine(check.LevelOK, "encoding")
+	r := b.streaming()
+	b.exec(`CREATE FUNCTION pg_temp.every() RETURNS text LANGUAGE sql AS
+		$$ SELECT convert_from(string_agg(set_byte('\x00', 0, n), ''), 'LATIN1') FROM generate_series(1, 255) n $$`)
+	b.exec(`BEGIN;
+		INSERT INTO "grün" VALUES ('grün 1', 'grün', pg_temp.every());
+		INSERT INTO other VALUES (pg_temp.every());
+		SELECT pg_logical_emit_message(true, pg_temp.every(), '');
+		SELECT pg_logical_emit_message(true, 'grün', convert_to('{"id": "grün 2", "grün": "grün", "payload": "ä"}', 'UTF8'));
+		COMMIT`)
+	r.waitSeen("grün 2")
+	r.endClean()
+	b.wantSeen("grün 1", "grün 2")
+	var every []rune
+	for n := rune(1); n <= 255; n++ {
+		every = append(every, n)
+	}
+	for i, payload := range []string{string(every), `"ä"`} {
+		if ev := b.current().All()[i]; ev.Key != "grün" || ev.Payload != payload || ev.Fault != "" {
+			t.Errorf("event %d: %+v, want payload %q", i, ev, payload)
+		}
+	}
+	columns := b.current().All()[0].Shape.Columns
+	if d := columns[3].Default; columns[1].Name != "grün" || d == nil || *d != "'für'::text" {
+		t.Errorf("the shape has %+v", columns)
+	}
+}
+
+// A row that the server cannot convert would stop its slot for ever. A database that may have one
+// is refused, before anything is made in it.
+func TestEncodingThatCannotBeConverted(t *testing.T) {
+	t.Parallel()
+	for _, encoding := range []string{"SQL_ASCII", "WIN1252", "EUC_JP"} {
 		t.Run(encoding, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, servers.OwnPostgres(t).DatabaseOf(t, encoding))
-			b.exec(`SET client_encoding = 'UTF8'`)
-			b.exec(fmt.Sprintf(`DROP TABLE outbox; CREATE TABLE "%[1]s" (id text PRIMARY KEY, "%[1]s" text, payload text, note text); CREATE TABLE other (t text)`, c.word))
-			b.exec(fmt.Sprintf(`CREATE PUBLICATION "%[1]s" FOR TABLE "%[1]s", other`, c.word))
-			b.cfg.Publication = c.word
-			b.cfg.Tables[0].Name = c.word
-			b.cfg.Tables[0].Mapping.Key = decode.Names{Any: []string{c.word}}
-			b.cfg.Messages = decode.Messages{Prefix: c.word, Mapping: b.cfg.Tables[0].Mapping}
-			r := b.streaming()
-
-			// convert_from leaves what is in the database's own encoding as it is
-			b.exec(strings.NewReplacer("WORD", c.word, "BAD", fmt.Sprintf(`convert_from('\x%s', current_setting('server_encoding'))`, c.bad)).Replace(`BEGIN;
-				INSERT INTO "WORD" VALUES ('WORD 1', 'WORD', 'a WORD b');
-				INSERT INTO other VALUES (BAD);
-				INSERT INTO "WORD" VALUES ('bad', 'WORD', 'a' || BAD || 'b', 'WORD');
-				SELECT pg_logical_emit_message(true, BAD, '');
-				SELECT pg_logical_emit_message(true, 'WORD', convert_to('{"id": "WORD 2", "WORD": "WORD", "payload": "WORD"}', 'UTF8'));
-				INSERT INTO "WORD" VALUES ('WORD 3', 'WORD', '', BAD);
-				COMMIT`))
-			r.waitSeen(c.word + " 3")
-			r.endClean()
-			b.wantSeen(c.word+" 1", "bad", c.word+" 2", c.word+" 3")
-			all := b.current().All()
-			for i, want := range []struct {
-				payload string
-				index   uint32
-			}{{"a " + c.word + " b", 0}, {"", 2}, {`"` + c.word + `"`, 4}, {"", 5}} {
-				if ev := all[i]; ev.Key != c.word || ev.Payload != want.payload || ev.Position.Index != want.index || (ev.Fault != "") != (i == 1) {
-					t.Errorf("event %d: %+v, want payload %q, index %d", i, ev, want.payload, want.index)
-				}
-			}
-			raw := fmt.Sprintf(`{"id":"bad","%[1]s":"%[1]s","payload:hex":"61%[2]s62","note":"%[1]s"}`, c.word, c.bad)
-			if ev := all[1]; ev.Raw != raw || !strings.Contains(ev.Fault, `column "payload" of public.`+c.word) {
-				t.Errorf("the fault is %s, of the row %s; want %s", ev.Fault, ev.Raw, raw)
-			}
-			if n := r.sessions(); n != 1 {
-				t.Errorf("%d sessions, want one", n)
+			b.wantLine(check.LevelFail, "encoding", encoding)
+			b.wantStop(setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitFailure, "encoding", "ENCODING 'UTF8'")
+			b.wantStop(b.run().wait(), event.ExitFailure, "encoding")
+			if n := b.text(`SELECT count(*)::text FROM pg_namespace WHERE nspname = 'cdc_relay'`); n != "0" {
+				t.Error("it was refused, and the schema was made")
 			}
 		})
 	}

@@ -120,7 +120,7 @@ func (b *bench) losesItsSlot() {
 // the retry table, but for its position and the time of its commit.
 func TestRecoveredAsStreamed(t *testing.T) {
 	t.Parallel()
-	for _, encoding := range []string{"UTF8", "WIN1252"} {
+	for _, encoding := range []string{"UTF8", "LATIN1"} {
 		t.Run(encoding, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, servers.OwnPostgres(t).DatabaseOf(t, encoding))
@@ -146,11 +146,7 @@ func TestRecoveredAsStreamed(t *testing.T) {
 				('2', 'ä', 'k', NULL, NULL, '{"b": 1, "a": [1, 2]}', '2026-01-02', NULL, NULL, NULL, 'NaN', NULL, 'infinity', NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL),
 				('3', '', 'k', '', '', NULL, '1999-12-31 23:59:59', '', NULL, 100000, 1e300, false, NULL, '-1 mon', NULL, NULL, '{}', 'gut', '(,)', 'empty', NULL, 'null', NULL)`)
 			b.exec(`INSERT INTO outbox VALUES (NULL, 'a', 'k', 't', '\x01', NULL, '2026-01-01'), ('5', 'a', NULL, 't', '\xe9', NULL, '2026-01-01'), ('6', 'a', 'k', 't', '\x01', NULL, 'infinity')`)
-			rows, faults := 6, 2
-			if encoding == "WIN1252" { // a text that the server cannot convert
-				rows, faults = 7, 3
-				b.exec(`INSERT INTO outbox VALUES ('7', 'ä' || convert_from('\x81', 'WIN1252'), 'k', 't', '\x01', NULL, '2026-01-01')`)
-			}
+			const rows, faults = 6, 2
 			r = b.streaming()
 			await.Until(t, "the rows to be deferred", func() bool { return b.text(`SELECT count(*)::text FROM cdc_relay.retry`) == fmt.Sprint(rows) })
 			r.endClean()

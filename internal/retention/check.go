@@ -281,12 +281,12 @@ func CheckTables(ctx context.Context, q sent.Querier, tables []sent.Table) error
 
 // lacks says what retention misses on a table that exists; "": nothing.
 func lacks(d *sent.Description, t sent.Table) (what, fix string) {
-	const command = "run `cdc-relay init --add-transaction-column` (--print shows the SQL), or set retention.mode to none"
+	const command = "run the SQL that `cdc-relay init --add-transaction-column` prints, or set retention.mode to none"
 	if d.OID == 0 {
 		return "", ""
 	}
 	if d.Unfit != "" {
-		return fmt.Sprintf("%s has a column %s, wanted xid8 or bigint (outbox.transaction)", t, d.Unfit), "name another column in outbox.transaction, which `cdc-relay init --add-transaction-column` adds, or set retention.mode to none"
+		return fmt.Sprintf("%s has a column %s, wanted xid8 or bigint (outbox.transaction)", t, d.Unfit), "name another column in outbox.transaction, for which `cdc-relay init --add-transaction-column` prints the SQL, or set retention.mode to none"
 	}
 	if d.Transaction == "" {
 		return fmt.Sprintf("%s has no column %s of type xid8 (outbox.transaction), which says of a row whether it was delivered", t, listNames(t.Transaction)), command
@@ -314,7 +314,7 @@ func unindexed(d *sent.Description, leaves ...sent.Leaf) *refusal {
 	}
 	fix := strings.Join(indexes, "; ")
 	if d.Leaves[0].OID != d.OID {
-		fix = "cdc-relay init --add-transaction-column, also for partitions to come; or on each partition: " + fix
+		fix = "on each partition, and then without CONCURRENTLY on the table: " + fix
 	}
 	return &refusal{"no valid btree index begins with column " + d.Transaction + " of " + strings.Join(names, ", ") + more, fix}
 }
@@ -342,8 +342,6 @@ func weak(d *sent.Description, t sent.Table) (list []Problem) {
 	}
 	return list[:min(len(list), 3)]
 }
-
-// What keeps rows from being deleted: which errors are news, and what to do about them.
 
 // passes reports whether an error is no news: somebody holds a lock, or the table was dropped.
 func passes(err error) bool {

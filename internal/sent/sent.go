@@ -89,8 +89,6 @@ func DigestSQL(tx, id string) string {
 	return "('x' || encode(substring(sha256(convert_to(" + tx + "::text || '/', 'UTF8') || " + id + ") FOR 8), 'hex'))::bit(64)::bigint"
 }
 
-// The recorder: what was confirmed and is not yet durable.
-
 // maxPending bounds the entries that wait to be written: 6 MiB. They are more than that only while
 // the database does not answer and the broker does.
 const maxPending = 256 << 10

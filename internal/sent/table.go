@@ -148,9 +148,6 @@ func Describe(ctx context.Context, q Querier, t Table) (d Description, err error
 }
 
 // IDSQL is the SQL of the event's id, as the stream has it, in UTF-8.
-//
-// In a database of another encoding than UTF-8 an id of other characters than ASCII is none: it may
-// have no equivalent, and one such row must not fail the statement. It is not known to be sent.
 func (d *Description) IDSQL() string {
 	parts := []string{}
 	for i, name := range d.ID {
@@ -158,7 +155,7 @@ func (d *Description) IDSQL() string {
 		parts = append(parts, "CASE WHEN "+column+" IS NOT NULL THEN "+tableread.TextSQL(column, d.Padded[i])+" END")
 	}
 	text := "coalesce(" + strings.Join(append(parts, "NULL"), ", ") + ")"
-	return "CASE WHEN getdatabaseencoding() = 'UTF8' OR " + text + ` COLLATE "C" ~ '^[\x01-\x7f]*$' THEN convert_to(` + text + ", 'UTF8') END"
+	return "convert_to(" + text + ", 'UTF8')"
 }
 
 // TxSQL is the SQL of a row's transaction as a bigint, of a column that is one or an xid8. A number

@@ -51,8 +51,6 @@ func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Log
 	return slices.Concat(findings, kept, checkOrdering(c), broker, checkAdmin(&c.Admin, time.Now()), checkAdminListen(&c.Admin)), nil
 }
 
-// The ordering line of check: what order the sink's templates keep.
-
 // checkOrdering warns of a template that sends the events of one key to several exchanges or
 // topics: order is kept within one of them only. Nothing is found for a sink without a template.
 // With a profile it describes the order kept.
@@ -116,8 +114,6 @@ func removePlaceholders(template string, parts *regexp.Regexp) string {
 	}
 	return left
 }
-
-// The check of what retention needs.
 
 // CheckRetained returns a Stop with exit code event.ExitUsage if a table lacks what retention goes
 // by. When that cannot be asked, it only says so: delivery does not depend on it.
@@ -261,8 +257,6 @@ func socketFault(path string) (fault, fix string) {
 	}
 	return "", ""
 }
-
-// The line of check about the way that tokens take to the admin port.
 
 // checkAdminListen warns of tokens that cross the network as they are: whoever reads one may do
 // what it opens. Nothing is found where there is no token to read.

@@ -142,8 +142,6 @@ func ConfigError(key string, err error) error {
 	return &event.Stop{Code: event.ExitUsage, Reason: "config", What: key, Err: err}
 }
 
-// The sink that is configured, from its driver.
-
 // Traceparents gives the traceparent of an event's message; nil: it is the row's.
 type Traceparents func(ev *event.Event, buf []byte) []byte
 
@@ -260,8 +258,6 @@ func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) (lines 
 	}
 	return lines, nil
 }
-
-// The logger.
 
 // The keys that every log line has.
 const (

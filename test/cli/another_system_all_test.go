@@ -201,7 +201,7 @@ func TestAnotherSystem(t *testing.T) {
 			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
 			d.rig.source = "  tables: [public.outbox, public.outbox_two]\n  max_event_bytes: 64KiB"
 			d.start()
-			d.rig.ok("init", "--add-transaction-column")
+			d.rig.addTransactionColumn()
 			d.sql(`INSERT INTO outbox (id, payload) VALUES ({dead}, to_jsonb(repeat('x', 100000)))`, `INSERT INTO outbox (id) VALUES ({a})`)
 			d.delivered("dead")
 			d.stop()

@@ -18,11 +18,7 @@ func TestRetentionWithoutTheColumn(t *testing.T) {
 		t.Error("a slot was left behind")
 	}
 	r.refused(2, "run", words...)
-	r.exec(`CREATE PUBLICATION other FOR TABLE outbox`)
-	r.refused(2, "init --add-transaction-column", "is also in publication other", "missing replicated column", "--force")
-	r.ok("init", "--add-transaction-column", "--force")
-	r.ok("init", "--add-transaction-column") // again
-	r.exec(`DROP PUBLICATION other`)
+	r.addTransactionColumn()
 	r.ok("init")
 	if said := r.command("check"); !strings.Contains(said.Stdout, "rows that were delivered are deleted, 1h after that") {
 		t.Errorf("check says %s", said.Stdout)

@@ -80,7 +80,7 @@ func TestCharWithoutItsBlanks(t *testing.T) {
 	b.more = "outbox: {headers: {region: region}}"
 	b.exec(`CREATE DOMAIN code AS char(36); DROP TABLE outbox;
 		CREATE TABLE outbox (id char(40) PRIMARY KEY, aggregatetype char(20), aggregateid code, type char(30), payload char(4), region char(9))`)
-	b.ok("init", "--add-transaction-column")
+	b.addTransactionColumn()
 	take := b.queue(t)
 	relay := b.start()
 	b.exec(`INSERT INTO outbox VALUES ('a-1', 'order', '7 ', 'created', '{}', 'é')`)

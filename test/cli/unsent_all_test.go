@@ -233,7 +233,7 @@ func (d *day) partitioned() {
 	d.rig.t.Helper()
 	d.sql(`ALTER TABLE outbox RENAME TO former`, `CREATE TABLE outbox (LIKE former INCLUDING DEFAULTS, part int NOT NULL DEFAULT 1) PARTITION BY LIST (part)`,
 		`CREATE INDEX ON outbox (tx)`, `CREATE TABLE outbox_1 PARTITION OF outbox FOR VALUES IN (1)`, `CREATE TABLE outbox_2 PARTITION OF outbox FOR VALUES IN (2)`, `DROP TABLE former`)
-	d.rig.ok("init", "--add-transaction-column")
+	d.rig.addTransactionColumn()
 	d.start()
 }
 

@@ -163,13 +163,13 @@ var invariants = []invariant{
 				TestListedTableTakesTheName TestTableThatHadTheNameForAWhile
 				TestTableThatLostItsNameWhileDown TestColumnDroppedWhileRunning
 				TestColumnReplacedDuringARollout TestDefaultColumnRenamedWhileRunning TestMessages
-				TestMessageThatCannotBeRead TestDatabaseOfAnotherEncoding TestSlotOfDebezium
+				TestMessageThatCannotBeRead TestDatabaseOfAnotherEncoding TestEncodingThatCannotBeConverted TestSlotOfDebezium
 				TestSlotWithRowsOfPartitions TestSlotWithRowsOfPartitionsOfAllTables
 				TestForeignTableThatWasAPartitionForAWhile TestTakeoverWithASlotThatIsThereAlready
 				TestTakeover TestTakeoverWaitsForTheOtherSlot TestTakeoverAfterACrashAtEachStep
 				TestTwoTakeoversBeginTogether TestTakeoverBetweenCommitsThatAreAdjacent
 				TestTakeoverWithATransactionOlderThanThePublication TestTakeoverWithASlotThatIsNoCopy TestTakeoverFromAnotherPlugin`},
-			{"internal/decode", "TestStories TestValidRowsAgainstOracle TestRowsOfAnotherEncoding TestServerCannotBeAsked"},
+			{"internal/decode", "TestStories TestValidRowsAgainstOracle"},
 			{"test/fault", `TestDeletedRowsAreDelivered TestTakeoverFromAnotherProgram TestUndecodable TestRowTooLarge
 				TestRowThatPostgreSQLRefuses TestDeferredEventSurvivesAStop`},
 			{"test/sim", "TestSeeds"},

@@ -166,8 +166,6 @@ func (t *target) get(ctx context.Context, path, token string, into any) (code in
 	return resp.StatusCode, nil
 }
 
-// Where a relay is asked: its Unix socket, or an address with or without TLS.
-
 // target is one way to a relay.
 type target struct {
 	name      string // as it was given

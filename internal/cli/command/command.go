@@ -78,8 +78,6 @@ func (g *Options) Source() (*config.Config, source.Config, *zap.Logger, error) {
 	return c, rc, log, err
 }
 
-// Errors of the command line, in place of cobra's own texts.
-
 // NoArgs is the Args of a command that takes none.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
@@ -168,8 +166,6 @@ func UnknownCommand(root *cobra.Command, name string) error {
 	return UsageError(fmt.Sprintf("unknown command %q; there is %s", name, strings.Join(meant, ", ")))
 }
 
-// Errors of commands and their exit codes.
-
 // UsageError is an error of exit 2: the command line is wrong.
 func UsageError(what string) error {
 	return &event.Stop{Code: event.ExitUsage, Reason: "usage", What: what}
@@ -198,8 +194,6 @@ func (l Logged) Error() string { return l.Err.Error() }
 
 // Unwrap returns the error that was logged.
 func (l Logged) Unwrap() error { return l.Err }
-
-// Times on the command line.
 
 // ParseTime reads a time: RFC 3339, a date, a date and a time, or how long ago, also in days.
 func ParseTime(s string, now time.Time) (time.Time, error) {
@@ -240,8 +234,6 @@ func (d *duration) String() string {
 	}
 	return setting.ShowDuration(time.Duration(*d))
 }
-
-// The version and the build of this binary.
 
 // Build is what is known of this binary.
 type Build struct {

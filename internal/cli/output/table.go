@@ -86,8 +86,6 @@ func (t *Table) lines(width int) (out []string) {
 	return out
 }
 
-// Counts, sizes and ages for people.
-
 // If returns s if yes is true, else "".
 func If(yes bool, s string) string {
 	if yes {

@@ -41,8 +41,6 @@ func Clean(s string) string { return printable.Line(s) }
 // CleanLines is Clean for a text that may have several lines.
 func CleanLines(s string) string { return printable.Lines(s) }
 
-// A progress line on a terminal.
-
 // Progress is one line on a terminal that is overwritten again and again. If the output is no
 // terminal, it prints nothing.
 type Progress struct {
@@ -67,8 +65,6 @@ func (p *Progress) Clear() {
 		p.width = 0
 	}
 }
-
-// Line breaks of messages.
 
 // maxWidth is how long a line of a message is, on a terminal that is not narrower.
 const maxWidth = 100
@@ -118,8 +114,6 @@ func Layout(message string, width, hang int) string {
 	}
 	return strings.Join(out, "\n")
 }
-
-// Columns of a terminal.
 
 // columns counts as a terminal does: an escape sequence of ours has no width.
 var columns = displaywidth.Options{ControlSequences: true}

@@ -308,8 +308,6 @@ func SplitList(text string) []string {
 	return items
 }
 
-// References in texts: ${VAR}, ${VAR:-default}, ${file:/path}.
-
 // Expand replaces ${VAR}, ${VAR:-default}, ${file:/path}, ${file:/path:key} and $$ in the text of a
 // scalar. What it puts in is not expanded again. A dollar sign before anything else stands for
 // itself. The content of a file loses its last line end.
@@ -412,8 +410,6 @@ func isVariable(name string) bool {
 // Literal writes text so that Expand gives it back.
 func Literal(text string) string { return strings.ReplaceAll(text, "$", "$$") }
 
-// Reading files: bounded, so that a wrong path costs neither the memory nor the start.
-
 // The most that is read of a file.
 const (
 	MaxFileBytes   = 256 << 10 // of the configuration
@@ -452,8 +448,6 @@ func readSecretFile(path string) ([]byte, error) {
 	}
 	return content, err
 }
-
-// Faults of a configuration and their places.
 
 // Fault is one thing that is wrong with the configuration: `cdc-relay.yaml:3:5: source.slot: what
 // is wrong`.

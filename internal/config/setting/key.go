@@ -252,8 +252,6 @@ func Compat(k Key) Key {
 	return k
 }
 
-// Sizes that may be absent, or a part of something.
-
 // Share is a number of bytes, or a percentage of something; its zero value is neither.
 type Share struct {
 	Bytes   int64
@@ -308,8 +306,6 @@ func SizeOrNone(name string, low, high int64, at *int64) Key {
 		return ShowSize(n)
 	})
 }
-
-// JSON Schemas of the types of keys.
 
 // Form describes a value. Every kind of field has one next to the function that reads it. The
 // schema accepts everything that the function accepts, and refuses what is wrong before ${...} is
@@ -370,8 +366,6 @@ func ListOrOne(item Form, least int) Form {
 func NamedColumns(names Form) Form {
 	return Form{"type": "object", "propertyNames": names, "additionalProperties": Form{"type": PlainTypes, "minLength": 1}}
 }
-
-// Suggestions for misspelt names.
 
 // Nearest is the known name that name is probably a misspelling of: a third of it may differ, three
 // bytes at most. "" if no known name is that close. Libraries of edit distances count a swap of two

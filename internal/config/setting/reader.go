@@ -121,8 +121,6 @@ func (r *Reader) Named(path string, n *Node, check func(name string) error) []Na
 	return read
 }
 
-// Values as YAML on one line.
-
 // Quote writes text as a YAML scalar on one line that Load reads back as it is.
 func Quote(s string) string { return quoteScalar(Literal(s)) }
 

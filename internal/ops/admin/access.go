@@ -190,8 +190,6 @@ func equal(a, b string) bool {
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// Logging what anybody on the network can cause, or what stays wrong: rarely.
-
 // sparing lets one line through in logEvery. Without it a loop of bad requests fills the disk that
 // holds the log.
 type sparing struct {
@@ -262,8 +260,6 @@ func (f *faults) report(log *zap.Logger, name string, err error) {
 		log.Warn("admin access is limited, delivery goes on", zap.String("reason", why))
 	}
 }
-
-// TLS of the admin server: its files are read again when they change.
 
 // TLSFiles names PEM files; an empty Key is in the file of Cert. Without a Cert there is no TLS.
 type TLSFiles struct {

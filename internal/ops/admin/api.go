@@ -268,8 +268,6 @@ func rowNumber(r *http.Request) (int64, error) {
 	return n, nil
 }
 
-// GET /api/v1/check: one check at a time, its answer shared.
-
 // One check at a time asks the database and the broker, and its answer is shared for a while:
 // frequent requests cannot keep them busy. Both bounds together, and what a check takes to close
 // what it has opened, are less than writeBound.
@@ -319,8 +317,6 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 	}
 	writeJSON(w, http.StatusOK, a.checks.newest)
 }
-
-// Reading requests of the API: parameters and bodies, strictly.
 
 // badRequest is a request that cannot be understood.
 type badRequest struct{ what string }

@@ -192,8 +192,6 @@ func (m methods) allowed() []string {
 	return list
 }
 
-// Answers: JSON, and problem details for errors.
-
 // problem is an error answer in the form of RFC 9457.
 type problem struct {
 	Type   string `json:"type"` // about:blank: Title says what Status says

@@ -131,8 +131,6 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// Serving one listener, within its bounds.
-
 // writeBound is how long an answer may take, from the request on.
 const writeBound = 30 * time.Second
 
@@ -193,8 +191,6 @@ func (p patient) Accept() (net.Conn, error) {
 }
 
 const acceptAgain = 100 * time.Millisecond
-
-// A bound on connections, by which idle ones cannot lock out a probe.
 
 // maxConnections is how many a listener has open at once: file descriptors and memory are the
 // relay's, too.

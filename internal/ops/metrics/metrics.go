@@ -269,8 +269,6 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
-// The latency histogram, with a trace now and then.
-
 // latencyHistogram observes with an exemplar, the trace of an event, at most once in each second:
 // it costs a microsecond and nine allocations, and what reads exemplars keeps a few a minute.
 type latencyHistogram struct {
@@ -296,8 +294,6 @@ func (s *latencyHistogram) observe(seconds float64, traceparent []byte, last int
 	with.ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": trace.TraceID()})
 	return true
 }
-
-// Events per second over the last seconds.
 
 // rateSeconds is how many whole seconds a rate is taken over.
 const rateSeconds = 10

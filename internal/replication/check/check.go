@@ -34,7 +34,7 @@ func Run(ctx context.Context, c source.Config) ([]Finding, error) {
 		return k.list, nil
 	}
 	for _, question := range []func(context.Context){
-		k.login, k.direct, k.walLevel, k.replication, k.room, k.syncStandby, k.connections, k.objects, k.standbys, k.largeRows, k.guard,
+		k.login, k.direct, k.walLevel, k.encoding, k.replication, k.room, k.syncStandby, k.connections, k.objects, k.standbys, k.largeRows, k.guard,
 	} {
 		ctx, cancel := context.WithTimeout(ctx, questionBound)
 		question(ctx)
@@ -54,6 +54,10 @@ func (c *checker) reached(ctx context.Context) bool {
 
 func (c *checker) walLevel(ctx context.Context) {
 	c.add("wal_level", "logical", source.CheckServer(ctx, c.pool))
+}
+
+func (c *checker) encoding(ctx context.Context) {
+	c.add("encoding", "all text can be sent as UTF-8", source.CheckEncoding(ctx, c.pool))
 }
 
 func (c *checker) syncStandby(ctx context.Context) {
@@ -166,8 +170,6 @@ func (c *checker) schema(ctx context.Context, version int, err error) bool {
 		source.InitHint(c.user)+", as a superuser, or as a role that may hand it over")
 	return true
 }
-
-// The findings of a check, and how they are added.
 
 // Finding is one line of a preflight check.
 type Finding struct {

@@ -129,8 +129,6 @@ func droppedSettings(ctx context.Context, q source.Querier, c *source.Config) ([
 	return lost, err
 }
 
-// Test of the login: who can read it on the way, and whom it is given to.
-
 // login warns of a connection that somebody between the relay and PostgreSQL could read, or answer
 // in the server's place: a role with REPLICATION can read the whole database.
 func (c *checker) login(ctx context.Context) {

@@ -202,8 +202,6 @@ func (c *checker) otherTables(ctx context.Context, sent schema.Sends) {
 	}
 }
 
-// Accepted gaps of which nobody has sent the rows.
-
 // gaps names the gaps of the slot that an operator has accepted, and of which it is open whether
 // their rows need to be sent.
 func (c *checker) gaps(ctx context.Context) {

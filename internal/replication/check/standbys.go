@@ -115,8 +115,6 @@ func (c *checker) synced(name string, h *source.Host, p primary) {
 	}
 }
 
-// What the primary says of its standbys: which of them it waits for before it sends something.
-
 // primary is what the server that is read says.
 type primary struct {
 	has             bool // failover slots: 17 and later

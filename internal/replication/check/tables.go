@@ -131,8 +131,6 @@ func (c *checker) largeRows(context.Context) {
 	c.add(name, "a row of more than "+source.BytesText(uint64(c.c.MaxEventBytes))+" becomes a dead letter, and is not held in memory", nil)
 }
 
-// The test of the disk guard.
-
 // guard tests the limits of the disk guard against the server's, and says what is left of its own.
 func (c *checker) guard(ctx context.Context) {
 	const name = "disk guard"

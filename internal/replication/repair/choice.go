@@ -227,8 +227,6 @@ func (r *run) nameDetached(ctx context.Context) error {
 	return nil
 }
 
-// The operator's condition: SQL that runs with the relay's rights.
-
 // checkWhere has the server parse the expression, in each table and in two places: what is one
 // condition stands in both, and "true) OR (true" or a second statement does not. Nothing of it
 // runs.

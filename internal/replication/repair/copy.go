@@ -174,8 +174,6 @@ func (r *run) nextIncarnation(at pglogrepl.LSN) func(context.Context, pgx.Tx) (i
 	}
 }
 
-// Connections that are used for one thing, for as long as that takes.
-
 // connect makes a connection with the pool's settings that is not the pool's.
 func (r *run) connect(ctx context.Context) (*pgx.Conn, error) {
 	cfg := r.pool.Config()

@@ -234,10 +234,10 @@ func (r *run) checkKnown(f facts) error {
 		switch {
 		case t.tx == "" && r.resend != nil:
 			return usage(fmt.Sprintf("table %s has no column for the transaction that wrote a row (outbox.transaction): which rows were sent is not known", t),
-				"choose the rows by --id, --key, --from and --to or --where; and run `cdc-relay init --add-transaction-column`, so that it is known from then on")
+				"choose the rows by --id, --key, --from and --to or --where; and run the SQL of `cdc-relay init --add-transaction-column`, so that it is known from then on")
 		case t.tx == "":
 			return usage(fmt.Sprintf("table %s has no column for the transaction that wrote a row (outbox.transaction): which rows were sent is not known", t),
-				"choose the rows: --where EXPR, or --where true for all; and run `cdc-relay init --add-transaction-column`, so that it is known from then on")
+				"choose the rows: --where EXPR, or --where true for all; and run the SQL of `cdc-relay init --add-transaction-column`, so that it is known from then on")
 		}
 	}
 	if f.unknown > 0 && !r.opt.DryRun && r.resend != nil && r.resend.Gap != 0 {
@@ -250,8 +250,6 @@ func (r *run) checkKnown(f facts) error {
 	}
 	return nil
 }
-
-// In which order the rows become events.
 
 // The orders, as the report names them.
 const (

@@ -181,8 +181,6 @@ func (r *run) backfill(ctx context.Context) error {
 	return r.fillNew(ctx, made, func(ctx context.Context) { slot.UndoFailed(ctx, r.pool, c) })
 }
 
-// A gap that an operator has accepted, of a slot that is in use again.
-
 // fillGap copies the rows of the gap, without a new slot. They have the incarnation of the slot
 // before the gap, so they are sent before what waits of a later one; what was sent in the meantime
 // was sent before them. So the order of a key is not kept between them and newer events.
@@ -231,8 +229,6 @@ func (r *run) gapPositions(ctx context.Context, tx pgx.Tx) (int64, positions, er
 	}
 	return r.task.incarnation, at, nil
 }
-
-// The positions of recovered events.
 
 // Commit records begin at multiples of 8, so the seven positions between two of them are no
 // commit's. Each has as many events as cdc_position has digits for.

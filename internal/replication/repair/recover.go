@@ -340,8 +340,6 @@ func (r *run) checkEnded(ctx context.Context) error {
 	return usage("transactions that began before the gap ended are still open, and may have rows of it: "+source.OpenText(list), source.EndOpen(list)+"; then run it again")
 }
 
-// What a run has done, or would do.
-
 // Report is the result of a run. Of a dry run the numbers are those that it would have, at most.
 type Report struct {
 	Slot   string `json:"slot"`
@@ -419,8 +417,6 @@ func (rep *Report) audit() string {
 	return fmt.Sprintf("%d rows copied into the retry table, %d were held, %d were left out by a condition; order: %s",
 		rep.Recovered, rep.Held, rep.LeftOut, rep.Order)
 }
-
-// Errors that every step may have.
 
 // usage is exit 2: nothing is changed.
 func usage(what, fix string) *event.Stop {

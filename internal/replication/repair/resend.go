@@ -321,8 +321,6 @@ func (s *resend) due(began time.Time, rank int64) time.Time {
 	return began.Add(time.Duration(float64(rank) / s.rate * float64(time.Second)))
 }
 
-// The leader's part of a resend: it copies the rows of jobs, and takes back what was cancelled.
-
 // ResenderConfig is the configuration of a Resender.
 type ResenderConfig struct {
 	Source      source.Config

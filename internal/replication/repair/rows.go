@@ -106,8 +106,7 @@ func (r *run) selectSQL(t *table, tracked bool) string {
 // fixed is the number of columns in front of a table's own.
 const fixed = 4
 
-// open begins the transaction and has the rows sent. They come with their text as the database
-// stores it, as in the stream: the server fails at a row that it cannot convert.
+// open begins the transaction and has the rows sent.
 func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, tracked bool) error {
 	tx, err := r.beginRead(ctx, rd.conn, snapshot)
 	if err != nil {
@@ -124,11 +123,6 @@ func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, t
 		"DECLARE gap NO SCROLL CURSOR FOR " + r.selectSQL(t, tracked),
 	} {
 		if _, err := tx.Exec(ctx, sql); err != nil {
-			return err
-		}
-	}
-	if rd.conn.PgConn().ParameterStatus("server_encoding") != "UTF8" {
-		if _, err := tx.Exec(ctx, "SET LOCAL client_encoding = 'SQL_ASCII'"); err != nil {
 			return err
 		}
 	}
@@ -287,8 +281,6 @@ func (m *merged) close() {
 		rd.close()
 	}
 }
-
-// Events of rows.
 
 // events makes rows of the retry table of rows of the outbox, each as the stream would have made it
 // and the writer would have deferred it.
@@ -494,15 +486,15 @@ func typeFrame(c decode.Column) []byte {
 	return append(append(append(buf, 0), c.Type.Name...), 0)
 }
 
-// relationFrame describes a table. Names are as the database stores them.
+// relationFrame describes a table.
 func relationFrame(t *Table) []byte {
 	buf := binary.BigEndian.AppendUint32([]byte{'R'}, t.OID)
-	buf = append(append(buf, t.schema...), 0)
-	buf = append(append(buf, t.name...), 0, 'd')
+	buf = append(append(buf, t.Schema...), 0)
+	buf = append(append(buf, t.Name...), 0, 'd')
 	buf = binary.BigEndian.AppendUint16(buf, uint16(len(t.Columns)))
 	for i, c := range t.Columns {
 		buf = append(buf, 0)
-		buf = append(append(buf, t.names[i]...), 0)
+		buf = append(append(buf, c.Name...), 0)
 		buf = binary.BigEndian.AppendUint32(buf, cmp.Or(c.OwnOID, c.TypeOID))
 		buf = binary.BigEndian.AppendUint32(buf, uint32(t.typmods[i]))
 	}

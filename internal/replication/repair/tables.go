@@ -30,9 +30,6 @@ type Table struct {
 	// what a query reads: without heirs, whose rows the stream names by themselves
 	From    string
 	typmods []int32
-	// of the catalogue, as the database stores them, for the Relation frame
-	schema, name []byte
-	names        [][]byte
 }
 
 // Describe reads what a table is.
@@ -41,16 +38,10 @@ func Describe(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of deco
 	if t.Columns, t.typmods, err = schema.TableColumns(ctx, pool, c, of); err != nil {
 		return t, err
 	}
-	names := make([]string, len(t.Columns))
-	for i, col := range t.Columns {
-		names[i] = col.Name
-	}
 	var partitioned bool
-	err = pool.QueryRow(ctx, `SELECT coalesce((SELECT relkind = 'p' FROM pg_class WHERE oid = $4), false), convert_to($1, getdatabaseencoding()), convert_to($2, getdatabaseencoding()),
-		array(SELECT convert_to(n, getdatabaseencoding()) FROM unnest($3::text[]) WITH ORDINALITY u(n, i) ORDER BY i)`, of.Schema, of.Name, names, of.OID).
-		Scan(&partitioned, &t.schema, &t.name, &t.names)
+	err = pool.QueryRow(ctx, `SELECT coalesce((SELECT relkind = 'p' FROM pg_class WHERE oid = $1), false)`, of.OID).Scan(&partitioned)
 	if err != nil {
-		return t, fmt.Errorf("read the columns of %s: %w", of, err)
+		return t, fmt.Errorf("read the kind of %s: %w", of, err)
 	}
 	if t.From = source.QuoteTable(of); !partitioned {
 		t.From = "ONLY " + t.From
@@ -60,10 +51,6 @@ func Describe(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of deco
 
 // NewDecoder makes a decoder of the stream, and describes the tables to it.
 func NewDecoder(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of []Table) (*decode.Decoder, error) {
-	encoding, err := source.EncodingOf(ctx, pool)
-	if err != nil {
-		return nil, err
-	}
 	keys, err := source.Keys(ctx, pool, c.Slot)
 	if err != nil {
 		return nil, err
@@ -72,7 +59,7 @@ func NewDecoder(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of []
 	for i, t := range of {
 		tables[i] = t.Table
 	}
-	d := decode.New(decode.Config{Tables: tables, Columns: c.Columns, Shapes: c.Shapes, LeftOut: c.MaxEventBytes > 0, Copied: true, Encoding: encoding, Keys: keys})
+	d := decode.New(decode.Config{Tables: tables, Columns: c.Columns, Shapes: c.Shapes, LeftOut: c.MaxEventBytes > 0, Copied: true, Keys: keys})
 	var msg decode.Message
 	for i := range of {
 		t := &of[i]
@@ -99,8 +86,6 @@ func NewDecoder(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of []
 	}
 	return d, nil
 }
-
-// The columns of one part of an event: how a row is found by its id, key or aggregate.
 
 // Part are the columns that a part of an event may come from: of a row it is the first that is not
 // NULL. Empty: the table has none of them.
@@ -181,8 +166,6 @@ func (p Part) Check(ctx context.Context, pool *pgxpool.Pool, text string) error 
 	return nil
 }
 
-// Reads rows of a table without the large values of those over the limit.
-
 // ValuesSQL returns the lengths of the values where some are left out, and then the values, and
 // what they are selected from.
 //
@@ -195,7 +178,7 @@ func (t *Table) ValuesSQL(limit int64) (values []string, from string) {
 	values = append(values, "NULL::text")
 	for i, c := range t.Columns {
 		name := "t." + source.QuoteName(c.Name)
-		lengths = append(lengths, "CASE num_nonnulls("+name+") WHEN 1 THEN octet_length(format('%s', "+name+")) END")
+		lengths = append(lengths, "CASE num_nonnulls("+name+") WHEN 1 THEN octet_length(convert_to(format('%s', "+name+"), 'UTF8')) END")
 		if limit > 0 {
 			name = fmt.Sprintf("CASE WHEN l.cdc_relay_large AND l.cdc_relay_lengths[%d] > %d THEN NULL ELSE %s END", i+1, source.KeepOfLarge, name)
 		}
@@ -227,8 +210,6 @@ func ReadLengths(text []byte) (lengths []int64, err error) {
 	}
 	return lengths, nil
 }
-
-// The row of an event that lacks values: it is read when an operator replays the event.
 
 // ReadRow reads the row of an event of which values are left out, as it is in its table now, and
 // makes the whole event of it, with the position and commit time of the former. The row is in
@@ -352,7 +333,7 @@ func (w *wanted) conditionSQL(ctx context.Context) (string, error) {
 	return part.IsSQL(string(w.of.ID)), err
 }
 
-// fetch reads the row as its text is stored, as in the stream, and makes a frame of it.
+// fetch reads the row, and makes a frame of it.
 func (w *wanted) fetch(ctx context.Context, tx pgx.Tx, condition string) error {
 	list := make([]string, len(w.table.Columns))
 	for i, c := range w.table.Columns {
@@ -362,14 +343,7 @@ func (w *wanted) fetch(ctx context.Context, tx pgx.Tx, condition string) error {
 	if _, err := tx.Exec(ctx, declare); err != nil {
 		return err
 	}
-	conn := tx.Conn().PgConn()
-	utf8 := conn.ParameterStatus("server_encoding") == "UTF8"
-	if !utf8 {
-		if _, err := tx.Exec(ctx, "SET LOCAL client_encoding = 'SQL_ASCII'"); err != nil {
-			return err
-		}
-	}
-	result := conn.Exec(ctx, "FETCH ALL FROM left_out")
+	result := tx.Conn().PgConn().Exec(ctx, "FETCH ALL FROM left_out")
 	if result.NextResult() {
 		if rows := result.ResultReader(); rows.NextRow() {
 			w.insert = InsertFrame(nil, w.table.OID, rows.Values(), nil)
@@ -380,10 +354,6 @@ func (w *wanted) fetch(ctx context.Context, tx pgx.Tx, condition string) error {
 	}
 	if w.insert == nil { // it was deleted after it was counted
 		return w.gone()
-	}
-	if !utf8 {
-		_, err := tx.Exec(ctx, "SET LOCAL client_encoding = 'UTF8'")
-		return err
 	}
 	return nil
 }

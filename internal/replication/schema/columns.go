@@ -36,15 +36,15 @@ func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode
 	var s shape
 	type column struct {
 		OID             uint32
-		Name            []byte
+		Name            string
 		TypeOID         uint32
 		Typmod          int32
-		Schema, Type    []byte // of its base type
+		Schema, Type    string // of its base type
 		Generated, Sent bool
 	}
 	// A column list of PostgreSQL 15 to 17 may name generated columns, which are not sent.
-	columns, err := source.List(ctx, q, "read columns of "+t.String(), pgx.RowToStructByPos[column], `SELECT c.oid, `+source.StoredSQL("coalesce(a.attname, '')")+`, coalesce(a.atttypid, 0), coalesce(a.atttypmod, -1),
-			`+source.StoredSQL("CASE y.typnamespace WHEN 'pg_catalog'::regnamespace THEN '' ELSE coalesce(y.typnamespace::regnamespace::text, '') END")+`, `+source.StoredSQL("coalesce(y.typname, '')")+`,
+	columns, err := source.List(ctx, q, "read columns of "+t.String(), pgx.RowToStructByPos[column], `SELECT c.oid, coalesce(a.attname, ''), coalesce(a.atttypid, 0), coalesce(a.atttypmod, -1),
+			CASE y.typnamespace WHEN 'pg_catalog'::regnamespace THEN '' ELSE coalesce(y.typnamespace::regnamespace::text, '') END, coalesce(y.typname, ''),
 			coalesce(a.attgenerated <> '', false),
 			coalesce(CASE
 				WHEN p.sent IS NULL OR a.attgenerated <> '' AND current_setting('server_version_num')::int < 180000 THEN a.attgenerated = ''
@@ -58,16 +58,10 @@ func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode
 	if err != nil {
 		return s, err
 	}
-	encoding, err := source.EncodingOf(ctx, q)
-	if err != nil {
-		return s, err
-	}
 	for _, col := range columns {
 		s.oid = col.OID
-		name, err := encoding.Message(string(col.Name))
+		name := col.Name
 		switch {
-		case err != nil:
-			return s, err
 		case name == "": // a table without columns
 			continue
 		case col.Generated && !col.Sent:
@@ -76,13 +70,7 @@ func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode
 		case !col.Sent:
 			s.unlisted = append(s.unlisted, name)
 		}
-		var of decode.TypeName
-		if of.Schema, err = encoding.Message(string(col.Schema)); err == nil {
-			of.Name, err = encoding.Message(string(col.Type))
-		}
-		if err != nil {
-			return s, err
-		}
+		of := decode.TypeName{Schema: col.Schema, Name: col.Type}
 		s.columns, s.typmods = append(s.columns, decode.NewColumn(name, col.TypeOID, of)), append(s.typmods, col.Typmod)
 	}
 	return s, nil
@@ -211,17 +199,17 @@ func CompleteShape(ctx context.Context, q source.Querier, before *source.Types, 
 	type column struct {
 		N       int
 		NotNull bool
-		Default []byte
+		Default *string
 		TypeOID uint32
 		Typmod  int32
-		Labels  [][]byte
+		Labels  []string
 		Citext  bool
-		Type    []byte
+		Type    string
 	}
-	columns, err := source.List(ctx, q, "read the shape of table "+shape.Schema+"."+shape.Table, pgx.RowToStructByPos[column], `SELECT f.n - 1, coalesce(a.attnotnull OR t.typtype = 'd' AND t.typnotnull, false), `+source.StoredSQL("pg_get_expr(d.adbin, d.adrelid)")+`,
+	columns, err := source.List(ctx, q, "read the shape of table "+shape.Schema+"."+shape.Table, pgx.RowToStructByPos[column], `SELECT f.n - 1, coalesce(a.attnotnull OR t.typtype = 'd' AND t.typnotnull, false), pg_get_expr(d.adbin, d.adrelid),
 			coalesce(b.oid, 0), coalesce(b.typmod, -1),
-			CASE WHEN b.typtype = 'e' THEN array(SELECT `+source.StoredSQL("e.enumlabel")+` FROM pg_enum e WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder) END,
-			coalesce(b.typname = 'citext', false), `+source.StoredSQL("CASE WHEN b.typtype <> 'e' THEN format_type(b.oid, NULL) END")+`
+			CASE WHEN b.typtype = 'e' THEN array(SELECT e.enumlabel::text FROM pg_enum e WHERE e.enumtypid = b.oid ORDER BY e.enumsortorder) END,
+			coalesce(b.typname = 'citext', false), coalesce(CASE WHEN b.typtype <> 'e' THEN format_type(b.oid, NULL) END, '')
 		FROM unnest($2::text[], $3::oid[], $4::int4[]) WITH ORDINALITY f(name, type, typmod, n)
 		LEFT JOIN LATERAL (
 			WITH RECURSIVE down AS (
@@ -235,42 +223,23 @@ func CompleteShape(ctx context.Context, q source.Querier, before *source.Types, 
 	if err != nil {
 		return err
 	}
-	encoding, err := source.EncodingOf(ctx, q)
-	if err != nil {
-		return err
-	}
 	known := pgtype.NewMap()
 	for _, now := range columns {
 		c := &shape.Columns[now.N]
 		own := c.TypeOID
-		if c.NotNull, c.Default = now.NotNull, nil; now.TypeOID == 0 {
+		if c.NotNull, c.Default = now.NotNull, now.Default; now.TypeOID == 0 {
 			if !before.Recall(c) {
 				dropped(c)
 			}
 			continue
 		}
-		c.TypeOID, c.Typmod, c.Labels, c.Type = now.TypeOID, now.Typmod, nil, ""
-		// one that cannot be converted is none: a default is never guessed
-		if text, ok, err := encoding.Text(now.Default); err != nil {
-			return err
-		} else if ok && now.Default != nil {
-			c.Default = &text
-		}
-		for _, stored := range now.Labels {
-			label, err := encoding.Message(string(stored))
-			if err != nil {
-				return err
-			}
-			c.Labels = append(c.Labels, label)
-		}
+		c.TypeOID, c.Typmod, c.Labels, c.Type = now.TypeOID, now.Typmod, now.Labels, ""
 		if now.Citext { // to Debezium a text, whose default it does not read
 			c.TypeOID, c.Typmod, c.Default = pgtype.TextOID, -1, nil
 		}
 		// a dead letter would have its OID without the number
 		if _, ok := known.TypeForOID(c.TypeOID); !ok && c.TypeOID != pgtype.TimetzOID {
-			if c.Type, err = encoding.Message(string(now.Type)); err != nil {
-				return err
-			}
+			c.Type = now.Type
 		}
 		before.Remember(own, c)
 	}

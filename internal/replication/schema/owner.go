@@ -194,8 +194,6 @@ func restore(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// Whether everything in the schema cdc_relay was made by somebody who may run code as the relay.
-
 // Trust adds to the roles whose objects in the schema cdc_relay are accepted: superusers, OwnerRole
 // and the current role.
 type Trust struct {

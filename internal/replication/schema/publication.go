@@ -352,8 +352,6 @@ func (s Sends) Facts(ctx context.Context, q source.Querier, c *source.Config) (s
 	return fmt.Sprint(facts...), nil
 }
 
-// The Stops about the publication, and the SQL that fixes it.
-
 // PublicationStop is the finding (exit 3) about the configured publication: its text is the
 // publication's name and then what, and fix says how to continue.
 func PublicationStop(c *source.Config, what, fix string) *event.Stop {
@@ -410,8 +408,6 @@ func (s Sends) again() string {
 	}
 	return source.AgainHint
 }
-
-// The SQL that tells whether and how the publication sends a table, by the rows of the catalogue.
 
 // sentSQL is a subquery for LATERAL with a row if publication $1 sends c, a row of pg_class: its
 // row filter, the attribute numbers of its column list, and whether stored generated columns are

@@ -260,24 +260,16 @@ func (s Sends) FindScope(ctx context.Context, q source.Querier, c *source.Config
 		return scope{ignored: true}, nil
 	}
 	var of scope
-	var listed []byte
 	err := source.Ask(ctx, q, fmt.Sprintf("read how the publication sends table %d", oid), `WITH tree AS (SELECT $2::oid AS oid UNION SELECT a.relid::oid FROM pg_partition_ancestors($2::oid::regclass) a(relid) WHERE a.relid IS NOT NULL),
-			listed AS (SELECT c.oid, `+source.StoredSQL("n.nspname || '.' || c.relname")+` AS name FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid
+			listed AS (SELECT c.oid, n.nspname || '.' || c.relname AS name FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid
 				JOIN pg_namespace n ON n.oid = c.relnamespace
 				WHERE r.prpubid = (SELECT oid FROM pg_publication WHERE pubname = $1) AND r.prrelid IN (SELECT oid FROM tree) ORDER BY c.oid LIMIT 1)
-		SELECT array(SELECT oid FROM tree), p.puballtables, (SELECT name FROM listed), coalesce((SELECT oid FROM listed), 0)
-		FROM pg_publication p WHERE p.pubname = $1`, c.Publication, oid).Scan(&of.Tree, &of.all, &listed, &of.listOID)
+		SELECT array(SELECT oid FROM tree), p.puballtables, coalesce((SELECT name FROM listed), ''), coalesce((SELECT oid FROM listed), 0)
+		FROM pg_publication p WHERE p.pubname = $1`, c.Publication, oid).Scan(&of.Tree, &of.all, &of.listed, &of.listOID)
 	switch {
 	case source.IsNoRows(err): // as the check of the publication reports, too
 		return of, publicationMissing(c)
 	case err != nil:
-		return of, err
-	}
-	encoding, err := source.EncodingOf(ctx, q)
-	if err != nil {
-		return of, err
-	}
-	if of.listed, err = encoding.Message(string(listed)); err != nil {
 		return of, err
 	}
 	of.ignored = slices.ContainsFunc(of.Tree, func(oid uint32) bool { return slices.Contains(s.Foreign, oid) })
@@ -418,23 +410,16 @@ func EventsCommand(name string, oid uint32) string {
 func (s Sends) ReadOthers(ctx context.Context, q source.Querier, c *source.Config) (foreign []string, stops []*event.Stop, err error) {
 	type table struct {
 		OID  uint32
-		Name []byte
+		Name string
 	}
-	tables, err := source.List(ctx, q, "read pg_publication_rel", pgx.RowToStructByPos[table], `SELECT r.prrelid, `+source.StoredSQL("n.nspname || '.' || c.relname")+` FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+	tables, err := source.List(ctx, q, "read pg_publication_rel", pgx.RowToStructByPos[table], `SELECT r.prrelid, n.nspname || '.' || c.relname FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
 		JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
 		WHERE p.pubname = $1 AND r.prrelid <> ALL ($2::oid[]) AND NOT `+isPartitionSQL("r.prrelid", "$2::oid[]")+` ORDER BY 2`, c.Publication, s.configured(c))
 	if err != nil {
 		return nil, nil, err
 	}
-	encoding, err := source.EncodingOf(ctx, q)
-	if err != nil {
-		return nil, nil, err
-	}
 	for _, t := range tables {
-		name, err := encoding.Message(string(t.Name))
-		if err != nil {
-			return nil, nil, err
-		}
+		name := t.Name
 		if slices.Contains(s.Foreign, t.OID) {
 			foreign = append(foreign, name)
 			continue

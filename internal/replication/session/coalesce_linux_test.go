@@ -416,7 +416,7 @@ func TestReadsOfALiveEvent(t *testing.T) {
 	pace := &Coalescer{from: from, sock: sock}
 	pace.nap.at(sock)
 	se := &Session{
-		Shared: &Shared{Encoding: "UTF8", Cfg: &source.Config{Messages: decode.Messages{Prefix: "p"}}}, t: &Term{Line: line},
+		Shared: &Shared{Cfg: &source.Config{Messages: decode.Messages{Prefix: "p"}}}, t: &Term{Line: line},
 		conn: far, coalescer: pace, front: pgproto3.NewFrontend(bufio.NewReaderSize(pace, source.ReadBuffer), io.Discard),
 	}
 	ended := make(chan error, 1)

@@ -28,12 +28,11 @@ import (
 type reading struct {
 	*Session
 	// one per session, not per message: a context per row costs more than the row
-	ctx      context.Context
-	encoding *decode.Encoding // of the database's text
-	decoder  *decode.Decoder
-	msg      decode.Message
-	xid      uint32 // of the transaction that is read
-	strayed  bool   // a stray row was logged
+	ctx     context.Context
+	decoder *decode.Decoder
+	msg     decode.Message
+	xid     uint32 // of the transaction that is read
+	strayed bool   // a stray row was logged
 }
 
 // read is the reader: it owns reads of the connection, and all calls of the line's reading side.
@@ -41,10 +40,9 @@ type reading struct {
 // read deadline.
 func (se *Session) read(ctx context.Context) error {
 	r := reading{Session: se, ctx: ctx}
-	r.encoding = decode.NewEncoding(se.Encoding, r.convert)
 	r.decoder = decode.New(decode.Config{
 		Tables: se.sent.Ours(se.Cfg.Tables), Messages: se.Cfg.Messages, Columns: se.Cfg.Columns, Shapes: se.Cfg.Shapes,
-		Dropped: se.sent.DroppedPrefixes(se.Cfg), LeftOut: se.Cfg.MaxEventBytes > 0, Encoding: r.encoding, Keys: se.t.keys,
+		Dropped: se.sent.DroppedPrefixes(se.Cfg), LeftOut: se.Cfg.MaxEventBytes > 0, Keys: se.t.keys,
 	})
 	// What was read is published before the reader waits for more: the rows of one read in few
 	// calls, and those of a small transaction once it is complete.
@@ -218,17 +216,6 @@ func (r *reading) shaped(shape *event.Shape, oid uint32) error {
 		return err
 	}
 	return r.decoder.Shaped(oid, shape)
-}
-
-// convert asks the server for characters that are new in this session, where the database is not
-// UTF-8.
-func (r *reading) convert(characters [][]byte) ([][]byte, error) {
-	r.t.Line.Wake(true) // what was read need not wait for the answer
-	utf8, err := source.Convert(r.ctx, r.Pool, characters)
-	if r.ctx.Err() != nil {
-		return nil, errReadCut
-	}
-	return utf8, err
 }
 
 // keepalive is a commit without events when it comes outside a transaction: everything up to it
@@ -425,14 +412,11 @@ func (r *reading) skipped(reason string) {
 	}
 }
 
-// Errors and notices of the server while it streams, and which of them mean lost rows.
-
 // serverError ends the session. If a publication is missing at a position that the server must
 // decode (PostgreSQL 14 to 17), it is missing there for ever, even if it was created since. So the
 // relay does not try again.
 func (r *reading) serverError(m *pgproto3.ErrorResponse) error {
 	err := pgconn.ErrorResponseToPgError(m)
-	source.MakeReadable(r.encoding, err)
 	if err.Code == publicationUnknown && names(err.Message, r.Cfg.Publication) {
 		return schema.PublicationStop(r.Cfg, "did not exist when rows that wait in the slot were committed: "+err.Message, schema.RenewSlotHint(r.Cfg))
 	}
@@ -446,12 +430,8 @@ func (r *reading) notice(m *pgproto3.NoticeResponse) error {
 	if m.Code != publicationSkipped {
 		return nil
 	}
-	message, err := r.encoding.Message(m.Message)
-	if err != nil { // it may name ours, and comes once
-		return err
-	}
-	if names(message, r.Cfg.Publication) {
-		return schema.PublicationStop(r.Cfg, "is no longer used by the server: "+message, schema.RenewSlotHint(r.Cfg))
+	if names(m.Message, r.Cfg.Publication) {
+		return schema.PublicationStop(r.Cfg, "is no longer used by the server: "+m.Message, schema.RenewSlotHint(r.Cfg))
 	}
 	return nil
 }

@@ -1,8 +1,6 @@
 package session
 
 import (
-	"errors"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgproto3"
@@ -44,35 +42,6 @@ func TestMessagesThatMeanLostRows(t *testing.T) {
 		} else if source.SQLState(err) != code {
 			t.Errorf("%s %s: %v", code, c.message, err)
 		}
-	}
-}
-
-// In a database that is not UTF-8 messages come in its encoding. The notice comes once: when it
-// cannot be read the session ends, and does not go on without the publication.
-func TestServerMessagesOfAnotherEncoding(t *testing.T) {
-	t.Parallel()
-	gone := errors.New("gone")
-	server := map[string][]byte{"\xfc": []byte("ü")}
-	r := reading{
-		Session: &Session{Shared: &Shared{Cfg: &source.Config{Publication: "grün", Slot: "s"}}},
-		encoding: decode.NewEncoding("LATIN1", func(characters [][]byte) ([][]byte, error) {
-			if c := server[string(characters[0])]; c != nil {
-				return [][]byte{c}, nil
-			}
-			return nil, gone
-		}),
-	}
-	const message = "skipped loading publication \"gr\xfcn\""
-	stop := replicationtest.WantStop(t, r.notice(&pgproto3.NoticeResponse{Code: publicationSkipped, Message: message}), event.ExitOperator, "publication")
-	if !strings.Contains(stop.What, "grün") {
-		t.Error(stop.What)
-	}
-	replicationtest.WantStop(t, r.serverError(&pgproto3.ErrorResponse{Code: publicationUnknown, Message: message}), event.ExitOperator, "publication")
-	if err := r.notice(&pgproto3.NoticeResponse{Code: publicationSkipped, Message: "\xe9"}); !errors.Is(err, gone) {
-		t.Errorf("a notice that cannot be read gives %v", err)
-	}
-	if err := r.serverError(&pgproto3.ErrorResponse{Code: "57P01", Message: "caf\xe9"}); source.SQLState(err) != "57P01" || !strings.Contains(err.Error(), `caf\xe9`) {
-		t.Errorf("an error that cannot be converted gives %v", err)
 	}
 }
 

@@ -32,7 +32,6 @@ type Shared struct {
 	Status *slot.Status
 
 	Segment  uint64          // size in bytes of a WAL file, when the newest session began
-	Encoding string          // of the database (server_encoding), then
 	warned   bool            // of a message with our prefix that is not transactional; the reader's
 	WarnedOf map[string]bool // what the relay will stop at, by its text; the monitor's
 	// position of the server at the last check that found publication and tables in order; 0: none

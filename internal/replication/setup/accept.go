@@ -84,8 +84,6 @@ func (a *acceptance) awaitFree(ctx context.Context) error {
 	return nil
 }
 
-// What an operator decides, and what is wrong with the input.
-
 // AcceptOptions are an operator's decision.
 type AcceptOptions struct {
 	ID     string // of the finding, as the message has it
@@ -179,8 +177,6 @@ func usage(what, fix string) *event.Stop {
 
 // printable bounds what somebody typed.
 func printable(id string) string { return fmt.Sprintf("%.40q", id) }
-
-// One run of the command: what it was told, what it has found, and the audit of what it did.
 
 // acceptance is one Accept.
 type acceptance struct {
@@ -329,8 +325,6 @@ func (a *acceptance) notOpen(ctx context.Context, now *event.Stop) error {
 	}
 	return usage(what+"; what is found now: "+now.What, now.Fix)
 }
-
-// Decisions about rows that the relay stops at: they are events of a configured table, or none.
 
 // rows writes the decision to the slot's record. A relay that leads reads it at its next check, or
 // when it comes to such a row.

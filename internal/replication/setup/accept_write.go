@@ -152,8 +152,6 @@ func (a *acceptance) move(ctx context.Context, tx pgx.Tx, from, to string) error
 	return err
 }
 
-// The word that all was delivered before the database moved to this server.
-
 // recordSent records the rows that came from the server before as sent, as an operator says they
 // were, and moves what waits. Otherwise a later recover would send them all: of a restored dump
 // nothing is known. left: there are rows that may have been written here.
@@ -234,8 +232,6 @@ func (a *acceptance) recordTable(ctx context.Context, tx, read pgx.Tx, t decode.
 	return left, tableread.Check(ctx, a.pool, name)
 }
 
-// Rows of another system, which were left to it when this server was accepted.
-
 // otherSystem is the system whose rows the ID is about, as check counts them; "": none.
 func (a *acceptance) otherSystem(ctx context.Context) (string, error) {
 	rows, err := a.pool.Query(ctx, `SELECT system_id, count(*), max(n) FROM (SELECT system_id, n FROM cdc_relay.retry WHERE slot = $1
@@ -280,8 +276,6 @@ func (a *acceptance) system(ctx context.Context, other string) error {
 		return a.audit(ctx, tx, "this server takes the place of system "+other)
 	})
 }
-
-// A copy of a server's files has the slot with what waits in it, which the original sends.
 
 // passOriginal moves the slot of a copy to where the copy's own timeline begins: what was committed
 // before that was committed on the original too. The new position is not part of the transaction,

@@ -128,6 +128,9 @@ func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 	if err := source.CheckServer(ctx, ddl); err != nil {
 		return err
 	}
+	if err := source.CheckEncoding(ctx, ddl); err != nil {
+		return err
+	}
 	if err := source.CheckFailoverSlot(ctx, ddl, &c); err != nil {
 		return err
 	}
@@ -240,8 +243,6 @@ func findNamed(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error 
 	return nil
 }
 
-// The SQL of `init --print`, for those who create by other means what a relay needs.
-
 // PrintInit writes the SQL of Init, for those who run it by other means. It does not connect.
 func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 	if err := opt.Validate(&c); err != nil {
@@ -292,8 +293,6 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 	_, err := io.WriteString(w, b.String())
 	return err
 }
-
-// Whether somebody else could run code by an outbox table that exists.
 
 // foreignSQL returns what of a table is a stranger's, the table first: the thing and its owner. No
 // stranger is a superuser, the current role, and role, the relay's.

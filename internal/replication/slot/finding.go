@@ -147,8 +147,6 @@ func (f *Found) Interval(reason string, good pglogrepl.LSN) (from, until pglogre
 	return from, until
 }
 
-// Why the next start does not use the slot: the findings (exit 3) about it.
-
 // Missing is the finding (exit 3) for a slot that the record has as ready and the server does not
 // have.
 func Missing(c *source.Config, rec *Record, id Identity) *event.Stop {
@@ -188,32 +186,6 @@ func Unfinished(c *source.Config, view *View) *event.Stop {
 		newSlot = source.NewSlot
 	}
 	return source.SlotLost(c, fmt.Sprintf("slot %q was being made again, and that was not completed", c.Slot), newSlot)
-}
-
-// refuse is the part of the table of all cases that ends a start: what the slot's record says, and
-// what the server has. nil: the slot is used, adopted or created.
-func refuse(ctx context.Context, q source.Querier, c *source.Config, id Identity, rec *Record, view *View) error {
-	switch {
-	case rec == nil && view == nil:
-		return nil
-	case rec == nil:
-		return UnknownSlot(c, view, id)
-	case rec.State == StateCreating && rec.Used:
-		if accepted, err := acceptedLoss(ctx, q, c, rec); err != nil || accepted {
-			return err
-		}
-		return Unfinished(c, view)
-	case rec.State == StateAdopt && rec.OfOther(id) && view != nil:
-		// It was accepted on another server. This one is a copy of that, or has taken its place.
-		return CheckIdentity(c, rec, view, id)
-	case rec.State == StateCreating || rec.State == StateAdopt && !rec.OfOther(id):
-		return nil
-	case rec.State == StateTakeover:
-		return TakeoverUnfinished(c, rec)
-	case view == nil:
-		return Missing(c, rec, id)
-	}
-	return CheckUse(ctx, q, c, rec, view, id)
 }
 
 // refusal is why the next start does not use the slot as it is: refuse, and what the adoption and

@@ -66,6 +66,9 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn
 	if err := source.CheckServer(ctx, pool); err != nil {
 		return nil, Identity{}, err
 	}
+	if err := source.CheckEncoding(ctx, pool); err != nil {
+		return nil, Identity{}, err
+	}
 	if err := source.CheckGuard(ctx, pool, c.Guard); err != nil {
 		return nil, Identity{}, err
 	}
@@ -341,4 +344,30 @@ func CheckLeftOut(ctx context.Context, q source.Querier, c *source.Config, was s
 		}
 	}
 	return nil
+}
+
+// refuse is the part of the table of all cases that ends a start: what the slot's record says, and
+// what the server has. nil: the slot is used, adopted or created.
+func refuse(ctx context.Context, q source.Querier, c *source.Config, id Identity, rec *Record, view *View) error {
+	switch {
+	case rec == nil && view == nil:
+		return nil
+	case rec == nil:
+		return UnknownSlot(c, view, id)
+	case rec.State == StateCreating && rec.Used:
+		if accepted, err := acceptedLoss(ctx, q, c, rec); err != nil || accepted {
+			return err
+		}
+		return Unfinished(c, view)
+	case rec.State == StateAdopt && rec.OfOther(id) && view != nil:
+		// It was accepted on another server. This one is a copy of that, or has taken its place.
+		return CheckIdentity(c, rec, view, id)
+	case rec.State == StateCreating || rec.State == StateAdopt && !rec.OfOther(id):
+		return nil
+	case rec.State == StateTakeover:
+		return TakeoverUnfinished(c, rec)
+	case view == nil:
+		return Missing(c, rec, id)
+	}
+	return CheckUse(ctx, q, c, rec, view, id)
 }

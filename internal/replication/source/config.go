@@ -161,8 +161,6 @@ func Keys(ctx context.Context, q Querier, slot string) (*event.KeyHash, error) {
 	return event.NewKeyHash(*secret), nil
 }
 
-// Failover slots: when the relay makes one, and what the server must be for it.
-
 // The values of Config.FailoverSlot; "" counts as FailoverAuto.
 const (
 	FailoverAuto = "auto"
@@ -242,6 +240,30 @@ func CheckServer(ctx context.Context, q Querier) error {
 		}
 	}
 	return nil
+}
+
+// CheckEncoding refuses a database whose text PostgreSQL may fail to convert to UTF-8. It would fail
+// at such a row each time, and no later row would ever come. So each byte must be a character:
+// LATIN1 is fine, WIN1252 has five bytes without one, and SQL_ASCII has no conversion at all.
+func CheckEncoding(ctx context.Context, q Querier) error {
+	var encoding string
+	if err := Ask(ctx, q, "read server_encoding", `SELECT current_setting('server_encoding')`).Scan(&encoding); err != nil || encoding == "UTF8" {
+		return err
+	}
+	var all []byte
+	for b := 0x80; b <= 0xff; b++ { // below it is ASCII
+		all = append(all, byte(b))
+	}
+	err := Ask(ctx, q, "convert text to UTF-8", `SELECT convert($1, current_setting('server_encoding')::name, 'UTF8')`, all).Scan(&all)
+	switch SQLState(err) {
+	case "22021", "22P05": // character_not_in_repertoire, untranslatable_character
+		return &event.Stop{
+			Code: event.ExitFailure, Reason: "encoding",
+			What: fmt.Sprintf("the database has encoding %s, in which it may hold text that PostgreSQL cannot convert to UTF-8: it could never send such a row", encoding),
+			Fix:  "move its data to a database of encoding UTF8: CREATE DATABASE ... TEMPLATE template0 ENCODING 'UTF8', then pg_dump and pg_restore",
+		}
+	}
+	return err
 }
 
 // KeepSize is max_slot_wal_keep_size in bytes; below 0: it is unlimited. The setting is in MB.

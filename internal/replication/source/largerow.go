@@ -102,8 +102,6 @@ func (r *largeRowReader) rewrite() error {
 	return nil
 }
 
-// A message over the limit on its way through: what was read of it, and what is made of it.
-
 // errLength ends the session, as a frame does that cannot be decoded: what follows would be read
 // from the wrong byte on.
 var errLength = errors.New("read the replication stream: a message is shorter than what it says to contain")

@@ -153,7 +153,7 @@ func (p *Store) changeRows(ctx context.Context, what string, size int64, sql str
 
 // storableBy is what a text column of the database of pg can hold.
 func storableBy(pg *pgconn.PgConn) storable {
-	if e := pg.ParameterStatus("server_encoding"); e != "UTF8" && e != "SQL_ASCII" {
+	if e := pg.ParameterStatus("server_encoding"); e != "UTF8" {
 		return ascii
 	}
 	return func(s string) string { return s }
