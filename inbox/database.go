@@ -15,7 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/work"
 )
 
 // ready waits until the database can record events, and returns an error for what waiting does not
@@ -97,12 +97,12 @@ func (in *Inbox) record(ctx context.Context, tx transaction, id string, content 
 
 // availability says whether the database records events: in the log and in a metric.
 type availability struct {
-	journal *wait.Journal
+	journal *work.Journal
 	up      prometheus.Gauge
 }
 
 func newAvailability(log *slog.Logger, up prometheus.Gauge) *availability {
-	return &availability{wait.NewJournal(log, "the database does not record events, processing waits", "the database records events again"), up}
+	return &availability{work.NewJournal(log, "the database does not record events, processing waits", "the database records events again"), up}
 }
 
 func (a *availability) lost(err error) {
@@ -116,7 +116,7 @@ func (a *availability) found() {
 }
 
 // newBackoff makes the pauses of a message that waits for the database.
-func newBackoff() wait.Backoff { return wait.Backoff{Max: 5 * time.Second} }
+func newBackoff() work.Backoff { return work.Backoff{Max: 5 * time.Second} }
 
 // Schema returns the statements that make the table of processed messages if it does not exist:
 // "name" or "schema.name", "" for processed_messages. It panics when table is something else. Put

@@ -17,8 +17,8 @@ import (
 	"go.uber.org/zap"
 	"golang.org/x/sys/unix"
 
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/operate"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
@@ -104,7 +104,7 @@ func (s *systemd) state() string {
 	if why := s.ended.Load(); why != nil {
 		now.State, now.Why = ops.StateStopped, *why
 	}
-	line := "STATUS=" + output.Clean(strings.Join(strings.Fields(operate.StateText(&now)), " "))
+	line := "STATUS=" + command.Clean(strings.Join(strings.Fields(operate.StateText(&now)), " "))
 	if line == s.lastState {
 		return ""
 	}

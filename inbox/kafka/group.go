@@ -21,7 +21,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/offsetfetch"
 	"github.com/segmentio/kafka-go/protocol/syncgroup"
 
-	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/work"
 	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
@@ -289,7 +289,7 @@ func (c *Consumer) serveAgain(ctx context.Context, k *link, parts []*partition) 
 		}
 		return c.in.Grace()
 	}
-	for pause := (wait.Backoff{}); ; {
+	for pause := (work.Backoff{}); ; {
 		if err := c.in.Ready(ctx); err != nil {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)

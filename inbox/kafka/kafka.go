@@ -27,7 +27,7 @@ import (
 	"github.com/segmentio/kafka-go/sasl"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/work"
 )
 
 // Config is the configuration of a Consumer. Brokers and Topics must be given.
@@ -77,8 +77,8 @@ type Consumer struct {
 
 	running    atomic.Int64  // handlers
 	joined     atomic.Bool   // a partition was read once
-	receiving  *wait.Journal // of sessions with the brokers
-	processing *wait.Journal // of messages
+	receiving  *work.Journal // of sessions with the brokers
+	processing *work.Journal // of messages
 }
 
 // New makes a Consumer. It does not connect, and starts nothing. An error names the field of the
@@ -89,8 +89,8 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	}
 	c := &Consumer{in: in.Transport("kafka"), cfg: cfg}
 	c.group, c.log = c.in.Service(), c.in.Log()
-	c.receiving = wait.NewJournal(c.log, "messages are not received", "messages are received again")
-	c.processing = wait.NewJournal(c.log, "processing stopped, it begins again with the first message that was not processed", "messages are processed again")
+	c.receiving = work.NewJournal(c.log, "messages are not received", "messages are received again")
+	c.processing = work.NewJournal(c.log, "processing stopped, it begins again with the first message that was not processed", "messages are processed again")
 	c.cfg.complete()
 	if err := c.cfg.check(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
@@ -186,7 +186,7 @@ func (c *Consumer) receive(ctx context.Context) error {
 	}
 	beside.Go(func() { c.in.Prune(ctx) })
 	beside.Go(func() { c.report(ctx) })
-	for pause := (wait.Backoff{}); ; {
+	for pause := (work.Backoff{}); ; {
 		began := time.Now()
 		err := c.join(ctx)
 		switch {

@@ -16,8 +16,7 @@ import (
 	kafkago "github.com/segmentio/kafka-go"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/cdc-relay/cdc-relay/inbox/internal/keyed"
-	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/work"
 	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
@@ -41,7 +40,7 @@ type session struct {
 	taking  context.Context // ends when no message is to be begun any more
 	fail    context.CancelCauseFunc
 	parts   []*partition
-	workers *keyed.Workers[task]
+	workers *work.Workers[task]
 	count   *semaphore.Weighted // messages in flight
 	bytes   *semaphore.Weighted
 }
@@ -69,7 +68,7 @@ func (c *Consumer) serve(ctx context.Context, k *link, parts []*partition, grace
 		c: c, k: k, taking: taking, fail: fail, parts: parts,
 		count: semaphore.NewWeighted(int64(c.cfg.MaxInFlight)), bytes: semaphore.NewWeighted(int64(c.cfg.MaxInFlightBytes)),
 	}
-	s.workers = keyed.Start(c.in.Concurrency(), c.cfg.MaxInFlight, func(t task) { s.handle(handling, t) })
+	s.workers = work.Start(c.in.Concurrency(), c.cfg.MaxInFlight, func(t task) { s.handle(handling, t) })
 	var readers sync.WaitGroup
 	for _, p := range parts {
 		readers.Go(func() { s.read(p) })
@@ -115,7 +114,7 @@ func (s *session) readBytes() int {
 
 // read gives the messages of a partition to the workers until the session ends.
 func (s *session) read(p *partition) {
-	var pause wait.Backoff
+	var pause work.Backoff
 	var failing time.Time // since when
 	for from := p.start(); s.taking.Err() == nil; {
 		messages, next, err := s.k.Fetch(s.taking, p.topic, p.id, from, s.readBytes())

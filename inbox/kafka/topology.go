@@ -18,7 +18,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/work"
 	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
@@ -93,7 +93,7 @@ func (c *Consumer) create(topic string, want durability) createtopics.RequestTop
 
 // await waits until topics that were created are known.
 func await(ctx context.Context, k *link, topics []string) error {
-	for pause := (wait.Backoff{}); ; {
+	for pause := (work.Backoff{}); ; {
 		found, err := k.partitions(ctx, topics...)
 		if err != nil || len(found) == len(topics) {
 			return err

@@ -14,7 +14,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/work"
 )
 
 // publisher has a connection of its own, which it opens when there is something to publish: a
@@ -48,7 +48,7 @@ const patience = 5 * time.Minute
 // duplicate.
 func (p *publisher) send(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
 	began := time.Now()
-	var pauses wait.Backoff
+	var pauses work.Backoff
 	for {
 		err := p.try(ctx, exchange, key, msg)
 		switch {
@@ -294,7 +294,7 @@ func giveBack(ctx context.Context, ch *amqp.Channel, queue string, kept int) err
 	if err := ch.Nack(all, true, true); err != nil {
 		return fmt.Errorf("give dead letters back: %w", err)
 	}
-	var pauses wait.Backoff
+	var pauses work.Backoff
 	for range 6 {
 		found, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		if err != nil {

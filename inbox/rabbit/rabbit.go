@@ -23,7 +23,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/work"
 )
 
 // Binding names the messages that a service receives: those that an exchange gets with a routing
@@ -74,7 +74,7 @@ type Consumer struct {
 	cfg      Config
 	topology topology
 
-	receiving, publishing, declaring *wait.Journal
+	receiving, publishing, declaring *work.Journal
 
 	watchEvery    time.Duration // the topology is declared again
 	confirmWithin time.Duration // a failed message is offered again
@@ -92,9 +92,9 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	cfg.Prefetch = cmp.Or(cfg.Prefetch, min(max(leastPrefetch, 2*t.Concurrency()), maxPrefetch))
 	c := &Consumer{
 		in: t, cfg: cfg, topology: newTopology(t, cfg),
-		receiving:  wait.NewJournal(t.Log(), "messages are not received", "messages are received again"),
-		publishing: wait.NewJournal(t.Log(), "failed messages cannot be published", "failed messages are published again"),
-		declaring:  wait.NewJournal(t.Log(), "the topology cannot be declared again", "the topology is declared again"),
+		receiving:  work.NewJournal(t.Log(), "messages are not received", "messages are received again"),
+		publishing: work.NewJournal(t.Log(), "failed messages cannot be published", "failed messages are published again"),
+		declaring:  work.NewJournal(t.Log(), "the topology cannot be declared again", "the topology is declared again"),
 		watchEvery: 15 * time.Second, confirmWithin: time.Minute, unwind: 5 * time.Second,
 	}
 	if err := c.check(); err != nil {

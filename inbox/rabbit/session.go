@@ -13,8 +13,7 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
-	"github.com/cdc-relay/cdc-relay/inbox/internal/keyed"
-	"github.com/cdc-relay/cdc-relay/inbox/internal/wait"
+	"github.com/cdc-relay/cdc-relay/inbox/internal/work"
 )
 
 // Run processes messages until ctx ends. Then it begins no more, lets the handlers that run end
@@ -40,7 +39,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	defer cancel()
 	defer p.close()
 
-	var pauses wait.Backoff
+	var pauses work.Backoff
 	for connected := false; ; {
 		began := time.Now()
 		err := c.session(ctx, p, &connected)
@@ -171,7 +170,7 @@ func (s *session) subscribe(ctx context.Context, l *link) (deliveries <-chan amq
 func (s *session) receive(ctx context.Context, deliveries <-chan amqp.Delivery, ended func() error) (left int) {
 	var stop context.CancelFunc
 	s.handling, stop = context.WithCancel(context.WithoutCancel(ctx))
-	workers := keyed.Start(s.c.in.Concurrency(), s.c.cfg.Prefetch, s.process)
+	workers := work.Start(s.c.in.Concurrency(), s.c.cfg.Prefetch, s.process)
 	for !s.isOver() {
 		select {
 		case d, ok := <-deliveries:
@@ -196,7 +195,7 @@ func (s *session) receive(ctx context.Context, deliveries <-chan amqp.Delivery, 
 // await waits for the handlers that run: the next session must not begin a message of their keys
 // before. Only a process that is told to stop leaves those behind that do not end with their
 // context. Their transactions then hold the records of their events, for which others wait.
-func (s *session) await(ctx context.Context, workers *keyed.Workers[*task]) (left int) {
+func (s *session) await(ctx context.Context, workers *work.Workers[*task]) (left int) {
 	patience := s.c.in.Grace() + s.c.unwind
 	defer time.AfterFunc(patience, func() {
 		if ctx.Err() == nil {

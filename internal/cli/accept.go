@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/printable"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
@@ -60,7 +59,7 @@ every row that is not known to be sent.`,
 			case err != nil:
 				return err
 			case asJSON:
-				return output.JSON(cmd.OutOrStdout(), done)
+				return command.JSON(cmd.OutOrStdout(), done)
 			}
 			return printAccepted(cmd, done)
 		},
@@ -90,6 +89,6 @@ func printAccepted(cmd *cobra.Command, done setup.AcceptResult) error {
 	if done.Recorded > 0 {
 		moved += fmt.Sprintf("; recover leaves out %d rows of the outbox tables", done.Recorded)
 	}
-	_, err := fmt.Fprintf(printable.Text(cmd.OutOrStdout()), "accepted %s: %s%s\n", done.Finding, output.Clean(done.Done), moved)
+	_, err := fmt.Fprintf(printable.Text(cmd.OutOrStdout()), "accepted %s: %s%s\n", done.Finding, command.Clean(done.Done), moved)
 	return err
 }

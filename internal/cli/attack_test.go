@@ -8,7 +8,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/printable/printabletest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
@@ -25,7 +24,7 @@ func TestTerminalEscapesInFindingsAndErrors(t *testing.T) {
 	}
 	printabletest.Check(t, "check", out.String())
 	out.Reset()
-	if err := output.JSON(&out, findings); err != nil {
+	if err := command.JSON(&out, findings); err != nil {
 		t.Error(err)
 	}
 	printabletest.Check(t, "check --json", out.String())

@@ -19,7 +19,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
@@ -64,7 +63,7 @@ values, give them with --aggregate, --key, --type and --column.`,
 				findings = append(findings, message.sendTo(cmd.Context(), c, findings))
 			}
 			if asJSON {
-				err = output.JSON(cmd.OutOrStdout(), findings)
+				err = command.JSON(cmd.OutOrStdout(), findings)
 			} else {
 				err = printFindings(cmd.OutOrStdout(), findings)
 			}
@@ -87,10 +86,10 @@ func printFindings(w io.Writer, findings []check.Finding) error {
 	var out strings.Builder
 	for _, f := range findings {
 		line := fmt.Sprintf("%-4s  %-*s  %s", f.Level, width, f.Name, f.Detail)
-		fmt.Fprintln(&out, output.ForTerminal(w, output.CleanLines(line), width+10))
+		fmt.Fprintln(&out, command.ForTerminal(w, command.CleanLines(line), width+10))
 		if f.Fix != "" {
 			line := fmt.Sprintf("      %-*s  fix: %s", width, "", f.Fix)
-			fmt.Fprintln(&out, output.ForTerminal(w, output.CleanLines(line), 0))
+			fmt.Fprintln(&out, command.ForTerminal(w, command.CleanLines(line), 0))
 		}
 	}
 	_, err := io.WriteString(w, out.String())

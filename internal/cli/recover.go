@@ -17,7 +17,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -60,7 +59,7 @@ it again. --dry-run changes nothing.`,
 				return err
 			}
 			if asJSON {
-				return output.JSON(cmd.OutOrStdout(), report)
+				return command.JSON(cmd.OutOrStdout(), report)
 			}
 			return printRecovery(cmd.OutOrStdout(), report)
 		},
@@ -109,14 +108,14 @@ func runRecovery(cmd *cobra.Command, c *config.Config, rc source.Config, log *za
 // copyProgress shows how far the copy is: once a second on a terminal, else every ten.
 type copyProgress struct {
 	w           io.Writer
-	line        output.Progress
+	line        command.Progress
 	began, last time.Time
 }
 
 func (p *copyProgress) show(done, of int64) {
 	now := time.Now()
 	every := 10 * time.Second
-	if output.IsTerminal(p.w) {
+	if command.IsTerminal(p.w) {
 		every = time.Second
 	}
 	if p.last.IsZero() {
@@ -126,12 +125,12 @@ func (p *copyProgress) show(done, of int64) {
 		return
 	}
 	p.last = now
-	text := fmt.Sprintf("copied %s of %s rows", output.Thousands(uint64(done)), output.Thousands(uint64(of)))
+	text := fmt.Sprintf("copied %s of %s rows", command.Thousands(uint64(done)), command.Thousands(uint64(of)))
 	if done > 0 {
 		left := time.Duration(float64(now.Sub(p.began)) / float64(done) * float64(of-done))
-		text += ", " + output.Age(left.Round(time.Second)) + " left"
+		text += ", " + command.Age(left.Round(time.Second)) + " left"
 	}
-	if output.IsTerminal(p.w) {
+	if command.IsTerminal(p.w) {
 		p.line.Show(text)
 		return
 	}
@@ -142,7 +141,7 @@ func (p *copyProgress) show(done, of int64) {
 func printRecovery(w io.Writer, r repair.Report) error {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	count := func(n int64, noun string) string { return output.Count(uint64(n), noun) }
+	count := func(n int64, noun string) string { return command.Count(uint64(n), noun) }
 	switch {
 	case r.DryRun:
 		add("dry run, nothing is changed: %s of the gap would be copied into the retry table", count(r.Recovered, "row"))
@@ -154,13 +153,13 @@ func printRecovery(w io.Writer, r repair.Report) error {
 		add("unknown: %s of them do not say which transaction wrote them, and may have been sent before, with the same id", count(r.Unknown, "row"))
 	}
 	if r.Held > 0 {
-		add("already held: %s%s, which the retry table or the dead letters have", output.If(r.DryRun, "up to "), count(r.Held, "row"))
+		add("already held: %s%s, which the retry table or the dead letters have", command.If(r.DryRun, "up to "), count(r.Held, "row"))
 	}
 	if r.Moved > 0 {
 		add("sent here from now on: %s of the server before", count(r.Moved, "row")+" of the retry table and the dead letters")
 	}
 	if r.LeftOut > 0 {
-		add("left out: %s that %s the condition; they are not known to be sent, as before", count(r.LeftOut, "row"), output.If(r.LeftOut == 1, "does not meet")+output.If(r.LeftOut != 1, "do not meet"))
+		add("left out: %s that %s the condition; they are not known to be sent, as before", count(r.LeftOut, "row"), command.If(r.LeftOut == 1, "does not meet")+command.If(r.LeftOut != 1, "do not meet"))
 	}
 	if r.FromLSN != "" || r.UntilLSN != "" {
 		add("the gap in the WAL: from %s to %s", cmp.Or(r.FromLSN, "an unknown position"), cmp.Or(r.UntilLSN, "the start of the new slot"))
@@ -177,6 +176,6 @@ func printRecovery(w io.Writer, r repair.Report) error {
 	if r.OpenGaps > 0 {
 		add("%s of this slot are still open: run it again", count(r.OpenGaps, "accepted gap"))
 	}
-	_, err := fmt.Fprintln(w, output.ForTerminal(w, output.CleanLines(strings.Join(lines, "\n")), 0))
+	_, err := fmt.Fprintln(w, command.ForTerminal(w, command.CleanLines(strings.Join(lines, "\n")), 0))
 	return err
 }

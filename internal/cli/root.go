@@ -9,11 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/client"
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/cli/compare"
 	"github.com/cdc-relay/cdc-relay/internal/cli/operate"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
@@ -74,7 +72,7 @@ func Execute(args []string, stdout, stderr io.Writer, version string, run func(*
 	err := root.Execute()
 	var done command.Logged
 	if err != nil && !errors.As(err, &done) {
-		fmt.Fprintln(stderr, output.Layout("cdc-relay: "+output.CleanLines(err.Error()), output.Width(stderr), 0))
+		fmt.Fprintln(stderr, command.Layout("cdc-relay: "+command.CleanLines(err.Error()), command.Width(stderr), 0))
 	}
 	return command.ExitCode(err, g.Started)
 }
@@ -90,7 +88,7 @@ func newVersion(g *command.Options) *cobra.Command {
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				return output.JSONLine(cmd.OutOrStdout(), g.Build)
+				return command.JSONLine(cmd.OutOrStdout(), g.Build)
 			}
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), g.Build)
 			return err
@@ -167,7 +165,7 @@ nothing answers. "status" shows what the relay is doing.`,
 			if err != nil && admin == "" {
 				return err
 			}
-			if why := client.Health(cmd.Context(), c, admin); why != "" {
+			if why := command.Health(cmd.Context(), c, admin); why != "" {
 				return &event.Stop{Code: event.ExitFailure, Reason: "unhealthy", What: why}
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), "healthy")

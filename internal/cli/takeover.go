@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
@@ -57,7 +56,7 @@ created even with source.create: false.`,
 			state, err := setup.TakeOver(cmd.Context(), rc, opt)
 			switch {
 			case asJSON:
-				err = errors.Join(err, output.JSON(cmd.OutOrStdout(), newTakeoverView(state)))
+				err = errors.Join(err, command.JSON(cmd.OutOrStdout(), newTakeoverView(state)))
 			case state.Complete:
 				printTakeover(cmd.OutOrStdout(), state)
 			}
@@ -96,5 +95,5 @@ func printTakeover(w io.Writer, s setup.TakeoverState) {
 		what += fmt.Sprintf(". Slot %s is dropped", s.From)
 	}
 	// a reader that has gone is no reason to stop
-	_, _ = fmt.Fprintln(w, output.ForTerminal(w, output.Clean(what), 0))
+	_, _ = fmt.Fprintln(w, command.ForTerminal(w, command.Clean(what), 0))
 }

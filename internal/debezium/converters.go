@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-
-	"github.com/cdc-relay/cdc-relay/internal/debezium/converter"
 )
 
 // The classes that are taken.
@@ -64,7 +62,7 @@ func (p *parsing) converters() {
 	p.o.keys, p.o.values, p.o.headers = p.converter("key"), p.converter("value"), p.converter("header")
 }
 
-func (p *parsing) converter(role string) converter.Converter {
+func (p *parsing) converter(role string) Converter {
 	c := &chosen{p: p, role: role}
 	if p.o.profile == Connect {
 		c.option, c.prefixes = role+".converter", []string{role + ".converter."}
@@ -123,32 +121,32 @@ func (c *chosen) setting(name string) (value, option string, given bool) {
 }
 
 // make makes the converter of the class; inner is "" or the prefix of a delegate's settings.
-func (c *chosen) make(inner string) converter.Converter {
+func (c *chosen) make(inner string) Converter {
 	switch class := strings.TrimSpace(c.class); class {
 	case "":
 	case classString:
 		if encoding, option, given := c.setting(inner + "converter.encoding"); given && !isUTF8(encoding) {
 			c.p.fault(option, "is "+encoding+", only UTF-8 is taken here")
 		}
-		return converter.StringConverter{}
+		return StringConverter{}
 	case classJSON:
 		return c.json(inner)
 	case classSimple:
 		if c.role == "header" {
-			return converter.SimpleHeaderConverter{}
+			return SimpleHeaderConverter{}
 		}
 		c.p.fault(c.option, "is SimpleHeaderConverter, which is for headers")
 	case classBytes:
-		return converter.ByteArrayConverter{}
+		return ByteArrayConverter{}
 	case classBinary, classLegacy:
 		if c.role == "header" || inner != "" {
 			c.p.fault(c.option, "is "+class+", which is for keys and values")
 			return nil
 		}
 		if class == classBinary {
-			return converter.BinaryDataConverter{Delegate: c.delegate()}
+			return BinaryDataConverter{Delegate: c.delegate()}
 		}
-		return converter.LegacyByteArrayConverter{Delegate: c.delegate()}
+		return LegacyByteArrayConverter{Delegate: c.delegate()}
 	default:
 		c.p.fault(c.option, fmt.Sprintf("is %q, which is not taken here: want one of %s", class, strings.Join(c.takes(), ", ")))
 	}
@@ -165,7 +163,7 @@ func (c *chosen) takes() []string {
 const delegateType = "delegate.converter.type"
 
 // delegate is what takes the values that are no bytes; nil: nothing does.
-func (c *chosen) delegate() converter.Converter {
+func (c *chosen) delegate() Converter {
 	class, option, given := c.setting(delegateType)
 	if !given {
 		return nil
@@ -179,8 +177,8 @@ func (c *chosen) delegate() converter.Converter {
 	return inner.make(delegateType + ".")
 }
 
-func (c *chosen) json(inner string) converter.Converter {
-	j := converter.JSONConverter{Schemas: true, ReplaceNulls: true}
+func (c *chosen) json(inner string) Converter {
+	j := JSONConverter{Schemas: true, ReplaceNulls: true}
 	for _, s := range []struct {
 		name string
 		set  func(value string) error

@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
-	"github.com/cdc-relay/cdc-relay/internal/debezium/converter"
 )
 
 // The profiles.
@@ -39,7 +38,7 @@ type Options struct {
 	modes  connect.Modes
 	names  connect.NameMode // of the connector's schemas
 
-	keys, values, headers converter.Converter
+	keys, values, headers Converter
 	textKeys, textHeaders bool // Debezium Server hands them on as strings, not as bytes
 
 	rabbit rabbitOptions

@@ -16,7 +16,6 @@ import (
 	"unsafe"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
-	"github.com/cdc-relay/cdc-relay/internal/debezium/converter"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -283,7 +282,7 @@ func (t *table) newEnvelope(o *Options, payload *connect.Schema, version *int32,
 }
 
 // convert makes the bytes of a column's text, nil for null.
-func (rec *Record) convert(to converter.Converter, c *column, text []byte) ([]byte, error) {
+func (rec *Record) convert(to Converter, c *column, text []byte) ([]byte, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
@@ -295,10 +294,10 @@ func (rec *Record) convert(to converter.Converter, c *column, text []byte) ([]by
 	return rec.write(to, c.Schema, v)
 }
 
-func (rec *Record) write(to converter.Converter, schema *connect.Schema, v connect.Value) ([]byte, error) {
+func (rec *Record) write(to Converter, schema *connect.Schema, v connect.Value) ([]byte, error) {
 	start := len(rec.Buf)
 	out, null, err := to.Append(rec.Buf, start+rec.Budget.Left(), schema, v)
-	if errors.Is(err, converter.ErrLimit) {
+	if errors.Is(err, ErrLimit) {
 		rec.Budget.UseUp()
 		return nil, event.ErrBytes
 	}

@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/cdc-relay/cdc-relay/internal/debezium/connect"
-	"github.com/cdc-relay/cdc-relay/internal/debezium/converter"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
@@ -111,11 +110,11 @@ func (o *Options) Sample(ev *event.Event) {
 }
 
 // wantsBytes reports whether a converter takes nothing but bytes.
-func wantsBytes(c converter.Converter) bool {
+func wantsBytes(c Converter) bool {
 	switch c := c.(type) {
-	case converter.ByteArrayConverter:
+	case ByteArrayConverter:
 		return true
-	case converter.BinaryDataConverter:
+	case BinaryDataConverter:
 		return c.Delegate == nil
 	}
 	return false

@@ -268,9 +268,9 @@ func unquote(quoted []byte) (text []byte, ok bool) {
 	return slices.Clip([]byte(s)), err == nil && strings.Count(s, instead) == bytes.Count(quoted, []byte(instead))
 }
 
-// rawRow writes a row as a JSON object of the texts of its columns. A value that is no
-// text stands in hexadecimal under "name:hex"; one that the server did not send as null under "name:unsent"; and of one that was left
-// out its size under "name:left_out".
+// rawRow writes a row as a JSON object of the texts of its columns. A value that is no text stands
+// in hexadecimal under "name:hex"; one that the server did not send as null under "name:unsent";
+// and of one that was left out its size under "name:left_out".
 func rawRow(names []string, values []value) []byte {
 	b := []byte{'{'}
 	for i, name := range names {

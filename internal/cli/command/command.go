@@ -1,5 +1,5 @@
 // Package command is what the commands share: the configuration of -c, errors of usage, exit codes,
-// times on the command line.
+// times on the command line, what is written, and the way to a running relay.
 package command
 
 import (

@@ -16,7 +16,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
@@ -164,7 +163,7 @@ func (f *compareFlags) run(ctx context.Context, c *config.Config, out, errs io.W
 	defer sides[ours].close()
 	if n, m := sides[0].partitions(), sides[1].partitions(); n != m {
 		return &event.Stop{
-			Code: event.ExitFailure, Reason: "compare", What: fmt.Sprintf("%s has %s, %s has %d", f.theirs, output.Count(uint64(n), "partition"), f.ours, m),
+			Code: event.ExitFailure, Reason: "compare", What: fmt.Sprintf("%s has %s, %s has %d", f.theirs, command.Count(uint64(n), "partition"), f.ours, m),
 			Fix: "create --ours with as many partitions: keys are spread by their number",
 		}
 	}
@@ -307,10 +306,10 @@ func (r *comparison) found(d difference) {
 	if r.f.json {
 		return
 	}
-	fmt.Fprintf(r.out, "%s %s\n", output.Clean(d.ID), output.CleanLines(d.String()))
+	fmt.Fprintf(r.out, "%s %s\n", command.Clean(d.ID), command.CleanLines(d.String()))
 	for side, where := range d.Where {
 		if where != "" {
-			fmt.Fprintf(r.out, "    %-6s %s\n", sideName[side], output.Clean(where))
+			fmt.Fprintf(r.out, "    %-6s %s\n", sideName[side], command.Clean(where))
 		}
 	}
 }
@@ -322,13 +321,13 @@ func (r *comparison) report(interrupted bool, failure error) error {
 	m.finish(interrupted || failure != nil)
 	var err error
 	if r.f.json {
-		err = output.JSON(r.out, struct {
+		err = command.JSON(r.out, struct {
 			counts
 			First       []difference `json:"first"`
 			Interrupted bool         `json:"interrupted"`
 		}{m.counts, r.shown, interrupted})
 	} else {
-		_, err = fmt.Fprint(r.out, output.CleanLines(r.text(interrupted)))
+		_, err = fmt.Fprint(r.out, command.CleanLines(r.text(interrupted)))
 	}
 	if err != nil {
 		return err
@@ -338,7 +337,7 @@ func (r *comparison) report(interrupted bool, failure error) error {
 	case failure != nil:
 		stop.What = "compare"
 	case m.total() > 0:
-		stop.What = fmt.Sprintf("%s in %s", output.Count(uint64(m.total()), "difference"), output.Count(uint64(m.Compared), "compared event"))
+		stop.What = fmt.Sprintf("%s in %s", command.Count(uint64(m.total()), "difference"), command.Count(uint64(m.Compared), "compared event"))
 	case m.Compared == 0:
 		stop.What = "no event was compared"
 		stop.Fix = "check the names of the topics or exchanges, --routing-key and --id-header, and whether both relays run"
@@ -353,18 +352,18 @@ func (r *comparison) text(interrupted bool) string {
 	var b strings.Builder
 	line := func(label string, n int64, noun, format string, args ...any) {
 		if n > 0 {
-			fmt.Fprintf(&b, "%-12s "+format+"\n", append([]any{label, output.Count(uint64(n), noun)}, args...)...)
+			fmt.Fprintf(&b, "%-12s "+format+"\n", append([]any{label, command.Count(uint64(n), noun)}, args...)...)
 		}
 	}
 	line("", m.total()-int64(len(r.shown)), "difference", "%s more")
-	fmt.Fprintf(&b, "%-12s %s%s: %s equal, %s not\n", "compared", output.Count(uint64(m.Compared), "event"), output.If(interrupted, ", then interrupted"),
-		output.Thousands(uint64(m.Equal)), output.Thousands(uint64(m.Compared-m.Equal)))
+	fmt.Fprintf(&b, "%-12s %s%s: %s equal, %s not\n", "compared", command.Count(uint64(m.Compared), "event"), command.If(interrupted, ", then interrupted"),
+		command.Thousands(uint64(m.Equal)), command.Thousands(uint64(m.Compared-m.Equal)))
 	for side := range m.Events {
-		fmt.Fprintf(&b, "%-12s %s, %s again\n", sideName[side], output.Count(uint64(m.Events[side]), "message"), output.Thousands(uint64(m.Duplicates[side])))
+		fmt.Fprintf(&b, "%-12s %s, %s again\n", sideName[side], command.Count(uint64(m.Events[side]), "message"), command.Thousands(uint64(m.Duplicates[side])))
 	}
 	for _, kind := range kinds {
 		if n := m.Differences[kind]; n > 0 {
-			fmt.Fprintf(&b, "%-12s %s: %s\n", "differences", kind, output.Thousands(uint64(n)))
+			fmt.Fprintf(&b, "%-12s %s: %s\n", "differences", kind, command.Thousands(uint64(n)))
 		}
 	}
 	line("left out", m.LeftOut.Headers, "event", "headers of %s: __debezium.context.* and --ignore-header")

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
@@ -184,5 +184,5 @@ func excerpt(b []byte, at int) string {
 		return "null"
 	}
 	from := max(0, at-24)
-	return output.If(from > 0, "…") + fmt.Sprintf("%.64q", b[from:]) + output.If(len(b)-from > 64, "…")
+	return command.If(from > 0, "…") + fmt.Sprintf("%.64q", b[from:]) + command.If(len(b)-from > 64, "…")
 }

@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -133,7 +132,7 @@ func (f *actionFlags) destinationOf(args []string) ([]string, error) {
 // run requests the action: for rows by their numbers, or for all that the filter selects.
 func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClient) (err error) {
 	by := dlq.Requester{Why: f.reason}
-	out := &result{out: printable.Text(cmd.OutOrStdout()), line: output.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun, action: f.action}
+	out := &result{out: printable.Text(cmd.OutOrStdout()), line: command.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun, action: f.action}
 	if f.filterFlags.given("id") && !f.all {
 		if f.rows, err = f.rowsOfEvent(ctx, d); err != nil {
 			return err
@@ -409,7 +408,7 @@ func commandName(k dlq.Kind) string {
 	if k == dlq.ToDeadLetter {
 		return "dead-letter"
 	}
-	return output.Clean(string(k))
+	return command.Clean(string(k))
 }
 
 // arguments is what an action takes.

@@ -16,7 +16,6 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -163,7 +162,7 @@ is.`,
 func printRequest(w io.Writer, q *dlq.Request) error {
 	res := result{action: action{kind: q.Kind}}
 	_, err := fmt.Fprintf(printable.Text(w), "%s of %s %d%s, requested by %s at %s%s: %s%s%s\n", commandName(q.Kind), res.noun(), q.N, routeText(q),
-		output.Clean(q.Who), timeText(q.At), reasonText(q.Why), output.Clean(q.State), labelledTime(" ", q.DoneAt), output.If(q.Result != "", ", "+output.Clean(q.Result)))
+		command.Clean(q.Who), timeText(q.At), reasonText(q.Why), command.Clean(q.State), labelledTime(" ", q.DoneAt), command.If(q.Result != "", ", "+command.Clean(q.Result)))
 	return err
 }
 
@@ -199,11 +198,11 @@ deferred events. Without a number it lists the newest. Cancelling a job keeps th
 						return err
 					}
 					if asJSON {
-						return output.JSON(cmd.OutOrStdout(), map[string]any{"items": append([]dlq.Job{}, jobs...)})
+						return command.JSON(cmd.OutOrStdout(), map[string]any{"items": append([]dlq.Job{}, jobs...)})
 					}
 					return printJobs(cmd.OutOrStdout(), jobs)
 				}
-				out := &result{out: printable.Text(cmd.OutOrStdout()), line: output.Progress{W: cmd.ErrOrStderr()}, json: asJSON}
+				out := &result{out: printable.Text(cmd.OutOrStdout()), line: command.Progress{W: cmd.ErrOrStderr()}, json: asJSON}
 				j, err := d.Job(ctx, ns[0])
 				if err != nil {
 					return err
@@ -286,7 +285,7 @@ func reads(g *command.Options, cmd *cobra.Command, check func(args []string) err
 			case err != nil:
 				return err
 			case *asJSON:
-				return output.JSON(cmd.OutOrStdout(), v)
+				return command.JSON(cmd.OutOrStdout(), v)
 			}
 			return text(cmd.OutOrStdout())
 		})

@@ -16,9 +16,7 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/spf13/cobra"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/client"
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -62,7 +60,7 @@ track_commit_timestamp = on.`,
 
 // relayState is how far the relay that leads is; zero when it does not answer.
 func relayState(ctx context.Context, c *config.Config) dlq.Relay {
-	status, err := client.Status(ctx, c, "")
+	status, err := command.Status(ctx, c, "")
 	if err != nil || status.Slot.Name != c.Source.Slot || status.Role != ops.RoleLeader {
 		return dlq.Relay{}
 	}
@@ -96,11 +94,11 @@ func printEvent(w io.Writer, e *dlq.Event) error {
 		if r.Copied {
 			whose = ", another system's"
 		}
-		d.line(output.If(i == 0, "see"), "cdc-relay %s show %d (%s since %s%s)", name, r.N, r.State, timeText(*since), whose)
+		d.line(command.If(i == 0, "see"), "cdc-relay %s show %d (%s since %s%s)", name, r.N, r.State, timeText(*since), whose)
 	}
 	for i := range e.Others {
 		o := &e.Others[i]
-		d.line(output.If(i == 0, "also"), "in %s%s: %s: %s", o.Table, labelledTime(", committed ", o.CommittedAt), o.State, o.Why)
+		d.line(command.If(i == 0, "also"), "in %s%s: %s: %s", o.Table, labelledTime(", committed ", o.CommittedAt), o.State, o.Why)
 	}
 	_, err := fmt.Fprint(w, d.String())
 	return err
@@ -205,7 +203,7 @@ func (f *eventFlags) run(cmd *cobra.Command, g *command.Options, filter dlq.Even
 		return withAdminClient(cmd.Context(), g, 0, func(ctx context.Context, d *adminClient) error {
 			list, err := look(ctx, d)
 			if err == nil && f.json {
-				err = output.JSON(out, list)
+				err = command.JSON(out, list)
 			} else if err == nil {
 				err = printEvents(out, list, f.wide)
 			}
@@ -246,13 +244,13 @@ func (f *eventFlags) run(cmd *cobra.Command, g *command.Options, filter dlq.Even
 
 // incomplete is the error (exit 1) for a list that may lack events, with the fix.
 func incomplete(list *dlq.EventList, asJSON bool) error {
-	stop := &event.Stop{Code: event.ExitFailure, Reason: "incomplete", What: "events may be missing: " + output.Clean(strings.Join(list.Notes, "; "))}
+	stop := &event.Stop{Code: event.ExitFailure, Reason: "incomplete", What: "events may be missing: " + command.Clean(strings.Join(list.Notes, "; "))}
 	var sql []string
 	for _, m := range list.Missing {
 		sql = append(sql, m.SQL...)
 	}
 	if len(sql) > 0 && !asJSON {
-		stop.Fix = "run what makes the index: " + output.Clean(strings.Join(sql, "; "))
+		stop.Fix = "run what makes the index: " + command.Clean(strings.Join(sql, "; "))
 	}
 	return stop
 }
@@ -269,17 +267,17 @@ func printEvents(w io.Writer, list *dlq.EventList, wide bool) error {
 	}
 	if list.Complete {
 		for _, note := range list.Notes {
-			fmt.Fprintln(text, "note: "+output.Clean(note))
+			fmt.Fprintln(text, "note: "+command.Clean(note))
 		}
 	}
 	return nil
 }
 
 // eventTable has the columns that matter, or all of them.
-func eventTable(items []dlq.ListedEvent, wide bool) *output.Table {
-	t := &output.Table{Header: []string{"AT (UTC)", "STATE", "NUMBER", "TYPE", "ID"}, Cut: []int{3, 4}}
+func eventTable(items []dlq.ListedEvent, wide bool) *command.Table {
+	t := &command.Table{Header: []string{"AT (UTC)", "STATE", "NUMBER", "TYPE", "ID"}, Cut: []int{3, 4}}
 	if wide {
-		t = &output.Table{Header: []string{"AT (UTC)", "STATE", "NUMBER", "TYPE", "ID", "AGGREGATE", "TABLE", "DESTINATION", "REASON", "WHY"}}
+		t = &command.Table{Header: []string{"AT (UTC)", "STATE", "NUMBER", "TYPE", "ID", "AGGREGATE", "TABLE", "DESTINATION", "REASON", "WHY"}}
 	}
 	for i := range items {
 		e := &items[i]
@@ -289,7 +287,7 @@ func eventTable(items []dlq.ListedEvent, wide bool) *output.Table {
 		}
 		row := []string{eventTime(e), e.State, number, shortText(e.Type), shortText(e.ID)}
 		if wide {
-			row = append(row, shortText(e.Aggregate), orDash(e.Table), orDash(e.Destination), orDash(e.Reason), output.Clean(e.Why))
+			row = append(row, shortText(e.Aggregate), orDash(e.Table), orDash(e.Destination), orDash(e.Reason), command.Clean(e.Why))
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -330,13 +328,13 @@ func (f *followed) show(out, errs io.Writer, list *dlq.EventList) error {
 			continue
 		}
 		if f.json {
-			if err := output.JSONLine(out, e); err != nil {
+			if err := command.JSONLine(out, e); err != nil {
 				return err
 			}
 			continue
 		}
-		number := output.If(e.N != 0, fmt.Sprintf(" %d", e.N))
-		if _, err := fmt.Fprintf(text, "%-19s  %s%s  %s  %s\n", eventTime(e), output.Clean(e.State), number, shortText(e.Type), shortText(e.ID)); err != nil {
+		number := command.If(e.N != 0, fmt.Sprintf(" %d", e.N))
+		if _, err := fmt.Fprintf(text, "%-19s  %s%s  %s  %s\n", eventTime(e), command.Clean(e.State), number, shortText(e.Type), shortText(e.ID)); err != nil {
 			return err
 		}
 	}
@@ -344,14 +342,14 @@ func (f *followed) show(out, errs io.Writer, list *dlq.EventList) error {
 	for _, note := range list.Notes {
 		if !slices.Contains(f.notes, note) {
 			f.notes = append(f.notes, note)
-			fmt.Fprintln(printable.Text(errs), "note: "+output.Clean(note))
+			fmt.Fprintln(printable.Text(errs), "note: "+command.Clean(note))
 		}
 	}
 	for _, m := range list.Missing {
 		for _, sql := range m.SQL {
 			if !slices.Contains(f.notes, sql) {
 				f.notes = append(f.notes, sql)
-				fmt.Fprintln(printable.Text(errs), "to run: "+output.Clean(sql))
+				fmt.Fprintln(printable.Text(errs), "to run: "+command.Clean(sql))
 			}
 		}
 	}

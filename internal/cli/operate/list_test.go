@@ -8,7 +8,7 @@ import (
 
 	"github.com/creack/pty"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
@@ -55,7 +55,7 @@ func TestListsFit(t *testing.T) {
 	} {
 		lines := onTerminal(t, 80, write)
 		for _, line := range lines {
-			if n := output.Columns(line); n > 80 {
+			if n := command.Columns(line); n > 80 {
 				t.Errorf("%s: %d columns: %s", name, n, line)
 			}
 		}

@@ -8,8 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/client"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/printable"
@@ -74,7 +73,7 @@ func TestTerminalEscapesInEveryField(t *testing.T) {
 	}
 	for name, v := range map[string]any{"detail": detail, "page": page, "event": located, "job": jobs, "request": requests} {
 		var out bytes.Buffer
-		if err := output.JSON(&out, v); err != nil {
+		if err := command.JSON(&out, v); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 		printabletest.CheckLines(t, "--json of "+name, out.String())
@@ -97,7 +96,7 @@ func TestTerminalEscapesInAStatus(t *testing.T) {
 		"the broker is up":     {status: &up},
 		"the broker is down":   {status: &down},
 		"the relay is silent":  {noAnswer: attack, database: &known},
-		"another relay":        {noAnswer: &client.AnswerError{Text: printabletest.Attack}, databaseErr: attack},
+		"another relay":        {noAnswer: &command.AnswerError{Text: printabletest.Attack}, databaseErr: attack},
 		"the database is down": {noAnswer: attack, databaseErr: attack},
 	} {
 		if seen.database != nil {

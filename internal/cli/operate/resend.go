@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/printable"
@@ -160,7 +159,7 @@ func (f *resendFlags) run(cmd *cobra.Command, g *command.Options) error {
 	}
 	f.Route = f.routeFlags.route
 	return withAdminClient(cmd.Context(), g, max(f.wait, countTimeout), func(ctx context.Context, d *adminClient) error {
-		out := &result{action: action{kind: dlq.ResendRows}, out: printable.Text(cmd.OutOrStdout()), line: output.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun}
+		out := &result{action: action{kind: dlq.ResendRows}, out: printable.Text(cmd.OutOrStdout()), line: command.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun}
 		if f.none {
 			return f.closeGap(ctx, d, out)
 		}
@@ -173,7 +172,7 @@ func (f *resendFlags) run(cmd *cobra.Command, g *command.Options) error {
 			return f.reportDryRun(out, counted)
 		}
 		for _, named := range counted.Named {
-			fmt.Fprintln(cmd.ErrOrStderr(), "note: "+output.Clean(named))
+			fmt.Fprintln(cmd.ErrOrStderr(), "note: "+command.Clean(named))
 		}
 		var job dlq.Job
 		if f.Matched > 0 || f.Gap != 0 {
@@ -214,7 +213,7 @@ func (f *resendFlags) closeGap(ctx context.Context, d *adminClient, out *result)
 		return err
 	}
 	if f.json {
-		return output.JSON(out.out, map[string]any{"gap": f.Gap, "closed": true})
+		return command.JSON(out.out, map[string]any{"gap": f.Gap, "closed": true})
 	}
 	fmt.Fprintf(out.out, "gap %d is closed: nothing of it is sent\n", f.Gap)
 	return nil
@@ -222,16 +221,16 @@ func (f *resendFlags) closeGap(ctx context.Context, d *adminClient, out *result)
 
 func (f *resendFlags) reportDryRun(out *result, counted repair.Report) error {
 	if f.json {
-		return output.JSON(out.out, map[string]any{
+		return command.JSON(out.out, map[string]any{
 			"dry_run": true, "matched": counted.Recovered, "order": counted.Order, "rows_without_transaction": counted.Unknown, "notes": append([]string{}, counted.Named...),
 		})
 	}
-	fmt.Fprintf(out.out, "%s would be sent again; nothing was changed\norder: %s\n", output.Count(uint64(counted.Recovered), "row"), counted.Order)
+	fmt.Fprintf(out.out, "%s would be sent again; nothing was changed\norder: %s\n", command.Count(uint64(counted.Recovered), "row"), counted.Order)
 	if counted.Unknown > 0 {
-		fmt.Fprintf(out.out, "%s of them do not say which transaction wrote them\n", output.Count(uint64(counted.Unknown), "row"))
+		fmt.Fprintf(out.out, "%s of them do not say which transaction wrote them\n", command.Count(uint64(counted.Unknown), "row"))
 	}
 	for _, named := range counted.Named {
-		fmt.Fprintln(out.out, "note: "+output.Clean(named))
+		fmt.Fprintln(out.out, "note: "+command.Clean(named))
 	}
 	return nil
 }

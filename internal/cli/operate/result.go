@@ -12,7 +12,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
@@ -88,7 +88,7 @@ func (d *adminClient) waitForJob(ctx context.Context, j dlq.Job, wait time.Durat
 type result struct {
 	action
 	out  io.Writer // of printable text
-	line output.Progress
+	line command.Progress
 	json bool
 
 	requests []dlq.Request
@@ -143,7 +143,7 @@ func (res *result) noun() string {
 // something was not done.
 func (res *result) report(runs bool) error {
 	if res.json {
-		if err := output.JSON(res.out, struct {
+		if err := command.JSON(res.out, struct {
 			Requests []dlq.Request `json:"requests"`
 			Errors   []rowError    `json:"errors"`
 			Notes    []string      `json:"notes"`
@@ -168,7 +168,7 @@ func (res *result) report(runs bool) error {
 	if len(res.requests)+len(res.errors) == 1 {
 		return res.singleError()
 	}
-	return &event.Stop{Code: event.ExitFailure, Reason: "partly", What: fmt.Sprintf("%s was not done for %d of %s", commandName(res.kind), failed, output.Count(len(res.requests)+len(res.errors)+len(res.notes), res.noun()))}
+	return &event.Stop{Code: event.ExitFailure, Reason: "partly", What: fmt.Sprintf("%s was not done for %d of %s", commandName(res.kind), failed, command.Count(len(res.requests)+len(res.errors)+len(res.notes), res.noun()))}
 }
 
 // singleError is the error about the only row.
@@ -187,7 +187,7 @@ func (res *result) failureText(r *dlq.Request) string {
 	if r.Kind == dlq.Replay {
 		stays = "; it stays open"
 	}
-	return fmt.Sprintf("%s of %s %d failed: %s%s", commandName(r.Kind), res.noun(), r.N, output.Clean(r.Result), stays)
+	return fmt.Sprintf("%s of %s %d failed: %s%s", commandName(r.Kind), res.noun(), r.N, command.Clean(r.Result), stays)
 }
 
 func (res *result) reportText(runs bool) {
@@ -201,7 +201,7 @@ func (res *result) reportText(runs bool) {
 			waiting++
 			again := ""
 			if r.Again {
-				again = fmt.Sprintf(", already requested by %s", output.Clean(r.Who))
+				again = fmt.Sprintf(", already requested by %s", command.Clean(r.Who))
 			}
 			fmt.Fprintf(res.out, "%s of %s %d%s: request %d\n", commandName(r.Kind), res.noun(), r.N, again, r.ID)
 		default:
@@ -211,15 +211,15 @@ func (res *result) reportText(runs bool) {
 		}
 	}
 	for _, note := range res.notes {
-		fmt.Fprintln(res.out, output.Clean(note))
+		fmt.Fprintln(res.out, command.Clean(note))
 	}
 	if len(res.requests)+len(res.errors) > 1 || res.matched > 0 {
 		for _, e := range res.errors {
-			fmt.Fprintln(res.out, output.Clean(e.Error))
+			fmt.Fprintln(res.out, command.Clean(e.Error))
 		}
 	}
 	if res.matched > 0 {
-		fmt.Fprintf(res.out, "%s would apply to %s; nothing was changed\n", commandName(res.kind), output.Count(res.matched, res.noun()))
+		fmt.Fprintf(res.out, "%s would apply to %s; nothing was changed\n", commandName(res.kind), command.Count(res.matched, res.noun()))
 	}
 	res.reportQueued(waiting, runs)
 }
@@ -238,7 +238,7 @@ func (res *result) reportQueued(n int, runs bool) {
 // bulkDryRun shows how many rows a bulk request would apply to.
 func (res *result) bulkDryRun(n int64) error {
 	if res.json {
-		return output.JSON(res.out, map[string]any{"dry_run": true, "matched": n})
+		return command.JSON(res.out, map[string]any{"dry_run": true, "matched": n})
 	}
 	_, err := fmt.Fprintf(res.out, "%s would apply to %s; nothing was changed\n", commandName(res.kind), res.countText(n))
 	return err
@@ -246,9 +246,9 @@ func (res *result) bulkDryRun(n int64) error {
 
 func (res *result) countText(n int64) string {
 	if res.kind == dlq.Purge || res.kind == dlq.ResendRows {
-		return output.Count(uint64(n), "row")
+		return command.Count(uint64(n), "row")
 	}
-	return output.Count(uint64(n), res.noun())
+	return command.Count(uint64(n), res.noun())
 }
 
 // progress shows on a terminal how far a job is.
@@ -263,13 +263,13 @@ func jobLine(j *dlq.Job) string {
 	if j.Kind == dlq.ResendRows {
 		skipped = "left out, because they wait already or are dead letters"
 	}
-	line := fmt.Sprintf("job %d%s: %s of %s done", j.ID, output.If(j.State == dlq.JobCancelled, " was cancelled"), output.Thousands(uint64(j.Done)), output.Thousands(uint64(j.Matched)))
+	line := fmt.Sprintf("job %d%s: %s of %s done", j.ID, command.If(j.State == dlq.JobCancelled, " was cancelled"), command.Thousands(uint64(j.Done)), command.Thousands(uint64(j.Matched)))
 	for _, part := range []struct {
 		n    int64
 		what string
 	}{{j.Failed, "failed"}, {j.Skipped, skipped}} {
 		if part.n > 0 {
-			line += fmt.Sprintf(", %s %s", output.Thousands(uint64(part.n)), part.what)
+			line += fmt.Sprintf(", %s %s", command.Thousands(uint64(part.n)), part.what)
 		}
 	}
 	return line
@@ -279,7 +279,7 @@ func jobLine(j *dlq.Job) string {
 func (res *result) reportJob(j dlq.Job, runs bool) error {
 	res.line.Clear()
 	if res.json {
-		if err := output.JSON(res.out, struct {
+		if err := command.JSON(res.out, struct {
 			dlq.Job
 			Running bool `json:"relay_running"`
 		}{j, runs}); err != nil {
@@ -297,14 +297,14 @@ func (res *result) reportJob(j dlq.Job, runs bool) error {
 			fmt.Fprintf(res.out, "%s; the relay continues with it\n", jobLine(&j))
 		}
 		for _, f := range j.Failures {
-			fmt.Fprintf(res.out, "failed: %s %d: %s\n", res.noun(), f.N, output.Clean(f.Result))
+			fmt.Fprintf(res.out, "failed: %s %d: %s\n", res.noun(), f.N, command.Clean(f.Result))
 		}
 		if j.ID != 0 && j.State == dlq.JobRuns {
 			fmt.Fprintf(res.out, "`cdc-relay dead-letters job %d` shows progress; --cancel stops it\n", j.ID)
 		}
 	}
 	if j.State == dlq.JobFailed {
-		return &event.Stop{Code: event.ExitFailure, Reason: "failed", What: fmt.Sprintf("job %d failed, nothing is sent: %s", j.ID, output.Clean(j.Result))}
+		return &event.Stop{Code: event.ExitFailure, Reason: "failed", What: fmt.Sprintf("job %d failed, nothing is sent: %s", j.ID, command.Clean(j.Result))}
 	}
 	if j.Failed > 0 {
 		return &event.Stop{Code: event.ExitFailure, Reason: "partly", What: fmt.Sprintf("job %d: %s failed for %s", j.ID, commandName(j.Kind), res.countText(j.Failed))}

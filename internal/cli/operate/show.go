@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
@@ -64,13 +63,13 @@ func printGroups(w io.Writer, of *dlq.Table, list *dlq.Groups) error {
 		_, err := fmt.Fprintln(w, "none")
 		return err
 	}
-	by := strings.ToUpper(output.Clean(list.By))
-	t := output.Table{Header: []string{"COUNT", "OLDEST (UTC)", by}, Cut: []int{2}}
+	by := strings.ToUpper(command.Clean(list.By))
+	t := command.Table{Header: []string{"COUNT", "OLDEST (UTC)", by}, Cut: []int{2}}
 	if of == dlq.Deferred {
-		t = output.Table{Header: []string{"COUNT", "OLDEST (UTC)", "REASON", by, "ERROR"}, Cut: []int{3, 4}}
+		t = command.Table{Header: []string{"COUNT", "OLDEST (UTC)", "REASON", by, "ERROR"}, Cut: []int{3, 4}}
 	}
 	for _, g := range list.Items {
-		count, oldest := output.Thousands(uint64(g.Count)), "-"
+		count, oldest := command.Thousands(uint64(g.Count)), "-"
 		if g.OrMore {
 			count = "more than " + count
 		}
@@ -79,7 +78,7 @@ func printGroups(w io.Writer, of *dlq.Table, list *dlq.Groups) error {
 		}
 		row := []string{count, oldest, shortText(g.Value)}
 		if of == dlq.Deferred {
-			row = []string{count, oldest, orDash(g.Reason), shortText(g.Value), output.Clean(g.Error)}
+			row = []string{count, oldest, orDash(g.Reason), shortText(g.Value), command.Clean(g.Error)}
 		}
 		t.Rows = append(t.Rows, row)
 	}
@@ -101,7 +100,7 @@ func shortText(s *string) string {
 	case *s == "":
 		return `""`
 	}
-	return output.Clean(*s)
+	return command.Clean(*s)
 }
 
 // maxListText is how much of a text is shown in a list even when it is piped.
@@ -118,9 +117,9 @@ func printRows(w io.Writer, of *dlq.Table, page dlq.Page, wide bool) error {
 	if of == dlq.Deferred {
 		when = "DEFERRED (UTC)"
 	}
-	g := output.Table{Header: []string{"NUMBER", when, "STATE", "KEY", "DESTINATION", "REASON"}, Cut: []int{3, 4}}
+	g := command.Table{Header: []string{"NUMBER", when, "STATE", "KEY", "DESTINATION", "REASON"}, Cut: []int{3, 4}}
 	if wide {
-		g = output.Table{Header: []string{"NUMBER", when, "STATE", "ID", "AGGREGATE", "KEY", "TYPE", "DESTINATION", "REASON", "ATTEMPTS", "ERROR"}}
+		g = command.Table{Header: []string{"NUMBER", when, "STATE", "ID", "AGGREGATE", "KEY", "TYPE", "DESTINATION", "REASON", "ATTEMPTS", "ERROR"}}
 	}
 	for i := range page.Rows {
 		r := &page.Rows[i]
@@ -132,22 +131,22 @@ func printRows(w io.Writer, of *dlq.Table, page dlq.Page, wide bool) error {
 		if r.NextAttempt != nil {
 			state = "next " + r.NextAttempt.Format(time.TimeOnly)
 		}
-		row := []string{fmt.Sprint(r.N), at.Format(time.DateTime), state, shortText(r.Key), output.Clean(r.Destination), orDash(r.Reason)}
+		row := []string{fmt.Sprint(r.N), at.Format(time.DateTime), state, shortText(r.Key), command.Clean(r.Destination), orDash(r.Reason)}
 		if wide {
 			row = []string{
 				fmt.Sprint(r.N), at.Format(time.DateTime), state, shortText(r.ID), shortText(r.Aggregate), shortText(r.Key), shortText(r.Type),
-				output.Clean(r.Destination), orDash(r.Reason), fmt.Sprint(r.Attempts), output.Clean(r.Error),
+				command.Clean(r.Destination), orDash(r.Reason), fmt.Sprint(r.Attempts), command.Clean(r.Error),
 			}
 		}
 		for c := range row {
-			row[c] = output.Cut(row[c], maxListText, "…")
+			row[c] = command.Cut(row[c], maxListText, "…")
 		}
 		g.Rows = append(g.Rows, row)
 	}
 	if err := g.Write(w); err != nil || page.Next == "" {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "more: --cursor %s\n", output.Clean(page.Next))
+	_, err := fmt.Fprintf(w, "more: --cursor %s\n", command.Clean(page.Next))
 	return err
 }
 
@@ -155,7 +154,7 @@ func orDash(s string) string {
 	if s == "" {
 		return "-"
 	}
-	return output.Clean(s)
+	return command.Clean(s)
 }
 
 func printJobs(w io.Writer, jobs []dlq.Job) error {
@@ -163,11 +162,11 @@ func printJobs(w io.Writer, jobs []dlq.Job) error {
 		_, err := fmt.Fprintln(w, "none")
 		return err
 	}
-	g := output.Table{Header: []string{"JOB", "AT (UTC)", "KIND", "STATE", "MATCHED", "DONE", "FAILED", "SKIPPED", "WHO", "WHY"}, Cut: []int{8, 9}}
+	g := command.Table{Header: []string{"JOB", "AT (UTC)", "KIND", "STATE", "MATCHED", "DONE", "FAILED", "SKIPPED", "WHO", "WHY"}, Cut: []int{8, 9}}
 	for _, j := range jobs {
 		g.Rows = append(g.Rows, []string{
-			fmt.Sprint(j.ID), j.At.Format(time.DateTime), commandName(j.Kind), j.State, output.Thousands(uint64(j.Matched)), output.Thousands(uint64(j.Done)),
-			output.Thousands(uint64(j.Failed)), output.Thousands(uint64(j.Skipped)), output.Clean(j.Who), output.Clean(j.Why),
+			fmt.Sprint(j.ID), j.At.Format(time.DateTime), commandName(j.Kind), j.State, command.Thousands(uint64(j.Matched)), command.Thousands(uint64(j.Done)),
+			command.Thousands(uint64(j.Failed)), command.Thousands(uint64(j.Skipped)), command.Clean(j.Who), command.Clean(j.Why),
 		})
 	}
 	return g.Write(w)
@@ -195,10 +194,10 @@ type details struct{ strings.Builder }
 func (d *details) line(label, format string, args ...any) {
 	for i, arg := range args {
 		if text, ok := arg.(string); ok {
-			args[i] = output.Clean(text)
+			args[i] = command.Clean(text)
 		}
 	}
-	fmt.Fprintf(&d.Builder, "%-12s"+format+"\n", append([]any{output.Clean(label)}, args...)...)
+	fmt.Fprintf(&d.Builder, "%-12s"+format+"\n", append([]any{command.Clean(label)}, args...)...)
 }
 
 // lines is a text that may have several lines. Those after the first are indented: none looks like
@@ -211,7 +210,7 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 	if r.State == dlq.Waiting {
 		name = fmt.Sprintf("deferred row %d", r.N)
 	}
-	d.line(name, "%s", output.If(r.Copied, ": it is of another system (pg_upgrade, restore or copy): see `cdc-relay check`"))
+	d.line(name, "%s", command.If(r.Copied, ": it is of another system (pg_upgrade, restore or copy): see `cdc-relay check`"))
 	d.line("event", "%s, type %s", shortText(r.ID), shortText(r.Type))
 	d.line("key", "%s of %s", shortText(r.Key), shortText(r.Aggregate))
 	d.line("position", "%s, committed %s", r.Position, timeText(r.CommittedAt))
@@ -220,7 +219,7 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 	}
 	if r.Reason != "" {
 		d.line("refused", "%s (%s): %s", r.Reason, r.Class, orDash(r.Error))
-		d.line("", "%s%s", output.Count(r.Attempts, "attempt"), fromTo(r.FirstFailedAt, r.FailedAt))
+		d.line("", "%s%s", command.Count(r.Attempts, "attempt"), fromTo(r.FirstFailedAt, r.FailedAt))
 		if r.Accused != "" {
 			d.line("accused", "%s", r.Accused)
 		}
@@ -236,11 +235,11 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 		d.line("waits", "behind deferred row %d of its key", *r.Behind)
 	}
 	if r.DiedAt != nil {
-		d.line("dead", "%s%s%s%s", timeText(*r.DiedAt), labelledTime(", "+r.State+" ", r.ClosedAt), labelledTime(", mirrored ", r.MirroredAt), output.If(r.Redacted, ", redacted"))
+		d.line("dead", "%s%s%s%s", timeText(*r.DiedAt), labelledTime(", "+r.State+" ", r.ClosedAt), labelledTime(", mirrored ", r.MirroredAt), command.If(r.Redacted, ", redacted"))
 	}
 	d.contents(r)
 	for _, q := range r.Requests {
-		d.line("request", "%d: %s%s by %s at %s%s: %s%s%s", q.ID, commandName(q.Kind), routeText(&q), q.Who, timeText(q.At), reasonText(q.Why), q.State, labelledTime(" ", q.DoneAt), output.If(q.Result != "", ", "+q.Result))
+		d.line("request", "%d: %s%s by %s at %s%s: %s%s%s", q.ID, commandName(q.Kind), routeText(&q), q.Who, timeText(q.At), reasonText(q.Why), q.State, labelledTime(" ", q.DoneAt), command.If(q.Result != "", ", "+q.Result))
 	}
 	for _, e := range r.Audit {
 		d.line("audit", "%s %s by %s%s: %s", timeText(e.At), e.Action, e.Who, reasonText(e.Why), e.Result)
@@ -275,7 +274,7 @@ func (d *details) contents(r *dlq.Detail) {
 	}
 	kind := r.ContentType
 	if r.PayloadBytes != nil {
-		kind += ", " + output.Bytes(*r.PayloadBytes)
+		kind += ", " + command.Bytes(*r.PayloadBytes)
 	}
 	d.line("payload", "%s: %s", kind, contentText(r.Payload))
 }
@@ -283,9 +282,9 @@ func (d *details) contents(r *dlq.Detail) {
 // leftOutText says where the values are that a row over source.max_event_bytes lacks here.
 func leftOutText(l *dlq.LeftOut) string {
 	if l.Table == "" {
-		return "the content of a logical message of " + output.Bytes(l.RowBytes) + ", which is in no table"
+		return "the content of a logical message of " + command.Bytes(l.RowBytes) + ", which is in no table"
 	}
-	return "values of a row of " + output.Bytes(l.RowBytes) + ": a replay reads it from " + l.Table
+	return "values of a row of " + command.Bytes(l.RowBytes) + ": a replay reads it from " + l.Table
 }
 
 func contentText(c *dlq.Content) lines {
@@ -307,7 +306,7 @@ func contentText(c *dlq.Content) lines {
 		}
 		text = strings.ToValidUTF8(text[:maxPayloadText], "") + more
 	}
-	return lines(strings.ReplaceAll(output.CleanLines(text), "\n", "\n            "))
+	return lines(strings.ReplaceAll(command.CleanLines(text), "\n", "\n            "))
 }
 
 // maxPayloadText is how much of a payload people are shown: one that was too large for the broker
@@ -330,4 +329,4 @@ func fromTo(from, to *time.Time) string {
 	return ", from " + timeText(*from) + " to " + timeText(*to)
 }
 
-func reasonText(s string) string { return output.If(s != "", " ("+output.Clean(s)+")") }
+func reasonText(s string) string { return command.If(s != "", " ("+command.Clean(s)+")") }

@@ -14,9 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/client"
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
@@ -58,11 +56,11 @@ relay is away.`,
 			case cmd.Flags().Changed("every"):
 				return command.UsageError("--every has no effect without --watch")
 			}
-			status, err := client.Status(cmd.Context(), c, admin)
+			status, err := command.Status(cmd.Context(), c, admin)
 			if err == nil {
 				return showStatus(cmd.OutOrStdout(), status, asJSON)
 			}
-			var answered *client.AnswerError
+			var answered *command.AnswerError
 			if errors.As(err, &answered) {
 				return err
 			}
@@ -80,9 +78,9 @@ const shortestEvery = 100 * time.Millisecond
 
 func showStatus(w io.Writer, s *ops.Status, asJSON bool) error {
 	if asJSON {
-		return output.JSON(w, relayJSON(s))
+		return command.JSON(w, relayJSON(s))
 	}
-	return writeStatus(w, s, output.HasColor(w))
+	return writeStatus(w, s, command.HasColor(w))
 }
 
 // snapshot is the relay's status at one time or, when it does not answer, what the database knows.
@@ -114,7 +112,7 @@ func (s *snapshot) stateText() (state, why string) {
 // print prints a snapshot as a line: for pipes, files and programs.
 func (s *snapshot) print(out io.Writer, asJSON bool) error {
 	if asJSON {
-		return output.JSONLine(out, s.json())
+		return command.JSONLine(out, s.json())
 	}
 	_, err := io.WriteString(out, s.at.UTC().Format(time.RFC3339)+" "+s.line()+"\n")
 	return err
@@ -144,12 +142,12 @@ func (s *snapshot) line() string {
 	switch st := s.status; {
 	case st != nil:
 		state += fmt.Sprintf(" | %s | lag %s, %s | in flight %s | published %s, %.1f/s | deferred %s | dead %s", st.Role,
-			showLag(st.Slot.LagSeconds), showBehind(st), output.Thousands(uint64(st.InFlight.Events)), output.Thousands(st.Totals.Published),
-			st.Rates.PublishedPerSecond, output.Thousands(uint64(st.Deferred.Events)), output.Thousands(uint64(st.DeadLetters.Open)))
+			showLag(st.Slot.LagSeconds), showBehind(st), command.Thousands(uint64(st.InFlight.Events)), command.Thousands(st.Totals.Published),
+			st.Rates.PublishedPerSecond, command.Thousands(uint64(st.Deferred.Events)), command.Thousands(uint64(st.DeadLetters.Open)))
 	case s.database != nil && s.database.SlotExists:
-		state += " | slot " + output.Bytes(s.database.LagBytes) + " behind, asked " + output.Age(time.Since(s.database.Now)) + " ago"
+		state += " | slot " + command.Bytes(s.database.LagBytes) + " behind, asked " + command.Age(time.Since(s.database.Now)) + " ago"
 	}
-	return output.Clean(state)
+	return command.Clean(state)
 }
 
 // watch is `status --watch`: it polls the relay, or the database while the relay is away.
@@ -174,16 +172,16 @@ const (
 // without --watch.
 func runWatch(ctx context.Context, out io.Writer, c *config.Config, g *command.Options, admin string, every time.Duration, asJSON bool) error {
 	w := &watch{
-		relay:    func(ctx context.Context) (*ops.Status, error) { return client.Status(ctx, c, admin) },
+		relay:    func(ctx context.Context) (*ops.Status, error) { return command.Status(ctx, c, admin) },
 		database: func(ctx context.Context) (*databaseStatus, error) { return queryDatabase(ctx, g) },
 	}
-	var answered *client.AnswerError
+	var answered *command.AnswerError
 	if _, err := w.relay(ctx); errors.As(err, &answered) {
 		return err
 	}
 	show := func(s *snapshot) error { return s.print(out, asJSON) }
-	if f, ok := out.(*os.File); ok && !asJSON && output.IsTerminal(out) && os.Getenv("TERM") != "dumb" {
-		show = (&screen{out: f, slot: c.Source.Slot, colour: output.HasColor(out), every: every}).draw
+	if f, ok := out.(*os.File); ok && !asJSON && command.IsTerminal(out) && os.Getenv("TERM") != "dumb" {
+		show = (&screen{out: f, slot: c.Source.Slot, colour: command.HasColor(out), every: every}).draw
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

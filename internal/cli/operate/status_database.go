@@ -13,9 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/client"
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
@@ -84,8 +82,8 @@ func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *command
 	}
 	v.setCause(cause)
 	if asJSON {
-		err = output.JSON(w, v.json())
-	} else if _, err = fmt.Fprintf(w, "%-11s%s: %s\n", "state", v.State, output.Clean(v.Why)); err == nil {
+		err = command.JSON(w, v.json())
+	} else if _, err = fmt.Fprintf(w, "%-11s%s: %s\n", "state", v.State, command.Clean(v.Why)); err == nil {
 		err = v.write(w, c.Source.Slot)
 	}
 	if err == nil && !v.SlotActive {
@@ -133,7 +131,7 @@ func (v *databaseStatus) judge() {
 // setCause explains why the database was asked instead of the relay.
 func (v *databaseStatus) setCause(cause error) {
 	v.Relay = notAsked(cause)
-	var refused *client.RefusedError
+	var refused *command.RefusedError
 	if errors.As(cause, &refused) && v.SlotActive {
 		v.Why = refused.Error() + "; " + v.Holder + " holds the slot"
 	}
@@ -141,8 +139,8 @@ func (v *databaseStatus) setCause(cause error) {
 
 // notAsked says why there is no status, of a relay.
 func notAsked(cause error) string {
-	var answered *client.AnswerError
-	var refused *client.RefusedError
+	var answered *command.AnswerError
+	var refused *command.RefusedError
 	switch {
 	case errors.As(cause, &answered):
 		return "does not answer with its status: " + answered.Text
@@ -208,8 +206,8 @@ func timeOrNil(at time.Time) *time.Time {
 }
 
 func (v *databaseStatus) write(w io.Writer, slot string) error {
-	leader := output.If(v.LastLeader != "", "  last leader: "+output.Clean(v.LastLeader)+"\n")
-	_, err := fmt.Fprintf(printable.Text(w), "The relay %s.\nWhat the database knows of slot %q:\n%s%s%s", output.Clean(v.Relay), slot, v.slotText(), leader, v.rowsText(time.Now()))
+	leader := command.If(v.LastLeader != "", "  last leader: "+command.Clean(v.LastLeader)+"\n")
+	_, err := fmt.Fprintf(printable.Text(w), "The relay %s.\nWhat the database knows of slot %q:\n%s%s%s", command.Clean(v.Relay), slot, v.slotText(), leader, v.rowsText(time.Now()))
 	return err
 }
 
@@ -220,11 +218,11 @@ func (v *databaseStatus) slotText() string {
 	case !v.SlotExists:
 		return "  it does not exist\n"
 	case v.SlotActive:
-		holder = "held by " + output.Clean(v.Holder)
+		holder = "held by " + command.Clean(v.Holder)
 	}
-	text := fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, output.Clean(v.Confirmed), output.Bytes(v.LagBytes), output.Bytes(v.RetainedBytes), output.Clean(v.WALStatus), lostText(v.SafeWALBytes))
+	text := fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, command.Clean(v.Confirmed), command.Bytes(v.LagBytes), command.Bytes(v.RetainedBytes), command.Clean(v.WALStatus), lostText(v.SafeWALBytes))
 	for _, line := range heldText(v.WALHeldBy) {
-		text += "  " + output.Clean(line) + "\n"
+		text += "  " + command.Clean(line) + "\n"
 	}
 	return text
 }
@@ -232,16 +230,16 @@ func (v *databaseStatus) slotText() string {
 // rowsText shows how many rows the tables have, if any.
 func (v *databaseStatus) rowsText(now time.Time) (text string) {
 	if p := v.Deferred; p != nil && p.Events > 0 {
-		text += fmt.Sprintf("  %s%s deferred%s\n", output.If(p.OrMore, "at least "), output.Count(p.Events, "event"), output.Since(now, ", oldest from ", p.Oldest, " ago"))
+		text += fmt.Sprintf("  %s%s deferred%s\n", command.If(p.OrMore, "at least "), command.Count(p.Events, "event"), command.Since(now, ", oldest from ", p.Oldest, " ago"))
 	}
 	if d := v.DeadLetters; d != nil && d.Open > 0 {
-		text += fmt.Sprintf("  %s%s open%s\n", output.If(d.OrMore, "at least "), output.Count(d.Open, "dead letter"), output.Since(now, ", the first for ", d.Oldest, ""))
+		text += fmt.Sprintf("  %s%s open%s\n", command.If(d.OrMore, "at least "), command.Count(d.Open, "dead letter"), command.Since(now, ", the first for ", d.Oldest, ""))
 	}
 	if v.NotCounted != "" {
-		text += fmt.Sprintf("  what is deferred or dead is not known: %s\n", output.Clean(v.NotCounted))
+		text += fmt.Sprintf("  what is deferred or dead is not known: %s\n", command.Clean(v.NotCounted))
 	}
 	for _, u := range v.UnheldSlots {
-		text += "  " + output.Clean(unheldText(u)) + "\n"
+		text += "  " + command.Clean(unheldText(u)) + "\n"
 	}
 	return text
 }

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
@@ -51,11 +51,11 @@ func (h *history) graphs(width, height int, now time.Time, every time.Duration) 
 	if rows := min((height-2)/3, maxRows); rows > 0 {
 		out = append(out, "")
 		out = append(out, graph("rate", h.rate, bars, rows, func(v float64) string { return fmt.Sprintf("%.1f/s", v) })...)
-		out = append(out, graph("lag", h.lag, bars, rows, func(v float64) string { return output.Age(time.Duration(v * float64(time.Second))) })...)
-		out = append(out, graph("in flight", h.inFlight, bars, rows, func(v float64) string { return output.Thousands(uint64(v)) })...)
+		out = append(out, graph("lag", h.lag, bars, rows, func(v float64) string { return command.Age(time.Duration(v * float64(time.Second))) })...)
+		out = append(out, graph("in flight", h.inFlight, bars, rows, func(v float64) string { return command.Thousands(uint64(v)) })...)
 	}
 	clock := fmt.Sprintf("%-11s%s UTC, each column is %s", "time", now.UTC().Format(time.TimeOnly), every)
-	return append(out, output.Cut(clock, width, ""))
+	return append(out, command.Cut(clock, width, ""))
 }
 
 // graph draws the newest values from the right, in rows of eighths of a character. The scale begins
@@ -69,7 +69,7 @@ func graph(label string, values []float64, bars, rows int, show func(float64) st
 	eighths := []rune(" ▁▂▃▄▅▆▇█")
 	for row := rows - 1; row >= 0; row-- {
 		var b strings.Builder
-		fmt.Fprintf(&b, "%-11s", output.If(row == rows-1, label))
+		fmt.Fprintf(&b, "%-11s", command.If(row == rows-1, label))
 		b.WriteString(strings.Repeat(" ", bars-len(values)))
 		for _, v := range values {
 			level := 0

@@ -11,7 +11,7 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 )
 
 // The control sequences of a terminal (ECMA-48, DEC private modes). One that does not know
@@ -70,7 +70,7 @@ func (s *screen) frame(seen *snapshot) string {
 	t.line("state", "%s: %s", t.paint(state, red), why)
 	if v := seen.database; v != nil {
 		_ = v.write(&t.out, s.slot) //nolint:errcheck // a buffer takes everything
-		t.line("", "asked %s ago", output.Age(seen.at.Sub(v.Now)))
+		t.line("", "asked %s ago", command.Age(seen.at.Sub(v.Now)))
 	}
 	return t.out.String()
 }
@@ -84,7 +84,7 @@ func fit(text string, width, height int) []string {
 	}
 	if len(out) > height {
 		height = max(height, 1)
-		out = append(out[:height-1:height-1], output.Cut(fmt.Sprintf("... %d more lines", len(out)-height+1), width, ""))
+		out = append(out[:height-1:height-1], command.Cut(fmt.Sprintf("... %d more lines", len(out)-height+1), width, ""))
 	}
 	return out
 }
@@ -92,11 +92,11 @@ func fit(text string, width, height int) []string {
 // wrap breaks one line at spaces. Further lines are indented below the text of the first.
 func wrap(line string, width int) []string {
 	const indent = 11 // of the labels
-	if width <= indent+8 || output.Columns(line) <= width {
-		return []string{output.Cut(line, width, "")}
+	if width <= indent+8 || command.Columns(line) <= width {
+		return []string{command.Cut(line, width, "")}
 	}
 	label, text := line[:indent], line[indent:]
-	out := output.Wrap(text, width-indent)
+	out := command.Wrap(text, width-indent)
 	for i := range out {
 		out[i] = label + out[i]
 		label = strings.Repeat(" ", indent)

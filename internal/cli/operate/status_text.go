@@ -11,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/cdc-relay/cdc-relay/internal/cli/output"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -48,8 +48,8 @@ func (t *statusText) all() {
 	if !down {
 		t.broker()
 	}
-	t.line("in flight", "%s, %s%s", output.Count(s.InFlight.Events, "event"), output.Bytes(s.InFlight.Bytes), t.age(", oldest from ", s.InFlight.OldestUnsettled))
-	t.line("published", "%s, %.1f/s%s", output.Count(s.Totals.Published, "event"), s.Rates.PublishedPerSecond, t.age(", last confirm ", s.Totals.LastConfirm))
+	t.line("in flight", "%s, %s%s", command.Count(s.InFlight.Events, "event"), command.Bytes(s.InFlight.Bytes), t.age(", oldest from ", s.InFlight.OldestUnsettled))
+	t.line("published", "%s, %.1f/s%s", command.Count(s.Totals.Published, "event"), s.Rates.PublishedPerSecond, t.age(", last confirm ", s.Totals.LastConfirm))
 	t.attempts()
 	t.deferred()
 	if off {
@@ -57,7 +57,7 @@ func (t *statusText) all() {
 	}
 	t.retention()
 	if s.UnreportedConfirmed > 0 {
-		t.line("repeats", "%s confirmed behind one that is not; a crash now would send them again", output.Count(s.UnreportedConfirmed, "event"))
+		t.line("repeats", "%s confirmed behind one that is not; a crash now would send them again", command.Count(s.UnreportedConfirmed, "event"))
 	}
 }
 
@@ -80,7 +80,7 @@ func lostText(safe *int64) string {
 	case *safe <= 0:
 		return ", lost at the next checkpoint"
 	}
-	return ", lost after " + output.Bytes(*safe) + " more"
+	return ", lost after " + command.Bytes(*safe) + " more"
 }
 
 type statusText struct {
@@ -106,7 +106,7 @@ var stateColours = map[string]string{
 type painted string
 
 func (t *statusText) paint(text, colour string) painted {
-	text = output.Clean(text)
+	text = command.Clean(text)
 	if t.colour && colour != "" {
 		text = "\x1b[1;" + colour + "m" + text + "\x1b[0m"
 	}
@@ -118,7 +118,7 @@ func (t *statusText) paint(text, colour string) painted {
 func (t *statusText) line(label, format string, args ...any) {
 	for i, arg := range args {
 		if text, ok := arg.(string); ok {
-			args[i] = output.Clean(text)
+			args[i] = command.Clean(text)
 		}
 	}
 	fmt.Fprintf(&t.out, "%-11s"+format+"\n", append([]any{label}, args...)...)
@@ -126,14 +126,14 @@ func (t *statusText) line(label, format string, args ...any) {
 
 func (t *statusText) state() {
 	s := t.status
-	t.line("state", "%s%s", t.paint(s.State, stateColours[s.State]), output.Clean(strings.TrimPrefix(StateText(s), s.State)))
+	t.line("state", "%s%s", t.paint(s.State, stateColours[s.State]), command.Clean(strings.TrimPrefix(StateText(s), s.State)))
 }
 
 func (t *statusText) relay() {
 	s := t.status
 	up := ""
 	if !s.StartedAt.IsZero() {
-		up = ", up " + output.Age(s.Now.Sub(s.StartedAt))
+		up = ", up " + command.Age(s.Now.Sub(s.StartedAt))
 	}
 	t.line("relay", "%s, version %s%s", s.Role, s.Version, up)
 }
@@ -153,11 +153,11 @@ func (t *statusText) slot() {
 		t.line("slot", "%s, lag %s; the server has not been asked yet", slot.Name, lag)
 		return
 	}
-	checked := output.Age(t.status.Now.Sub(slot.CheckedAt))
+	checked := command.Age(t.status.Now.Sub(slot.CheckedAt))
 	if slot.IsFresh(t.status.Now) {
-		t.line("slot", "%s, lag %s and %s, retains %s", slot.Name, lag, output.Bytes(slot.LagBytes), output.Bytes(slot.RetainedBytes))
+		t.line("slot", "%s, lag %s and %s, retains %s", slot.Name, lag, command.Bytes(slot.LagBytes), command.Bytes(slot.RetainedBytes))
 	} else {
-		t.line("slot", "%s, lag %s; not known for %s, before that %s behind, retained %s", slot.Name, lag, t.paint(checked, red), output.Bytes(slot.LagBytes), output.Bytes(slot.RetainedBytes))
+		t.line("slot", "%s, lag %s; not known for %s, before that %s behind, retained %s", slot.Name, lag, t.paint(checked, red), command.Bytes(slot.LagBytes), command.Bytes(slot.RetainedBytes))
 	}
 	reader := "read by a process"
 	if !slot.Active {
@@ -194,7 +194,7 @@ func showLag(seconds *float64) string {
 	if seconds == nil {
 		return "not known"
 	}
-	return output.Age(time.Duration(*seconds * float64(time.Second)))
+	return command.Age(time.Duration(*seconds * float64(time.Second)))
 }
 
 // showBehind is how much WAL the slot is behind.
@@ -202,7 +202,7 @@ func showBehind(s *ops.Status) string {
 	if !s.Slot.IsFresh(s.Now) {
 		return "WAL not known"
 	}
-	return output.Bytes(s.Slot.LagBytes)
+	return command.Bytes(s.Slot.LagBytes)
 }
 
 func (t *statusText) broker() {
@@ -217,11 +217,11 @@ func (t *statusText) broker() {
 		return
 	}
 	if b.Channels > 0 {
-		channels = ", " + output.Count(b.Channels, "channel")
+		channels = ", " + command.Count(b.Channels, "channel")
 	}
-	t.line("broker", "up, %s, %s%s, %s unanswered", b.Kind, output.Count(b.Connections, "connection"), channels, output.Count(b.PendingConfirms, "message"))
+	t.line("broker", "up, %s, %s%s, %s unanswered", b.Kind, command.Count(b.Connections, "connection"), channels, command.Count(b.PendingConfirms, "message"))
 	if b.Ignored > 0 {
-		t.line("", "%s returned, as no queue took it, and ignored (sink.rabbitmq.unroutable)", output.Count(int(b.Ignored), "message"))
+		t.line("", "%s returned, as no queue took it, and ignored (sink.rabbitmq.unroutable)", command.Count(int(b.Ignored), "message"))
 	}
 }
 
@@ -230,13 +230,13 @@ func (t *statusText) paused() {
 	if b.PausedTotal == 0 {
 		return
 	}
-	t.line("paused", "%s; their events are deferred until the broker takes them", t.paint(output.Count(b.PausedTotal, "destination"), red))
+	t.line("paused", "%s; their events are deferred until the broker takes them", t.paint(command.Count(b.PausedTotal, "destination"), red))
 	for _, p := range b.Paused {
 		next := ""
 		if p.NextProbe != nil {
-			next = ", tried again in " + output.Age(p.NextProbe.Sub(t.status.Now))
+			next = ", tried again in " + command.Age(p.NextProbe.Sub(t.status.Now))
 		}
-		t.line("", "%s: %s: %s; since %s%s", p.Destination, p.Reason, p.Error, output.Age(t.status.Now.Sub(p.Since)), next)
+		t.line("", "%s: %s: %s; since %s%s", p.Destination, p.Reason, p.Error, command.Age(t.status.Now.Sub(p.Since)), next)
 		if p.Fix != "" {
 			t.line("", "  %s", p.Fix)
 		}
@@ -249,10 +249,10 @@ func (t *statusText) paused() {
 func (t *statusText) attempts() {
 	n, r := t.status.Totals, t.status.Rates
 	if n.Failed > 0 {
-		t.line("failed", "%s, repeated", output.Count(n.Failed, "attempt"))
+		t.line("failed", "%s, repeated", command.Count(n.Failed, "attempt"))
 	}
 	if n.Retries > 0 {
-		t.line("retried", "%s to send deferred events, %.1f/s", output.Count(n.Retries, "attempt"), r.RetriesPerSecond)
+		t.line("retried", "%s to send deferred events, %.1f/s", command.Count(n.Retries, "attempt"), r.RetriesPerSecond)
 	}
 }
 
@@ -265,12 +265,12 @@ func (t *statusText) deferred() {
 	if r := t.status.Rates.DeferredPerSecond; r > 0 {
 		rate = fmt.Sprintf(", %.1f/s come", r)
 	}
-	t.line("deferred", "%s%s%s", t.paint(output.Count(p.Events, "event"), yellow), t.age(", oldest from ", p.Oldest), rate)
+	t.line("deferred", "%s%s%s", t.paint(command.Count(p.Events, "event"), yellow), t.age(", oldest from ", p.Oldest), rate)
 	if p.Queued+p.Feeding > 0 {
-		t.line("", "%s being written, %s being sent again", output.Thousands(uint64(p.Queued)), output.Thousands(uint64(p.Feeding)))
+		t.line("", "%s being written, %s being sent again", command.Thousands(uint64(p.Queued)), command.Thousands(uint64(p.Feeding)))
 	}
 	if p.WaitingKeys > 0 {
-		t.line("", "%s waiting: later events wait behind a deferred one, or a dead letter", output.Count(p.WaitingKeys, "key"))
+		t.line("", "%s waiting: later events wait behind a deferred one, or a dead letter", command.Count(p.WaitingKeys, "key"))
 	}
 }
 
@@ -280,16 +280,16 @@ func (t *statusText) guard() {
 		if g.Left == nil {
 			return ""
 		}
-		return ", " + output.Bytes(max(0, *g.Left)) + " of guard.max_bytes left"
+		return ", " + command.Bytes(max(0, *g.Left)) + " of guard.max_bytes left"
 	}
 	switch g := t.status.Guard; {
 	case g == nil:
 	case g.Full:
 		t.line("guard", "%s: the tables and what is in flight have reached guard.max_bytes; %s deferred, and no more: the slot keeps WAL until the broker is back",
-			t.paint("full", red), output.Count(g.Deferred, "event"))
+			t.paint("full", red), command.Count(g.Deferred, "event"))
 	case g.Active:
 		t.line("guard", "%s: the broker is away, and events are deferred so that the slot keeps less WAL; %s so far%s",
-			t.paint("active", yellow), output.Count(g.Deferred, "event"), left(g))
+			t.paint("active", yellow), command.Count(g.Deferred, "event"), left(g))
 	case g.Left != nil:
 		t.line("guard", "off%s", left(g))
 	}
@@ -301,17 +301,17 @@ func (t *statusText) refused() {
 		return
 	}
 	t.line("refused", "%s by the database; each is retried until it is accepted, and blocks its key and the slot",
-		t.paint(output.Count(p.RefusedTotal, "row"), red))
+		t.paint(command.Count(p.RefusedTotal, "row"), red))
 	for _, r := range p.Refused {
 		t.line("", "%s (%s): %s; for %s, %s behind it", r.ID, r.Position, r.Error,
-			output.Age(t.status.Now.Sub(r.Since)), output.Count(r.Behind, "event"))
+			command.Age(t.status.Now.Sub(r.Since)), command.Count(r.Behind, "event"))
 	}
 	t.more(p.RefusedTotal - len(p.Refused))
 }
 
 func (t *statusText) dead() {
 	if d := t.status.DeadLetters; d.Open > 0 {
-		t.line("dead", "%s open%s", t.paint(output.Count(d.Open, "dead letter"), yellow), output.Since(t.status.Now, ", the first for ", d.Oldest, ""))
+		t.line("dead", "%s open%s", t.paint(command.Count(d.Open, "dead letter"), yellow), command.Since(t.status.Now, ", the first for ", d.Oldest, ""))
 	}
 }
 
@@ -321,7 +321,7 @@ func (t *statusText) retention() {
 	if r.Mode != "delete" || t.status.Role != ops.RoleLeader {
 		return
 	}
-	t.line("retention", "%s deleted%s", output.Count(r.Deleted, "delivered row"), output.Since(t.status.Now, ", looked ", r.LastPass, " ago"))
+	t.line("retention", "%s deleted%s", command.Count(r.Deleted, "delivered row"), command.Since(t.status.Now, ", looked ", r.LastPass, " ago"))
 	if r.Error != "" {
 		t.line("", "%s: %s", t.paint("rows stay", red), r.Error)
 	}
@@ -341,7 +341,7 @@ func (t *statusText) unsent() {
 		if rows >= most {
 			more = " or more"
 		}
-		t.line("unsent", "%s", t.paint(fmt.Sprintf("%s of %s%s not known to be sent: see cdc-relay resend --unsent --dry-run", output.Count(uint64(rows), "row"), table, more), yellow))
+		t.line("unsent", "%s", t.paint(fmt.Sprintf("%s of %s%s not known to be sent: see cdc-relay resend --unsent --dry-run", command.Count(uint64(rows), "row"), table, more), yellow))
 	}
 }
 
@@ -360,11 +360,11 @@ func unheldText(u ops.UnheldSlot) string {
 // more adds the number of items that a list leaves out.
 func (t *statusText) more(n int) {
 	if n > 0 {
-		t.line("", "and %s more", output.Thousands(uint64(n)))
+		t.line("", "and %s more", command.Thousands(uint64(n)))
 	}
 }
 
 // age is label and how long ago at was, or nothing.
 func (t *statusText) age(label string, at *time.Time) string {
-	return output.Since(t.status.Now, label, at, " ago")
+	return command.Since(t.status.Now, label, at, " ago")
 }

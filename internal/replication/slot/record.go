@@ -50,8 +50,9 @@ type Record struct {
 	Restored bool
 	Used     bool   // the slot has been in use: cdc_relay.progress has a row
 	TookFrom string // the other program's slot that this one replaces
-	// while the takeover is not complete: what that slot must reach before it is copied. Then, of this
-	// incarnation: everything committed below it was sent by that slot's program. 0: no takeover
+	// while the takeover is not complete: what that slot must reach before it is copied. Then, of
+	// this incarnation: everything committed below it was sent by that slot's program. 0: no
+	// takeover
 	TookUntil pglogrepl.LSN
 }
 

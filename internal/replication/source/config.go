@@ -242,8 +242,8 @@ func CheckServer(ctx context.Context, q Querier) error {
 	return nil
 }
 
-// CheckEncoding refuses a database whose text PostgreSQL may fail to convert to UTF-8. It would fail
-// at such a row each time, and no later row would ever come. So each byte must be a character:
+// CheckEncoding refuses a database whose text PostgreSQL may fail to convert to UTF-8. It would
+// fail at such a row each time, and no later row would ever come. So each byte must be a character:
 // LATIN1 is fine, WIN1252 has five bytes without one, and SQL_ASCII has no conversion at all.
 func CheckEncoding(ctx context.Context, q Querier) error {
 	var encoding string

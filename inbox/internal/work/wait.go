@@ -1,6 +1,6 @@
-// Package wait has the pauses before something is tried again, and the log lines about what works
-// or does not.
-package wait
+// Package work is what consumers share: tasks by key, the pauses before something is tried again,
+// and the log lines about what works or does not.
+package work
 
 import (
 	"cmp"

@@ -1,6 +1,7 @@
-// Package converter makes the bytes of a message's key, value or header of a value and its schema,
-// as Kafka Connect's and Debezium's converters do. It is pure.
-package converter
+// Makes the bytes of a message's key, value or header of a value and its schema, as Kafka Connect's
+// and Debezium's converters do.
+
+package debezium
 
 import (
 	"encoding/base64"

@@ -1,4 +1,4 @@
-package converter
+package debezium
 
 import (
 	"encoding/json"

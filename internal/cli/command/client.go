@@ -1,5 +1,6 @@
-// Package client asks a running relay over HTTP.
-package client
+// How a running relay is asked over HTTP.
+
+package command
 
 import (
 	"bytes"

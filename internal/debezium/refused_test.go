@@ -1,4 +1,4 @@
-package converter
+package debezium
 
 import (
 	"bytes"
@@ -45,7 +45,7 @@ func TestTypesThatAreText(t *testing.T) {
 		{event.ColumnShape{Name: "code", TypeOID: pgtype.BPCharOID, Typmod: -1}, "any", "any"},
 	} {
 		scratch := []byte("before")
-		v, scratch, err := column(t, c.shape, connect.Modes{}).Value(scratch, []byte(c.text))
+		v, scratch, err := columnOf(t, c.shape, connect.Modes{}).Value(scratch, []byte(c.text))
 		if err != nil || string(v.Data) != c.want || !strings.HasPrefix(string(scratch), "before") {
 			t.Errorf("%+v: %q is %q (%v), want %q", c.shape, c.text, v.Data, err, c.want)
 		}
@@ -55,7 +55,7 @@ func TestTypesThatAreText(t *testing.T) {
 // A row's fault names the column, and never the value: it may be anybody's.
 func TestFaultsDoNotTellTheValue(t *testing.T) {
 	for _, oid := range []uint32{pgtype.Int2OID, pgtype.Int8OID, pgtype.Float4OID, pgtype.NumericOID, pgtype.ByteaOID, pgtype.DateOID, pgtype.TimeOID, pgtype.TimestampOID, pgtype.TimestamptzOID, pgtype.TimetzOID} {
-		c := column(t, event.ColumnShape{Name: "c", TypeOID: oid, Typmod: -1}, connect.Modes{})
+		c := columnOf(t, event.ColumnShape{Name: "c", TypeOID: oid, Typmod: -1}, connect.Modes{})
 		_, _, err := c.Value(nil, []byte("secret"))
 		if err == nil || strings.Contains(err.Error(), "secret") || !strings.Contains(err.Error(), `column "c"`) {
 			t.Errorf("type %d: %v", oid, err)
@@ -67,7 +67,7 @@ func TestFaultsDoNotTellTheValue(t *testing.T) {
 // text.
 func TestByteaThatIsDecodedAlready(t *testing.T) {
 	for _, mode := range connect.BinaryModes {
-		c := column(t, event.ColumnShape{Name: "payload", TypeOID: pgtype.ByteaOID, Typmod: -1}, connect.Modes{Binary: mode})
+		c := columnOf(t, event.ColumnShape{Name: "payload", TypeOID: pgtype.ByteaOID, Typmod: -1}, connect.Modes{Binary: mode})
 		for _, data := range [][]byte{nil, {}, {0, 0xFF, 'a'}} {
 			var text []byte
 			if data != nil {
@@ -83,7 +83,7 @@ func TestByteaThatIsDecodedAlready(t *testing.T) {
 			}
 		}
 	}
-	if _, _, err := column(t, event.ColumnShape{TypeOID: pgtype.TextOID}, connect.Modes{}).Binary(nil, []byte("x")); err == nil {
+	if _, _, err := columnOf(t, event.ColumnShape{TypeOID: pgtype.TextOID}, connect.Modes{}).Binary(nil, []byte("x")); err == nil {
 		t.Error("a text is no bytea")
 	}
 }

@@ -1,4 +1,4 @@
-package converter
+package debezium
 
 import (
 	"bufio"
@@ -98,7 +98,7 @@ type columnQuestion struct {
 func TestColumnsAsDebeziumHasThem(t *testing.T) {
 	questions(t, "columns.jsonl", func(t *testing.T, line int, q columnQuestion) {
 		shape := event.ColumnShape{Name: "c", TypeOID: q.OID, Typmod: q.Typmod, NotNull: q.NotNull, Default: q.Default}
-		c := column(t, shape, modes(t, q.Modes))
+		c := columnOf(t, shape, modes(t, q.Modes))
 		var text []byte
 		if q.Text != nil {
 			text = []byte(*q.Text)

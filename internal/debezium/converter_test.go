@@ -1,4 +1,4 @@
-package converter
+package debezium
 
 import (
 	"math"
@@ -10,7 +10,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-func column(t *testing.T, shape event.ColumnShape, modes connect.Modes) *connect.Column {
+func columnOf(t *testing.T, shape event.ColumnShape, modes connect.Modes) *connect.Column {
 	t.Helper()
 	c, err := connect.NewColumn(shape, modes)
 	if err != nil {
@@ -78,7 +78,7 @@ func TestTheUsualColumns(t *testing.T) {
 		{"bytes, string", varchar, BinaryDataConverter{Delegate: StringConverter{}}, "x", "x"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			col := column(t, c.shape, connect.Modes{})
+			col := columnOf(t, c.shape, connect.Modes{})
 			var text []byte
 			if c.text != "-" {
 				text = []byte(c.text)

@@ -1,5 +1,6 @@
-// Package keyed runs tasks on a fixed number of workers, those of one key one after another.
-package keyed
+// Tasks on a fixed number of workers, those of one key one after another.
+
+package work
 
 import (
 	"context"

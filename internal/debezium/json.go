@@ -1,6 +1,6 @@
 // JsonConverter: values as JSON, with their schema when that is wanted.
 
-package converter
+package debezium
 
 import (
 	"encoding/base64"

@@ -1,6 +1,6 @@
 // Tables.
 
-package output
+package command
 
 import (
 	"fmt"

@@ -1,6 +1,7 @@
-// Package output writes for people and programs: tables, numbers, colors and line breaks on a
-// terminal, plain text and JSON elsewhere.
-package output
+// What is written for people and programs: numbers, colors and line breaks on a terminal, plain
+// text and JSON elsewhere.
+
+package command
 
 import (
 	"encoding/json"
