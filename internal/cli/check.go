@@ -91,6 +91,10 @@ func printFindings(w io.Writer, findings []check.Finding) error {
 			line := fmt.Sprintf("      %-*s  fix: %s", width, "", f.Fix)
 			fmt.Fprintln(&out, command.ForTerminal(w, command.CleanLines(line), 0))
 		}
+		if f.Cause != "" {
+			line := fmt.Sprintf("      %-*s  (%s)", width, "", f.Cause)
+			fmt.Fprintln(&out, output.ForTerminal(w, output.CleanLines(line), width+10))
+		}
 	}
 	_, err := io.WriteString(w, out.String())
 	return err

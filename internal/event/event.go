@@ -295,6 +295,8 @@ type Stop struct {
 	What   string // one clear line that says what is wrong
 	Fix    string // what the operator does or runs; "" when What says it all
 	Err    error  // the cause, when there is one
+	// CauseLast: the line ends with Err. It is for who asks further, and what to do is for everybody.
+	CauseLast bool
 
 	// Finding is, of ExitOperator, the ID by which `cdc-relay accept` takes what was found; "": it
 	// cannot be accepted, or the database could not be asked. Until it is known, a Fix that can be
@@ -319,7 +321,7 @@ func (s *Stop) Acceptable() bool { return s.Finding != "" || strings.Contains(s.
 // Error is the line that is logged once, at the top.
 func (s *Stop) Error() string {
 	msg := s.What
-	if s.Err != nil {
+	if s.Err != nil && !s.CauseLast {
 		msg += ": " + s.Err.Error()
 	}
 	if s.Finding != "" {
@@ -327,6 +329,9 @@ func (s *Stop) Error() string {
 	}
 	if s.Fix != "" {
 		msg += "; " + s.Fix
+	}
+	if s.Err != nil && s.CauseLast {
+		msg += "; the error: " + s.Err.Error()
 	}
 	return msg
 }

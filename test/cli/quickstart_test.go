@@ -15,10 +15,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
 const (
-	documentedDatabase = "postgres://postgres@localhost:5432/shop"
+	documentedDatabase = "postgres://shop:secret@localhost:5432/shop"
 	documentedRabbitMQ = "amqp://guest:guest@localhost:5672/"
 	documentedKafka    = "localhost:9092"
 )
@@ -50,7 +51,7 @@ func (r *rig) play(page, heading string, addresses *strings.Replacer, tool func(
 			// The slot's name is the whole server's.
 			config = strings.Replace(addresses.Replace(block[2]), "source: {", "source: {slot: "+r.slot+", ", 1)
 			// The commands run in one directory; here each has its own.
-			config = strings.Replace(config, "socket: ", "socket: "+dir+"/", 1)
+			config = strings.Replace(config, "socket: /tmp", "socket: "+dir, 1)
 			continue
 		}
 		for line := range strings.Lines(strings.ReplaceAll(block[2], "\\\n", "")) {
@@ -80,11 +81,17 @@ func (r *rig) play(page, heading string, addresses *strings.Replacer, tool func(
 	return relay
 }
 
-// The quick start of the README: the INSERT arrives, as the message that the README shows.
+// The quick start of the README, on PostgreSQL as Debian installs it: the INSERT arrives, as the
+// message that the README shows.
 func TestQuickStart(t *testing.T) {
 	t.Parallel()
 	r := bare(t)
 	r.ok("version")
+	pg, err := pgserver.Start(await.Context(t), pgserver.Options{
+		NoFsync: true, Settings: map[string]string{"wal_level": "replica"}, HBA: []string{"host all all 127.0.0.1/32 scram-sha-256"},
+	})
+	must(t, err)
+	t.Cleanup(func() { must(t, pg.Close()) })
 	vhost := servers.SharedRabbitMQ(t).VHost(t)
 	conn, err := amqp.Dial(vhost)
 	must(t, err)
@@ -92,9 +99,14 @@ func TestQuickStart(t *testing.T) {
 	ch, err := conn.Channel()
 	must(t, err)
 	var arrived *amqp.Delivery
-	addresses := strings.NewReplacer(documentedDatabase, r.db, documentedRabbitMQ, vhost)
+	addresses := strings.NewReplacer("localhost:5432", pg.Addr(), documentedRabbitMQ, vhost, "sudo -u postgres psql", "psql "+pg.URL("postgres"))
 	relay := r.play("README.md", "Quick start", addresses, func(line string) bool {
 		switch line {
+		case "sudo systemctl restart postgresql":
+			_, err := pg.Stop("fast")
+			must(t, err)
+			must(t, pg.Start(await.Context(t)))
+		case "sudo rabbitmq-plugins enable rabbitmq_management": // the test speaks AMQP
 		case "rabbitmqadmin declare queue name=orders durable=true":
 			_, err := ch.QueueDeclare("orders", true, false, false, false, nil)
 			must(t, err)

@@ -74,6 +74,13 @@ func TestNothingIsMadeWithoutCreate(t *testing.T) {
 	ended(t, relay)
 }
 
+// A database that does not exist is not waited for, and what to do comes before the server's words.
+func TestMissingDatabase(t *testing.T) {
+	t.Parallel()
+	r := on(t, servers.SharedPostgres(t).URL("no_such_database"))
+	r.refused(1, "init", `the database "no_such_database" does not exist; create it (CREATE DATABASE`, "the error: ")
+}
+
 // A schema that somebody else made is never used, and the statement of the message is the way on.
 func TestSchemaOfSomebodyElse(t *testing.T) {
 	t.Parallel()

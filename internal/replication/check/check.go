@@ -177,6 +177,8 @@ type Finding struct {
 	Level  string `json:"level"` // ok, warn or fail
 	Detail string `json:"detail"`
 	Fix    string `json:"fix,omitempty"` // to copy
+	// the server's own words, when Detail has said what they mean
+	Cause string `json:"cause,omitempty"`
 	// the ID that `cdc-relay accept` takes
 	Finding string `json:"finding,omitempty"`
 }
@@ -209,6 +211,9 @@ func (c *checker) add(name, good string, err error) bool {
 		if errors.As(err, &stop) {
 			short := *stop
 			short.Fix = ""
+			if stop.CauseLast {
+				short.Err, f.Cause = nil, source.OneLine(stop.Err).Error()
+			}
 			f.Detail, f.Fix, f.Finding = short.Error(), stop.Fix, stop.Finding
 		}
 	}

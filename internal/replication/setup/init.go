@@ -126,7 +126,7 @@ func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 	}
 	defer ddl.Close()
 	if err := source.CheckServer(ctx, ddl); err != nil {
-		return err
+		return source.OrFatal(&owner, err)
 	}
 	if err := source.CheckEncoding(ctx, ddl); err != nil {
 		return err

@@ -60,7 +60,7 @@ func fixTLS(err error) string {
 		return "use a name of the server's certificate as the host in source.url"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "renew the server's certificate, or set this machine's clock"
-	case strings.Contains(err.Error(), "server refused TLS connection"):
+	case SQLState(err) == "" && strings.Contains(err.Error(), "server refused TLS connection"): // else the server was reached without TLS
 		return "the server has ssl = off, and sslmode of source.url wants TLS: set ssl = on there, with ssl_cert_file and ssl_key_file, and reload it; on a network that nobody else reads, sslmode=disable"
 	case !isAlert(err) || !errors.As(err, &network):
 		return ""
@@ -107,25 +107,33 @@ func FatalConnect(c *Config, err error, everConnected bool, since time.Time) err
 		return stop
 	}
 	stop := func(reason, what, fix string) error {
-		return &event.Stop{Code: event.ExitFailure, Reason: reason, What: what, Fix: fix, Err: err}
+		return &event.Stop{Code: event.ExitFailure, Reason: reason, What: what, Fix: fix, Err: OneLine(err), CauseLast: true}
 	}
+	// of the session that was refused; the URL may name several hosts
+	role, database := c.Role(), ""
 	var atConnect *pgconn.ConnectError
+	if errors.As(err, &atConnect) {
+		role, database = atConnect.Config.User, atConnect.Config.Database
+	}
 	switch code := SQLState(err); {
 	case code == "28P01" || code == "28000":
 		if time.Since(since) < passwordPatience {
 			return nil
 		}
-		return stop("login", refusedLogin(since),
+		if code == "28P01" {
+			return stop("login", refusedLogin(role, since), fmt.Sprintf("correct source.password, or the password in source.url; or set it: ALTER ROLE %[1]s PASSWORD '...' (if there is no such role: CREATE ROLE %[1]s LOGIN REPLICATION PASSWORD '...')", QuoteName(role)))
+		}
+		return stop("login", refusedLogin(role, since),
 			"correct source.url, its certificate (sslcert) and source.password, or pg_hba.conf (it needs a line for the role and the database itself, and for replication=database connections of the same database)")
-	case code == "42501" && errors.As(err, &atConnect):
+	case code == "42501" && atConnect != nil:
 		return stop("rights", "this role may not replicate, or may not connect to this database",
-			fmt.Sprintf("ALTER ROLE %[1]s REPLICATION; GRANT CONNECT ON DATABASE %[2]s TO %[1]s", QuoteName(atConnect.Config.User), QuoteName(atConnect.Config.Database)))
+			fmt.Sprintf("ALTER ROLE %[1]s REPLICATION; GRANT CONNECT ON DATABASE %[2]s TO %[1]s", QuoteName(role), QuoteName(database)))
 	case code == "42501":
 		return stop("rights", "this role lacks a privilege", InitHint(c.Role()))
 	case code == "53300":
 		return stop("no_sender", "the server has no free walsender or connection", "raise max_wal_senders (or max_connections) and restart the server")
 	case code == "3D000":
-		return stop("database", "the database does not exist", "correct source.url")
+		return stop("database", fmt.Sprintf("the database %q does not exist", database), fmt.Sprintf("create it (CREATE DATABASE %s OWNER %s), or correct source.url", QuoteName(database), QuoteName(role)))
 	}
 	return nil
 }
@@ -140,11 +148,11 @@ func OrFatal(c *Config, err error) error {
 }
 
 // refusedLogin describes a refused login and for how long it was tried.
-func refusedLogin(since time.Time) string {
+func refusedLogin(role string, since time.Time) string {
 	if since.IsZero() {
-		return "PostgreSQL refuses the login"
+		return fmt.Sprintf("PostgreSQL refuses the login of %q", role)
 	}
-	return fmt.Sprintf("PostgreSQL refused the login for %s", passwordPatience)
+	return fmt.Sprintf("PostgreSQL refused the login of %q for %s", role, passwordPatience)
 }
 
 // passwordPatience is how long a relay that never connected tries a login that is refused.

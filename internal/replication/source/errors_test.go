@@ -51,18 +51,23 @@ func TestWhatIsFatalWhenConnecting(t *testing.T) {
 func TestRefusedLogin(t *testing.T) {
 	refused := fmt.Errorf("connect: %w", &pgconn.PgError{Code: "28P01"})
 	for since, want := range map[time.Time]string{
-		{}:                                    "PostgreSQL refuses the login",
-		time.Now().Add(-2 * passwordPatience): "PostgreSQL refused the login for 1m0s",
+		{}:                                    `PostgreSQL refuses the login of "relay"`,
+		time.Now().Add(-2 * passwordPatience): `PostgreSQL refused the login of "relay" for 1m0s`,
 	} {
-		if stop := replicationtest.WantStop(t, FatalConnect(&Config{}, refused, false, since), event.ExitFailure, "login"); stop.What != want {
+		if stop := replicationtest.WantStop(t, FatalConnect(&Config{URL: "postgres://relay@/"}, refused, false, since), event.ExitFailure, "login"); stop.What != want {
 			t.Errorf("%q, want %q", stop.What, want)
 		}
 	}
 }
 
-// A server without TLS is told from one whose certificate is wrong.
+// A server without TLS is told from one whose certificate is wrong, and from one that was reached
+// without TLS behind that.
 func TestServerWithoutTLS(t *testing.T) {
-	if fix := FixConnect(errors.New("failed to connect to `user=relay`: tls error: server refused TLS connection")); !strings.Contains(fix, "ssl = on") || !strings.Contains(fix, "sslmode") {
+	refused := errors.New("failed to connect to `user=relay`: tls error: server refused TLS connection")
+	if fix := FixConnect(refused); !strings.Contains(fix, "ssl = on") || !strings.Contains(fix, "sslmode") {
 		t.Errorf("the fix is %q", fix)
+	}
+	if fix := FixConnect(errors.Join(refused, &pgconn.PgError{Code: "57P03"})); fix != "" {
+		t.Errorf("the fix for a server that starts up is %q", fix)
 	}
 }
