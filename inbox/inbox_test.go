@@ -44,7 +44,7 @@ func TestNewRefuses(t *testing.T) {
 		}
 	}
 	taken := prometheus.NewRegistry()
-	taken.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "consumer_messages_total", Help: "Another."}))
+	taken.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "cdc_relay_inbox_messages_total", Help: "Another."}))
 	for want, change := range map[string]func(*Config){
 		`Service is ""`:          func(c *Config) { c.Service = "" },
 		`Service is "a b"`:       func(c *Config) { c.Service = "a b" },

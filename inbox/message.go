@@ -31,7 +31,7 @@ type Message struct {
 // Class says why an attempt failed.
 type Class string
 
-// The classes of failures, as in the label class of consumer_processing_failed_total.
+// The classes of failures, as in the label class of cdc_relay_inbox_failures_total.
 const (
 	Transient Class = "transient" // another attempt may succeed
 	Permanent Class = "permanent" // none will

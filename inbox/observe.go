@@ -17,14 +17,14 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// outcome is what became of one delivery, as in the label outcome of consumer_messages_total.
+// outcome is what became of one delivery, as in the label outcome of cdc_relay_inbox_messages_total.
 type outcome string
 
 const (
 	success      outcome = "success"
 	duplicate    outcome = "duplicate" // its effect was there
 	retried      outcome = "retry"
-	deadLettered outcome = "dlq"
+	deadLettered outcome = "dead_letter"
 	failed       outcome = "failed" // it will be delivered again
 )
 
@@ -41,18 +41,18 @@ type metrics struct {
 func newMetrics(registerer prometheus.Registerer, service string, levels []time.Duration) (*metrics, error) {
 	r := registry{Registerer: registerer, of: prometheus.Labels{"service": service}}
 	m := &metrics{
-		messages:          r.counters("consumer_messages_total", "Deliveries, by what became of them.", "outcome"),
-		failures:          r.counters("consumer_processing_failed_total", "Attempts that failed, by why.", "class"),
-		retries:           r.counters("consumer_retries_total", "Messages that the broker keeps for a later attempt, by the pause before it.", "level"),
-		returned:          r.counters("consumer_retries_returned_total", "Messages that came back for another attempt, by the pause before it.", "level"),
-		deadLetters:       r.counters("consumer_dlq_published_total", "Messages that the broker keeps as dead letters.").WithLabelValues(),
-		deadLettersFailed: r.counters("consumer_dlq_publish_failed_total", "Dead letters that the broker did not confirm. They are delivered again.").WithLabelValues(),
-		processing:        r.seconds("consumer_processing_seconds", "From the delivery of a message to its outcome."),
-		endToEnd:          r.seconds("consumer_commit_to_processed_seconds", "From the timestamp of a message to the commit of its effect."),
-		waiting:           r.gauges("consumer_waiting_messages", "Messages that wait in a queue or topic, of all processes of the service.", "queue"),
-		databaseUp:        r.gauges("consumer_database_up", "Whether the database records processed messages.").WithLabelValues(),
-		brokerUp:          r.gauges("consumer_broker_up", "Whether the broker delivers.").WithLabelValues(),
-		inProgress:        r.gauges("consumer_in_progress", "Messages that are in the handler.").WithLabelValues(),
+		messages:          r.counters("cdc_relay_inbox_messages_total", "Deliveries, by what became of them.", "outcome"),
+		failures:          r.counters("cdc_relay_inbox_failures_total", "Attempts that failed, by why.", "class"),
+		retries:           r.counters("cdc_relay_inbox_retries_total", "Messages that the broker keeps for a later attempt, by the pause before it.", "level"),
+		returned:          r.counters("cdc_relay_inbox_retries_returned_total", "Messages that came back for another attempt, by the pause before it.", "level"),
+		deadLetters:       r.counters("cdc_relay_inbox_dead_letters_total", "Messages that the broker keeps as dead letters.").WithLabelValues(),
+		deadLettersFailed: r.counters("cdc_relay_inbox_dead_letter_failures_total", "Dead letters that the broker did not confirm. They are delivered again.").WithLabelValues(),
+		processing:        r.seconds("cdc_relay_inbox_processing_seconds", "From the delivery of a message to its outcome."),
+		endToEnd:          r.seconds("cdc_relay_inbox_commit_to_processed_seconds", "From the timestamp of a message to the commit of its effect."),
+		waiting:           r.gauges("cdc_relay_inbox_waiting_messages", "Messages that wait in a queue or topic, of all processes of the service.", "queue"),
+		databaseUp:        r.gauges("cdc_relay_inbox_database_up", "Whether the database records processed messages.").WithLabelValues(),
+		brokerUp:          r.gauges("cdc_relay_inbox_broker_up", "Whether the broker delivers.").WithLabelValues(),
+		inProgress:        r.gauges("cdc_relay_inbox_messages_in_progress", "Messages that are in the handler.").WithLabelValues(),
 	}
 	if r.err != nil {
 		return nil, r.err

@@ -191,7 +191,7 @@ COMMENT ON COLUMN cdc_relay.retry.attempts                 IS 'refusals that cou
 COMMENT ON COLUMN cdc_relay.retry.bytes                    IS 'size of the event';
 COMMENT ON COLUMN cdc_relay.retry.next_attempt             IS 'when the first row of an ordering group is tried again, if it was refused; NULL: as soon as its destination is no longer paused';
 COMMENT ON COLUMN cdc_relay.retry.class                    IS 'of the last refusal: destination, transient, permanent; empty: it was never refused';
-COMMENT ON COLUMN cdc_relay.retry.reason                   IS 'of the last refusal, as in outbox_rejections_total';
+COMMENT ON COLUMN cdc_relay.retry.reason                   IS 'of the last refusal, as in cdc_relay_rejections_total';
 COMMENT ON COLUMN cdc_relay.retry.error                    IS 'error text of the last refusal, with # for each number and UUID; empty: it was never refused';
 COMMENT ON COLUMN cdc_relay.retry.destination              IS 'what the last refusal was about, or where the event was going';
 COMMENT ON COLUMN cdc_relay.retry.route_name               IS 'exchange or topic it goes to, decided when it was deferred; NULL: the template had no value';

@@ -93,7 +93,7 @@ func printFindings(w io.Writer, findings []check.Finding) error {
 		}
 		if f.Cause != "" {
 			line := fmt.Sprintf("      %-*s  (%s)", width, "", f.Cause)
-			fmt.Fprintln(&out, output.ForTerminal(w, output.CleanLines(line), width+10))
+			fmt.Fprintln(&out, command.ForTerminal(w, command.CleanLines(line), width+10))
 		}
 	}
 	_, err := io.WriteString(w, out.String())

@@ -94,7 +94,7 @@ type Message struct {
 // its transaction commits or not, so it is not an event.
 const NonTransactional = "non_transactional"
 
-// SkipReasons are all that Message.Reason may be: the series of outbox_messages_skipped_total.
+// SkipReasons are all that Message.Reason may be: the series of cdc_relay_messages_skipped_total.
 var SkipReasons = []string{"update", "delete", "truncate", "foreign_table", "message", NonTransactional}
 
 // Decoder holds what the frames of one replication session refer back to: the relations described

@@ -290,7 +290,7 @@ const (
 // to fix it.
 type Stop struct {
 	Code int // one of the exit codes
-	// one word of a closed list, for the metric outbox_stopped: "slot_lost", "mapping", …
+	// one word of a closed list, for the metric cdc_relay_stopped: "slot_lost", "mapping", …
 	Reason string
 	What   string // one clear line that says what is wrong
 	Fix    string // what the operator does or runs; "" when What says it all

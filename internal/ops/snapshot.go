@@ -128,7 +128,7 @@ type Sink struct {
 // Paused is a destination that refuses: its events are deferred unsent.
 type Paused struct {
 	Destination string    `json:"destination"` // as an operator would name it
-	Reason      string    `json:"reason"`      // of the closed list of outbox_rejections_total
+	Reason      string    `json:"reason"`      // of the closed list of cdc_relay_rejections_total
 	Error       string    `json:"error"`       // the broker's own
 	Since       time.Time `json:"since"`
 	// when one of its events is tried again; null: now, or not by itself, or not known

@@ -58,7 +58,7 @@ func (c Class) String() string {
 	return [...]string{"destination", "transient", "permanent"}[c]
 }
 
-// Reason is the closed list of why an event was rejected: the label of outbox_rejections_total.
+// Reason is the closed list of why an event was rejected: the label of cdc_relay_rejections_total.
 type Reason string
 
 // The reasons.
@@ -89,7 +89,7 @@ const (
 	BrokerException Reason = "broker_exception"
 )
 
-// Rejections lists the reasons of each class: every series of outbox_rejections_total.
+// Rejections lists the reasons of each class: every series of cdc_relay_rejections_total.
 var Rejections = map[Class][]Reason{
 	Destination: {
 		Unroutable, NoExchange, NotPermitted, NoTopic, NotAllowed, NoLeader, TooFewReplicas, Nacked, Unconfirmed,

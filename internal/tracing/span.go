@@ -116,7 +116,7 @@ func (t *Tracer) end(ev *event.Event, retries int, reason string, at time.Time) 
 	to := t.destination(ev)
 	outcome := "published"
 	if reason != "" {
-		outcome = "dlq"
+		outcome = "dead_letter"
 		span.SetStatus(codes.Error, reason)
 		span.SetAttributes(attribute.String("error.type", reason))
 	}

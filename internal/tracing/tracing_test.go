@@ -122,7 +122,7 @@ func TestTraceparentNamesTheSpan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if d.Attributes["outbox.outcome"] != "dlq" || d.Error != "too_large" || d.Attributes["error.type"] != "too_large" || d.Attributes["event.retry_count"] != "19" {
+			if d.Attributes["outbox.outcome"] != "dead_letter" || d.Error != "too_large" || d.Attributes["error.type"] != "too_large" || d.Attributes["event.retry_count"] != "19" {
 				t.Errorf("dead letter's span %+v", d)
 			}
 			for _, s := range c.Spans() {

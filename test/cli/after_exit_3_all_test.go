@@ -84,7 +84,7 @@ func (c played) play(r *rig, row exit3) {
 	}
 	relay := runner.Start(r.t, r.binary, r.yaml(), "--hold-on-fatal")
 	state(r.t, relay, "stopped")
-	says(r.t, relay, "/metrics", 200, `outbox_stopped{reason="`+row.reason+`"} 1`)
+	says(r.t, relay, "/metrics", 200, `cdc_relay_stopped{reason="`+row.reason+`"} 1`)
 	r.exec(strings.ReplaceAll(c.fix, "SLOT", r.slot))
 	for _, sql := range sqlFix.FindAllString(line, -1) {
 		if !strings.Contains(sql, "...") {

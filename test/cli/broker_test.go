@@ -47,7 +47,7 @@ func TestWaitsForTheBroker(t *testing.T) {
 	b.insert(2)
 	says(t, relay, "/healthz", 200)
 	says(t, relay, "/readyz", 503, "broker down", "connection refused")
-	says(t, relay, "/metrics", 200, "\noutbox_sink_up 0\n", "\noutbox_backlog 2\n")
+	says(t, relay, "/metrics", 200, "\ncdc_relay_sink_up 0\n", "\ncdc_relay_backlog_events 2\n")
 	must(t, p.Restore())
 	must(t, b.consumer.WaitCount(await.Context(t), 2))
 	must(t, relay.WaitReady(await.Context(t)))

@@ -33,7 +33,7 @@ func TestCompatComesBackAsItWas(t *testing.T) {
 	before := delivery(t, take)
 	bind(false)
 	b.exec(insert, "22222222-2222-2222-2222-222222222222")
-	says(t, relay, "/metrics", 200, "\noutbox_deferred_events 1\n")
+	says(t, relay, "/metrics", 200, "\ncdc_relay_deferred_events 1\n")
 	relay.Stop(t)
 	b.exec(`ALTER TABLE outbox ALTER payload SET NOT NULL, ALTER type TYPE varchar(20), ALTER type SET DEFAULT 'none', ALTER type DROP NOT NULL`)
 	b.start()

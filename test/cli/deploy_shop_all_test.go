@@ -35,7 +35,7 @@ func (c *composition) shopDelivers() {
 		}
 	}
 	// Its queue gets what comes once it is bound.
-	c.service("notification-service", `consumer_broker_up{service="notification-service"} 1`)
+	c.service("notification-service", `cdc_relay_inbox_broker_up{service="notification-service"} 1`)
 	orders := c.service("order-service", "go_goroutines")
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for id, item := range map[string]string{"0190163d-8694-739b-aea5-966c26f8ad90": "lamp", "0190163d-8694-739b-aea5-966c26f8ad91": "umbrella"} {

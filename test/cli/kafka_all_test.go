@@ -40,8 +40,8 @@ func TestWaitsForKafka(t *testing.T) {
 	says(t, relay, "/readyz", 503, "broker down", "connection refused")
 	// The partitions are not known, so the first event is read and waits outside the max_in_flight:
 	// it is a backlog all the same.
-	says(t, relay, "/metrics", 200, "\noutbox_sink_up 0\n", "\noutbox_backlog 1\n", "\noutbox_in_flight_events 0\n")
-	if age := scrape(t, relay).values["outbox_oldest_unsettled_seconds"]; age <= 0 {
+	says(t, relay, "/metrics", 200, "\ncdc_relay_sink_up 0\n", "\ncdc_relay_backlog_events 1\n", "\ncdc_relay_in_flight_events 0\n")
+	if age := scrape(t, relay).values["cdc_relay_oldest_unsettled_seconds"]; age <= 0 {
 		t.Errorf("the event that waits is %g s old", age)
 	}
 	must(t, p.Restore())

@@ -92,10 +92,10 @@ func TestKafkaFromInitToStop(t *testing.T) {
 	if s.Broker.Kind != "kafka" || !s.Broker.Up {
 		t.Errorf("--json says %+v", s)
 	}
-	says(t, relay, "/metrics", 200, "\noutbox_events_total{outcome=\"published\"} 25\n", "\noutbox_confirms_total{result=\"ack\"} 25\n",
-		"\noutbox_confirms_total{result=\"nack\"} 0\n", "\noutbox_confirms_total{result=\"timeout\"} 0\n", "\noutbox_sink_up 1\n",
-		"\noutbox_sink_pending_confirms 0\n", "\noutbox_backlog 0\n")
-	if scrape(t, relay).values[`outbox_sink_connections`] < 1 {
+	says(t, relay, "/metrics", 200, "\ncdc_relay_events_total{outcome=\"published\"} 25\n", "\ncdc_relay_confirms_total{result=\"ack\"} 25\n",
+		"\ncdc_relay_confirms_total{result=\"nack\"} 0\n", "\ncdc_relay_confirms_total{result=\"timeout\"} 0\n", "\ncdc_relay_sink_up 1\n",
+		"\ncdc_relay_sink_pending_confirms 0\n", "\ncdc_relay_backlog_events 0\n")
+	if scrape(t, relay).values[`cdc_relay_sink_connections`] < 1 {
 		t.Error("no connection is counted")
 	}
 	ended(t, relay)

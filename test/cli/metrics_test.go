@@ -17,8 +17,8 @@ import (
 
 // notHere are the metrics of docs/metrics.md that this relay has no reason to report.
 var notHere = []string{
-	"outbox_stopped", "outbox_guard_active", "outbox_guard_full", "outbox_retention_behind_seconds", "outbox_slot_synced",
-	"outbox_slot_safe_wal_bytes", "outbox_slot_waiting_for_standby",
+	"cdc_relay_stopped", "cdc_relay_guard_active", "cdc_relay_guard_full", "cdc_relay_retention_behind_seconds", "cdc_relay_slot_synced",
+	"cdc_relay_slot_safe_wal_bytes", "cdc_relay_slot_waiting_for_standby",
 }
 
 // Every metric is there under its name, and what is counted is what was written.
@@ -35,31 +35,31 @@ func TestMetrics(t *testing.T) {
 	eventually(t, func() string {
 		m := scrape(t, relay)
 		for name, want := range map[string]float64{
-			`outbox_events_total{outcome="published"}`:            26,
-			`outbox_events_total{outcome="failed"}`:               0,
-			`outbox_messages_skipped_total{reason="message"}`:     1,
-			`outbox_publish_latency_seconds_count`:                26,
-			`outbox_publish_latency_seconds_bucket{le="+Inf"}`:    26,
-			`outbox_published_bytes_total`:                        float64(bytes),
-			`outbox_headers_dropped_total{header="cdc_position"}`: 1,
-			`outbox_confirms_total{result="ack"}`:                 26,
-			`outbox_confirms_total{result="nack"}`:                0,
-			`outbox_confirms_total{result="returned"}`:            0,
-			`outbox_confirms_total{result="timeout"}`:             0,
-			`outbox_backlog`:                            0,
-			`outbox_in_flight_events`:                   0,
-			`outbox_in_flight_bytes`:                    0,
-			`outbox_destinations_paused`:                0,
-			`outbox_deferred_events`:                    0,
-			`outbox_dead_letters`:                       0,
-			`outbox_sink_up`:                            1,
-			`outbox_sink_connections`:                   2,
-			`outbox_stream_up`:                          1,
-			`outbox_leader`:                             1,
-			`outbox_slots_unheld`:                       0,
-			`outbox_unsent_rows{table="public.outbox"}`: 0,
-			`outbox_slot_active` + slot:                 1,
-			`outbox_slot_wal_status{slot="` + b.slot + `",status="reserved"}`: 1,
+			`cdc_relay_events_total{outcome="published"}`:                        26,
+			`cdc_relay_events_total{outcome="failed"}`:                           0,
+			`cdc_relay_messages_skipped_total{reason="message"}`:                 1,
+			`cdc_relay_publish_latency_seconds_count`:                            26,
+			`cdc_relay_publish_latency_seconds_bucket{le="+Inf"}`:                26,
+			`cdc_relay_published_bytes_total`:                                    float64(bytes),
+			`cdc_relay_headers_dropped_total{header="cdc_position"}`:             1,
+			`cdc_relay_confirms_total{result="ack"}`:                             26,
+			`cdc_relay_confirms_total{result="nack"}`:                            0,
+			`cdc_relay_confirms_total{result="returned"}`:                        0,
+			`cdc_relay_confirms_total{result="timeout"}`:                         0,
+			`cdc_relay_backlog_events`:                                           0,
+			`cdc_relay_in_flight_events`:                                         0,
+			`cdc_relay_in_flight_bytes`:                                          0,
+			`cdc_relay_destinations_paused`:                                      0,
+			`cdc_relay_deferred_events`:                                          0,
+			`cdc_relay_dead_letters_open`:                                        0,
+			`cdc_relay_sink_up`:                                                  1,
+			`cdc_relay_sink_connections`:                                         2,
+			`cdc_relay_stream_up`:                                                1,
+			`cdc_relay_leader`:                                                   1,
+			`cdc_relay_slots_unheld`:                                             0,
+			`cdc_relay_unsent_rows{table="public.outbox"}`:                       0,
+			`cdc_relay_slot_active` + slot:                                       1,
+			`cdc_relay_slot_wal_status{slot="` + b.slot + `",status="reserved"}`: 1,
 		} {
 			if got, ok := m.values[name]; !ok || got != want {
 				return name + " is " + strconv.FormatFloat(got, 'g', -1, 64) + ", want " + strconv.FormatFloat(want, 'g', -1, 64)
@@ -74,8 +74,8 @@ func TestMetrics(t *testing.T) {
 	eventually(t, func() string {
 		m := scrape(t, relay)
 		for name, want := range map[string]float64{
-			`outbox_rejections_total{class="permanent",reason="invalid"}`: 1, `outbox_events_total{outcome="dlq"}`: 1, `outbox_events_total{outcome="failed"}`: 0,
-			`outbox_events_total{outcome="retry"}`: 0, `outbox_dlq_published_total`: 1, `outbox_dead_letters`: 1, `outbox_backlog`: 0, `outbox_deferred_events`: 0,
+			`cdc_relay_rejections_total{class="permanent",reason="invalid"}`: 1, `cdc_relay_events_total{outcome="dead_letter"}`: 1, `cdc_relay_events_total{outcome="failed"}`: 0,
+			`cdc_relay_events_total{outcome="retry"}`: 0, `cdc_relay_dead_letters_total`: 1, `cdc_relay_dead_letters_open`: 1, `cdc_relay_backlog_events`: 0, `cdc_relay_deferred_events`: 0,
 		} {
 			if got := m.values[name]; got != want {
 				return name + " is " + strconv.FormatFloat(got, 'g', -1, 64) + ", want " + strconv.FormatFloat(want, 'g', -1, 64)
@@ -92,7 +92,7 @@ func TestMetrics(t *testing.T) {
 
 	m := scrape(t, relay)
 	// The page is the contract with dashboards; test/docs compares it with the code.
-	documented := regexp.MustCompile("(?m)`(outbox_[a-z_]+)[`{]").FindAllStringSubmatch(pages.Text(t, "docs/metrics.md"), -1)
+	documented := regexp.MustCompile("(?m)`(cdc_relay_[a-z_]+)[`{]").FindAllStringSubmatch(pages.Text(t, "docs/metrics.md"), -1)
 	if len(documented) < 50 {
 		t.Errorf("docs/metrics.md names only %d metrics", len(documented))
 	}
@@ -101,7 +101,7 @@ func TestMetrics(t *testing.T) {
 		switch {
 		case strings.HasSuffix(name, "_total"):
 			want = "counter"
-		case name == "outbox_publish_latency_seconds":
+		case name == "cdc_relay_publish_latency_seconds":
 			want = "histogram"
 		}
 		if m.types[name] != want && !slices.Contains(notHere, name) {
@@ -147,7 +147,7 @@ func TestRetainedWALIsShown(t *testing.T) {
 	eventually(t, func() string {
 		m := scrape(t, relay)
 		for name, least := range map[string]float64{
-			"outbox_slot_lag_bytes": kept, "outbox_slot_retained_bytes": kept, "outbox_slot_lag_seconds": 0.001,
+			"cdc_relay_slot_lag_bytes": kept, "cdc_relay_slot_retained_bytes": kept, "cdc_relay_slot_lag_seconds": 0.001,
 		} {
 			if got := m.values[name+slot]; got < least {
 				return name + " is " + strconv.FormatFloat(got, 'f', -1, 64) + ", want " + strconv.FormatFloat(least, 'f', -1, 64) + " at least"

@@ -100,7 +100,7 @@ func TestMirror(t *testing.T) {
 func mirrored(t *testing.T, relay *runner.Relay, copies, refused float64) string {
 	t.Helper()
 	m := scrape(t, relay)
-	done, failed := m.values["outbox_dlq_mirrored_total"], m.values["outbox_dlq_publish_failed_total"]
+	done, failed := m.values["cdc_relay_dead_letters_mirrored_total"], m.values["cdc_relay_dead_letter_mirror_failures_total"]
 	if done != copies || failed < refused || refused == 0 && failed > 0 {
 		return fmt.Sprintf("%g copies are confirmed and %g refused by the metrics, want %g and %g", done, failed, copies, refused)
 	}

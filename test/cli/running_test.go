@@ -144,7 +144,7 @@ func TestHoldOnFatal(t *testing.T) {
 	state(t, relay, "stopped", "no column")
 	says(t, relay, "/readyz", 503, "stopped: ", "no column")
 	says(t, relay, "/healthz", 200)
-	says(t, relay, "/metrics", 200, `outbox_stopped{reason="mapping"} 1`, "\noutbox_leader 0\n")
+	says(t, relay, "/metrics", 200, `cdc_relay_stopped{reason="mapping"} 1`, "\ncdc_relay_leader 0\n")
 	hangUp(t, relay)
 	if out := r.ok("status", "--admin", relay.AdminSocket()); !strings.HasPrefix(out, "state      stopped: ") || !strings.Contains(out, "no column") {
 		t.Errorf("status says %s", out)
@@ -168,7 +168,7 @@ func TestHoldOnFatalWhileItRuns(t *testing.T) {
 	r.insert(1)
 	eventually(t, func() string { return wantLines(relay, 1) })
 	// it was checked once
-	says(t, relay, "/metrics", 200, "outbox_slot_active{")
+	says(t, relay, "/metrics", 200, "cdc_relay_slot_active{")
 	r.exec(`DROP PUBLICATION ` + r.slot)
 	state(t, relay, "stopped", "does not exist")
 	state(t, second, "stopped", "does not exist")
@@ -176,7 +176,7 @@ func TestHoldOnFatalWhileItRuns(t *testing.T) {
 	says(t, relay, "/readyz", 503, "stopped: ", "does not exist")
 	says(t, relay, "/readyz?role=leader", 503, "stopped: ")
 	says(t, relay, "/healthz", 200)
-	says(t, relay, "/metrics", 200, `outbox_stopped{reason="publication"} 1`, "\noutbox_leader 0\n")
+	says(t, relay, "/metrics", 200, `cdc_relay_stopped{reason="publication"} 1`, "\ncdc_relay_leader 0\n")
 	r.tellsOfSlot(relay)
 	var s status
 	must(t, json.Unmarshal([]byte(r.ok("status", "--json", "--admin", relay.AdminSocket())), &s))
@@ -206,10 +206,10 @@ func TestHoldOnFatalWhileItRuns(t *testing.T) {
 		if !strings.Contains(leader.Stdout(), `"key":"after"`) {
 			return "the leader has not sent it: " + leader.Log()
 		}
-		if n := scrape(t, leader).values[`outbox_stopped{reason="publication"}`]; n != 0 {
+		if n := scrape(t, leader).values[`cdc_relay_stopped{reason="publication"}`]; n != 0 {
 			return "it says that it has stopped"
 		}
-		return answers(t, leader, "/metrics", 200, "\noutbox_leader 1\n")
+		return answers(t, leader, "/metrics", 200, "\ncdc_relay_leader 1\n")
 	})
 	for _, process := range []*runner.Relay{standby, leader} {
 		ended(t, process)
@@ -223,13 +223,13 @@ func (r *rig) tellsOfSlot(relay *runner.Relay) {
 	r.t.Helper()
 	kept := ask[float64](r, `SELECT (pg_logical_emit_message(false, 'filler', repeat('x', 5000000)) - restart_lsn)::float8 FROM pg_replication_slots WHERE slot_name = $1`, r.slot)
 	eventually(r.t, func() string {
-		return has(r.t, relay, "outbox_slot_active", r.slot, 0, 0) + has(r.t, relay, "outbox_slot_retained_bytes", r.slot, kept, 1e12)
+		return has(r.t, relay, "cdc_relay_slot_active", r.slot, 0, 0) + has(r.t, relay, "cdc_relay_slot_retained_bytes", r.slot, kept, 1e12)
 	})
 	out := r.ok("status", "--admin", relay.AdminSocket())
 	if !hasAll(out, []string{"read by nobody"}) || strings.Contains(out, "not known") {
 		r.t.Errorf("the status is %s", out)
 	}
-	for _, name := range []string{"outbox_backlog", "outbox_in_flight_events", "outbox_deferred_events", "outbox_destinations_paused", "outbox_dead_letters"} {
+	for _, name := range []string{"cdc_relay_backlog_events", "cdc_relay_in_flight_events", "cdc_relay_deferred_events", "cdc_relay_destinations_paused", "cdc_relay_dead_letters_open"} {
 		if n, ok := scrape(r.t, relay).values[name]; ok {
 			r.t.Errorf("it tells %s %g, as the next leader does", name, n)
 		}

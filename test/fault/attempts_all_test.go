@@ -51,7 +51,7 @@ func TestAttemptsAreSpent(t *testing.T) {
 				FROM cdc_relay.retry WHERE convert_from(id, 'UTF8') = $2`, most, bad)
 			return spent
 		})
-		if n := s.Metric(r, "outbox_retry_exhaustions_total"); n != 0 || s.RowsIn(checker.Open) > 0 {
+		if n := s.Metric(r, "cdc_relay_retries_exhausted_total"); n != 0 || s.RowsIn(checker.Open) > 0 {
 			s.T.Errorf("%g events are given up, and %d dead, though nothing else is confirmed there", n, s.RowsIn(checker.Open))
 		}
 		passes := event(s, beside("a"), 1, load.Kind{})
@@ -68,15 +68,15 @@ func TestAttemptsAreSpent(t *testing.T) {
 			s.T.Errorf("it died of %s, %s after %g attempts", class, reason, attempts)
 		}
 		s.Until("the metrics to tell of one event that was given up", func() bool {
-			return s.Metric(r, "outbox_retry_exhaustions_total") == 1 && s.Metric(r, "outbox_dead_letters") == 1 &&
-				s.Metric(r, "outbox_deferred_events") == 0
+			return s.Metric(r, "cdc_relay_retries_exhausted_total") == 1 && s.Metric(r, "cdc_relay_dead_letters_open") == 1 &&
+				s.Metric(r, "cdc_relay_deferred_events") == 0
 		})
 		// Each refusal is counted as such, and all but the first are attempts to publish what was
 		// deferred; so is the event behind it.
-		if n := s.Metric(r, `outbox_rejections_total{class="transient",reason="broker_exception"}`); n != attempts {
+		if n := s.Metric(r, `cdc_relay_rejections_total{class="transient",reason="broker_exception"}`); n != attempts {
 			s.T.Errorf("%g rejections are counted, want %g", n, attempts)
 		}
-		if n := s.Metric(r, "outbox_retries_total"); n != attempts {
+		if n := s.Metric(r, "cdc_relay_retry_attempts_total"); n != attempts {
 			s.T.Errorf("%g attempts to publish deferred events are counted, want %g", n, attempts)
 		}
 		stopped(s, r, 0)

@@ -46,7 +46,7 @@ func TestUnroutableEventIsDeferred(t *testing.T) {
 	if code != 200 || !strings.Contains(body, "orphan.placed") || !strings.Contains(body, "NO_ROUTE") {
 		t.Errorf("/readyz is %d: %s", code, body)
 	}
-	counted(s, r, "outbox_deferred_events", 1)
+	counted(s, r, "cdc_relay_deferred_events", 1)
 	named(s, r, "orphan.placed")
 
 	s.Bind("outbox.events", "#")
@@ -70,7 +70,7 @@ func TestDeferredEventSurvivesAStop(t *testing.T) {
 	s.SQL(`UPDATE cdc_relay.retry SET commit_time = now() - interval '1 hour'`)
 	r = s.Start()
 	pausedFor(s, r, "no_topic")
-	aged(s, r, "outbox_deferred_oldest_age_seconds", time.Hour)
+	aged(s, r, "cdc_relay_deferred_oldest_age_seconds", time.Hour)
 	s.Write(30)
 	s.AwaitRows(checker.Deferred, s.Committed())
 	s.Must(s.Kafka.Cluster.CreateTopic(s.Context(), s.Kafka.Topic("order"), 3, 1, nil))
@@ -123,8 +123,8 @@ func fixed(s *stand.Stand, r *runner.Relay) {
 	s.T.Helper()
 	s.Until("nothing to be paused, held or deferred", func() bool {
 		st := status(s, r)
-		return st.Deferred.Events == 0 && st.Deferred.WaitingKeys == 0 && len(st.Broker.Paused) == 0 && s.Metric(r, "outbox_destinations_paused") == 0 &&
-			s.Metric(r, "outbox_deferred_events") == 0 && s.Metric(r, "outbox_deferred_oldest_age_seconds") == 0
+		return st.Deferred.Events == 0 && st.Deferred.WaitingKeys == 0 && len(st.Broker.Paused) == 0 && s.Metric(r, "cdc_relay_destinations_paused") == 0 &&
+			s.Metric(r, "cdc_relay_deferred_events") == 0 && s.Metric(r, "cdc_relay_deferred_oldest_age_seconds") == 0
 	})
 }
 

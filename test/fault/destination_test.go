@@ -20,7 +20,7 @@ type broken struct {
 	set    func(*stand.Stand) // before the first relay; nil: nothing
 	breaks func(*stand.Stand)
 	fix    func(*stand.Stand)
-	reason string // outbox_rejections_total
+	reason string // cdc_relay_rejections_total
 	late   int    // what may arrive twice beside what was on the wire; -1: any number
 }
 
@@ -57,13 +57,13 @@ func (b broken) meet(t *testing.T) {
 	before := s.Flush()
 	s.Until("the slot to go on", func() bool { return s.Flush() > before })
 	s.Ready(r)
-	if n := s.Metric(r, fmt.Sprintf(`outbox_rejections_total{class="destination",reason=%q}`, b.reason)); n == 0 {
+	if n := s.Metric(r, fmt.Sprintf(`cdc_relay_rejections_total{class="destination",reason=%q}`, b.reason)); n == 0 {
 		t.Errorf("no rejection is counted for the reason %s", b.reason)
 	}
-	if n := s.Metric(r, "outbox_destinations_paused"); n < 1 {
+	if n := s.Metric(r, "cdc_relay_destinations_paused"); n < 1 {
 		t.Errorf("%g destinations are paused", n)
 	}
-	s.Until("the metrics to tell of what the table has", func() bool { return s.Metric(r, "outbox_deferred_events") >= 50 })
+	s.Until("the metrics to tell of what the table has", func() bool { return s.Metric(r, "cdc_relay_deferred_events") >= 50 })
 	b.fix(s)
 	s.AwaitEmpty() // under load
 	s.MoreOf(healthy, 10)
@@ -74,7 +74,7 @@ func (b broken) meet(t *testing.T) {
 	}
 	s.Check(bound)
 	s.Until("nothing to be paused or deferred by the metrics", func() bool {
-		return s.Metric(r, "outbox_destinations_paused") == 0 && s.Metric(r, "outbox_deferred_events") == 0
+		return s.Metric(r, "cdc_relay_destinations_paused") == 0 && s.Metric(r, "cdc_relay_deferred_events") == 0
 	})
 	stopped(s, r, 0)
 }

@@ -48,7 +48,7 @@ func retained(s *stand.Stand) (bytes int64) {
 // guarded waits until the disk guard is on.
 func guarded(s *stand.Stand, r *runner.Relay) {
 	s.T.Helper()
-	s.Until("the disk guard to be on", func() bool { return s.Metric(r, "outbox_guard_active") == 1 })
+	s.Until("the disk guard to be on", func() bool { return s.Metric(r, "cdc_relay_guard_active") == 1 })
 }
 
 // outlast writes several times as much WAL as a slot may keep. Each part waits until the slot has
@@ -94,7 +94,7 @@ func TestDiskGuard(t *testing.T) {
 	moves(s)
 	outlast(s)
 	s.Must(s.Broker.Restore())
-	s.Until("the disk guard to be off", func() bool { return s.Metric(r, "outbox_guard_active") == 0 })
+	s.Until("the disk guard to be off", func() bool { return s.Metric(r, "cdc_relay_guard_active") == 0 })
 	s.More(500)
 	stop()
 	s.Check(bound)
@@ -105,7 +105,7 @@ func TestDiskGuard(t *testing.T) {
 // direct delivers a few events, none of which is deferred.
 func direct(s *stand.Stand, r *runner.Relay) {
 	s.T.Helper()
-	const deferred = `outbox_events_total{outcome="retry"}`
+	const deferred = `cdc_relay_events_total{outcome="retry"}`
 	before := s.Metric(r, deferred)
 	s.Deliver(20)
 	if n := s.Metric(r, deferred) - before; n != 0 {
@@ -125,7 +125,7 @@ func TestDiskGuardIsFull(t *testing.T) {
 	stop := s.Load(500)
 	s.More(100)
 	s.Broker.Cut()
-	s.Until("the disk guard to be full", func() bool { return s.Metric(r, "outbox_guard_full") == 1 })
+	s.Until("the disk guard to be full", func() bool { return s.Metric(r, "cdc_relay_guard_full") == 1 })
 	size := func() (bytes int64) {
 		s.Query([]any{&bytes}, `SELECT pg_total_relation_size('cdc_relay.retry') + pg_total_relation_size('cdc_relay.dead_letter')`)
 		return bytes
@@ -143,7 +143,7 @@ func TestDiskGuardIsFull(t *testing.T) {
 		t.Error("the slot has moved though nothing is deferred")
 	}
 	s.Must(s.Broker.Restore())
-	s.Until("the guard to be off", func() bool { return s.Metric(r, "outbox_guard_full") == 0 })
+	s.Until("the guard to be off", func() bool { return s.Metric(r, "cdc_relay_guard_full") == 0 })
 	s.Until("what was deferred to be delivered", func() bool { return s.RowsIn(checker.Deferred) == 0 })
 	// the files stay large, as with one row at their end
 	s.Until("a vacuum that finds no snapshot in its way", func() (free bool) {
@@ -158,7 +158,7 @@ func TestDiskGuardIsFull(t *testing.T) {
 		t.Errorf("the tables had %d bytes, and have %d with new rows in their free space", large, now)
 	}
 	s.Must(s.Broker.Restore())
-	s.Until("the guard to be off again", func() bool { return s.Metric(r, "outbox_guard_active")+s.Metric(r, "outbox_guard_full") == 0 })
+	s.Until("the guard to be off again", func() bool { return s.Metric(r, "cdc_relay_guard_active")+s.Metric(r, "cdc_relay_guard_full") == 0 })
 	s.More(500)
 	stop()
 	s.Check(2 * budget)

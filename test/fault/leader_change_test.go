@@ -21,7 +21,7 @@ type says struct {
 	leads  int // /readyz?role=leader
 	role   string
 	states []string // of status
-	leader string   // outbox_leader
+	leader string   // cdc_relay_leader
 }
 
 var (
@@ -51,8 +51,8 @@ func (want says) await(s *stand.Stand, what string, r *runner.Relay) {
 		var readyz, st apiStatus
 		s.Must(json.Unmarshal([]byte(body), &readyz))
 		s.Must(json.Unmarshal([]byte(text), &st))
-		counted := strings.Contains(metrics, "\noutbox_leader "+want.leader+"\n")
-		last = fmt.Sprintf("/readyz %d as %s, for the leader %d; status %s as %s: %s; outbox_leader %s: %t", ready, readyz.Role, leads, st.State, st.Role, st.Why, want.leader, counted)
+		counted := strings.Contains(metrics, "\ncdc_relay_leader "+want.leader+"\n")
+		last = fmt.Sprintf("/readyz %d as %s, for the leader %d; status %s as %s: %s; cdc_relay_leader %s: %t", ready, readyz.Role, leads, st.State, st.Role, st.Why, want.leader, counted)
 		return ready == want.ready && leads == want.leads && readyz.Role == want.role && st.Role == want.role &&
 			slices.Contains(want.states, st.State) && counted &&
 			// who holds the slot

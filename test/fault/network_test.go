@@ -23,7 +23,7 @@ func TestWayToTheBroker(t *testing.T) {
 	stand.KindKafka.On(t, func(s *stand.Stand) {
 		r := cutUnderLoad(s, s.Broker, "broker down")
 		s.Check(s.Repeats(s.Keys))
-		if s.Metric(r, "outbox_sink_reconnects_total") == 0 {
+		if s.Metric(r, "cdc_relay_sink_reconnects_total") == 0 {
 			s.T.Error("no connection was counted that was made again")
 		}
 	})

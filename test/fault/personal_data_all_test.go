@@ -48,7 +48,7 @@ func TestNoPersonalData(t *testing.T) {
 		s.SQL(`CREATE TRIGGER quotes BEFORE INSERT ON cdc_relay.retry FOR EACH ROW WHEN (convert_from(NEW.key, 'UTF8') LIKE '4 %') EXECUTE FUNCTION quotes()`)
 		person(s, 3, s.ToLater(1, 0))
 		person(s, 4, s.ToLater(1, 0))
-		s.Until("rows to be refused", func() bool { return s.Metric(r, "outbox_refused_rows") == 2 })
+		s.Until("rows to be refused", func() bool { return s.Metric(r, "cdc_relay_refused_rows") == 2 })
 		s.Must(r.WaitLog(s.Context(), "invalid input syntax for type integer: … (SQLSTATE 22P02)"))
 		s.Must(r.WaitLog(s.Context(), "… (SQLSTATE 23514), function "))
 		operated(s, "status", "--admin", r.AdminSocket())
@@ -70,7 +70,7 @@ func TestNoPersonalData(t *testing.T) {
 		// The ends: a table that does not fit any more, and a slot that was dropped.
 		s.SQL(`ALTER TABLE cdc_relay.retry DROP CONSTRAINT numbers`)
 		s.SQL(`DROP FUNCTION quotes() CASCADE`)
-		s.Until("nothing to be refused", func() bool { return s.Metric(r, "outbox_refused_rows") == 0 })
+		s.Until("nothing to be refused", func() bool { return s.Metric(r, "cdc_relay_refused_rows") == 0 })
 		s.SQL(`ALTER TABLE outbox RENAME COLUMN payload TO body`)
 		s.SQL(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, body) VALUES (gen_random_uuid(), 'order', $1, 'placed', jsonb_build_object('who', $2::text))`,
 			sentinel.SentinelKey, sentinel.SentinelPayload)
@@ -81,7 +81,7 @@ func TestNoPersonalData(t *testing.T) {
 		last := s.Launch()
 		s.Exits(last, 3, s.Slot)
 
-		dead, err := c.WaitSpan(s.Context(), func(sp servers.Span) bool { return sp.Attributes["outbox.outcome"] == "dlq" })
+		dead, err := c.WaitSpan(s.Context(), func(sp servers.Span) bool { return sp.Attributes["outbox.outcome"] == "dead_letter" })
 		s.Must(err)
 		for _, sp := range append(c.Spans(), dead) {
 			if err := sentinel.Leak("a span", sp.Text); err != nil {

@@ -45,7 +45,7 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 		}
 		s.SQL(`ALTER TABLE cdc_relay.retry DROP CONSTRAINT nobody_called_refused`)
 		s.AwaitRows(checker.Deferred, 9)
-		s.Until("nothing to be refused", func() bool { return s.Metric(r, "outbox_refused_rows") == 0 })
+		s.Until("nothing to be refused", func() bool { return s.Metric(r, "cdc_relay_refused_rows") == 0 })
 		if said := operated(s, "status", "--admin", r.AdminSocket()); strings.Contains(said.Stdout, "refused ") {
 			s.T.Errorf("the status still tells of a refused row: %s", said.Stdout)
 		}
@@ -60,7 +60,7 @@ func TestRowThatPostgreSQLRefuses(t *testing.T) {
 // behind it.
 func told(s *stand.Stand, r *runner.Relay, id string) {
 	s.T.Helper()
-	s.Until("a row to be refused", func() bool { return s.Metric(r, "outbox_refused_rows") == 1 })
+	s.Until("a row to be refused", func() bool { return s.Metric(r, "cdc_relay_refused_rows") == 1 })
 	s.Until("two events behind it", func() bool {
 		var said struct {
 			Deferred struct {

@@ -33,7 +33,7 @@ func TestRowTooLarge(t *testing.T) {
 		if table != "public.outbox" || key != "a" || size != "true" {
 			t.Errorf("the dead letter is of key %q of table %q, with its size, without its payload, and with what an earlier version refuses it by: %s", key, table, size)
 		}
-		if n := s.Metric(r, `outbox_rejections_total{class="permanent",reason="row_too_large"}`); n != 3 {
+		if n := s.Metric(r, `cdc_relay_rejections_total{class="permanent",reason="row_too_large"}`); n != 3 {
 			t.Errorf("%g rejections are counted, want 3", n)
 		}
 		said := operated(s, "dead-letters", "show", number(s, dead)).Stdout

@@ -117,7 +117,7 @@ func TestTraceIsUnbroken(t *testing.T) {
 		// A dead letter has one, too, and the log names it.
 		poison := withTrace(s, "poison", request(0xc1, "01"), s.Poison(1, 0))
 		span := spanOf(s, c, poison)
-		if span.Attributes["outbox.outcome"] != "dlq" || span.Error != "too_large" || span.Parent != fmt.Sprintf("%016x", 0xc2) || span.Attributes["event.retry_count"] != "0" {
+		if span.Attributes["outbox.outcome"] != "dead_letter" || span.Error != "too_large" || span.Parent != fmt.Sprintf("%016x", 0xc2) || span.Attributes["event.retry_count"] != "0" {
 			s.T.Errorf("the dead letter's span is %+v", span)
 		}
 		s.Must(r.WaitLog(s.Context(), fmt.Sprintf(`"trace_id":"%s","span_id":"%s"`, span.Trace, span.ID)))

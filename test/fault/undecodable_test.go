@@ -41,7 +41,7 @@ func TestUndecodable(t *testing.T) {
 			s.T.Errorf("the dead letters have of the row %q, of the message %q", row, message)
 		}
 		s.Until("the slot to go on", func() bool { return s.Flush() > commit })
-		if n := s.Metric(r, `outbox_rejections_total{class="permanent",reason="undecodable"}`); n != 2 {
+		if n := s.Metric(r, `cdc_relay_rejections_total{class="permanent",reason="undecodable"}`); n != 2 {
 			s.T.Errorf("%g rejections are counted, want 2", n)
 		}
 		if result := s.Command("dead-letters", "replay", number(s, bad), "--wait", "10m"); result.Code != 1 || s.RowsIn(checker.Open) != 2 {

@@ -45,7 +45,7 @@ func TestHealthyHour(t *testing.T) {
 	for _, alert := range s.query(p, `group by (alertname) (last_over_time(ALERTS{alertstate="firing"}[1d]))`) {
 		t.Errorf("%s fired, and nothing was wrong", alert.Metric["alertname"])
 	}
-	if seen := s.query(p, `sum(sum_over_time(outbox_leader[1d])) > 0`); len(seen) == 0 {
+	if seen := s.query(p, `sum(sum_over_time(cdc_relay_leader[1d])) > 0`); len(seen) == 0 {
 		t.Error("Prometheus has seen no leader: this shows nothing")
 	}
 	stop()

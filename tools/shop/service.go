@@ -48,7 +48,7 @@ func (s *service) start(ctx context.Context) (err error) {
 	}
 	return s.proc.Ready(ctx, func(ctx context.Context) bool {
 		text, err := s.get(ctx, "/metrics")
-		return err == nil && !strings.Contains(text, "\nconsumer_broker_up{service=\""+s.name+"\"} 0\n")
+		return err == nil && !strings.Contains(text, "\ncdc_relay_inbox_broker_up{service=\""+s.name+"\"} 0\n")
 	})
 }
 

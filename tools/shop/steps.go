@@ -56,7 +56,7 @@ func (s *shop) killConsumer(ctx context.Context) error {
 
 // countRepeats adds what came again to this process of notification-service.
 func (s *shop) countRepeats(ctx context.Context) error {
-	n, err := s.notifications.counter(ctx, "consumer_messages_total", `outcome="duplicate"`)
+	n, err := s.notifications.counter(ctx, "cdc_relay_inbox_messages_total", `outcome="duplicate"`)
 	s.again += n
 	return err
 }
@@ -100,7 +100,7 @@ func (s *shop) loseAcknowledgements(ctx context.Context) error {
 	if err := s.flow(ctx); err != nil { // they came first, and have been processed by then
 		return err
 	}
-	n, err := s.notifications.counter(ctx, "consumer_messages_total", `outcome="duplicate"`)
+	n, err := s.notifications.counter(ctx, "cdc_relay_inbox_messages_total", `outcome="duplicate"`)
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (s *shop) mailerOutage(ctx context.Context) error {
 	if err := wait(ctx, s.length.mailer); err != nil {
 		return err
 	}
-	retries, err := s.notifications.counter(ctx, "consumer_retries_total", "")
+	retries, err := s.notifications.counter(ctx, "cdc_relay_inbox_retries_total", "")
 	if err != nil {
 		return err
 	}

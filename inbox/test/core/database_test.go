@@ -80,13 +80,13 @@ func TestDatabaseAway(t *testing.T) {
 	ready := make(chan error)
 	go func() { ready <- r.Transport("rabbitmq").Ready(t.Context()) }()
 	await.Until(t, "the inbox to say so", func() bool { return r.said.has("processing waits") })
-	if up := r.metric(`consumer_database_up{service="notifier"}`); up != 0 {
-		t.Errorf("consumer_database_up is %v", up)
+	if up := r.metric(`cdc_relay_inbox_database_up{service="notifier"}`); up != 0 {
+		t.Errorf("cdc_relay_inbox_database_up is %v", up)
 	}
 	await.Must(t, proxy.Restore())
 	await.Must(t, <-done)
 	await.Must(t, <-ready)
-	if up := r.metric(`consumer_database_up{service="notifier"}`); up != 1 || r.outcomes("success") != 1 || len(r.published.retries) != 0 {
+	if up := r.metric(`cdc_relay_inbox_database_up{service="notifier"}`); up != 1 || r.outcomes("success") != 1 || len(r.published.retries) != 0 {
 		t.Errorf("up %v, successes %d, published %v", up, r.outcomes("success"), r.published.retries)
 	}
 	if n := strings.Count(r.said.String(), "records events again"); n != 1 {

@@ -165,10 +165,10 @@ func TestPublishRefused(t *testing.T) {
 			t.Errorf("attempt %d: %v", attempt, err)
 		}
 	}
-	if r.outcomes("failed") != 2 || r.outcomes("retry")+r.outcomes("dlq") != 0 {
+	if r.outcomes("failed") != 2 || r.outcomes("retry")+r.outcomes("dead_letter") != 0 {
 		t.Errorf("%d failed, want 2", r.outcomes("failed"))
 	}
-	for _, want := range []string{`consumer_dlq_publish_failed_total{service="notifier"} 1`, `consumer_dlq_published_total{service="notifier"} 0`} {
+	for _, want := range []string{`cdc_relay_inbox_dead_letter_failures_total{service="notifier"} 1`, `cdc_relay_inbox_dead_letters_total{service="notifier"} 0`} {
 		if got := r.gathered(); !strings.Contains(got, want) {
 			t.Errorf("metrics lack %s:\n%s", want, got)
 		}
@@ -302,9 +302,9 @@ func TestSharedRegistry(t *testing.T) {
 	}
 	got := r.gathered()
 	for _, want := range []string{
-		`consumer_messages_total{outcome="success",service="notifier"} 1`,
-		`consumer_messages_total{outcome="duplicate",service="notifier"} 1`,
-		`consumer_messages_total{outcome="success",service="billing"} 1`, // each service has it
+		`cdc_relay_inbox_messages_total{outcome="success",service="notifier"} 1`,
+		`cdc_relay_inbox_messages_total{outcome="duplicate",service="notifier"} 1`,
+		`cdc_relay_inbox_messages_total{outcome="success",service="billing"} 1`, // each service has it
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("metrics lack %s:\n%s", want, got)

@@ -103,9 +103,9 @@ func (r *rig) count(t *testing.T, sql string, args ...any) (n int) {
 	return n
 }
 
-// outcomes is how often consumer_messages_total has counted an outcome.
+// outcomes is how often cdc_relay_inbox_messages_total has counted an outcome.
 func (r *rig) outcomes(o string) int {
-	return r.metric(fmt.Sprintf(`consumer_messages_total{outcome=%q,service="notifier"}`, o))
+	return r.metric(fmt.Sprintf(`cdc_relay_inbox_messages_total{outcome=%q,service="notifier"}`, o))
 }
 
 // metric is the value of one series; -1 when it is not there.

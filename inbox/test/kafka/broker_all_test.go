@@ -35,7 +35,7 @@ func TestBrokerAway(t *testing.T) {
 	defer r.run(r.consumer())()
 	r.wantEffects("1")
 	up := func(want float64) func() bool {
-		return func() bool { return r.metric("consumer_broker_up", "") == want }
+		return func() bool { return r.metric("cdc_relay_inbox_broker_up", "") == want }
 	}
 	await.Until(t, "the broker to be up", up(1))
 	way.Proxies[0].Cut()
@@ -57,7 +57,7 @@ func TestTooLarge(t *testing.T) {
 	r.kafka.MaxMessageBytes = 4000
 	r.publish(large, event("2", "a"))
 	stop := r.run(r.consumer())
-	await.Until(t, "the failed publish", func() bool { return r.metric("consumer_messages_total", "failed") > 0 })
+	await.Until(t, "the failed publish", func() bool { return r.metric("cdc_relay_inbox_messages_total", "failed") > 0 })
 	if got := r.effects(); got != "" {
 		t.Errorf("effects %s: the message was passed", got)
 	}

@@ -133,7 +133,7 @@ func TestReplay(t *testing.T) {
 	failing = false
 	defer r.run(c)()
 	await.Until(t, "five dead letters to be counted, and nothing in the topic", func() bool {
-		return r.metric("consumer_waiting_messages", r.service+".dlq") == 5 && r.metric("consumer_waiting_messages", r.topic) == 0
+		return r.metric("cdc_relay_inbox_waiting_messages", r.service+".dlq") == 5 && r.metric("cdc_relay_inbox_waiting_messages", r.topic) == 0
 	})
 	replay := func(want int, f inbox.ReplayFilter) {
 		t.Helper()

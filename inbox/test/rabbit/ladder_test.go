@@ -155,7 +155,7 @@ func TestReplay(t *testing.T) {
 	r.wantEffects("2")
 	// That without an id is there again.
 	replay(1, inbox.ReplayFilter{Class: inbox.Permanent, Type: "created", Limit: 1})
-	await.Until(t, "the sixth dead letter", func() bool { return r.metric("consumer_dlq_published_total") == 6 })
+	await.Until(t, "the sixth dead letter", func() bool { return r.metric("cdc_relay_inbox_dead_letters_total") == 6 })
 	replay(1, inbox.ReplayFilter{Class: inbox.Panic})
 	r.wantEffects("2", "p")
 	replay(3, inbox.ReplayFilter{})

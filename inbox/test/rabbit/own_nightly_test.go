@@ -95,7 +95,7 @@ func TestPolicy(t *testing.T) {
 		r.publish(event(fmt.Sprint(n), ""))
 	}
 	stop := r.run(c)
-	await.Until(t, "a refusal", func() bool { return r.metric("consumer_dlq_published_total") >= 2 })
+	await.Until(t, "a refusal", func() bool { return r.metric("cdc_relay_inbox_dead_letters_total") >= 2 })
 	stop()
 	await.Until(t, "all messages", func() bool { return r.depth("mailer")+r.depth("mailer.dlq") == 12 }, func() any { return r.depth("mailer") })
 }

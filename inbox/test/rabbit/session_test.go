@@ -203,7 +203,7 @@ func TestHandOver(t *testing.T) {
 	r.metrics = prometheus.NewRegistry()
 	r.inbox.Handler, r.inbox.Registerer = effect, r.metrics
 	r.run(r.consumer())
-	await.Until(t, "the other process", func() bool { return r.metric("consumer_broker_up") == 1 })
+	await.Until(t, "the other process", func() bool { return r.metric("cdc_relay_inbox_broker_up") == 1 })
 	cancel()
 	for range 100 { // of the broker's answers, in which the other process would have had the next
 		r.depth("mailer")

@@ -147,7 +147,7 @@ func TestRefusalsAreCountedAndLogged(t *testing.T) {
 	send(t, http.MethodGet, base+"/healthz", "", "Authorization", "Bearer guess")
 	send(t, http.MethodPost, base+"/api/v1/dead-letters/1/discard", "", "Authorization", asAnn)
 	_, body, _ := send(t, http.MethodGet, base+"/metrics", "")
-	for _, want := range []string{`outbox_admin_refused_total{code="401"} 6`, `outbox_admin_refused_total{code="403"} 1`} {
+	for _, want := range []string{`cdc_relay_admin_refused_total{code="401"} 6`, `cdc_relay_admin_refused_total{code="403"} 1`} {
 		if !strings.Contains(body, want) {
 			t.Errorf("no %s in the metrics", want)
 		}

@@ -64,35 +64,35 @@ func New(version, commit, goVersion string) *Metrics {
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "outbox_build_info", Help: "Always 1; the labels say what was built.",
+			Name: "cdc_relay_build_info", Help: "Always 1; the labels say what was built.",
 			ConstLabels: prometheus.Labels{"version": version, "commit": commit, "goversion": goVersion},
 		}, func() float64 { return 1 }),
-		m.events("published", &m.published), m.events("retry", &m.deferred), m.events("dlq", &m.dead), m.events("failed", &m.failed),
-		counterOf("outbox_retries_total", "Attempts to publish an event of the retry table.", nil, &m.retried),
-		counterOf("outbox_retention_deleted_total", "Rows of the outbox tables that were deleted after they were delivered.", nil, &m.rowsDeleted),
-		counterOf("outbox_dlq_published_total", "Events whose row was committed in the dead letters.", nil, &m.dead),
+		m.events("published", &m.published), m.events("retry", &m.deferred), m.events("dead_letter", &m.dead), m.events("failed", &m.failed),
+		counterOf("cdc_relay_retry_attempts_total", "Attempts to publish an event of the retry table.", nil, &m.retried),
+		counterOf("cdc_relay_retention_deleted_total", "Rows of the outbox tables that were deleted after they were delivered.", nil, &m.rowsDeleted),
+		counterOf("cdc_relay_dead_letters_total", "Events whose row was committed in the dead letters.", nil, &m.dead),
 	)
 	m.latency.Histogram = prometheus.NewHistogram(prometheus.HistogramOpts{
-		Name: "outbox_publish_latency_seconds", Help: "From the commit of an event's transaction to the broker's confirm.",
+		Name: "cdc_relay_publish_latency_seconds", Help: "From the commit of an event's transaction to the broker's confirm.",
 		Buckets:                     latencyBuckets,
 		NativeHistogramBucketFactor: 1.1, NativeHistogramMaxBucketNumber: 160, NativeHistogramMinResetDuration: time.Hour,
 	})
 	m.registry.MustRegister(m.latency.Histogram)
-	m.publishedBytes = m.counter("outbox_published_bytes_total", "Payload bytes of confirmed events.")
-	m.channelOpens = m.counter("outbox_sink_channel_opens_total", "Channels opened to the broker.")
-	m.sinkReconnects = m.counter("outbox_sink_reconnects_total", "Connections to the broker that replaced a lost one.")
-	m.streamReconnects = m.counter("outbox_stream_reconnects_total", "Replication sessions started after the first one.")
-	m.exhausted = m.counter("outbox_retry_exhaustions_total", "Events that became dead letters because their attempts were spent.")
-	m.stray = m.counter("outbox_rows_without_transaction_total", "Rows that were delivered without the transaction that wrote them (outbox.transaction): whether they were sent is not known later.")
-	m.mirrored = m.counter("outbox_dlq_mirrored_total", "Dead letters whose copy the broker confirmed.")
-	m.mirrorFailed = m.counter("outbox_dlq_publish_failed_total", "Copies of dead letters that the broker refused; they are offered again.")
-	m.skipped = m.counters("outbox_messages_skipped_total", "Messages of the replication stream that are not events of this relay.", "reason")
-	m.headersDropped = m.counters("outbox_headers_dropped_total", "Keys of the headers column that have one of the relay's own names.", "header")
-	m.rejections = m.counters("outbox_rejections_total", "Attempts that ended in a rejection, by whose fault it is and why.", "class", "reason")
-	confirms := m.counters("outbox_confirms_total", "The broker's answers to published messages; one returned is not counted as ack.", "result")
+	m.publishedBytes = m.counter("cdc_relay_published_bytes_total", "Payload bytes of confirmed events.")
+	m.channelOpens = m.counter("cdc_relay_sink_channel_opens_total", "Channels opened to the broker.")
+	m.sinkReconnects = m.counter("cdc_relay_sink_reconnects_total", "Connections to the broker that replaced a lost one.")
+	m.streamReconnects = m.counter("cdc_relay_stream_reconnects_total", "Replication sessions started after the first one.")
+	m.exhausted = m.counter("cdc_relay_retries_exhausted_total", "Events that became dead letters because their attempts were spent.")
+	m.stray = m.counter("cdc_relay_rows_without_transaction_total", "Rows that were delivered without the transaction that wrote them (outbox.transaction): whether they were sent is not known later.")
+	m.mirrored = m.counter("cdc_relay_dead_letters_mirrored_total", "Dead letters whose copy the broker confirmed.")
+	m.mirrorFailed = m.counter("cdc_relay_dead_letter_mirror_failures_total", "Copies of dead letters that the broker refused; they are offered again.")
+	m.skipped = m.counters("cdc_relay_messages_skipped_total", "Messages of the replication stream that are not events of this relay.", "reason")
+	m.headersDropped = m.counters("cdc_relay_headers_dropped_total", "Keys of the headers column that have one of the relay's own names.", "header")
+	m.rejections = m.counters("cdc_relay_rejections_total", "Attempts that ended in a rejection, by whose fault it is and why.", "class", "reason")
+	confirms := m.counters("cdc_relay_confirms_total", "The broker's answers to published messages; one returned is not counted as ack.", "result")
 	m.acks, m.nacks = confirms.WithLabelValues("ack"), confirms.WithLabelValues("nack")
 	m.returned, m.timeouts = confirms.WithLabelValues("returned"), confirms.WithLabelValues("timeout")
-	m.adminRefused = m.counters("outbox_admin_refused_total", "Requests to the admin server that were refused: 401 without a good token, 403 without the right.", "code")
+	m.adminRefused = m.counters("cdc_relay_admin_refused_total", "Requests to the admin server that were refused: 401 without a good token, 403 without the right.", "code")
 	for _, code := range adminRefusals {
 		m.adminRefused.WithLabelValues(code)
 	}
@@ -119,10 +119,10 @@ func (m *Metrics) counters(name, help string, label ...string) *prometheus.Count
 	return c
 }
 
-// events is one series of outbox_events_total.
+// events is one series of cdc_relay_events_total.
 func (m *Metrics) events(outcome string, n *atomic.Uint64) prometheus.Collector {
-	return counterOf("outbox_events_total",
-		"Attempts to publish an event, by what became of them: published is confirmed by the broker; retry is deferred, with a row committed in the retry table, also without having been sent; dlq is a dead letter; failed left no row: it is offered again, or in doubt after the connection broke. An event ends as published or dlq.",
+	return counterOf("cdc_relay_events_total",
+		"Attempts to publish an event, by what became of them: published is confirmed by the broker; retry is deferred, with a row committed in the retry table, also without having been sent; dead_letter is one; failed left no row: it is offered again, or in doubt after the connection broke. An event ends as published or dead_letter.",
 		prometheus.Labels{"outcome": outcome}, n)
 }
 

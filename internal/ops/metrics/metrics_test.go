@@ -27,7 +27,7 @@ func scrape(t *testing.T, m *Metrics) []string {
 	if err != nil || answer.Code != http.StatusOK {
 		t.Fatalf("scrape answers %d, %v:\n%s", answer.Code, err, body)
 	}
-	return slices.DeleteFunc(strings.Split(string(body), "\n"), func(line string) bool { return !strings.HasPrefix(line, "outbox_") })
+	return slices.DeleteFunc(strings.Split(string(body), "\n"), func(line string) bool { return !strings.HasPrefix(line, "cdc_relay_") })
 }
 
 func mustHave(t *testing.T, lines []string, wants ...string) {
@@ -82,94 +82,94 @@ func TestMetricNames(t *testing.T) {
 	m.SinkConnected(true)
 	m.StreamReconnected()
 	mustHave(t, scrape(t, m),
-		`outbox_events_total{outcome="published"} 2`,
-		`outbox_events_total{outcome="retry"} 7`,
-		`outbox_events_total{outcome="dlq"} 9`,
-		`outbox_events_total{outcome="failed"} 5`,
-		`outbox_retries_total 8`,
-		`outbox_retry_exhaustions_total 4`,
-		`outbox_dlq_published_total 9`,
-		`outbox_dlq_mirrored_total 3`,
-		`outbox_dlq_publish_failed_total 1`,
-		`outbox_messages_skipped_total{reason="update"} 1`,
-		`outbox_headers_dropped_total{header="traceparent"} 1`,
-		`outbox_publish_latency_seconds_bucket{le="0.0005"} 1`,
-		`outbox_publish_latency_seconds_bucket{le="0.0025"} 2`,
-		`outbox_publish_latency_seconds_bucket{le="60"} 2`,
-		`outbox_publish_latency_seconds_count 2`,
-		`outbox_published_bytes_total 5`,
-		`outbox_backlog 47`,
-		`outbox_oldest_unsettled_seconds 3`,
-		`outbox_last_confirm_timestamp_seconds 1.795176e+09`,
-		`outbox_in_flight_events 7`,
-		`outbox_in_flight_bytes 700`,
-		`outbox_destinations_paused 3`,
-		`outbox_waiting_keys 12`,
-		`outbox_deferred_events 40`,
-		`outbox_deferred_oldest_age_seconds 90`,
-		`outbox_refused_rows 2`,
-		`outbox_dead_letters 4`,
-		`outbox_dead_letters_oldest_age_seconds 7200`,
-		`outbox_retry_table_bytes 81920`,
-		`outbox_guard_active 1`,
-		`outbox_guard_full 0`,
-		`outbox_rejections_total{class="destination",reason="unroutable"} 1`,
-		`outbox_rejections_total{class="permanent",reason="too_large"} 1`,
-		`outbox_sink_up 1`,
-		`outbox_sink_pending_confirms 6`,
-		`outbox_sink_ignored_returns_total 7`,
-		`outbox_confirms_total{result="ack"} 1`,
-		`outbox_confirms_total{result="nack"} 2`,
-		`outbox_confirms_total{result="returned"} 3`,
-		`outbox_confirms_total{result="timeout"} 4`,
-		`outbox_sink_connections 2`,
-		`outbox_sink_channels 32`,
-		`outbox_sink_channel_opens_total 1`,
-		`outbox_sink_reconnects_total 1`,
-		`outbox_stream_up 1`,
-		`outbox_stream_reconnects_total 1`,
-		`outbox_leader 1`,
-		`outbox_standby 0`,
-		`outbox_build_info{commit="abc",goversion="go1.26",version="v1"} 1`,
-		`outbox_slot_lag_bytes{slot="cdc_relay"} 2048`,
-		`outbox_slot_retained_bytes{slot="cdc_relay"} 4096`,
-		`outbox_slot_lag_seconds{slot="cdc_relay"} 3`,
-		`outbox_slot_safe_wal_bytes{slot="cdc_relay"} 1.073741824e+09`,
-		`outbox_slot_own{slot="cdc_relay"} 1`,
-		`outbox_slot_active{slot="cdc_relay"} 1`,
-		`outbox_slot_wal_status{slot="cdc_relay",status="reserved"} 1`,
-		`outbox_slot_wal_status{slot="cdc_relay",status="extended"} 0`,
-		`outbox_slot_wal_status{slot="cdc_relay",status="unreserved"} 0`,
-		`outbox_slot_wal_status{slot="cdc_relay",status="lost"} 0`,
-		`outbox_slot_spilled_bytes_total{slot="cdc_relay"} 99`,
-		`outbox_slots_unheld 1`,
-		`outbox_table_bytes 5000`,
-		`outbox_retention_behind_seconds 10`,
+		`cdc_relay_events_total{outcome="published"} 2`,
+		`cdc_relay_events_total{outcome="retry"} 7`,
+		`cdc_relay_events_total{outcome="dead_letter"} 9`,
+		`cdc_relay_events_total{outcome="failed"} 5`,
+		`cdc_relay_retry_attempts_total 8`,
+		`cdc_relay_retries_exhausted_total 4`,
+		`cdc_relay_dead_letters_total 9`,
+		`cdc_relay_dead_letters_mirrored_total 3`,
+		`cdc_relay_dead_letter_mirror_failures_total 1`,
+		`cdc_relay_messages_skipped_total{reason="update"} 1`,
+		`cdc_relay_headers_dropped_total{header="traceparent"} 1`,
+		`cdc_relay_publish_latency_seconds_bucket{le="0.0005"} 1`,
+		`cdc_relay_publish_latency_seconds_bucket{le="0.0025"} 2`,
+		`cdc_relay_publish_latency_seconds_bucket{le="60"} 2`,
+		`cdc_relay_publish_latency_seconds_count 2`,
+		`cdc_relay_published_bytes_total 5`,
+		`cdc_relay_backlog_events 47`,
+		`cdc_relay_oldest_unsettled_seconds 3`,
+		`cdc_relay_last_confirm_timestamp_seconds 1.795176e+09`,
+		`cdc_relay_in_flight_events 7`,
+		`cdc_relay_in_flight_bytes 700`,
+		`cdc_relay_destinations_paused 3`,
+		`cdc_relay_waiting_keys 12`,
+		`cdc_relay_deferred_events 40`,
+		`cdc_relay_deferred_oldest_age_seconds 90`,
+		`cdc_relay_refused_rows 2`,
+		`cdc_relay_dead_letters_open 4`,
+		`cdc_relay_dead_letters_oldest_age_seconds 7200`,
+		`cdc_relay_retry_table_bytes 81920`,
+		`cdc_relay_guard_active 1`,
+		`cdc_relay_guard_full 0`,
+		`cdc_relay_rejections_total{class="destination",reason="unroutable"} 1`,
+		`cdc_relay_rejections_total{class="permanent",reason="too_large"} 1`,
+		`cdc_relay_sink_up 1`,
+		`cdc_relay_sink_pending_confirms 6`,
+		`cdc_relay_sink_ignored_returns_total 7`,
+		`cdc_relay_confirms_total{result="ack"} 1`,
+		`cdc_relay_confirms_total{result="nack"} 2`,
+		`cdc_relay_confirms_total{result="returned"} 3`,
+		`cdc_relay_confirms_total{result="timeout"} 4`,
+		`cdc_relay_sink_connections 2`,
+		`cdc_relay_sink_channels 32`,
+		`cdc_relay_sink_channel_opens_total 1`,
+		`cdc_relay_sink_reconnects_total 1`,
+		`cdc_relay_stream_up 1`,
+		`cdc_relay_stream_reconnects_total 1`,
+		`cdc_relay_leader 1`,
+		`cdc_relay_standby 0`,
+		`cdc_relay_build_info{commit="abc",goversion="go1.26",version="v1"} 1`,
+		`cdc_relay_slot_lag_bytes{slot="cdc_relay"} 2048`,
+		`cdc_relay_slot_retained_bytes{slot="cdc_relay"} 4096`,
+		`cdc_relay_slot_lag_seconds{slot="cdc_relay"} 3`,
+		`cdc_relay_slot_safe_wal_bytes{slot="cdc_relay"} 1.073741824e+09`,
+		`cdc_relay_slot_own{slot="cdc_relay"} 1`,
+		`cdc_relay_slot_active{slot="cdc_relay"} 1`,
+		`cdc_relay_slot_wal_status{slot="cdc_relay",status="reserved"} 1`,
+		`cdc_relay_slot_wal_status{slot="cdc_relay",status="extended"} 0`,
+		`cdc_relay_slot_wal_status{slot="cdc_relay",status="unreserved"} 0`,
+		`cdc_relay_slot_wal_status{slot="cdc_relay",status="lost"} 0`,
+		`cdc_relay_slot_spilled_bytes_total{slot="cdc_relay"} 99`,
+		`cdc_relay_slots_unheld 1`,
+		`cdc_relay_outbox_table_bytes 5000`,
+		`cdc_relay_retention_behind_seconds 10`,
 	)
-	mustLack(t, scrape(t, m), "outbox_stopped")
+	mustLack(t, scrape(t, m), "cdc_relay_stopped")
 }
 
 // A metric whose value is not known yet is absent.
 func TestMetricsBeforeAnythingHappened(t *testing.T) {
 	m := watched(ops.Snapshot{Phase: ops.Starting, Slot: ops.Slot{Name: "s"}})
 	lines := scrape(t, m)
-	mustHave(t, lines, `outbox_events_total{outcome="published"} 0`, `outbox_events_total{outcome="failed"} 0`, `outbox_events_total{outcome="retry"} 0`, `outbox_events_total{outcome="dlq"} 0`,
-		`outbox_retries_total 0`, `outbox_retry_exhaustions_total 0`, `outbox_dlq_published_total 0`, `outbox_retention_deleted_total 0`, `outbox_dlq_mirrored_total 0`, `outbox_dlq_publish_failed_total 0`,
-		`outbox_confirms_total{result="nack"} 0`,
-		`outbox_sink_up 0`, `outbox_stream_up 0`, `outbox_leader 0`, `outbox_standby 0`, `outbox_slot_lag_seconds{slot="s"} 0`)
-	mustHave(t, lines, `outbox_messages_skipped_total{reason="non_transactional"} 0`, `outbox_messages_skipped_total{reason="update"} 0`,
-		`outbox_rejections_total{class="destination",reason="unroutable"} 0`, `outbox_rejections_total{class="permanent",reason="too_large"} 0`,
-		`outbox_rejections_total{class="transient",reason="broker_exception"} 0`)
-	mustLack(t, lines, "outbox_last_confirm_timestamp_seconds", "outbox_slot_lag_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_safe_wal_bytes",
-		"outbox_table_bytes", "outbox_retention_behind_seconds")
+	mustHave(t, lines, `cdc_relay_events_total{outcome="published"} 0`, `cdc_relay_events_total{outcome="failed"} 0`, `cdc_relay_events_total{outcome="retry"} 0`, `cdc_relay_events_total{outcome="dead_letter"} 0`,
+		`cdc_relay_retry_attempts_total 0`, `cdc_relay_retries_exhausted_total 0`, `cdc_relay_dead_letters_total 0`, `cdc_relay_retention_deleted_total 0`, `cdc_relay_dead_letters_mirrored_total 0`, `cdc_relay_dead_letter_mirror_failures_total 0`,
+		`cdc_relay_confirms_total{result="nack"} 0`,
+		`cdc_relay_sink_up 0`, `cdc_relay_stream_up 0`, `cdc_relay_leader 0`, `cdc_relay_standby 0`, `cdc_relay_slot_lag_seconds{slot="s"} 0`)
+	mustHave(t, lines, `cdc_relay_messages_skipped_total{reason="non_transactional"} 0`, `cdc_relay_messages_skipped_total{reason="update"} 0`,
+		`cdc_relay_rejections_total{class="destination",reason="unroutable"} 0`, `cdc_relay_rejections_total{class="permanent",reason="too_large"} 0`,
+		`cdc_relay_rejections_total{class="transient",reason="broker_exception"} 0`)
+	mustLack(t, lines, "cdc_relay_last_confirm_timestamp_seconds", "cdc_relay_slot_lag_bytes", "cdc_relay_slot_active", "cdc_relay_slot_wal_status", "cdc_relay_slot_safe_wal_bytes",
+		"cdc_relay_outbox_table_bytes", "cdc_relay_retention_behind_seconds")
 	mustLack(t, lines, ofTheLeader...)
 }
 
 // ofTheLeader are prefixes of the metrics that only the leader reports.
 var ofTheLeader = []string{
-	"outbox_backlog", "outbox_in_flight_", "outbox_oldest_unsettled_", "outbox_destinations_paused", "outbox_waiting_keys",
-	"outbox_deferred_events", "outbox_deferred_oldest_", "outbox_refused_rows", "outbox_retry_table_bytes", "outbox_guard_", "outbox_dead_letters", "outbox_retention_behind_seconds",
-	"outbox_slots_unheld",
+	"cdc_relay_backlog_events", "cdc_relay_in_flight_", "cdc_relay_oldest_unsettled_", "cdc_relay_destinations_paused", "cdc_relay_waiting_keys",
+	"cdc_relay_deferred_events", "cdc_relay_deferred_oldest_", "cdc_relay_refused_rows", "cdc_relay_retry_table_bytes", "cdc_relay_guard_", "cdc_relay_dead_letters_open", "cdc_relay_retention_behind_seconds",
+	"cdc_relay_slots_unheld",
 }
 
 func TestMetricsWhenThingsAreBad(t *testing.T) {
@@ -178,27 +178,27 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 		s.Slot.WALStatus, s.Slot.SafeWALBytes, s.Slot.Active = "lost", nil, false
 		s.Slot.ConfirmedFlush, s.Slot.Restart = 0x2000, 0 // ahead of Current; unknown
 		lines := scrape(t, watched(s))
-		mustHave(t, lines, `outbox_slot_wal_status{slot="cdc_relay",status="lost"} 1`, `outbox_slot_wal_status{slot="cdc_relay",status="reserved"} 0`,
-			`outbox_slot_active{slot="cdc_relay"} 0`, `outbox_slot_lag_bytes{slot="cdc_relay"} 0`, `outbox_slot_retained_bytes{slot="cdc_relay"} 0`)
-		mustLack(t, lines, "outbox_slot_safe_wal_bytes")
+		mustHave(t, lines, `cdc_relay_slot_wal_status{slot="cdc_relay",status="lost"} 1`, `cdc_relay_slot_wal_status{slot="cdc_relay",status="reserved"} 0`,
+			`cdc_relay_slot_active{slot="cdc_relay"} 0`, `cdc_relay_slot_lag_bytes{slot="cdc_relay"} 0`, `cdc_relay_slot_retained_bytes{slot="cdc_relay"} 0`)
+		mustLack(t, lines, "cdc_relay_slot_safe_wal_bytes")
 	})
 	t.Run("stopped", func(t *testing.T) {
 		s := opstest.Busy()
 		s.Phase, s.Reason, s.OldestUnsettled, s.Since, s.Slot.Active = ops.Stopped, "slot_lost", time.Time{}, opstest.Noon.Add(-time.Minute), false
-		mustHave(t, scrape(t, watched(s)), `outbox_stopped{reason="slot_lost"} 1`, `outbox_leader 0`, `outbox_stream_up 0`, `outbox_slot_lag_seconds{slot="cdc_relay"} 60`)
+		mustHave(t, scrape(t, watched(s)), `cdc_relay_stopped{reason="slot_lost"} 1`, `cdc_relay_leader 0`, `cdc_relay_stream_up 0`, `cdc_relay_slot_lag_seconds{slot="cdc_relay"} 60`)
 	})
 	t.Run("no stream: the lag grows though nothing is in flight", func(t *testing.T) {
 		s := opstest.Busy()
 		s.Phase, s.OldestUnsettled, s.Since, s.Slot.Active = ops.Waiting, time.Time{}, opstest.Noon.Add(-90*time.Second), false
-		mustHave(t, scrape(t, watched(s)), `outbox_slot_lag_seconds{slot="cdc_relay"} 90`, `outbox_leader 0`)
+		mustHave(t, scrape(t, watched(s)), `cdc_relay_slot_lag_seconds{slot="cdc_relay"} 90`, `cdc_relay_leader 0`)
 	})
 	t.Run("a standby: the leader alone knows the commits", func(t *testing.T) {
 		s := opstest.Busy()
 		s.Phase, s.OldestUnsettled = ops.Standby, time.Time{}
 		lines := scrape(t, watched(s))
-		mustHave(t, lines, `outbox_slot_lag_bytes{slot="cdc_relay"} 2048`, `outbox_slot_active{slot="cdc_relay"} 1`, `outbox_table_bytes 5000`)
-		mustHave(t, lines, `outbox_standby 1`, `outbox_leader 0`, `outbox_stream_up 0`)
-		mustLack(t, lines, "outbox_slot_lag_seconds")
+		mustHave(t, lines, `cdc_relay_slot_lag_bytes{slot="cdc_relay"} 2048`, `cdc_relay_slot_active{slot="cdc_relay"} 1`, `cdc_relay_outbox_table_bytes 5000`)
+		mustHave(t, lines, `cdc_relay_standby 1`, `cdc_relay_leader 0`, `cdc_relay_stream_up 0`)
+		mustLack(t, lines, "cdc_relay_slot_lag_seconds")
 	})
 	// What it counted while it led does not matter: the new leader has counted that, too.
 	for _, phase := range []ops.Phase{ops.Waiting, ops.Standby, ops.Stopped} {
@@ -207,34 +207,34 @@ func TestMetricsWhenThingsAreBad(t *testing.T) {
 			s.Phase, s.Since = phase, opstest.Noon.Add(-time.Minute)
 			lines := scrape(t, watched(s))
 			mustLack(t, lines, ofTheLeader...)
-			mustLack(t, lines, "outbox_slot_lag_seconds")
-			mustHave(t, lines, `outbox_slot_active{slot="cdc_relay"} 1`)
+			mustLack(t, lines, "cdc_relay_slot_lag_seconds")
+			mustHave(t, lines, `cdc_relay_slot_active{slot="cdc_relay"} 1`)
 		})
 	}
 	t.Run("PostgreSQL is away: its last answer is reported for a minute, and the lag grows", func(t *testing.T) {
 		s := opstest.Busy()
 		s.Phase, s.OldestUnsettled, s.Since = ops.Waiting, time.Time{}, opstest.Noon.Add(-90*time.Second)
 		s.Slot.Checked = opstest.Noon.Add(-time.Minute)
-		mustHave(t, scrape(t, watched(s)), `outbox_slot_retained_bytes{slot="cdc_relay"} 4096`)
+		mustHave(t, scrape(t, watched(s)), `cdc_relay_slot_retained_bytes{slot="cdc_relay"} 4096`)
 		s.Slot.Checked = opstest.Noon.Add(-time.Minute - time.Second)
 		lines := scrape(t, watched(s))
-		mustHave(t, lines, `outbox_slot_lag_seconds{slot="cdc_relay"} 90`, `outbox_slot_own{slot="cdc_relay"} 1`)
-		mustLack(t, lines, "outbox_slot_lag_bytes", "outbox_slot_retained_bytes", "outbox_slot_safe_wal_bytes", "outbox_slot_active", "outbox_slot_wal_status", "outbox_slot_spilled_bytes")
+		mustHave(t, lines, `cdc_relay_slot_lag_seconds{slot="cdc_relay"} 90`, `cdc_relay_slot_own{slot="cdc_relay"} 1`)
+		mustLack(t, lines, "cdc_relay_slot_lag_bytes", "cdc_relay_slot_retained_bytes", "cdc_relay_slot_safe_wal_bytes", "cdc_relay_slot_active", "cdc_relay_slot_wal_status", "outbox_slot_spilled_bytes")
 		// held by the relay itself
 		s.Since, s.Slot.Checked = opstest.Noon.Add(-30*time.Second), opstest.Noon.Add(-31*time.Second)
-		mustHave(t, scrape(t, watched(s)), `outbox_slot_lag_seconds{slot="cdc_relay"} 30`, `outbox_slot_active{slot="cdc_relay"} 1`)
+		mustHave(t, scrape(t, watched(s)), `cdc_relay_slot_lag_seconds{slot="cdc_relay"} 30`, `cdc_relay_slot_active{slot="cdc_relay"} 1`)
 	})
 	t.Run("nothing is deferred or dead", func(t *testing.T) {
 		s := opstest.Busy()
 		s.RetryTable = ops.RetryTable{Counted: opstest.Noon}
-		mustHave(t, scrape(t, watched(s)), `outbox_deferred_events 0`, `outbox_deferred_oldest_age_seconds 0`, `outbox_dead_letters 0`, `outbox_dead_letters_oldest_age_seconds 0`, `outbox_backlog 7`)
+		mustHave(t, scrape(t, watched(s)), `cdc_relay_deferred_events 0`, `cdc_relay_deferred_oldest_age_seconds 0`, `cdc_relay_dead_letters_open 0`, `cdc_relay_dead_letters_oldest_age_seconds 0`, `cdc_relay_backlog_events 7`)
 	})
 	t.Run("a server clock ahead of ours", func(t *testing.T) {
 		s := opstest.Busy()
 		s.OldestUnsettled, s.RetryTable.OldestDeferred = opstest.Noon.Add(time.Hour), opstest.Noon.Add(time.Hour)
 		m := watched(s)
 		m.Confirmed(0, []*event.Event{{CommitTime: opstest.Noon.Add(time.Hour)}}, opstest.Noon)
-		mustHave(t, scrape(t, m), `outbox_oldest_unsettled_seconds 0`, `outbox_deferred_oldest_age_seconds 0`, `outbox_slot_lag_seconds{slot="cdc_relay"} 0`, `outbox_publish_latency_seconds_sum 0`)
+		mustHave(t, scrape(t, m), `cdc_relay_oldest_unsettled_seconds 0`, `cdc_relay_deferred_oldest_age_seconds 0`, `cdc_relay_slot_lag_seconds{slot="cdc_relay"} 0`, `cdc_relay_publish_latency_seconds_sum 0`)
 	})
 }
 
@@ -259,7 +259,7 @@ func TestLabelsAreClosed(t *testing.T) {
 func TestARejectionIsNoOutcome(t *testing.T) {
 	m := New("", "", "")
 	m.Rejected(&event.Event{}, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, 1)
-	mustHave(t, scrape(t, m), `outbox_events_total{outcome="failed"} 0`, `outbox_events_total{outcome="retry"} 0`, `outbox_events_total{outcome="dlq"} 0`)
+	mustHave(t, scrape(t, m), `cdc_relay_events_total{outcome="failed"} 0`, `cdc_relay_events_total{outcome="retry"} 0`, `cdc_relay_events_total{outcome="dead_letter"} 0`)
 }
 
 func TestCountingDoesNotAllocate(t *testing.T) {
@@ -319,19 +319,19 @@ func TestRatesAndTotals(t *testing.T) {
 func TestMetricsOfAllSlots(t *testing.T) {
 	lines := scrape(t, watched(opstest.BusyWithOtherSlots()))
 	mustHave(t, lines,
-		`outbox_slot_lag_seconds{slot="cdc_relay"} 3`,
-		`outbox_slot_lag_seconds{slot="debezium"} 90`,
-		`outbox_slot_lag_seconds{slot="other_relay"} 0`,
-		`outbox_slot_lag_bytes{slot="debezium"} 1024`,
-		`outbox_slot_lag_bytes{slot="other_relay"} 0`,
-		`outbox_slot_retained_bytes{slot="debezium"} 5120`,
-		`outbox_slot_active{slot="debezium"} 0`,
-		`outbox_slot_active{slot="other_relay"} 1`,
-		`outbox_slot_wal_status{slot="debezium",status="extended"} 1`,
-		`outbox_slot_wal_status{slot="debezium",status="lost"} 0`,
-		`outbox_slot_spilled_bytes_total{slot="other_relay"} 7`,
+		`cdc_relay_slot_lag_seconds{slot="cdc_relay"} 3`,
+		`cdc_relay_slot_lag_seconds{slot="debezium"} 90`,
+		`cdc_relay_slot_lag_seconds{slot="other_relay"} 0`,
+		`cdc_relay_slot_lag_bytes{slot="debezium"} 1024`,
+		`cdc_relay_slot_lag_bytes{slot="other_relay"} 0`,
+		`cdc_relay_slot_retained_bytes{slot="debezium"} 5120`,
+		`cdc_relay_slot_active{slot="debezium"} 0`,
+		`cdc_relay_slot_active{slot="other_relay"} 1`,
+		`cdc_relay_slot_wal_status{slot="debezium",status="extended"} 1`,
+		`cdc_relay_slot_wal_status{slot="debezium",status="lost"} 0`,
+		`cdc_relay_slot_spilled_bytes_total{slot="other_relay"} 7`,
 	)
-	mustLack(t, lines, "outbox_slot_synced", "outbox_slot_waiting_for_standby")
+	mustLack(t, lines, "cdc_relay_slot_synced", "cdc_relay_slot_waiting_for_standby")
 	for _, line := range lines {
 		if strings.Contains(line, "unheard_of") {
 			t.Errorf("nobody knows that: %s", line)
@@ -343,18 +343,18 @@ func TestMetricsOfAllSlots(t *testing.T) {
 func TestMetricOfAStandbyThatIsWaitedFor(t *testing.T) {
 	s := opstest.Busy()
 	s.Slot.Failover = true
-	mustHave(t, scrape(t, watched(s)), `outbox_slot_waiting_for_standby{slot="cdc_relay"} 0`)
+	mustHave(t, scrape(t, watched(s)), `cdc_relay_slot_waiting_for_standby{slot="cdc_relay"} 0`)
 	s.WaitingForStandby = []string{"b"}
-	mustHave(t, scrape(t, watched(s)), `outbox_slot_waiting_for_standby{slot="cdc_relay"} 1`)
+	mustHave(t, scrape(t, watched(s)), `cdc_relay_slot_waiting_for_standby{slot="cdc_relay"} 1`)
 }
 
 // The other hosts are the leader's to report.
 func TestMetricOfOtherHosts(t *testing.T) {
 	s := opstest.Busy()
 	s.Hosts = []ops.HostSlot{{Host: "a:5432", Synced: true}, {Host: "b:5432"}}
-	mustHave(t, scrape(t, watched(s)), `outbox_slot_synced{host="a:5432"} 1`, `outbox_slot_synced{host="b:5432"} 0`)
+	mustHave(t, scrape(t, watched(s)), `cdc_relay_slot_synced{host="a:5432"} 1`, `cdc_relay_slot_synced{host="b:5432"} 0`)
 	s.Phase = ops.Standby
-	mustLack(t, scrape(t, watched(s)), "outbox_slot_synced")
+	mustLack(t, scrape(t, watched(s)), "cdc_relay_slot_synced")
 }
 
 // openMetrics returns the exemplars that an OpenMetrics scraper receives, in the order of their
@@ -365,7 +365,7 @@ func openMetrics(t *testing.T, m *Metrics) (exemplars []string) {
 	request.Header.Set("Accept", "application/openmetrics-text; version=1.0.0")
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, request)
-	for _, found := range regexp.MustCompile(`(?m)^outbox_publish_latency_seconds_bucket\{le="([^"]*)"\} .* # \{trace_id="([^"]*)"\}`).FindAllStringSubmatch(answer.Body.String(), -1) {
+	for _, found := range regexp.MustCompile(`(?m)^cdc_relay_publish_latency_seconds_bucket\{le="([^"]*)"\} .* # \{trace_id="([^"]*)"\}`).FindAllStringSubmatch(answer.Body.String(), -1) {
 		exemplars = append(exemplars, found[1]+" "+found[2])
 	}
 	return exemplars
@@ -392,7 +392,7 @@ func TestExemplars(t *testing.T) {
 	want("0.0025 " + trace("3"))
 	m.Confirmed(0, []*event.Event{newEvent("6", "01", 8*time.Second)}, opstest.Noon.Add(time.Second))
 	want("0.0025 "+trace("3"), "10.0 "+trace("6"))
-	mustHave(t, scrape(t, m), `outbox_publish_latency_seconds_count 7`)
+	mustHave(t, scrape(t, m), `cdc_relay_publish_latency_seconds_count 7`)
 }
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

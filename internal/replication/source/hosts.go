@@ -1,5 +1,5 @@
 // What the hosts of source.url say that the relay does not read from: whether they are standbys
-// that have its failover slot. It is for check and for the metric outbox_slot_synced.
+// that have its failover slot. It is for check and for the metric cdc_relay_slot_synced.
 
 package source
 

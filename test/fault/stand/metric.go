@@ -30,7 +30,7 @@ func (s *Stand) Metric(r *runner.Relay, name string) (value float64) {
 func (s *Stand) InDoubt(r *runner.Relay) (n int) {
 	s.T.Helper()
 	for _, reason := range []string{"unconfirmed", "no_leader", "too_few_replicas"} {
-		n += int(s.Metric(r, fmt.Sprintf(`outbox_rejections_total{class="destination",reason=%q}`, reason)))
+		n += int(s.Metric(r, fmt.Sprintf(`cdc_relay_rejections_total{class="destination",reason=%q}`, reason)))
 	}
 	return n
 }
