@@ -333,9 +333,13 @@ func (s *stand) machine(ctx context.Context, report string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	memory, err := procBytes("/proc/meminfo", "MemTotal")
+	if err != nil {
+		return nil, err
+	}
 	return []string{
 		fmt.Sprintf("PostgreSQL %s (fsync off), %s, %s, Linux %s", postgres, version, runtime.Version(), procLine("/proc/sys/kernel/osrelease", "")),
-		fmt.Sprintf("%s, %d cores, %s of memory", procLine("/proc/cpuinfo", "model name"), runtime.NumCPU(), procLine("/proc/meminfo", "MemTotal")),
+		fmt.Sprintf("%s, %d cores, %.1f GB of memory", procLine("/proc/cpuinfo", "model name"), runtime.NumCPU(), memory/1e9),
 		"commit " + commit,
 	}, nil
 }
@@ -371,9 +375,14 @@ func cpuTime(pid int) (float64, error) {
 
 // peakRSS is the most memory that a process has had resident so far, in bytes (VmHWM, proc(5)).
 func peakRSS(pid int) (float64, error) {
-	kB, err := strconv.ParseFloat(strings.TrimSuffix(procLine(fmt.Sprintf("/proc/%d/status", pid), "VmHWM"), " kB"), 64)
+	return procBytes(fmt.Sprintf("/proc/%d/status", pid), "VmHWM")
+}
+
+// procBytes is an amount of memory in a file of /proc, in bytes; the kernel's kB are of 1,024.
+func procBytes(file, name string) (float64, error) {
+	kB, err := strconv.ParseFloat(strings.TrimSuffix(procLine(file, name), " kB"), 64)
 	if err != nil {
-		return 0, fmt.Errorf("read peak memory: %w", err)
+		return 0, fmt.Errorf("read %s of %s: %w", name, file, err)
 	}
 	return kB * 1024, nil
 }

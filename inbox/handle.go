@@ -160,8 +160,10 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 		return failed, errIgnored
 	}
 	switch err := tx.commit(ctx); {
-	case err == nil:
+	case err == nil && ctx.Err() == nil:
 		return success, nil
+	case err == nil: // it may have been told not to wait for the standby: see confirm
+		return failed, &lostError{"commit", context.Cause(ctx)}
 	case class(err, "23", "40", "P0"): // a deferred constraint or trigger, a serialization failure
 		return failed, err
 	default:
@@ -190,7 +192,11 @@ func (in *Inbox) confirm(ctx context.Context, tx transaction, m Message, content
 	case !same:
 		return fmt.Errorf("an event with another content was processed under this id, and ids must never come again: %w", ErrPermanent)
 	}
-	switch err := tx.commit(ctx); {
+	err = tx.commit(ctx)
+	if err == nil { // a driver that cancels the wait gets an answer as any other
+		err = context.Cause(ctx)
+	}
+	switch {
 	case err == nil, class(err, "40"): // a serialization failure
 		return err
 	default:

@@ -48,7 +48,9 @@ type Handler func(ctx context.Context, tx pgx.Tx, m Message) error
 
 // HandlerSQL is a Handler for database/sql, with any driver for PostgreSQL. A handler that ends tx
 // itself, with Commit, Rollback or by SQL, makes the message a dead letter: what it wrote may be
-// there in part.
+// there in part. That includes defer tx.Rollback() and a Rollback before a return, which code has
+// that began its transaction: return the error instead, and the inbox rolls back. COMMIT by SQL is
+// not noticed when the next transaction is begun, and something is written in it.
 type HandlerSQL func(ctx context.Context, tx *sql.Tx, m Message) error
 
 // Config is the configuration of an Inbox. Service must be given, and either Pool and Handler or DB

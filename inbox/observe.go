@@ -17,7 +17,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// outcome is what became of one delivery, as in the label outcome of cdc_relay_inbox_messages_total.
+// outcome is what became of one delivery: a label of cdc_relay_inbox_messages_total.
 type outcome string
 
 const (

@@ -51,19 +51,24 @@ func newRouter[Tx any](unknown Unknown) *Router[Tx] {
 // On adds the handler of a type: the message's Type alone, or its Aggregate and Type with a dot
 // between them, which comes first. The payload is decoded as JSON into a T; members that T does not
 // have are ignored. A payload that is no T makes the message a dead letter, since it will be none
-// at another attempt. If T is Message, nothing is decoded: that is for a tombstone, which has an
-// empty payload, and for what is not JSON. A type that has a handler already is a mistake of the
-// program: On panics.
+// at another attempt. If T is Message or *Message, nothing is decoded: that is for a tombstone,
+// which has an empty payload, and for what is not JSON. A type that has a handler already is a
+// mistake of the program: On panics.
 func On[T, Tx any](r *Router[Tx], eventType string, handle func(ctx context.Context, tx Tx, event T) error) {
 	if r.handlers[eventType] != nil {
 		panic("inbox: the type " + eventType + " has two handlers")
 	}
 	r.handlers[eventType] = func(ctx context.Context, tx Tx, m Message) error {
 		var event T
-		if whole, is := any(&event).(*Message); is {
+		switch whole := any(&event).(type) {
+		case *Message:
 			*whole = m
-		} else if err := json.Unmarshal(m.Payload, &event); err != nil {
-			return fmt.Errorf("decode the payload of %q as %T: %w: %w", eventType, event, ErrPermanent, err)
+		case **Message:
+			*whole = &m
+		default:
+			if err := json.Unmarshal(m.Payload, &event); err != nil {
+				return fmt.Errorf("decode the payload of %q as %T: %w: %w", eventType, event, ErrPermanent, err)
+			}
 		}
 		return handle(context.WithValue(ctx, messageKey{}, m), tx, event)
 	}

@@ -26,6 +26,13 @@ func TestRouter(t *testing.T) {
 	for _, r := range routers {
 		On(r, "order.created", note("order.created"))
 		On(r, "created", note("created"))
+		On(r, "renamed", func(_ context.Context, _ pgx.Tx, m *Message) error {
+			if m.Key != "7" {
+				t.Errorf("renamed has %+v", m)
+			}
+			called = append(called, "renamed")
+			return nil
+		})
 		On(r, "removed", func(ctx context.Context, _ pgx.Tx, m Message) error {
 			if m.Key != "7" || MessageOf(ctx).Key != "7" {
 				t.Errorf("removed has %+v", m)
@@ -48,6 +55,7 @@ func TestRouter(t *testing.T) {
 		{Ignore, Message{Type: "created", Payload: []byte(`{"total": "five"}`)}, "", `decode the payload of "created" as inbox.created`},
 		{Ignore, Message{Type: "created"}, "", `decode the payload`}, // a tombstone
 		{Ignore, Message{Type: "removed", Key: "7"}, "removed", ""},  // one that is expected
+		{Ignore, Message{Type: "renamed", Key: "7"}, "renamed", ""},
 	} {
 		called = nil
 		err := routers[c.unknown].Handle(t.Context(), nil, c.message)

@@ -194,11 +194,24 @@ func (t *sqlTx) row(ctx context.Context, query string, args []any, into ...any) 
 
 func (t *sqlTx) call(ctx context.Context, m Message) error { return t.handler(ctx, t.tx, m) }
 
-// state asks the server, since a driver tells nobody. The record of the event has given the
-// transaction an id, which the session has until the transaction ends.
+// state asks the server, since most drivers tell nobody. The record of the event has given the
+// transaction an id, which the session has until the transaction ends. One that is begun and
+// written in again passes for it. A transaction that is ended before the connection is lost is
+// known with pgx alone. With other drivers it is lost: the next attempt finds the record, or has
+// the effect.
 func (t *sqlTx) state(ctx context.Context) state {
 	ctx, cancel := afterwards(ctx)
 	defer cancel()
+	idle := false
+	_ = t.conn.Raw(func(c any) error { //nolint:errcheck // then the query fails, too
+		if conn := pgxConn(c); conn != nil {
+			idle = conn.PgConn().TxStatus() == 'I'
+		}
+		return nil
+	})
+	if idle {
+		return ended
+	}
 	var begun bool
 	err := t.row(ctx, "SELECT pg_current_xact_id_if_assigned() IS NOT NULL", nil, &begun)
 	switch {
@@ -224,12 +237,25 @@ func (t *sqlTx) rollback(ctx context.Context) {
 	defer context.AfterFunc(ctx, t.end)()
 	_ = t.tx.Rollback() //nolint:errcheck // then the connection is closed
 	if t.left {
-		_ = t.conn.Raw(func(any) error { return driver.ErrBadConn }) //nolint:errcheck // this has it closed
+		_ = t.conn.Raw(func(c any) error { //nolint:errcheck // this has it closed
+			if conn := pgxConn(c); conn != nil { // of a pgxpool, which would keep it
+				_ = conn.Close(ctx)
+			}
+			return driver.ErrBadConn
+		})
 	}
 	_ = t.conn.Close() //nolint:errcheck // it goes back, or is closed
 }
 
 func (t *sqlTx) leave(context.Context) { t.left = true }
+
+// pgxConn is the connection of pgx below one of database/sql; nil for another driver.
+func pgxConn(c any) *pgx.Conn {
+	if p, ok := c.(interface{ Conn() *pgx.Conn }); ok {
+		return p.Conn()
+	}
+	return nil
+}
 
 // class is whether err is an error of PostgreSQL whose code begins so. The drivers agree on how it
 // is read.

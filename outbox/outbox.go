@@ -40,6 +40,7 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"errors"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -90,6 +91,11 @@ var Tombstone tombstone
 
 // tombstone has one value, so that nobody can set Tombstone to another one.
 type tombstone struct{}
+
+// MarshalJSON refuses what is not Tombstone itself but has it, such as a pointer to it.
+func (tombstone) MarshalJSON() ([]byte, error) {
+	return nil, errors.New("a tombstone has no JSON: give outbox.Tombstone itself as the payload")
+}
 
 // standard is the writer of the package's functions.
 var standard = mustNew(Config{})

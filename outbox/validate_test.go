@@ -71,6 +71,7 @@ func TestInvalid(t *testing.T) {
 		{"the name of a header is not UTF-8", header("\xff", "1")},
 		{`header "h" has a NUL byte`, header("h", "\x00")},
 		{"it is nil; for no body use outbox.Tombstone", payload(nil)},
+		{"give outbox.Tombstone itself", payload(&outbox.Tombstone)},
 		{"key is empty: a tombstone", outbox.Event{Aggregate: "order", Type: "removed", Payload: outbox.Tombstone}},
 		{"it is empty", payload([]byte(nil))},
 		{"it is empty", payload(json.RawMessage{})},

@@ -43,7 +43,8 @@ type Result struct {
 	Next    inbox.Message // after a Retry: the message as it comes again
 }
 
-// Consumer stands for inbox/rabbit or inbox/kafka. Its methods may be called concurrently.
+// Consumer stands for inbox/rabbit or inbox/kafka. Use it in the goroutine of the test, which it
+// may end.
 type Consumer struct {
 	t  testing.TB
 	in *inbox.Inbox
@@ -83,11 +84,15 @@ func New(t testing.TB, cfg inbox.Config) *Consumer {
 }
 
 // Message is a message with an id of its own, at its first attempt. The payload is encoded by
-// json.Marshal; nil makes it a tombstone.
+// json.Marshal, but a []byte is JSON already; nil makes it a tombstone. It panics when there is no
+// JSON of it.
 func Message(aggregate, key, eventType string, payload any) inbox.Message {
 	m := inbox.Message{ID: rand.Text(), Aggregate: aggregate, Key: key, Type: eventType, Committed: time.Now(), Attempt: 1, Source: "inboxtest"}
 	if payload == nil {
 		return m
+	}
+	if text, is := payload.([]byte); is {
+		payload = json.RawMessage(text)
 	}
 	var err error
 	if m.Payload, err = json.Marshal(payload); err != nil {

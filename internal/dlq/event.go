@@ -284,6 +284,13 @@ func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outbox
 	found := outboxRow{table: t.Schema + "." + t.Table}
 	query := func(condition string) error {
 		return tableread.Read(ctx, a.db, name, func(of pgx.Tx) error {
+			// A cast to a type that has come since could run code of the table's owner.
+			var same bool
+			if err := of.QueryRow(ctx, "SELECT row(c.*) IS NOT DISTINCT FROM row($4::text, $5::text, true, false, $6::text) FROM ("+columnsSQL+") c", name, t.ID, t.Transaction, column, kind, written).Scan(&same); err != nil {
+				return err
+			} else if !same {
+				return &tableread.Refusal{Table: name, Why: "was altered while it was read"}
+			}
 			sql := fmt.Sprintf(rowSQL, tableread.TextSQL(quoted, kind == "bpchar"), tx, name, condition)
 			return of.QueryRow(ctx, sql, id).Scan(&found.id, &found.relations, &found.tx, &found.committedAt, &found.seen)
 		})

@@ -115,7 +115,7 @@ func (a *Admin) Events(ctx context.Context, f EventFilter, tables []Outbox, ask 
 	if f.State != "" || !f.From.IsZero() || !f.To.IsZero() {
 		most = maxExamined // these are known of a row only afterwards
 	}
-	search := eventSearch{a: a, f: &f, list: &EventList{Complete: true, Notes: []string{}, Missing: []MissingIndex{}}}
+	search := eventSearch{a: a, f: &f, forms: []string{string(f.Key)}, list: &EventList{Complete: true, Notes: []string{}, Missing: []MissingIndex{}}}
 	for _, t := range tables {
 		found, err := a.keyRows(ctx, &f, t, most)
 		if err != nil {
@@ -124,6 +124,11 @@ func (a *Admin) Events(ctx context.Context, f EventFilter, tables []Outbox, ask 
 		search.rows = append(search.rows, found.rows...)
 		search.list.Notes, search.list.Missing = append(search.list.Notes, found.notes...), append(search.list.Missing, found.missing...)
 		search.more = search.more || found.more
+		for _, form := range found.forms {
+			if !slices.Contains(search.forms, form) {
+				search.forms = append(search.forms, form)
+			}
+		}
 		search.list.Complete = search.list.Complete && len(found.notes) == 0
 		if t.Deletes {
 			search.list.Notes = append(search.list.Notes, fmt.Sprintf("retention deletes rows of %s.%s that were delivered: they are not listed", t.Schema, t.Table))
@@ -148,11 +153,12 @@ func (a *Admin) Events(ctx context.Context, f EventFilter, tables []Outbox, ask 
 
 // eventSearch is one call of Events.
 type eventSearch struct {
-	a    *Admin
-	f    *EventFilter
-	rows []keyRow // of the outbox tables
-	more bool     // there are others
-	list *EventList
+	a     *Admin
+	f     *EventFilter
+	forms []string // of the key: as it was given, and as columns have it
+	rows  []keyRow // of the outbox tables
+	more  bool     // there are others
+	list  *EventList
 
 	items []ListedEvent // of the last look
 	notes []string      // likewise
@@ -197,7 +203,7 @@ func (s *eventSearch) look(ctx context.Context, relay Relay) (unsettled bool, er
 	}
 	for i := range held {
 		r := &held[i]
-		if s.f.chooses(r) {
+		if tables[i] != "" || s.chooses(r) {
 			item := heldEvent(r, tables[i])
 			if name := item.name(r); !seen[name] {
 				seen[name] = true
@@ -218,7 +224,7 @@ func (s *eventSearch) look(ctx context.Context, relay Relay) (unsettled bool, er
 		}
 		unsettled = unsettled || e.State == EventInFlight || e.State == EventNotSeen
 		s.items = append(s.items, ListedEvent{
-			ID: &row.id, State: e.State, Why: e.Why, Aggregate: row.aggregate, Key: text(s.f.Key), Type: row.kind,
+			ID: &row.id, State: e.State, Why: e.Why, Aggregate: row.aggregate, Key: &row.key, Type: row.kind,
 			CommittedAt: row.committedAt, EventTime: row.at, Table: row.table, N: recorded[i].purged, Cut: row.cut, tx: row.tx,
 		})
 	}
@@ -246,23 +252,20 @@ func (s *eventSearch) held(ctx context.Context, small int64) (list []Row, err er
 			s.whole = false
 			s.notes = append(s.notes, "cdc_relay.retry is large, and has no index on the key: deferred events are listed only if an outbox table has their row")
 		} else {
-			rows, more, err := s.ofKey(ctx, of)
-			if err != nil {
-				return nil, err
+			for _, form := range s.forms {
+				rows, more, err := s.ofKey(ctx, of, form)
+				if err != nil {
+					return nil, err
+				}
+				s.older = s.older || more
+				for _, r := range rows {
+					known[r.N] = true
+				}
+				list = append(list, rows...)
 			}
-			s.older = s.older || more
-			for _, r := range rows {
-				known[r.N] = true
-			}
-			list = append(list, rows...)
 		}
 		for part := range slices.Chunk(ids, 1000) {
-			prefixes := make([][]byte, len(part))
-			for i := range part {
-				prefixes[i] = prefix(part[i])
-			}
-			rows, _, err := s.a.rows(ctx, "SELECT "+columnList(of, listText)+" FROM "+of.name+" t WHERE t.slot = $1 AND "+prefixExpression("t.id")+" = ANY ($2::bytea[]) AND t.id = ANY ($3::bytea[]) ORDER BY "+of.order(),
-				[]any{s.a.slot, prefixes, part}, listText, maxExamined)
+			rows, err := s.ofIDs(ctx, of, part)
 			if err != nil {
 				return nil, err
 			}
@@ -276,9 +279,33 @@ func (s *eventSearch) held(ctx context.Context, small int64) (list []Row, err er
 	return list, nil
 }
 
-// ofKey reads the rows of the key from a table, the newest first.
-func (s *eventSearch) ofKey(ctx context.Context, of *Table) (list []Row, more bool, err error) {
-	f := Filter{Key: s.f.Key, Aggregate: s.f.Aggregate, Type: s.f.Type}
+// ofIDs reads all rows of some ids from a table.
+func (s *eventSearch) ofIDs(ctx context.Context, of *Table, ids [][]byte) ([]Row, error) {
+	prefixes := make([][]byte, len(ids))
+	for i := range ids {
+		prefixes[i] = prefix(ids[i])
+	}
+	rows, more, err := s.a.rows(ctx, "SELECT "+columnList(of, listText)+" FROM "+of.name+" t WHERE t.slot = $1 AND "+prefixExpression("t.id")+" = ANY ($2::bytea[]) AND t.id = ANY ($3::bytea[]) ORDER BY "+of.order(),
+		[]any{s.a.slot, prefixes, ids}, listText, maxExamined)
+	switch {
+	case err != nil || !more:
+		return rows, err
+	case len(ids) == 1:
+		s.older = true
+		return rows, nil
+	}
+	// Rows that were not read would be taken for events that wait nowhere.
+	first, err := s.ofIDs(ctx, of, ids[:len(ids)/2])
+	if err != nil {
+		return nil, err
+	}
+	second, err := s.ofIDs(ctx, of, ids[len(ids)/2:])
+	return append(first, second...), err
+}
+
+// ofKey reads the rows of the key in one of its forms from a table, the newest first.
+func (s *eventSearch) ofKey(ctx context.Context, of *Table, form string) (list []Row, more bool, err error) {
+	f := Filter{Key: []byte(form), Aggregate: s.f.Aggregate, Type: s.f.Type}
 	most := MaxLimit
 	if s.f.State != "" || !s.f.From.IsZero() || !s.f.To.IsZero() {
 		most = maxExamined
@@ -348,8 +375,8 @@ func (a *Admin) recorded(ctx context.Context, rows []*keyRow) ([]recordedState, 
 
 // chooses reports whether a row that was found by its id is of the key, too. An outbox row of the
 // key has events of other keys only if an UPDATE has changed it.
-func (f *EventFilter) chooses(r *Row) bool {
-	return r.Key != nil && (*r.Key == string(f.Key) || slices.Contains(r.Cut, "key"))
+func (s *eventSearch) chooses(r *Row) bool {
+	return r.Key != nil && (slices.Contains(s.forms, *r.Key) || slices.Contains(r.Cut, "key"))
 }
 
 // heldEvent describes a deferred row or a dead letter.
@@ -415,9 +442,9 @@ func (s *eventSearch) result(most int) *EventList {
 	}
 	sortEvents(out.Items)
 	out.More = s.more || s.older || len(out.Items) > s.f.Limit
-	if s.more && most == maxExamined && len(out.Items) < s.f.Limit {
+	if (s.more || s.older) && most == maxExamined && len(out.Items) < s.f.Limit {
 		out.Complete = false
-		out.Notes = append(out.Notes, fmt.Sprintf("only the newest %d rows of the key were looked at", most))
+		out.Notes = append(out.Notes, fmt.Sprintf("only the newest %d rows of the key were looked at in each table", most))
 	}
 	out.Items = append([]ListedEvent{}, out.Items[:min(len(out.Items), s.f.Limit)]...)
 	return out

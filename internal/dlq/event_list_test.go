@@ -198,6 +198,14 @@ func TestEventsOfOtherTables(t *testing.T) {
 	}
 	r.wantEvents(r.events(EventFilter{Key: []byte("42"), Type: []byte("b")}, numbers), "2 not known to be sent")
 	r.wantEvents(r.events(EventFilter{Key: []byte("no number")}, numbers))
+	// dead letters have the key as the column has it; the row of the second is gone
+	r.put(sample{id: "1", key: "42"})
+	r.put(sample{id: "9", key: "42"})
+	got = states(r.events(EventFilter{Key: []byte("042")}, numbers))
+	slices.Sort(got)
+	if !slices.Equal(got, []string{"1 dead letter", "9 dead letter"}) {
+		t.Errorf("by another form of the key it lists %q", got)
+	}
 	colors := Outbox{Schema: "public", Table: "colors", ID: []string{"id"}, Key: []string{"color"}}
 	r.wantEvents(r.events(EventFilter{Key: []byte("red")}, colors), "c not known to be sent")
 	r.wantEvents(r.events(EventFilter{Key: []byte("red")}, Outbox{Schema: "public", Table: "colors", ID: []string{"id"}}, Outbox{Schema: "public", Table: "no table", ID: []string{"id"}, Key: []string{"k"}}))

@@ -16,7 +16,7 @@ import (
 // Group is the rows with a value.
 type Group struct {
 	Value  *string `json:"value"`   // its first 200 bytes; null: NULL
-	Count  int64   `json:"count"`   // with OrMore: there are more than that
+	Count  int64   `json:"count"`   // with OrMore: there may be more
 	OrMore bool    `json:"or_more"` // they were not counted to the end
 	// when it died, or the commit of the first deferred one; null: not known
 	Oldest *time.Time `json:"oldest"`

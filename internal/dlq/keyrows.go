@@ -38,10 +38,11 @@ type MissingIndex struct {
 // keyTable is an outbox table as a search by key sees it.
 type keyTable struct {
 	Outbox
-	name    string // quoted
+	name    string   // quoted
+	names   []string // of the columns that are asked for
 	columns map[string]keyColumn
 	leaves  map[string]*keyLeaf // the tables that have the rows, by their quoted names
-	parent  bool                // the rows are in partitions
+	parent  bool                // the rows are in partitions; heirs are tables of their own
 }
 
 type keyColumn struct {
@@ -61,8 +62,9 @@ var keyColumnsSQL = `SELECT attname::text, format_type(y.oid, -1), typnamespace 
 	FROM pg_attribute JOIN pg_type y ON y.oid = ` + tableread.BaseTypeSQL("atttypid") + `
 	WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped AND attname = ANY ($2::text[])`
 
-const keyLeavesSQL = `WITH RECURSIVE tree AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM ` + tableread.Heirs + ` JOIN tree ON inhparent = tree.oid)
-	SELECT format('%I.%I', nspname, relname), pg_relation_size(c.oid), c.oid <> to_regclass($1), x.columns
+const keyLeavesSQL = `WITH RECURSIVE root AS (SELECT oid, relkind = 'p' AS parent FROM pg_class WHERE oid = to_regclass($1)),
+	tree AS (SELECT oid, parent FROM root UNION SELECT inhrelid, parent FROM ` + tableread.Heirs + ` JOIN tree ON inhparent = tree.oid WHERE parent)
+	SELECT format('%I.%I', nspname, relname), pg_relation_size(c.oid), parent, x.columns
 	FROM tree JOIN pg_class c ON c.oid = tree.oid JOIN pg_namespace s ON s.oid = relnamespace
 	LEFT JOIN LATERAL (SELECT array(SELECT coalesce(attname::text, '') FROM unnest(i.indkey) WITH ORDINALITY k (n, o)
 				LEFT JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = k.n WHERE o <= i.indnkeyatts ORDER BY o) AS columns
@@ -72,21 +74,11 @@ const keyLeavesSQL = `WITH RECURSIVE tree AS (SELECT to_regclass($1)::oid AS oid
 
 // describe reads what a table is; nil: it does not exist, or has no column for the key.
 func (a *Admin) describe(ctx context.Context, o Outbox) (*keyTable, error) {
-	t := &keyTable{Outbox: o, name: pgx.Identifier{o.Schema, o.Table}.Sanitize(), columns: map[string]keyColumn{}, leaves: map[string]*keyLeaf{}}
-	names := slices.Concat(o.ID, o.Key, o.Aggregate, o.Type, o.Transaction, o.Timestamp)
-	type column struct {
-		name string
-		keyColumn
-	}
-	columns, err := all(ctx, a, "read the columns of "+t.name, keyColumnsSQL, []any{t.name, names}, func(row pgx.CollectableRow) (c column, err error) {
-		return c, row.Scan(&c.name, &c.kind, &c.own, &c.computed)
-	})
-	if err != nil {
+	t := &keyTable{Outbox: o, name: pgx.Identifier{o.Schema, o.Table}.Sanitize(), leaves: map[string]*keyLeaf{}}
+	t.names = slices.Concat(o.ID, o.Key, o.Aggregate, o.Type, o.Transaction, o.Timestamp)
+	var err error
+	if t.columns, err = t.readColumns(ctx, a.db); err != nil {
 		return nil, err
-	}
-	for _, c := range columns {
-		c.quoted = "t." + pgx.Identifier{c.name}.Sanitize()
-		t.columns[c.name] = c.keyColumn
 	}
 	if len(t.present(o.Key)) == 0 || len(t.present(o.ID)) == 0 {
 		return nil, nil
@@ -113,6 +105,27 @@ func (a *Admin) describe(ctx context.Context, o Outbox) (*keyTable, error) {
 		t.parent = t.parent || i.parent
 	}
 	return t, nil
+}
+
+// querier is the pool, or a transaction.
+type querier interface {
+	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
+}
+
+// readColumns reads what the columns are.
+func (t *keyTable) readColumns(ctx context.Context, q querier) (map[string]keyColumn, error) {
+	columns := map[string]keyColumn{}
+	rows, err := q.Query(ctx, keyColumnsSQL, t.name, t.names)
+	if err == nil {
+		var name string
+		var c keyColumn
+		_, err = pgx.ForEachRow(rows, []any{&name, &c.kind, &c.own, &c.computed}, func() error {
+			c.quoted = "t." + pgx.Identifier{name}.Sanitize()
+			columns[name] = c
+			return nil
+		})
+	}
+	return columns, explain("read the columns of "+t.name, err)
 }
 
 // present are the columns among names that the table has, in their order.
@@ -212,6 +225,7 @@ type keyRow struct {
 	outboxRow
 	leaf            uint32
 	digest          *int64 // as cdc_relay.sent has it; nil: not known
+	key             string // as the column has it
 	aggregate, kind *string
 	at              *time.Time // that the row says
 	cut             []string
@@ -223,6 +237,7 @@ type keyAnswer struct {
 	more    bool // there are others, older ones
 	notes   []string
 	missing []MissingIndex
+	forms   []string // of the key, as events have it: 42 for 042 in a column of integers
 }
 
 // keyRows reads no more than most rows of a key from a table, the newest first, as far as that is
@@ -252,9 +267,10 @@ func (a *Admin) rowsOfColumn(ctx context.Context, f *EventFilter, t *keyTable, b
 		return not(fmt.Sprintf("its column %s is computed when it is read", key))
 	}
 	var w where
+	form := string(f.Key)
 	if c.own {
 		// a text that is no value of the type is no row's
-		err := a.one(ctx, "read the key", "SELECT $1::text::"+c.kind+" IS NULL", []any{string(f.Key)}, new(bool))
+		err := a.one(ctx, "read the key", "SELECT "+tableread.TextSQL("$1::text::"+c.kind, c.kind == "bpchar"), []any{form}, &form)
 		if sqlClass(err, "22") {
 			return nil
 		}
@@ -300,6 +316,10 @@ func (a *Admin) rowsOfColumn(ctx context.Context, f *EventFilter, t *keyTable, b
 	}
 	read := keyReading{t: t, where: &w, indexed: len(lacking) == 0, most: most, f: f}
 	found, more, err := read.run(ctx, a, &ordered, tx)
+	for i := range found {
+		found[i].key = form
+	}
+	out.forms = append(out.forms, form)
 	var refusal *tableread.Refusal
 	switch {
 	case errors.As(err, &refusal):
@@ -339,6 +359,12 @@ type keyReading struct {
 // them.
 func (k *keyReading) run(ctx context.Context, a *Admin, ordered *bool, tx string) (list []keyRow, more bool, err error) {
 	err = tableread.Read(ctx, a.db, k.t.name, func(of pgx.Tx) (err error) {
+		// A cast to a type that has come since could run code of the table's owner.
+		if now, err := k.t.readColumns(ctx, of); err != nil {
+			return err
+		} else if !maps.Equal(now, k.t.columns) {
+			return &tableread.Refusal{Table: k.t.name, Why: "was altered while it was read"}
+		}
 		settings := fmt.Sprintf("SET LOCAL statement_timeout = %d", keyTimeout.Milliseconds())
 		if k.indexed { // statistics that are old must not lead to reading it all
 			settings += "; SET LOCAL enable_seqscan = off"
@@ -407,8 +433,12 @@ func (k *keyReading) part(ctx context.Context, of pgx.Tx, condition, order strin
 		padded = append(padded, t.columns[id].kind == "bpchar")
 	}
 	utf8 := (&sent.Description{ID: ids, Padded: padded}).IDSQL()
+	only := "ONLY "
+	if t.parent {
+		only = ""
+	}
 	from := k.where.sql.String() + condition + order + fmt.Sprintf(" LIMIT %d", most+1)
-	sql := fmt.Sprintf(partSQL, listText+1, sent.DigestSQL("r.tx", "r.utf8"), tx, t.textOf(t.ID), utf8, t.textOf(t.Aggregate), t.textOf(t.Type), t.at(), t.name, from)
+	sql := fmt.Sprintf(partSQL, listText+1, sent.DigestSQL("r.tx", "r.utf8"), tx, t.textOf(t.ID), utf8, t.textOf(t.Aggregate), t.textOf(t.Type), t.at(), only+t.name, from)
 	rows, err := of.Query(ctx, sql, append([]any{again}, k.where.args...)...)
 	if err != nil {
 		return false, err

@@ -295,7 +295,7 @@ type Stop struct {
 	What   string // one clear line that says what is wrong
 	Fix    string // what the operator does or runs; "" when What says it all
 	Err    error  // the cause, when there is one
-	// CauseLast: the line ends with Err. It is for who asks further, and what to do is for everybody.
+	// CauseLast: the line ends with Err, which is for who asks further.
 	CauseLast bool
 
 	// Finding is, of ExitOperator, the ID by which `cdc-relay accept` takes what was found; "": it

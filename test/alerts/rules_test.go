@@ -135,7 +135,7 @@ func TestEachAlertHasAFiringAndAQuietCase(t *testing.T) {
 	}
 }
 
-var metricName = regexp.MustCompile(`\b(?:outbox|consumer|pg_replication|process)_\w+`)
+var metricName = regexp.MustCompile(`\b(?:cdc_relay|pg_replication|process)_\w+`)
 
 // metrics are the names of metrics in an expression.
 func metrics(expr string) []string { return metricName.FindAllString(expr, -1) }

@@ -88,7 +88,7 @@ func TestQuickStart(t *testing.T) {
 	r := bare(t)
 	r.ok("version")
 	pg, err := pgserver.Start(await.Context(t), pgserver.Options{
-		NoFsync: true, Settings: map[string]string{"wal_level": "replica"}, HBA: []string{"host all all 127.0.0.1/32 scram-sha-256"},
+		NoFsync: true, Settings: map[string]string{"wal_level": "replica"}, HBA: []string{"host all shop 127.0.0.1/32 scram-sha-256"},
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, pg.Close()) })

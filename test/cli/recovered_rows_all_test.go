@@ -252,7 +252,7 @@ func TestLargeElsewhere(t *testing.T) {
 	r.relay.Stop(t)
 	r.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload) VALUES (gen_random_uuid(), 'order', 'large', 'created',
 			jsonb_build_object('key', 'large', 'seq', 1, 'x', repeat('x', 100000)))`)
-	r.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.slot)
+	r.advanceSlot()
 	r.accept()
 	r.queue("late")
 	r.relay.Stop(t)

@@ -49,7 +49,7 @@ func withGap(t *testing.T) *resent {
 	r.relay.Stop(t)
 	r.write("a", 2)
 	r.write("a", 3)
-	r.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.slot)
+	r.advanceSlot()
 	r.accept()
 	return r
 }

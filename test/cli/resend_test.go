@@ -276,7 +276,7 @@ func TestResendGap(t *testing.T) {
 		r.relay.Stop(t)
 		r.write("a", 10*gap+2)
 		r.write("a", 10*gap+3)
-		r.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.slot)
+		r.advanceSlot()
 		r.accept()
 		named := fmt.Sprintf("gap %d, accepted at ", gap+1)
 		if said := r.command("check"); !strings.Contains(said.Stdout, named) {

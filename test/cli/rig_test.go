@@ -172,6 +172,13 @@ func (r *rig) released() {
 	becomes(r, false, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`, r.slot)
 }
 
+// advanceSlot moves the slot past all that was written, when its relay has stopped.
+func (r *rig) advanceSlot() {
+	r.t.Helper()
+	r.released()
+	r.exec(`SELECT pg_replication_slot_advance($1, pg_current_wal_lsn())`, r.slot)
+}
+
 // exec runs SQL as the owner of the database.
 func (r *rig) exec(sql string, args ...any) {
 	r.t.Helper()

@@ -163,7 +163,7 @@ var invariants = []invariant{
 				TestListedTableTakesTheName TestTableThatHadTheNameForAWhile
 				TestTableThatLostItsNameWhileDown TestColumnDroppedWhileRunning
 				TestColumnReplacedDuringARollout TestDefaultColumnRenamedWhileRunning TestMessages
-				TestMessageThatCannotBeRead TestDatabaseOfAnotherEncoding TestEncodingThatCannotBeConverted TestSlotOfDebezium
+				TestMessageThatCannotBeRead TestDatabaseOfAnotherEncoding TestNoEncoding TestRowThatCannotBeConverted TestSlotOfDebezium
 				TestSlotWithRowsOfPartitions TestSlotWithRowsOfPartitionsOfAllTables
 				TestForeignTableThatWasAPartitionForAWhile TestTakeoverWithASlotThatIsThereAlready
 				TestTakeover TestTakeoverWaitsForTheOtherSlot TestTakeoverAfterACrashAtEachStep

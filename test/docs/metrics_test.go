@@ -50,8 +50,8 @@ func TestOperationsAreDocumented(t *testing.T) {
 	}
 }
 
-// Every metric that a page or a file of deploy/ names exists. In quotes it is a slot, and not each of
-// our names is a metric's.
+// Every metric that a page or a file of deploy/ names exists. In quotes it is a slot, and not each
+// of our names is a metric's.
 func TestMetricsThatAreNamedExist(t *testing.T) {
 	exist := slices.Concat(metricsOfRelay(t), metrics(t, "inbox"))
 	others := []string{"cdc_relay_owner", "cdc_relay_check", "cdc_relay_outbox_set_tx", "cdc_relay_kafka"}

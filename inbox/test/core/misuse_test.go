@@ -93,9 +93,9 @@ func TestMisuseOfTheTransaction(t *testing.T) {
 			if n, records := r.effects(t, "1"), r.count(t, "SELECT count(*) FROM processed_messages"); n != tc.effects || records != tc.record {
 				t.Errorf("effects %d, records %d; want %d and %d", n, records, tc.effects, tc.record)
 			}
-			if n := r.count(t, "SELECT count(*) "+ours+" AND state LIKE 'idle in transaction%'"); n != 0 {
-				t.Errorf("%d transactions are left open", n)
-			}
+			await.Until(t, "no transaction to be open", func() bool {
+				return r.count(t, "SELECT count(*) "+ours+" AND state LIKE 'idle in transaction%'") == 0
+			})
 		})
 	}
 }

@@ -110,7 +110,12 @@ func TestHandlersOfSQL(t *testing.T) {
 		"rolls back": {func(ctx context.Context, tx *sql.Tx, m inbox.Message) error {
 			return errors.Join(writeSQL(ctx, tx, m), tx.Rollback())
 		}, inbox.Permanent, "ended its transaction", 0},
-		"commits by SQL":    {statement("COMMIT"), inbox.Permanent, "ended its transaction", 1},
+		"commits by SQL": {statement("COMMIT"), inbox.Permanent, "ended its transaction", 1},
+		"commits by SQL, and is killed": {func(ctx context.Context, tx *sql.Tx, m inbox.Message) error {
+			err := execSQL(ctx, tx, m, "COMMIT")
+			_, killed := tx.ExecContext(ctx, kill)
+			return errors.Join(err, killed)
+		}, inbox.Permanent, "ended its transaction", 1},
 		"rolls back by SQL": {statement("ROLLBACK"), inbox.Permanent, "ended its transaction", 0},
 		"hangs":             {statement("SELECT pg_sleep(600)"), inbox.Timeout, "longer than Timeout", 0},
 		"is deaf": {func(ctx context.Context, tx *sql.Tx, m inbox.Message) error {
@@ -159,9 +164,9 @@ func TestHandlersOfSQL(t *testing.T) {
 			if n, records := r.effects(t, "1"), r.count(t, "SELECT count(*) FROM processed_messages"); n != tc.effects || records != tc.effects {
 				t.Errorf("effects %d, records %d; want %d of both", n, records, tc.effects)
 			}
-			if n := r.count(t, "SELECT count(*) "+ours+" AND state LIKE 'idle in transaction%'"); n != 0 || r.cfg.DB.Stats().InUse != 0 {
-				t.Errorf("%d transactions are left open, %d connections are in use", n, r.cfg.DB.Stats().InUse)
-			}
+			await.Until(t, "no transaction to be open, and no connection to be in use", func() bool {
+				return r.count(t, "SELECT count(*) "+ours+" AND state LIKE 'idle in transaction%'") == 0 && r.cfg.DB.Stats().InUse == 0
+			})
 		})
 	}
 }

@@ -316,15 +316,20 @@ type followed struct {
 // first.
 func (f *followed) show(out, errs io.Writer, list *dlq.EventList) error {
 	text := printable.Text(out)
-	now := map[string]string{}
+	now, known := map[string]string{}, false
 	for i := range slices.Backward(list.Items) {
 		e := &list.Items[i]
 		name := fmt.Sprintf("%s/%s/%v", e.Table, shortText(e.ID), e.Copied)
 		if e.ID == nil {
 			name = fmt.Sprint(e.N)
 		}
+		for now[name] != "" { // another row with its id
+			name += "+"
+		}
 		now[name] = e.State
-		if before, was := f.states[name]; was && before == e.State {
+		before, was := f.states[name]
+		known = known || was
+		if was && before == e.State {
 			continue
 		}
 		if f.json {
@@ -337,6 +342,9 @@ func (f *followed) show(out, errs io.Writer, list *dlq.EventList) error {
 		if _, err := fmt.Fprintf(text, "%-19s  %s%s  %s  %s\n", eventTime(e), command.Clean(e.State), number, shortText(e.Type), shortText(e.ID)); err != nil {
 			return err
 		}
+	}
+	if len(f.states) > 0 && list.More && !known {
+		fmt.Fprintln(printable.Text(errs), "note: more events came at once than --limit, and the older ones are not printed: raise --limit")
 	}
 	f.states = now
 	for _, note := range list.Notes {

@@ -71,7 +71,7 @@ func printGroups(w io.Writer, of *dlq.Table, list *dlq.Groups) error {
 	for _, g := range list.Items {
 		count, oldest := command.Thousands(uint64(g.Count)), "-"
 		if g.OrMore {
-			count = "more than " + count
+			count = "at least " + count
 		}
 		if g.Oldest != nil {
 			oldest = g.Oldest.Format(time.DateTime)

@@ -57,7 +57,13 @@ func (c *checker) walLevel(ctx context.Context) {
 }
 
 func (c *checker) encoding(ctx context.Context) {
-	c.add("encoding", "all text can be sent as UTF-8", source.CheckEncoding(ctx, c.pool))
+	encoding, err := source.Unconvertible(ctx, c.pool)
+	if refused := source.CheckEncoding(ctx, c.pool); err == nil && refused == nil && encoding != "" {
+		c.warn("encoding", fmt.Sprintf("the database has encoding %s: a row with text that PostgreSQL cannot convert to UTF-8 would stop the stream", encoding),
+			"let services write with client_encoding UTF8, as most drivers do: such a text cannot come in by it")
+	} else {
+		c.add("encoding", "all text can be sent as UTF-8", cmp.Or(refused, err))
+	}
 }
 
 func (c *checker) syncStandby(ctx context.Context) {

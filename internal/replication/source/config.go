@@ -242,28 +242,36 @@ func CheckServer(ctx context.Context, q Querier) error {
 	return nil
 }
 
-// CheckEncoding refuses a database whose text PostgreSQL may fail to convert to UTF-8. It would
-// fail at such a row each time, and no later row would ever come. So each byte must be a character:
-// LATIN1 is fine, WIN1252 has five bytes without one, and SQL_ASCII has no conversion at all.
+// CheckEncoding refuses a database whose text is bytes of no encoding: the server sends them as
+// they are, and no broker's reader would know what they mean.
 func CheckEncoding(ctx context.Context, q Querier) error {
 	var encoding string
-	if err := Ask(ctx, q, "read server_encoding", `SELECT current_setting('server_encoding')`).Scan(&encoding); err != nil || encoding == "UTF8" {
+	if err := Ask(ctx, q, "read server_encoding", `SELECT current_setting('server_encoding')`).Scan(&encoding); err != nil || encoding != "SQL_ASCII" {
 		return err
+	}
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "encoding",
+		What: "the database has encoding SQL_ASCII: what its text means is not known, and it cannot be sent as UTF-8",
+		Fix:  "move its data to a database of encoding UTF8: CREATE DATABASE ... TEMPLATE template0 ENCODING 'UTF8', then pg_dump and pg_restore",
+	}
+}
+
+// Unconvertible returns the encoding of a database that may hold text which PostgreSQL cannot
+// convert to UTF-8; "": all can be. LATIN1 has a character for each byte, WIN1252 none for five of
+// them. Only who writes in the database's own encoding can have put one there.
+func Unconvertible(ctx context.Context, q Querier) (encoding string, err error) {
+	if err := Ask(ctx, q, "read server_encoding", `SELECT current_setting('server_encoding')`).Scan(&encoding); err != nil || encoding == "UTF8" {
+		return "", err
 	}
 	var all []byte
 	for b := 0x80; b <= 0xff; b++ { // below it is ASCII
 		all = append(all, byte(b))
 	}
-	err := Ask(ctx, q, "convert text to UTF-8", `SELECT convert($1, current_setting('server_encoding')::name, 'UTF8')`, all).Scan(&all)
-	switch SQLState(err) {
-	case "22021", "22P05": // character_not_in_repertoire, untranslatable_character
-		return &event.Stop{
-			Code: event.ExitFailure, Reason: "encoding",
-			What: fmt.Sprintf("the database has encoding %s, in which it may hold text that PostgreSQL cannot convert to UTF-8: it could never send such a row", encoding),
-			Fix:  "move its data to a database of encoding UTF8: CREATE DATABASE ... TEMPLATE template0 ENCODING 'UTF8', then pg_dump and pg_restore",
-		}
+	err = Ask(ctx, q, "convert text to UTF-8", `SELECT convert($1, current_setting('server_encoding')::name, 'UTF8')`, all).Scan(&all)
+	if unconvertible(err) {
+		return encoding, nil
 	}
-	return err
+	return "", err
 }
 
 // KeepSize is max_slot_wal_keep_size in bytes; below 0: it is unlimited. The setting is in MB.

@@ -18,11 +18,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
-// Fix returns what to do about a failed connection; "" if the error is clear by itself.
+// Fix returns what to do about a stream that failed; "" if the error is clear by itself.
 func Fix(c *Config, err error) string {
 	var stop *event.Stop
 	if errors.As(FatalConnect(c, err, false, time.Time{}), &stop) {
 		return stop.Fix
+	}
+	if unconvertible(err) {
+		return "the slot cannot pass a row whose text PostgreSQL cannot convert to UTF-8. Rows that were deleted, and messages, are nowhere but in the slot: " + LookHint(c.Slot) +
+			"; then correct the row in its table, drop the slot, and run `cdc-relay recover`, which sends what the tables have"
 	}
 	return FixConnect(err)
 }
@@ -60,7 +64,8 @@ func fixTLS(err error) string {
 		return "use a name of the server's certificate as the host in source.url"
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return "renew the server's certificate, or set this machine's clock"
-	case SQLState(err) == "" && strings.Contains(err.Error(), "server refused TLS connection"): // else the server was reached without TLS
+	// With an SQLSTATE the server was reached without TLS behind that.
+	case SQLState(err) == "" && strings.Contains(err.Error(), "server refused TLS connection"):
 		return "the server has ssl = off, and sslmode of source.url wants TLS: set ssl = on there, with ssl_cert_file and ssl_key_file, and reload it; on a network that nobody else reads, sslmode=disable"
 	case !isAlert(err) || !errors.As(err, &network):
 		return ""
@@ -77,6 +82,13 @@ func fixStandby(err error) string {
 		return "name the primary in source.url, or all servers of the cluster (postgres://a:5432,b:5432/shop): the one that can be written to is taken"
 	}
 	return ""
+}
+
+// unconvertible reports whether the server cannot convert a text to UTF-8. On the stream it fails
+// there at each try, and the slot keeps all that is behind it.
+func unconvertible(err error) bool {
+	code := SQLState(err) // character_not_in_repertoire, untranslatable_character
+	return code == "22021" || code == "22P05"
 }
 
 // poolerRefused returns the fix if a pooler refused what only PostgreSQL itself accepts.

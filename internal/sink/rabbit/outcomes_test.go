@@ -583,7 +583,8 @@ func TestNothingIsBelievedAfterTheProcessStoodStill(t *testing.T) {
 	b.exchange("events", nil)
 	s := start(t, b.config())
 	wantConfirmed(t, s.send(events(1, "created")...))
-	s.firstSession().Wire.Frozen.Store(true)
+	former := s.firstSession()
+	former.Wire.Frozen.Store(true)
 	all := events(2, "created")
 	for _, ev := range all {
 		ev.Hash = 0 // lane 0, whose connection it is
@@ -598,6 +599,7 @@ func TestNothingIsBelievedAfterTheProcessStoodStill(t *testing.T) {
 		}
 	}
 	// An answer that was missed is not a late one.
+	await.Until(t, "another connection", func() bool { return s.firstSession() != former })
 	l := s.lanes[0]
 	l.begin(all, outcomes)
 	ch, err := l.open(b.ctx)

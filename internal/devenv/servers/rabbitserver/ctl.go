@@ -87,7 +87,7 @@ func (r *Rabbit) AddVHost(ctx context.Context, name string) error {
 	}
 	out, err := r.eval(ctx, fmt.Sprintf(`{rabbit_vhost:add(<<"%[1]s">>, <<"test">>),
 		rabbit_auth_backend_internal:set_permissions(<<"guest">>, <<"%[1]s">>, <<".*">>, <<".*">>, <<".*">>, <<"test">>)}.`, name))
-	if err == nil && !strings.Contains(out, "{ok,ok}") {
+	if err == nil && strings.ReplaceAll(out, " ", "") != "{ok,ok}" {
 		err = fmt.Errorf("broker answers %s", out)
 	}
 	return err
