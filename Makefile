@@ -8,6 +8,8 @@ SHELL := bash
 # No timeout: bin/testrun ends a run in which nothing moves. No test cache: it does not see the servers a result depends on.
 # No vet: make lint vets.
 GO_TEST := bin/testrun -count=1 -vet=off -p 2 -parallel 4
+# Where the longest packages mostly wait, one more at a time computes meanwhile.
+WAITING := -p 3
 # One PostgreSQL, one RabbitMQ and one Kafka for all packages of a run.
 SERVE   := bin/serve
 STEP    := scripts/step.sh
@@ -21,6 +23,8 @@ FIRST := ./test/fault ./test/cli ./internal/replication
 PRODUCT = go list work | grep -E '^[^/]*/[^/]*/[^/]*/(internal|cmd|outbox|inbox)(/|$$)' | grep -v /internal/devenv
 # Of that, test-race leaves out what has no goroutines.
 RACED   = $(PRODUCT) | grep -vE '/internal/(config|debezium|decode|event|guard|migrate|printable|wiring)(/|$$)'
+# What test-race does not run of the pure tests, so that make test-all has each of them once.
+UNRACED = go list $(QUICK) | grep -vxFf <($(RACED)) | tr '\n' ' '
 OTHERS  = go list -e -tags '$(TAGS)' work | grep -vxFf <($(PRODUCT)) | grep -vxFf <(go list $(QUICK)) | grep -v /test/soak
 # What differs between PostgreSQL versions. scripts/postgres.sh fetches them. test-race is on the newest.
 PG_PACKAGES ?= ./internal/replication
@@ -65,13 +69,18 @@ DEPS  := deps
 PARTS := test-servers
 
 .PHONY: test
-test: ## for everybody, after each change: 4 minutes on two cores
+ifdef PKG
+test: bin/testrun
+	@scripts/package.sh '$(TAGS)' $(PKG)
+else
+test: ## for everybody, after each change: 4 minutes on two cores (PKG=./internal/sink/rabbit: this package, with the servers that it needs)
 	@{ $(MAKE) --no-print-directory quick && $(MAKE) --no-print-directory $(DEPS) bin/serve && \
 		$(SERVE) $(MAKE) -k --no-print-directory $(PARTS); } | scripts/total.sh
+endif
 
 .PHONY: test-all
 test-all: ## what CI runs, 16 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
-	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all \
+	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all QUICK="$$($(UNRACED))" \
 		PARTS='lint test-tools test-plain test-race test-mutants-and-oldest'
 
 # The speed is compared when the tests' servers have ended.
@@ -87,10 +96,10 @@ test-nightly: ## before a release, two hours: everything, all PostgreSQL version
 test-servers: bin/testrun
 	@echo "== $@"; $(GO_TEST) $(FIRST) $$(go list work | grep -vxFf <(go list $(QUICK)))
 test-plain: bin/testrun
-	@echo "== $@"; $(GO_TEST) -tags '$(TAGS)' ./test/fault ./test/cli ./test/debezium ./internal/devenv/demo $$($(OTHERS))
+	@echo "== $@"; $(GO_TEST) $(WAITING) -tags '$(TAGS)' ./test/cli ./test/fault ./test/debezium ./internal/devenv/demo $$($(OTHERS))
 test-race: bin/testrun bin/serve ## the packages of relay, outbox and inbox under the race detector, on the newest PostgreSQL
 	@echo "== $@"; export CDC_RELAY_TEST_POSTGRES= CDC_RELAY_TEST_POSTGRES_BIN=$$(scripts/postgres.sh $(PG_NEWEST)); \
-		$(SERVE) $(GO_TEST) -race -tags '$(TAGS)' ./internal/replication ./internal/sink/kafka ./internal/sink/rabbit ./inbox/test/kafka $$($(RACED))
+		$(SERVE) $(GO_TEST) $(WAITING) -race -tags '$(TAGS)' ./internal/replication ./internal/sink/kafka ./internal/sink/rabbit ./inbox/test/kafka $$($(RACED))
 
 # The shared server is of another version: the package starts its own.
 .PHONY: $(PG_VERSIONS:%=test-pg%)

@@ -14,73 +14,63 @@ import (
 	"strings"
 	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // lab is where bugs are planted.
 type lab struct {
 	root    string        // of the tree
 	timeout time.Duration // of one test; one that needs it all has not noticed the bug
-	workers int           // bugs that are planted at the same time
+	workers int           // runs of go test at the same time
 }
 
-// checkGreen runs all named tests without a bug: a test that is red anyway, skipped or gone notices
-// nothing.
-func (l *lab) checkGreen(ctx context.Context, w io.Writer, bugs []bug) *report {
+// tryAll tries every bug, until ctx is done: its test without the bug, in one run of all that its
+// package has, and then with it. A test that is red anyway, skipped or gone notices nothing.
+func (l *lab) tryAll(ctx context.Context, w io.Writer, bugs []bug) *report {
 	rep := newReport(w, len(bugs))
-	patterns := map[string][]string{} // of each package
-	for _, b := range bugs {
-		patterns[b.pkg] = append(patterns[b.pkg], b.pattern())
-	}
-	results := map[string]outcome{}
-	var (
-		mu   sync.Mutex // guards w and results
-		runs errgroup.Group
-	)
-	runs.SetLimit(2) // no more: these must be green
-	for pkg, tests := range patterns {
-		runs.Go(func() error {
-			begin := time.Now()
-			got := l.goTest(ctx, l.timeout*time.Duration(len(tests)), "", "-run", strings.Join(tests, "|"), pkg)
-			mu.Lock()
-			defer mu.Unlock()
-			results[pkg] = got
-			fmt.Fprintf(w, "without a bug: %s (%.1f s)\n", pkg, time.Since(begin).Seconds())
-			return ctx.Err()
-		})
-	}
-	if runs.Wait() != nil {
-		return rep
-	}
+	of := map[string][]*bug{} // by package
 	for i := range bugs {
-		b := &bugs[i]
-		rep.ended++
-		all := results[b.pkg]
-		if got := all.results[b.test]; got != "pass" {
-			rep.note(b, fmt.Errorf("without the bug the test is not green but %q\n%s", got, tail(all.output)))
-		}
+		of[bugs[i].pkg] = append(of[bugs[i].pkg], &bugs[i])
 	}
-	return rep
-}
-
-// plantAll tries every bug, until ctx is done.
-func (l *lab) plantAll(ctx context.Context, w io.Writer, bugs []bug) *report {
-	rep := newReport(w, len(bugs))
-	var runs errgroup.Group
-	runs.SetLimit(l.workers)
-	for i := range bugs {
-		runs.Go(func() error {
+	var all sync.WaitGroup
+	slots := make(chan struct{}, l.workers)
+	begin := func(try func()) {
+		all.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
 			if ctx.Err() == nil {
-				begin := time.Now()
-				run, err := l.plantUntilNoticed(ctx, &bugs[i])
-				rep.noticed(ctx, &bugs[i], time.Since(begin), run, err)
+				try()
 			}
-			return nil
 		})
 	}
-	_ = runs.Wait() //nolint:errcheck // none returns an error
+	for pkg, bugs := range of {
+		begin(func() {
+			at := time.Now()
+			got := l.goTest(ctx, l.timeout*time.Duration(len(bugs)), "", "-run", patterns(bugs), pkg)
+			rep.green(ctx, pkg, time.Since(at))
+			for _, b := range bugs {
+				if result := got.results[b.test]; result != "pass" {
+					rep.noticed(ctx, b, 0, 0, fmt.Errorf("without the bug the test is not green but %q\n%s", result, tail(got.output)))
+					continue
+				}
+				begin(func() {
+					at := time.Now()
+					run, err := l.plantUntilNoticed(ctx, b)
+					rep.noticed(ctx, b, time.Since(at), run, err)
+				})
+			}
+		})
+	}
+	all.Wait()
 	return rep
+}
+
+// patterns are the tests of several bugs as go test -run wants them.
+func patterns(bugs []*bug) string {
+	all := make([]string, len(bugs))
+	for i, b := range bugs {
+		all[i] = b.pattern()
+	}
+	return strings.Join(all, "|")
 }
 
 // A test that draws its input, or waits for what real servers do when they like, need not meet the

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Tests some packages, with the servers that they need: make test PKG=./internal/sink/rabbit.
+# Tests some packages, with the servers that they need: package.sh TAGS PACKAGES; make test PKG=./internal/sink/rabbit.
 # A server that is installed is started by the tests. For one that is not, Docker runs a container (test/compose.yaml) until
 # the tests have ended. Without Docker scripts/deps.sh installs it as root on Debian, or prints the command.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-tags=${TAGS:-}
+tags=$1
+shift
 # What the tests are compiled of, without the code that starts servers.
 files=$(go list -deps -test -tags "$tags" -f '{{$d := .Dir}}{{if and .Module (not .Standard)}}{{if .Module.Main}}{{range .GoFiles}}{{$d}}/{{.}}
 {{end}}{{end}}{{end}}' "$@" | grep '^/' | grep -v -e /internal/devenv/servers/ -e "^${GOCACHE:-$(go env GOCACHE)}/" | sort -u)

@@ -20,11 +20,37 @@ import (
 // or without.
 func composed(t *testing.T, profiles ...string) *types.Project {
 	t.Helper()
-	options, err := cli.NewProjectOptions([]string{filepath.Join(root, "deploy/compose.yaml")}, cli.WithProfiles(profiles), cli.WithoutEnvironmentResolution)
+	return composedOf(t, "deploy/compose.yaml", profiles...)
+}
+
+func composedOf(t *testing.T, file string, profiles ...string) *types.Project {
+	t.Helper()
+	options, err := cli.NewProjectOptions([]string{filepath.Join(root, file)}, cli.WithProfiles(profiles), cli.WithoutEnvironmentResolution)
 	must(t, err)
 	project, err := options.LoadProject(context.Background())
 	must(t, err)
 	return project
+}
+
+// The servers of make test PKG=... are those of compose.yaml, on this machine alone, and are waited
+// for.
+func TestServersOfTests(t *testing.T) {
+	t.Parallel()
+	tried, tests := composed(t, "kafka"), composedOf(t, "test/compose.yaml")
+	for _, name := range []string{"postgres", "rabbitmq", "kafka"} {
+		s := tests.Services[name]
+		if s.Image == "" || s.Image != tried.Services[name].Image {
+			t.Errorf("%s is %q, and %q in compose.yaml", name, s.Image, tried.Services[name].Image)
+		}
+		if s.HealthCheck == nil || len(s.Ports) == 0 {
+			t.Errorf("%s has no health check or no port", name)
+		}
+		for _, p := range s.Ports {
+			if p.HostIP != "127.0.0.1" {
+				t.Errorf("%s listens on %q", name, p.HostIP)
+			}
+		}
+	}
 }
 
 // Everything is there without a profile but Kafka and the shop, and what is waited for can come to
