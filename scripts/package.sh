@@ -7,9 +7,12 @@ cd "$(dirname "$0")/.."
 
 tags=$1
 shift
-# What the tests are compiled of, without the code that starts servers.
-files=$(go list -deps -test -tags "$tags" -f '{{$d := .Dir}}{{if and .Module (not .Standard)}}{{if .Module.Main}}{{range .GoFiles}}{{$d}}/{{.}}
-{{end}}{{end}}{{end}}' "$@" | grep '^/' | grep -v -e /internal/devenv/servers/ -e "^${GOCACHE:-$(go env GOCACHE)}/" | sort -u)
+sources() { # sources FLAGS PACKAGES: the files of ours that tests are compiled of
+	go list -test -tags "$tags" -f '{{$dir := .Dir}}{{with .Module}}{{if .Main}}{{range $.GoFiles}}{{$dir}}/{{.}}{{"\n"}}{{end}}{{end}}{{end}}' "$@" |
+		sed -n '/^\/[^ ]*\.go$/p' | grep -v // | sort -u
+}
+# What starts servers for all tests mentions each kind; who uses it says which.
+files=$(sources "$@"; sources -deps "$@" | grep -v /internal/devenv/)
 uses() { # uses PATTERN: does a test use such a server?
 	xargs grep -qE "$1" <<<"$files"
 }
@@ -25,6 +28,7 @@ if uses 'servers\.\w*Kafka|kafkaserver\.'; then
 	wanted+=(kafka)
 fi
 
+echo "servers: ${wanted[*]:-none}"
 is_installed() {
 	case $1 in
 	postgres) ls -d /usr/lib/postgresql/*/bin/postgres || pg_config --bindir ;;
