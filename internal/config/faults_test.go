@@ -1,7 +1,7 @@
 package config
 
 import (
-	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -37,9 +37,9 @@ func TestFaults(t *testing.T) {
 		{"a key twice", base + "log: {level: info, level: debug}\n", "", "relay.yaml:3:20: level: given twice, first at relay.yaml:3:7"},
 		{"unknown section", base + "delivry: {}\n", "", "relay.yaml:3:1: delivry: unknown key, the nearest known one is delivery"},
 		{"unknown key", base + "delivery:\n  ordring: 3\n", "", "relay.yaml:4:3: delivery.ordring: unknown key, the nearest known one is delivery.ordering"},
-		{"key of another section", base + "delivery:\n  exchange: e\n", "", "relay.yaml:4:3: delivery.exchange: unknown key; known here are ordering, lanes, max_in_flight, max_in_flight_bytes, confirm_timeout, shutdown_grace; elsewhere there is sink.rabbitmq.exchange and sink.rabbitmq.allow.exchange and dead_letters.mirror.exchange"},
-		{"unknown key without a near one", "version: 1\n" + base, "", "relay.yaml:1:1: version: unknown key; known here are source, outbox, sink, delivery, retry, dead_letters, guard, retention, admin, log"},
-		{"unknown nested key", source + "sink: {rabbitmq: {tls: {cafile: x}}}\n", "", "relay.yaml:2:25: sink.rabbitmq.tls.cafile: unknown key; known here are ca, cert, key, server_name"},
+		{"key of another section", base + "delivery:\n  exchange: e\n", "", "relay.yaml:4:3: delivery.exchange: unknown key; known here are <delivery>; elsewhere there is sink.rabbitmq.exchange and sink.rabbitmq.allow.exchange and dead_letters.mirror.exchange"},
+		{"unknown key without a near one", "version: 1\n" + base, "", "relay.yaml:1:1: version: unknown key; known here are <>"},
+		{"unknown nested key", source + "sink: {rabbitmq: {tls: {cafile: x}}}\n", "", "relay.yaml:2:25: sink.rabbitmq.tls.cafile: unknown key; known here are <sink.rabbitmq.tls>"},
 		{"unknown sink", source + "sink: {rabbitmq: {}, nats: {}}\n", "", "relay.yaml:2:22: sink.nats: unknown sink; want exactly one of rabbitmq, kafka, stdout"},
 		{"unknown sink alone", source + "sink: {webhook: {url: http://h}}\n", "", "relay.yaml:2:8: sink.webhook: unknown sink; want exactly one of rabbitmq, kafka, stdout"},
 		{"default exchange that is not allowed", source + "sink: {rabbitmq: {exchange: \"\", allow: {exchange: [orders]}}}\n", "", `relay.yaml:2:51: sink.rabbitmq.allow.exchange: does not allow "", where sink.rabbitmq.exchange sends every event; add it to the patterns`},
@@ -53,9 +53,9 @@ func TestFaults(t *testing.T) {
 		{"misspelt sink", source + "sink: {kafak: {}}\n", "", "relay.yaml:2:8: sink.kafak: unknown sink, the nearest known one is sink.kafka; want exactly one of rabbitmq, kafka, stdout"},
 		{"misspelt sink in a variable", source, "CDC_RELAY_SINK__RABITMQ__URL=amqp://h", "CDC_RELAY_SINK__RABITMQ__URL: unknown override; the nearest known one is CDC_RELAY_SINK__RABBITMQ__URL"},
 		{"a sink without a name in a variable", source, "CDC_RELAY_SINK__=x", "CDC_RELAY_SINK__: unknown override…"},
-		{"sink as a name", source + "sink: kafka\n", "", "relay.yaml:2:7: sink: wants a mapping of keys (compat, rabbitmq, kafka, stdout), has a single value"},
-		{"profile as a name", source + "sink: {kafka: {}, compat: debezium-server}\n", "", "relay.yaml:2:27: sink.compat: wants a mapping of keys (profile, options), has a single value"},
-		{"section of the wrong kind", base + "log: debug\n", "", "relay.yaml:3:6: log: wants a mapping of keys (level, format), has a single value"},
+		{"sink as a name", source + "sink: kafka\n", "", "relay.yaml:2:7: sink: wants a mapping of keys (<sink>), has a single value"},
+		{"profile as a name", source + "sink: {kafka: {}, compat: debezium-server}\n", "", "relay.yaml:2:27: sink.compat: wants a mapping of keys (<sink.compat>), has a single value"},
+		{"section of the wrong kind", base + "log: debug\n", "", "relay.yaml:3:6: log: wants a mapping of keys (<log>), has a single value"},
 		{"scalar of the wrong kind", base + "log: {level: [debug]}\n", "", "relay.yaml:3:14: log.level: wants a single value, has a list"},
 		{"choice", base + "delivery: {ordering: keys}\n", "", `relay.yaml:3:22: delivery.ordering: is "keys", want one of key, pipelined, commit, none`},
 		{"bool", source + "sink: {rabbitmq: {declare: yes}}\n", "", `relay.yaml:2:28: sink.rabbitmq.declare: is "yes", want true or false`},
@@ -181,7 +181,7 @@ func TestFaults(t *testing.T) {
 		{"kafka tls that is empty", source + "sink: {kafka: {tls: {}}}\n", "", "relay.yaml:2:21: sink.kafka.tls: is empty, which would leave TLS off; write {enabled: true}, or leave it out"},
 		{"kafka key without cert", source + "sink: {kafka: {tls: {enabled: true, key: c}}}\n", "", "relay.yaml:2:42: sink.kafka.tls.key: is the key of no certificate: tls.cert is not set"},
 		{"lanes of kafka", source + "sink: {kafka: {}}\ndelivery: {lanes: 32}\n", "", "relay.yaml:3:19: delivery.lanes: has no effect with sink.kafka, where each partition of a topic is a lane; leave it out"},
-		{"unknown key of kafka", source + "sink: {kafka: {bootstrap: [a]}}\n", "", "relay.yaml:2:16: sink.kafka.bootstrap: unknown key; known here are brokers, topic, allow, compression, tls, sasl"},
+		{"unknown key of kafka", source + "sink: {kafka: {bootstrap: [a]}}\n", "", "relay.yaml:2:16: sink.kafka.bootstrap: unknown key; known here are <sink.kafka>"},
 		{"unknown variable of kafka", source + "sink: {kafka: {}}\n", "CDC_RELAY_SINK__KAFKA__BROKER=a", "CDC_RELAY_SINK__KAFKA__BROKER: unknown override; the nearest known one is CDC_RELAY_SINK__KAFKA__BROKERS"},
 
 		{"retry attempts", base + "retry: {max_attempts: 0}\n", "", `relay.yaml:3:23: retry.max_attempts: is "0", want a whole number from 1 to 1000000`},
@@ -200,7 +200,7 @@ func TestFaults(t *testing.T) {
 		{"mirror of Kafka", source + "sink: {kafka: {}}\ndead_letters: {mirror: {exchange: x}}\n", "", "relay.yaml:3:35: dead_letters.mirror.exchange: is RabbitMQ's; with sink.kafka the mirror is dead_letters.mirror.topic"},
 		{"mirror topic", source + "sink: {kafka: {}}\ndead_letters: {mirror: {topic: a/b}}\n", "", `relay.yaml:3:32: dead_letters.mirror.topic: is "a/b"; a topic's name has only letters, digits, '.', '_' and '-'`},
 		{"mirror of stdout", source + "sink: {stdout: {}}\ndead_letters: {mirror: {topic: t}}\n", "", "relay.yaml:3:32: dead_letters.mirror.topic: has no effect with sink.stdout, which has no second place; leave it out"},
-		{"mirror as a name", base + "dead_letters: {mirror: dlx}\n", "", "relay.yaml:3:24: dead_letters.mirror: wants a mapping of keys (exchange, routing_key, topic), has a single value"},
+		{"mirror as a name", base + "dead_letters: {mirror: dlx}\n", "", "relay.yaml:3:24: dead_letters.mirror: wants a mapping of keys (<dead_letters.mirror>), has a single value"},
 		{"payloads of a doubtful kind", base + "admin: {show_payloads: no}\n", "", `relay.yaml:3:24: admin.show_payloads: is "no", want true or false`},
 
 		{"admin address", base + "admin: {listen: 8464}\n", "", `relay.yaml:3:17: admin.listen: is "8464", want host:port, such as 127.0.0.1:8464`},
@@ -222,7 +222,7 @@ func TestFaults(t *testing.T) {
 		{"log level", base + "log: {level: trace}\n", "", `relay.yaml:3:14: log.level: is "trace", want one of debug, info, warn, error`},
 
 		{"unknown variable", base, "CDC_RELAY_SINK__RABBITMQ__URI=x", "CDC_RELAY_SINK__RABBITMQ__URI: unknown override; the nearest known one is CDC_RELAY_SINK__RABBITMQ__URL"},
-		{"variable of nothing that is known", base, "CDC_RELAY_LOG__COLOUR=red", "CDC_RELAY_LOG__COLOUR: unknown override: there is no key log.colour"},
+		{"variable of nothing that is known", base, "CDC_RELAY_LOG__WEATHER=red", "CDC_RELAY_LOG__WEATHER: unknown override: there is no key log.weather"},
 		{"variable in lower case", base, "CDC_RELAY_LOG__level=debug", "CDC_RELAY_LOG__level: unknown override; the nearest known one is CDC_RELAY_LOG__LEVEL"},
 		{"variable out of range", base, "CDC_RELAY_DELIVERY__LANES=0", `CDC_RELAY_DELIVERY__LANES: delivery.lanes: is "0", want a whole number from 1 to 1024`},
 		{"header variable without column", base, "CDC_RELAY_OUTBOX__HEADERS=tenant", "CDC_RELAY_OUTBOX__HEADERS: outbox.headers.tenant: wants the name of a column"},
@@ -234,9 +234,9 @@ func TestFaults(t *testing.T) {
 			}
 			_, err := load(t, c.content, env...)
 			got := faultsOf(t, err)
-			begin, open := strings.CutSuffix(c.want, "…")
-			if len(got) != 1 || open && !strings.HasPrefix(got[0], begin) || !open && got[0] != c.want {
-				t.Errorf("got  %q\nwant %q", got, c.want)
+			want, open := strings.CutSuffix(withKeys(c.want), "…")
+			if len(got) != 1 || open && !strings.HasPrefix(got[0], want) || !open && got[0] != want {
+				t.Errorf("got  %q\nwant %q", got, want)
 			}
 			if strings.Contains(strings.Join(got, ""), "secret") {
 				t.Errorf("%q shows a password", got)
@@ -246,6 +246,14 @@ func TestFaults(t *testing.T) {
 			}
 		})
 	}
+}
+
+// withKeys is a fault with the names of a section's keys in the place of <section>: a new key changes
+// none of these tests.
+func withKeys(fault string) string {
+	return regexp.MustCompile(`<[a-z._]*>`).ReplaceAllStringFunc(fault, func(section string) string {
+		return strings.Join(keysIn(strings.Trim(section, "<>")), ", ")
+	})
 }
 
 // A header is refused where the relay writes one of that name itself: the names differ by sink.
@@ -272,17 +280,20 @@ func TestReservedHeaders(t *testing.T) {
 // All faults are reported at once: of the file in its order, then of the variables, then what is
 // missing.
 func TestEveryFaultAtOnce(t *testing.T) {
-	_, err := load(t, "delivery: {lanes: 0}\nmax_in_flight: 1\nlog:\n  level: x\n  colour: true\n", "CDC_RELAY_LOG__FORMAT=xml")
+	_, err := load(t, "delivery: {lanes: 0}\nmax_in_flight: 1\nlog:\n  level: x\n  weather: true\n", "CDC_RELAY_LOG__FORMAT=xml")
 	want := []string{
 		`relay.yaml:1:19: delivery.lanes: is "0", want a whole number from 1 to 1024`,
-		"relay.yaml:2:1: max_in_flight: unknown key; known here are source, outbox, sink, delivery, retry, dead_letters, guard, retention, admin, log; elsewhere there is delivery.max_in_flight",
+		"relay.yaml:2:1: max_in_flight: unknown key; known here are <>; elsewhere there is delivery.max_in_flight",
 		`relay.yaml:4:10: log.level: is "x", want one of debug, info, warn, error`,
-		"relay.yaml:5:3: log.colour: unknown key; known here are level, format",
+		"relay.yaml:5:3: log.weather: unknown key; known here are <log>",
 		`CDC_RELAY_LOG__FORMAT: log.format: is "xml", want one of auto, json, console`,
 		"sink: none is configured; want exactly one of rabbitmq, kafka, stdout",
 		"source.url: is not set, and neither is PGHOST, PGSERVICE or PGDATABASE",
 	}
-	if got := faultsOf(t, err); !reflect.DeepEqual(got, want) {
+	for i := range want {
+		want[i] = withKeys(want[i])
+	}
+	if got := faultsOf(t, err); !slices.Equal(got, want) {
 		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	if text := err.Error(); strings.Count(text, "\n") != len(want) || !strings.HasPrefix(text, "the configuration cannot be used: 7 faults\n  relay.yaml:1") {
