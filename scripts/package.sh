@@ -18,13 +18,13 @@ uses() { # uses PATTERN: does a test use such a server?
 }
 
 wanted=()
-if uses 'servers\.|pgserver\.'; then
+if uses '\<servers\.\w*(Postgres|Database)|pgserver\.'; then
 	wanted+=(postgres)
 fi
-if uses 'servers\.\w*(Rabbit|VHost)|rabbitserver\.'; then
+if uses '\<servers\.\w*(Rabbit|VHost)|rabbitserver\.'; then
 	wanted+=(rabbitmq)
 fi
-if uses 'servers\.\w*Kafka|kafkaserver\.'; then
+if uses '\<servers\.\w*Kafka|kafkaserver\.'; then
 	wanted+=(kafka)
 fi
 
