@@ -248,8 +248,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// withKeys is a fault with the names of a section's keys in the place of <section>: a new key changes
-// none of these tests.
+// withKeys is a fault with the names of a section's keys in the place of <section>: a new key
+// changes none of these tests.
 func withKeys(fault string) string {
 	return regexp.MustCompile(`<[a-z._]*>`).ReplaceAllStringFunc(fault, func(section string) string {
 		return strings.Join(keysIn(strings.Trim(section, "<>")), ", ")

@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/pages"
 )
 
-// The ways in ARCHITECTURE.md name functions that exist, in the file that they name. What follows in
-// the last cell exists in the folder.
+// The ways in ARCHITECTURE.md name functions that exist, in the file that they name. What follows
+// in the last cell exists in the folder.
 func TestWaysNameFunctionsThatExist(t *testing.T) {
 	for heading, hops := range map[string]int{"One event's way": 12, "A rejected event's way": 20, "Three more ways": 14} {
 		rows := tableRows(pages.Section(t, "ARCHITECTURE.md", heading))

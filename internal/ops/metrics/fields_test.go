@@ -77,8 +77,8 @@ func fieldsOf(typ reflect.Type, path string) (all []string) {
 	return all
 }
 
-// filled is a leader's Snapshot in which each number and time is another one. The field at the path,
-// if it is one, has another value than without: a list is empty.
+// filled is a leader's Snapshot in which each number and time is another one. The field at the
+// path, if it is one, has another value than without: a list is empty.
 func filled(different string) ops.Snapshot {
 	var s ops.Snapshot
 	paths := fieldsOf(reflect.TypeOf(s), "")
