@@ -50,6 +50,11 @@ shop: deps-$(SINK) ## order-service and notification-service with the relay betw
 	@echo 'building the shop (the first time this takes a minute or two) ...'
 	@KEEP=$(KEEP) go run ./tools/shop -sink $(SINK)
 
+.PHONY: pictures
+pictures: ## draw docs/img again: the dashboards and status --watch of a relay through an outage, six minutes
+	@scripts/deps.sh rabbitmq prometheus
+	@go run ./tools/pictures
+
 # Tests that need no server. TestQuickNeedsNoServer in test/docs reads this list.
 QUICK := ./internal/event ./internal/decode ./internal/config/... ./internal/debezium/... ./internal/guard ./internal/migrate/... \
 	./internal/ops/... ./internal/printable ./internal/relay/... ./internal/secretfile ./internal/retry ./internal/wiring ./internal/cli/... \

@@ -5,6 +5,7 @@ package servers
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -25,6 +26,39 @@ func (p *Prometheus) Query(ctx context.Context, promql string, at time.Time) (mo
 func (p *Prometheus) QueryRange(ctx context.Context, promql string, over v1.Range) (model.Value, error) {
 	value, warnings, _, err := p.api.QueryRange(ctx, promql, over)
 	return answer(promql, value, warnings, err)
+}
+
+// Series is one of those that an expression was over a time.
+type Series struct {
+	Labels map[string]string
+	Values []float64 // at each step; NaN where it has none
+}
+
+// Over is what an expression was from a time on until another, at each step, in the order of the
+// labels. That there is nothing is an error.
+func (p *Prometheus) Over(ctx context.Context, promql string, from, to time.Time, step time.Duration) (all []Series, err error) {
+	value, err := p.QueryRange(ctx, promql, v1.Range{Start: from, End: to, Step: step})
+	if err != nil {
+		return nil, err
+	}
+	matrix, ok := value.(model.Matrix)
+	if !ok || len(matrix) == 0 {
+		return nil, fmt.Errorf("query %s: %s is empty", promql, value.Type())
+	}
+	for _, stream := range matrix {
+		s := Series{Labels: map[string]string{}, Values: slices.Repeat([]float64{math.NaN()}, int(to.Sub(from)/step)+1)}
+		for name, label := range stream.Metric {
+			s.Labels[string(name)] = string(label)
+		}
+		for _, point := range stream.Values {
+			// its time is in milliseconds
+			if i := int((point.Timestamp.Time().Sub(from) + step/2) / step); i < len(s.Values) {
+				s.Values[i] = float64(point.Value)
+			}
+		}
+		all = append(all, s)
+	}
+	return all, nil
 }
 
 func answer(promql string, value model.Value, warnings v1.Warnings, err error) (model.Value, error) {
