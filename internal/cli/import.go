@@ -20,11 +20,7 @@ import (
 
 // newImport is `import debezium`.
 func newImport() *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "import",
-		Short: "Create cdc-relay.yaml from a Debezium configuration",
-		RunE:  command.NeedsSubcommand,
-	}
+	cmd := &cobra.Command{Use: "import", Short: "Create cdc-relay.yaml from a Debezium configuration", RunE: command.NeedsSubcommand}
 	cmd.AddCommand(newImportDebezium())
 	return cmd
 }
@@ -70,16 +66,10 @@ docs/reference.md#debezium-properties explains each verdict.`,
 
 // fileArgs is Args of a command that reads one file.
 func fileArgs(cmd *cobra.Command, args []string) error {
-	stop := &event.Stop{Code: event.ExitUsage, Reason: "usage", What: cmd.CommandPath() + " wants one FILE"}
-	switch len(args) {
-	case 1:
+	if len(args) == 1 {
 		return nil
-	case 0:
-		stop.Fix = "name the connector's JSON or .properties, application.properties, or - for stdin"
-	default:
-		stop.Fix = "two connectors are not one: import each for a relay of its own; of Debezium Server write all that counts into one application.properties"
 	}
-	return stop
+	return importError(cmd.CommandPath()+" wants one FILE", nil, "name the connector's JSON or .properties, application.properties, or - for stdin; two connectors are not one: import each for a relay of its own")
 }
 
 func importDebezium(path string, opt importOptions, stdin io.Reader, stdout, stderr io.Writer) error {
@@ -114,26 +104,25 @@ func readImport(path, workerPath string, stdin io.Reader) (*importer.Result, err
 	if path == "-" && workerPath == "-" {
 		return nil, errors.New("- is given twice, and stdin can be read once")
 	}
-	read := func(path string) (importer.Input, error) {
-		if path == "-" {
-			content, err := io.ReadAll(stdin)
-			return importer.Input{Name: "stdin", Content: content}, err
+	var inputs [2]importer.Input
+	for i, name := range []string{path, workerPath} {
+		var err error
+		switch inputs[i].Name = name; name {
+		case "":
+		case "-":
+			inputs[i].Name = "stdin"
+			inputs[i].Content, err = io.ReadAll(stdin)
+		default:
+			inputs[i].Content, err = os.ReadFile(filepath.Clean(name))
 		}
-		content, err := os.ReadFile(filepath.Clean(path))
-		return importer.Input{Name: path, Content: content}, err
+		if err != nil {
+			return nil, err
+		}
 	}
-	file, err := read(path)
-	switch {
-	case err != nil:
-		return nil, err
-	case workerPath == "":
-		return importer.Import(file, nil)
+	if workerPath == "" {
+		return importer.Import(inputs[0], nil)
 	}
-	worker, err := read(workerPath)
-	if err != nil {
-		return nil, err
-	}
-	return importer.Import(file, &worker)
+	return importer.Import(inputs[0], &inputs[1])
 }
 
 // writeImport makes the file, for its owner alone. A file that came to be meanwhile stays.

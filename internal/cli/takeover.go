@@ -10,13 +10,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
 
 func newTakeover(g *command.Options) *cobra.Command {
-	var opt setup.TakeoverOptions
-	var yes, asJSON bool
+	var from string
+	var drop, yes, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "takeover --from-slot NAME",
 		Short: "Continue where another program's slot ends, without a gap",
@@ -37,63 +36,36 @@ created even with source.create: false.`,
   cdc-relay takeover --from-slot debezium --json`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if opt.From == "" {
-				return &event.Stop{
-					Code: event.ExitUsage, Reason: "usage",
-					What: "--from-slot is missing", Fix: "SELECT slot_name, plugin, active FROM pg_replication_slots",
-				}
-			}
-			if opt.Drop && !yes {
-				return &event.Stop{
-					Code: event.ExitUsage, Reason: "usage",
-					What: "--drop drops slot " + opt.From, Err: errors.New("its program cannot continue with it"), Fix: "add --yes to do it",
-				}
+			switch {
+			case from == "":
+				return command.UsageError("--from-slot is missing: SELECT slot_name, plugin, active FROM pg_replication_slots")
+			case drop && !yes:
+				return command.UsageError("--drop drops slot " + from + ", and its program cannot continue with it: add --yes to do it")
 			}
 			_, rc, _, err := g.Source()
 			if err != nil {
 				return err
 			}
-			state, err := setup.TakeOver(cmd.Context(), rc, opt)
+			state, err := setup.TakeOver(cmd.Context(), rc, from, drop)
 			switch {
 			case asJSON:
-				err = errors.Join(err, command.JSON(cmd.OutOrStdout(), newTakeoverView(state)))
+				err = errors.Join(err, command.JSON(cmd.OutOrStdout(), state))
 			case state.Complete:
 				printTakeover(cmd.OutOrStdout(), state)
 			}
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&opt.From, "from-slot", "", "`NAME` of the other program's slot")
-	cmd.Flags().BoolVar(&opt.Drop, "drop", false, "drop that slot at the end; needs --yes")
+	cmd.Flags().StringVar(&from, "from-slot", "", "`NAME` of the other program's slot")
+	cmd.Flags().BoolVar(&drop, "drop", false, "drop that slot at the end; needs --yes")
 	cmd.Flags().BoolVar(&yes, "yes", false, "confirm --drop: the other program cannot continue without its slot")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON at the end")
 	return cmd
 }
 
-// takeoverView is a state for programs.
-type takeoverView struct {
-	setup.TakeoverState
-	Start     string `json:"start_lsn,omitempty"`
-	Confirmed string `json:"from_slot_confirmed_flush_lsn,omitempty"`
-}
-
-func newTakeoverView(s setup.TakeoverState) takeoverView {
-	v := takeoverView{TakeoverState: s}
-	if s.Start != 0 {
-		v.Start = s.Start.String()
-	}
-	if s.Confirmed != 0 {
-		v.Confirmed = s.Confirmed.String()
-	}
-	return v
-}
-
 // printTakeover is the line for people at the end.
 func printTakeover(w io.Writer, s setup.TakeoverState) {
 	what := fmt.Sprintf("complete: slot %s continues from %s, where slot %s ended. Start the relay", s.Slot, s.Confirmed, s.From)
-	if s.Dropped {
-		what += fmt.Sprintf(". Slot %s is dropped", s.From)
-	}
-	// a reader that has gone is no reason to stop
-	_, _ = fmt.Fprintln(w, command.ForTerminal(w, command.Clean(what), 0))
+	what += command.If(s.Dropped, ". Slot "+s.From+" is dropped")
+	_, _ = fmt.Fprintln(w, command.ForTerminal(w, command.Clean(what), 0)) // a reader that has gone is no reason to stop
 }

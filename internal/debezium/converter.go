@@ -18,7 +18,8 @@ import (
 // Append appends the value's bytes to dst, which does not become longer than limit. null says that
 // there are none: the record's key, value or header is null, which an empty string is not. schema
 // is nil only for the null that a tombstone is, and for a payload whose expansion left none. An
-// error is ErrLimit, or what makes Debezium's task fail; it never holds the value.
+// error is ErrLimit, or what makes Debezium's task fail; it never holds the value, and out means
+// nothing then.
 type Converter interface {
 	Append(dst []byte, limit int, schema *connect.Schema, v connect.Value) (out []byte, null bool, err error)
 }
@@ -52,6 +53,7 @@ func textMost(s string) int {
 	return connect.QuotedMost * len(s)
 }
 
+// textFits reports whether a text fits into so many bytes with its escapes.
 func textFits[T string | []byte](room int, s T) bool {
 	return room >= connect.QuotedMost*len(s) || room >= connect.QuotedSize(s)
 }
@@ -66,11 +68,8 @@ func (StringConverter) Append(dst []byte, limit int, schema *connect.Schema, v c
 	if v.Kind == connect.Null {
 		return dst, true, nil
 	}
-	out, err := appendString(dst, limit, schema, v)
-	if err != nil {
-		return dst, false, err
-	}
-	return out, false, nil
+	dst, err := appendString(dst, limit, schema, v)
+	return dst, false, err
 }
 
 // ByteArrayConverter is org.apache.kafka.connect.converters.ByteArrayConverter: bytes as they are,
@@ -94,43 +93,33 @@ func (ByteArrayConverter) Append(dst []byte, limit int, schema *connect.Schema, 
 
 // BinaryDataConverter is io.debezium.converters.BinaryDataConverter (Debezium Server's format
 // binary): bytes as they are, everything else by the delegate, without which it is an error.
+//
+// Legacy makes it io.debezium.converters.ByteArrayConverter, which came before and knows byte[]
+// only. The PostgreSQL connector gives bytea as a ByteBuffer, so that even bytes go to the delegate
+// there.
 type BinaryDataConverter struct {
 	Delegate Converter // nil: none
+	Legacy   bool
 }
 
 // Append implements Converter.
 func (c BinaryDataConverter) Append(dst []byte, limit int, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
 	if schema == nil || schema.Type == connect.Bytes {
-		switch v.Kind {
-		case connect.Null:
+		switch {
+		case v.Kind == connect.Null:
 			return dst, true, nil
-		case connect.Buffer, connect.ByteArray:
+		case v.Kind == connect.ByteArray, v.Kind == connect.Buffer && !c.Legacy:
 			return appendBytes(dst, limit, v)
-		default:
 		}
 	}
-	return delegate(c.Delegate, "BinaryDataConverter", dst, limit, schema, v)
-}
-
-// LegacyByteArrayConverter is io.debezium.converters.ByteArrayConverter, which came before
-// BinaryDataConverter and knows byte[] only. The PostgreSQL connector gives bytea as a ByteBuffer,
-// so that even bytes go to the delegate there.
-type LegacyByteArrayConverter struct {
-	Delegate Converter // nil: none
-}
-
-// Append implements Converter.
-func (c LegacyByteArrayConverter) Append(dst []byte, limit int, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
-	if schema == nil || schema.Type == connect.Bytes {
-		switch v.Kind {
-		case connect.Null:
-			return dst, true, nil
-		case connect.ByteArray:
-			return appendBytes(dst, limit, v)
-		default:
-		}
+	if c.Delegate != nil {
+		return c.Delegate.Append(dst, limit, schema, v)
 	}
-	return delegate(c.Delegate, "ByteArrayConverter of Debezium", dst, limit, schema, v)
+	what := "this value"
+	if schema != nil {
+		what = schema.Type.String()
+	}
+	return dst, false, errors.New("the converter for bytes has no delegate.converter.type for " + what)
 }
 
 func appendBytes(dst []byte, limit int, v connect.Value) ([]byte, bool, error) {
@@ -138,17 +127,6 @@ func appendBytes(dst []byte, limit int, v connect.Value) ([]byte, bool, error) {
 		return dst, false, ErrLimit
 	}
 	return append(dst, v.Data...), false, nil
-}
-
-func delegate(to Converter, name string, dst []byte, limit int, schema *connect.Schema, v connect.Value) ([]byte, bool, error) {
-	if to == nil {
-		what := "this value"
-		if schema != nil {
-			what = schema.Type.String()
-		}
-		return dst, false, fmt.Errorf("%s has no delegate.converter.type for %s", name, what)
-	}
-	return to.Append(dst, limit, schema, v)
 }
 
 // SimpleHeaderConverter is org.apache.kafka.connect.storage.SimpleHeaderConverter: scalars as their
@@ -161,11 +139,8 @@ func (SimpleHeaderConverter) Append(dst []byte, limit int, schema *connect.Schem
 	if v.Kind == connect.Null {
 		return dst, true, nil
 	}
-	out, err := appendHeader(dst, limit, schema, v, false)
-	if err != nil {
-		return dst, false, err
-	}
-	return out, false, nil
+	dst, err := appendHeader(dst, limit, schema, v, false)
+	return dst, false, err
 }
 
 // appendHeader appends a value; one that is embedded in a list or struct has quotes where it is a
@@ -183,13 +158,9 @@ func appendHeader(dst []byte, limit int, schema *connect.Schema, v connect.Value
 		return append(dst, v.Data...), nil
 	case connect.Buffer, connect.ByteArray:
 		if embedded {
-			dst = append(dst, '"')
+			return appendBase64(dst, v.Data), nil
 		}
-		dst = base64.StdEncoding.AppendEncode(dst, v.Data)
-		if embedded {
-			dst = append(dst, '"')
-		}
-		return dst, nil
+		return base64.StdEncoding.AppendEncode(dst, v.Data), nil
 	case connect.Moment:
 		return appendHeaderMoment(dst, v), nil
 	case connect.List, connect.Record:
@@ -239,7 +210,7 @@ func appendString(dst []byte, limit int, schema *connect.Schema, v connect.Value
 	case connect.Integer:
 		return strconv.AppendInt(dst, v.Int, 10), nil
 	case connect.Float:
-		return connect.AppendFloat(dst, v.Float, width(schema)), nil
+		return connect.AppendFloat(dst, v.Float, floatBits(schema)), nil
 	case connect.Text:
 		return append(dst, v.Data...), nil
 	case connect.Decimal:
@@ -257,11 +228,8 @@ func appendString(dst []byte, limit int, schema *connect.Schema, v connect.Value
 			return dst, errors.New("a date before 1582-10-15 under time.precision.mode connect has no text here")
 		}
 		return moment(v).AppendFormat(dst, "Mon Jan 02 15:04:05 UTC 2006"), nil
-	case connect.List:
-		return members(dst, limit-1, schema, v, textForm, func(dst []byte, s *connect.Schema, item connect.Value) ([]byte, error) {
-			return appendString(dst, limit-1, s, item)
-		})
-	case connect.Record: // Struct.put, before any converter, looks at the types of values
+	case connect.List, connect.Record:
+		// Struct.put, before any converter, looks at the types of values
 		if err := misfit(schema, v); err != nil {
 			return dst, err
 		}
@@ -340,8 +308,8 @@ func misfit(s *connect.Schema, v connect.Value) error {
 	return nil
 }
 
-// width is the number of bits of a float.
-func width(schema *connect.Schema) int {
+// floatBits is the number of bits of a float.
+func floatBits(schema *connect.Schema) int {
 	if schema != nil && schema.Type == connect.Float32 {
 		return 32
 	}

@@ -70,7 +70,7 @@ func (p *parsing) converter(role string) Converter {
 	} else {
 		c.format()
 	}
-	return c.make("")
+	return c.makeConverter("")
 }
 
 // chosen is a converter that the options choose.
@@ -120,12 +120,13 @@ func (c *chosen) setting(name string) (value, option string, given bool) {
 	return "", "", false
 }
 
-// make makes the converter of the class; inner is "" or the prefix of a delegate's settings.
-func (c *chosen) make(inner string) Converter {
+// makeConverter makes the converter of the class; inner is "" or the prefix of a delegate's
+// settings.
+func (c *chosen) makeConverter(inner string) Converter {
 	switch class := strings.TrimSpace(c.class); class {
 	case "":
 	case classString:
-		if encoding, option, given := c.setting(inner + "converter.encoding"); given && !isUTF8(encoding) {
+		if encoding, option, given := c.setting(inner + "converter.encoding"); given && !slices.Contains([]string{"utf-8", "utf8"}, strings.ToLower(strings.TrimSpace(encoding))) {
 			c.p.fault(option, "is "+encoding+", only UTF-8 is taken here")
 		}
 		return StringConverter{}
@@ -143,10 +144,7 @@ func (c *chosen) make(inner string) Converter {
 			c.p.fault(c.option, "is "+class+", which is for keys and values")
 			return nil
 		}
-		if class == classBinary {
-			return BinaryDataConverter{Delegate: c.delegate()}
-		}
-		return LegacyByteArrayConverter{Delegate: c.delegate()}
+		return BinaryDataConverter{Delegate: c.delegate(), Legacy: class == classLegacy}
 	default:
 		c.p.fault(c.option, fmt.Sprintf("is %q, which is not taken here: want one of %s", class, strings.Join(c.takes(), ", ")))
 	}
@@ -174,7 +172,7 @@ func (c *chosen) delegate() Converter {
 		c.p.fault(option, fmt.Sprintf("is %q, which is not taken here: want one of %s, %s", class, classString, classJSON))
 		return nil
 	}
-	return inner.make(delegateType + ".")
+	return inner.makeConverter(delegateType + ".")
 }
 
 func (c *chosen) json(inner string) Converter {
@@ -210,9 +208,4 @@ func setTruth(at *bool) func(string) error {
 		*at, err = parseTruth(value)
 		return err
 	}
-}
-
-func isUTF8(encoding string) bool {
-	name := strings.ToLower(strings.TrimSpace(encoding))
-	return name == "utf-8" || name == "utf8"
 }

@@ -178,7 +178,7 @@ func (r *Router) value(ev *event.Event, t *table, rec *Record) error {
 	if r.o.tombstones && isEmpty(payload) {
 		schema, v = nil, connect.Value{}
 	}
-	if rec.Value, err = rec.write(r.o.values, schema, v); err != nil {
+	if rec.Value, err = rec.writeValue(r.o.values, schema, v); err != nil {
 		return fmt.Errorf("value: %w", err)
 	}
 	return nil

@@ -29,23 +29,20 @@ func (c JSONConverter) Append(dst []byte, limit int, schema *connect.Schema, v c
 	if limit-len(dst) < small {
 		return dst, false, ErrLimit
 	}
-	out, envelope := dst, 0
+	envelope := 0
 	var err error
 	if c.Schemas {
 		envelope = 1
-		out = append(out, `{"schema":`...)
-		if out, err = c.appendSchema(out, limit-small, schema, "", 1); err != nil {
+		if dst, err = c.appendSchema(append(dst, `{"schema":`...), limit-small, schema, "", 1); err != nil {
 			return dst, false, err
 		}
-		out = append(out, `,"payload":`...)
+		dst = append(dst, `,"payload":`...)
 	}
-	if out, err = c.appendValue(out, limit-1, schema, v, envelope); err != nil {
-		return dst, false, err
-	}
+	dst, err = c.appendValue(dst, limit-1, schema, v, envelope)
 	if c.Schemas {
-		out = append(out, '}')
+		dst = append(dst, '}')
 	}
-	return out, false, nil
+	return dst, false, err
 }
 
 // appendSchema appends a schema's JSON (JsonConverter.asJsonSchema): the keys in this order, and
@@ -57,7 +54,7 @@ func (c JSONConverter) appendSchema(dst []byte, limit int, s *connect.Schema, fi
 	if depth++; depth > connect.MaxDepth {
 		return dst, errDeep
 	}
-	if limit -= ends(s, field); len(dst) > limit {
+	if limit -= schemaRest(s, field); len(dst) > limit {
 		return dst, ErrLimit
 	}
 	dst = append(dst, `{"type":"`...)
@@ -114,8 +111,9 @@ func (c JSONConverter) appendSchema(dst []byte, limit int, s *connect.Schema, fi
 	return append(dst, '}'), nil
 }
 
-// ends is more than a schema's JSON has behind its fields, items and default.
-func ends(s *connect.Schema, field string) int {
+// schemaRest is an upper bound of the bytes that a schema's JSON has besides its fields, items and
+// default.
+func schemaRest(s *connect.Schema, field string) int {
 	size := small + textMost(s.Name) + textMost(s.Doc) + textMost(field)
 	for _, p := range s.Parameters {
 		size += small + textMost(p.Name) + textMost(p.Value)
@@ -153,9 +151,9 @@ func (c JSONConverter) appendValue(dst []byte, limit int, s *connect.Schema, v c
 	case connect.Float:
 		if math.IsNaN(v.Float) || math.IsInf(v.Float, 0) {
 			// Jackson's QUOTE_NON_NUMERIC_NUMBERS
-			return append(connect.AppendFloat(append(dst, '"'), v.Float, width(s)), '"'), nil
+			return append(connect.AppendFloat(append(dst, '"'), v.Float, floatBits(s)), '"'), nil
 		}
-		return connect.AppendFloat(dst, v.Float, width(s)), nil
+		return connect.AppendFloat(dst, v.Float, floatBits(s)), nil
 	case connect.Text:
 		return connect.AppendQuoted(dst, v.Data), nil
 	case connect.Buffer, connect.ByteArray:

@@ -230,7 +230,7 @@ type definition struct {
 }
 
 // definitions are all options but those of converters, whose names are made of parts.
-var definitions = slices.Concat([]definition{
+var definitions = []definition{
 	{name: optionID},
 	{name: optionKey},
 	{name: optionPayload},
@@ -264,39 +264,24 @@ var definitions = slices.Concat([]definition{
 	{name: "decimal.handling.mode", set: oneOf(func(o *Options, v string) { o.modes.Decimal = v }, connect.DecimalModes...)},
 	{name: "field.name.adjustment.mode", set: oneOf(func(o *Options, v string) { o.expander.Names = connect.NameMode(v) }, connect.NameModes...)},
 	{name: "schema.name.adjustment.mode", set: oneOf(func(o *Options, v string) { o.names = connect.NameMode(v) }, connect.NameModes...)},
-}, rabbitDefinitions)
 
-var rabbitDefinitions = []definition{
 	{name: rabbitPrefix + "exchange", only: Server, set: func(o *Options, v string) error { o.rabbit.exchange = v; return nil }},
 	{name: rabbitPrefix + "routingKey", only: Server, set: func(o *Options, v string) error { o.rabbit.routingKey = v; return nil }},
 	{name: rabbitPrefix + "routingKey.source", only: Server, set: oneOf(func(o *Options, v string) { o.rabbit.source = v }, "static", "topic", "key")},
-	{name: rabbitPrefix + "deliveryMode", only: Server, set: deliveryMode},
+	{name: rabbitPrefix + "deliveryMode", only: Server, set: oneOf(func(o *Options, v string) { o.rabbit.transient = v == "1" }, "2", "1")}, // persistent, transient
 	{name: rabbitPrefix + "null.value", only: Server, set: func(o *Options, v string) error { o.rabbit.null = []byte(v); return nil }},
-	{name: rabbitPrefix + "autoCreateRoutingKey", only: Server, set: truthThatIs(false, "declares a queue of the routing key's name; declare it at the broker")},
+	{name: rabbitPrefix + "autoCreateRoutingKey", only: Server, set: func(_ *Options, v string) error {
+		yes, err := parseTruth(v)
+		if yes {
+			err = errors.New("is not taken: it declares a queue of the routing key's name; declare it at the broker")
+		}
+		return err
+	}},
 	// of the queue that is not declared
 	{name: rabbitPrefix + "routingKeyDurable", only: Server, set: truth(func(*Options, bool) {})},
 	// Debezium warns, and does nothing
 	{name: rabbitPrefix + "routingKeyFromTopicName", only: Server, set: truth(func(*Options, bool) {})},
 	{name: rabbitPrefix + "ackTimeout", only: Server, set: refused("is delivery.confirm_timeout here")},
-}
-
-func deliveryMode(o *Options, value string) error {
-	if value != "1" && value != "2" {
-		return fmt.Errorf("is %q, want 1 (transient) or 2 (persistent)", value)
-	}
-	o.rabbit.transient = value == "1"
-	return nil
-}
-
-// truthThatIs takes a boolean of one value.
-func truthThatIs(want bool, otherwise string) func(*Options, string) error {
-	return func(_ *Options, value string) error {
-		v, err := parseTruth(value)
-		if err == nil && v != want {
-			err = errors.New("is not taken: it " + otherwise)
-		}
-		return err
-	}
 }
 
 // lookup finds the option of a name; nil when there is none.

@@ -104,7 +104,7 @@ func TestFaults(t *testing.T) {
 		{Server, options{"format.key.class": classString}, "format.key.class", "clientprovided"},
 		{Server, options{"sink.rabbitmq.routingKey.source": "route"}, "sink.rabbitmq.routingKey.source", "want one of static, topic, key"},
 		{Server, options{"sink.rabbitmq.routingKey.source": "key", "format.key": "binary"}, "sink.rabbitmq.routingKey.source", "format.key json or simplestring"},
-		{Server, options{"sink.rabbitmq.deliveryMode": "3"}, "sink.rabbitmq.deliveryMode", "want 1"},
+		{Server, options{"sink.rabbitmq.deliveryMode": "3"}, "sink.rabbitmq.deliveryMode", "want one of 2, 1"},
 		{Server, options{"sink.rabbitmq.autoCreateRoutingKey": "true"}, "sink.rabbitmq.autoCreateRoutingKey", "declares a queue"},
 		{Server, options{"sink.rabbitmq.ackTimeout": "1"}, "sink.rabbitmq.ackTimeout", "delivery.confirm_timeout"},
 	} {

@@ -58,8 +58,8 @@ var converters = map[string]Converter{
 	"binary":        BinaryDataConverter{},
 	"binary-string": BinaryDataConverter{Delegate: StringConverter{}},
 	"binary-json":   BinaryDataConverter{Delegate: JSONConverter{ReplaceNulls: true}},
-	"legacy":        LegacyByteArrayConverter{},
-	"legacy-string": LegacyByteArrayConverter{Delegate: StringConverter{}},
+	"legacy":        BinaryDataConverter{Legacy: true},
+	"legacy-string": BinaryDataConverter{Delegate: StringConverter{}, Legacy: true},
 	"header":        SimpleHeaderConverter{},
 }
 

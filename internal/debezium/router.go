@@ -35,9 +35,9 @@ type Router struct {
 	placed  []int // the places in Event.Columns
 	version int
 
-	mu     sync.RWMutex
-	tables map[*event.Shape]*table
-	read   uint64 // tables so far
+	mu         sync.RWMutex
+	tables     map[*event.Shape]*table
+	tablesRead uint64 // tables so far
 
 	envelopes cache[*connect.Schema] // by table, version and routed value
 }
@@ -86,13 +86,13 @@ func (r *Router) table(ev *event.Event) (*table, error) {
 	if t != nil {
 		return t, nil
 	}
-	t = r.o.read(ev.Shape)
+	t = r.o.tableOf(ev.Shape)
 	r.mu.Lock()
 	if len(r.tables) >= maxTables {
 		clear(r.tables)
 	}
-	r.read++
-	t.number = r.read
+	r.tablesRead++
+	t.number = r.tablesRead
 	r.tables[ev.Shape] = t
 	r.mu.Unlock()
 	return t, nil
@@ -180,8 +180,8 @@ type column struct {
 	missing bool // and that is no error
 }
 
-// read makes a table of a shape.
-func (o *Options) read(shape *event.Shape) *table {
+// tableOf makes a table of a shape.
+func (o *Options) tableOf(shape *event.Shape) *table {
 	t := &table{
 		id: o.column(shape, o.id), key: o.column(shape, o.key), payload: o.column(shape, o.payload),
 		name: o.names.Schema(topicName(o.prefix+"."+shape.Schema+"."+shape.Table) + ".Value"),
@@ -227,6 +227,7 @@ func topicName(name string) string {
 
 var errMissing = errors.New("the table has no such column")
 
+// column is what is known of the column of that name, or why there is nothing.
 func (o *Options) column(shape *event.Shape, name string) column {
 	for _, s := range shape.Columns {
 		if s.Name == name {
@@ -291,10 +292,10 @@ func (rec *Record) convert(to Converter, c *column, text []byte) ([]byte, error)
 	if err != nil {
 		return nil, err
 	}
-	return rec.write(to, c.Schema, v)
+	return rec.writeValue(to, c.Schema, v)
 }
 
-func (rec *Record) write(to Converter, schema *connect.Schema, v connect.Value) ([]byte, error) {
+func (rec *Record) writeValue(to Converter, schema *connect.Schema, v connect.Value) ([]byte, error) {
 	start := len(rec.Buf)
 	out, null, err := to.Append(rec.Buf, start+rec.Budget.Left(), schema, v)
 	if errors.Is(err, ErrLimit) {
@@ -341,15 +342,15 @@ func (t *topics) append(dst, value []byte, budget *event.Budget) ([]byte, error)
 		return dst, budget.Err()
 	}
 	if !known {
-		topic = t.make(value)
+		topic = t.makeTopic(value)
 		t.known.put(value, topic, len(topic))
 	}
 	return append(dst, topic...), nil
 }
 
-// make makes a topic. The expression must match all of the value, or the value itself is the topic;
-// the replacement is for the first match that a search finds, which need not be all of it.
-func (t *topics) make(value []byte) []byte {
+// makeTopic makes a topic. The expression must match all of the value, or the value itself is the
+// topic; the replacement is for the first match that a search finds, which need not be all of it.
+func (t *topics) makeTopic(value []byte) []byte {
 	if !t.whole.Match(value) {
 		return bytes.Clone(value)
 	}

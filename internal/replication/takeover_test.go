@@ -9,21 +9,18 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
-	replicationslot "github.com/cdc-relay/cdc-relay/internal/replication/slot"
-	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-func (b *bench) take(o *otherTool, opt setup.TakeoverOptions) (setup.TakeoverState, error) {
+func (b *bench) takeOver(o *otherTool, drop bool) (setup.TakeoverState, error) {
 	b.t.Helper()
-	opt.From = o.slot
-	return setup.TakeOver(await.Context(b.t), b.cfg, opt)
+	return setup.TakeOver(await.Context(b.t), b.cfg, o.slot, drop)
 }
 
 // now does what can be done now. Other tests have transactions open on the same server.
 func (b *bench) now(o *otherTool) error {
 	b.t.Helper()
 	for {
-		_, err := b.take(o, setup.TakeoverOptions{})
+		_, err := b.takeOver(o, false)
 		if err == nil || !strings.Contains(err.Error(), olderText) {
 			return err
 		}
@@ -35,23 +32,11 @@ const olderText = "transactions are open that may be older than the publication"
 func (b *bench) takeComplete(o *otherTool) setup.TakeoverState {
 	b.t.Helper()
 	b.waitNoWalsenderOf(o.slot)
-	s, err := b.take(o, setup.TakeoverOptions{})
+	s, err := b.takeOver(o, false)
 	if err != nil || !s.Complete {
 		b.t.Fatalf("%+v, %v", s, err)
 	}
 	return s
-}
-
-// takeover is a run of the command that has met the server, and no more.
-func (b *bench) takeover(c *source.Config, o *otherTool) *setup.Takeover {
-	b.t.Helper()
-	pool, err := source.ConnectPool(c)
-	await.Must(b.t, err)
-	b.t.Cleanup(pool.Close)
-	stream, id, err := replicationslot.Connect(await.Context(b.t), pool, c)
-	await.Must(b.t, err)
-	source.CloseStream(stream)
-	return &setup.Takeover{C: c, Opt: setup.TakeoverOptions{From: o.slot}, Pool: pool, ID: id}
 }
 
 // takePassed begins a takeover of a slot whose program it starts, and returns when that has
@@ -82,7 +67,7 @@ func TestTakeover(t *testing.T) {
 	o.kill()
 	b.insert("after")
 	s := b.takeComplete(o)
-	if s.Confirmed != o.at() || s.Dropped {
+	if s.Confirmed != o.at().String() || s.Dropped {
 		t.Errorf("%+v, the other slot stands at %s", s, o.at())
 	}
 	p := b.through()
@@ -99,18 +84,18 @@ func TestTakeover(t *testing.T) {
 	b.wantLine(check.LevelWarn, "slot before", "retains WAL")
 	o.start()
 	b.wantLine(check.LevelWarn, "slot before", "in use again", toolName)
-	_, err := b.take(o, setup.TakeoverOptions{Drop: true})
+	_, err := b.takeOver(o, true)
 	b.wantStop(err, event.ExitOperator, "takeover", toolName)
 	o.kill()
 	await.Until(t, "the slot to be dropped", func() bool {
-		s, err := b.take(o, setup.TakeoverOptions{Drop: true})
+		s, err := b.takeOver(o, true)
 		return err == nil && s.Complete && s.Dropped && !o.exists()
 	})
 	b.goesOn("at last")
 
 	// It drops its own slot alone: now another one has the name.
 	b.exec(`SELECT pg_create_physical_replication_slot($1)`, o.slot)
-	_, err = b.take(o, setup.TakeoverOptions{Drop: true})
+	_, err = b.takeOver(o, true)
 	if stop := b.wantStop(err, event.ExitOperator, "takeover", "physical"); strings.Contains(stop.Fix, "pg_") {
 		t.Errorf("the fix for a slot of another kind is %s", stop.Fix)
 	}

@@ -1,6 +1,7 @@
 package debezium
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,30 +38,17 @@ func TestSameAsDebezium(t *testing.T) {
 
 func sameAsDebezium(t *testing.T, groups []cases.Group) {
 	t.Helper()
-	c := &comparison{t: t, kafka: servers.SharedKafka(t), records: map[string]int64{}}
+	c := &comparison{t: t, kafka: servers.SharedKafka(t), databases: stand.Databases{T: t}, records: map[string]int64{}}
 	t.Run("group", func(t *testing.T) {
-		for _, g := range groups {
-			t.Run(g.Name, func(t *testing.T) {
-				t.Parallel()
-				golden, err := cases.Read("testdata", g.Name)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if g.Stops != "" {
-					c.add(c.stops(t, &g))
-					return
-				}
-				got, dead := c.relayed(t, &g, golden)
-				for _, d := range g.Differences(golden.Records, got) {
-					t.Error(d)
-				}
-				for _, d := range g.Refusals(golden.Records, got, dead) {
-					t.Error(d)
-				}
-				if !g.Rabbit {
-					c.add(got)
-				}
-			})
+		for some := range slices.Chunk(groups, 8) {
+			topics := sync.OnceValue(func() error { return c.createTopics(some) })
+			for _, g := range some {
+				t.Run(g.Name, func(t *testing.T) {
+					t.Parallel()
+					await.Must(t, topics())
+					c.compare(t, &g)
+				})
+			}
 		}
 	})
 	if !t.Failed() { // what was not read was not counted
@@ -71,10 +59,11 @@ func sameAsDebezium(t *testing.T, groups []cases.Group) {
 // comparison is one run of some groups: their topics on the shared Kafka, and how many records of
 // each were compared.
 type comparison struct {
-	t       *testing.T
-	kafka   *kafkaserver.Kafka
-	mu      sync.Mutex
-	records map[string]int64 // by topic
+	t         *testing.T
+	kafka     *kafkaserver.Kafka
+	databases stand.Databases
+	mu        sync.Mutex
+	records   map[string]int64 // by topic
 }
 
 func (c *comparison) add(records []cases.Record) {
@@ -85,24 +74,81 @@ func (c *comparison) add(records []cases.Record) {
 	}
 }
 
+// compare has the relay make the records of a group, and compares them with Debezium's.
+func (c *comparison) compare(t *testing.T, g *cases.Group) {
+	golden, err := cases.Read("testdata", g.Name)
+	await.Must(t, err)
+	if g.Stops != "" {
+		c.add(c.stops(t, g))
+		return
+	}
+	got, dead := c.relayed(t, g, golden)
+	for _, d := range slices.Concat(g.Differences(golden.Records, got), g.Refusals(golden.Records, got, dead)) {
+		t.Error(d)
+	}
+	if !g.Rabbit {
+		c.add(got)
+	}
+}
+
 // nothingElse looks for records that no group has read: in topics of others, or behind the last one
 // that was waited for.
 func (c *comparison) nothingElse() {
 	c.t.Helper()
-	c.atOnce(slices.Collect(maps.Keys(c.records)), func(topic string) {
-		ends, err := c.kafka.EndOffsets(await.Context(c.t), topic)
+	there, err := stand.EndsOfTopics(await.Context(c.t), c.kafka, slices.Collect(maps.Keys(c.records)))
+	await.Must(c.t, err)
+	for topic, read := range c.records {
+		if there[topic] != read {
+			c.t.Errorf("topic %s has %d records, of which %d were compared", topic, there[topic], read)
+		}
+	}
+}
+
+// topicsOf are the topics that a group's relay sends to.
+func topicsOf(g *cases.Group) (topics []string, err error) {
+	switch {
+	case g.Rabbit:
+		return nil, nil
+	case g.Stops != "":
+		topics = []string{"outbox.event." + g.Route("row")}
+		if g.Topic != "" {
+			topics = append(topics, g.Topic)
+		}
+		return topics, nil
+	}
+	golden, err := cases.Read("testdata", g.Name)
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range golden.Records {
+		if !slices.Contains(topics, r.Topic) {
+			topics = append(topics, r.Topic)
+		}
+	}
+	return topics, nil
+}
+
+// createTopics makes the topics of some groups. They stay until all groups are through, for
+// nothingElse.
+func (c *comparison) createTopics(groups []cases.Group) error {
+	var all []string
+	for _, g := range groups {
+		topics, err := topicsOf(&g)
 		if err != nil {
-			c.t.Error(err)
-			return
+			return err
 		}
-		var there int64
-		for _, end := range ends {
-			there += end
-		}
-		if there != c.records[topic] {
-			c.t.Errorf("topic %s has %d records, of which %d were compared", topic, there, c.records[topic])
-		}
-	})
+		all = append(all, topics...)
+	}
+	if len(all) == 0 {
+		return nil
+	}
+	c.mu.Lock()
+	for _, topic := range all {
+		c.records[topic] += 0
+	}
+	c.mu.Unlock()
+	c.t.Cleanup(func() { await.Must(c.t, stand.DeleteTopics(context.Background(), c.kafka, all)) })
+	return stand.CreateTopics(await.Context(c.t), c.kafka, all)
 }
 
 // relayed are the records that the relay makes of the rows of a group, and the ids of its
@@ -110,15 +156,15 @@ func (c *comparison) nothingElse() {
 func (c *comparison) relayed(t *testing.T, g *cases.Group, golden *cases.Golden) (records []cases.Record, dead []string) {
 	t.Helper()
 	ctx := await.Context(t)
-	db, conn := stand.Database(t, g)
+	db, conn := c.databases.Of(t, g)
 	var to stand.Destination
 	var sink string
 	if g.Rabbit {
 		q := stand.NewQueue(t, g)
 		to, sink = q, fmt.Sprintf("rabbitmq: {url: %q}", q.URL)
 	} else {
-		topics := topicsOf(golden)
-		c.createTopics(t, topics)
+		topics, err := topicsOf(g)
+		await.Must(t, err)
 		to = &stand.Topics{Group: g, Kafka: c.kafka, Only: topics, Begin: time.Now()}
 		sink = fmt.Sprintf("kafka: {brokers: [%q]}", strings.Join(c.kafka.Brokers(), ","))
 	}
@@ -170,62 +216,13 @@ func config(g *cases.Group, db, sink string) string {
 	return b.String()
 }
 
-func topicsOf(golden *cases.Golden) []string {
-	topics := []string{}
-	for _, r := range golden.Records {
-		if !slices.Contains(topics, r.Topic) {
-			topics = append(topics, r.Topic)
-		}
-	}
-	return topics
-}
-
-// createTopics makes topics, some at a time: one after the other takes longer than all the rest.
-// They stay until all groups are through, for nothingElse.
-func (c *comparison) createTopics(t *testing.T, topics []string) {
-	t.Helper()
-	c.mu.Lock()
-	for _, topic := range topics {
-		c.records[topic] += 0
-	}
-	c.mu.Unlock()
-	c.t.Cleanup(func() {
-		c.atOnce(topics, func(topic string) {
-			if err := c.kafka.DeleteTopic(await.Context(c.t), topic); err != nil {
-				c.t.Error(err)
-			}
-		})
-	})
-	c.atOnce(topics, func(topic string) {
-		if err := c.kafka.CreateTopic(await.Context(t), topic, stand.Partitions, 1, nil); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
-// atOnce calls do with each topic, of some at a time.
-func (*comparison) atOnce(topics []string, do func(topic string)) {
-	var all sync.WaitGroup
-	for part := range slices.Chunk(topics, max(1, (len(topics)+7)/8)) {
-		all.Go(func() {
-			for _, topic := range part {
-				do(topic)
-			}
-		})
-	}
-	all.Wait()
-}
-
 // stops has the relay meet a row for which Debezium stops for good: it is a dead letter, or the
 // relay says at once that it cannot take such a table. What it sends besides is returned.
 func (c *comparison) stops(t *testing.T, g *cases.Group) []cases.Record {
 	ctx := await.Context(t)
-	db, conn := stand.Database(t, g)
-	topics := []string{"outbox.event." + g.Route("row")}
-	if g.Topic != "" {
-		topics = append(topics, g.Topic)
-	}
-	c.createTopics(t, topics)
+	db, conn := c.databases.Of(t, g)
+	topics, err := topicsOf(g)
+	await.Must(t, err)
 	relay := runner.Start(t, runner.Build(t), config(g, db, fmt.Sprintf("kafka: {brokers: [%q]}", strings.Join(c.kafka.Brokers(), ","))))
 	if g.Refused != "" {
 		if err := relay.WaitLog(ctx, g.Refused); err != nil {
@@ -247,7 +244,7 @@ func (c *comparison) stops(t *testing.T, g *cases.Group) []cases.Record {
 		return records
 	}
 	stand.Exec(t, conn, statements[:1])
-	err := stand.Await(ctx, func() error { return ended(relay) }, func() (bool, error) {
+	err = stand.Await(ctx, func() error { return ended(relay) }, func() (bool, error) {
 		deadLetters, err := checker.ReadRetryTable(ctx, db, slot(g))
 		return len(deadLetters) == 1 && deadLetters[0].State == checker.Open, err
 	})

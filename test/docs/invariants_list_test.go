@@ -167,7 +167,7 @@ var invariants = []invariant{
 				TestSlotWithRowsOfPartitions TestSlotWithRowsOfPartitionsOfAllTables
 				TestForeignTableThatWasAPartitionForAWhile TestTakeoverWithASlotThatIsThereAlready
 				TestTakeover TestTakeoverWaitsForTheOtherSlot TestTakeoverAfterACrashAtEachStep
-				TestTwoTakeoversBeginTogether TestTakeoverBetweenCommitsThatAreAdjacent
+				TestTakeoverBetweenCommitsThatAreAdjacent
 				TestTakeoverWithATransactionOlderThanThePublication TestTakeoverWithASlotThatIsNoCopy TestTakeoverFromAnotherPlugin`},
 			{"internal/decode", "TestStories TestValidRowsAgainstOracle"},
 			{"test/fault", `TestDeletedRowsAreDelivered TestTakeoverFromAnotherProgram TestUndecodable TestRowTooLarge

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -42,12 +44,7 @@ type compareFlags struct {
 
 // New is the command compare.
 func New(g *command.Options) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "compare",
-		Short: "Compare what two relays of one outbox send",
-		Args:  cobra.ArbitraryArgs,
-		RunE:  command.NeedsSubcommand,
-	}
+	cmd := &cobra.Command{Use: "compare", Short: "Compare what two relays of one outbox send", Args: cobra.ArbitraryArgs, RunE: command.NeedsSubcommand}
 	cmd.AddCommand(newCompareDebezium(g))
 	return cmd
 }
@@ -119,10 +116,8 @@ func (f *compareFlags) validate(c *config.Config) error {
 		return command.UsageError("--theirs and --ours name two topics or exchanges; the default exchange cannot be bound to")
 	case f.period < 0 || f.count < 0 || f.lag <= 0:
 		return command.UsageError("--for and --count must not be negative, --lag must be above 0")
-	case f.from != "now" && f.from != "beginning":
-		return command.UsageError("--from " + f.from + ": want now or beginning")
-	case onRabbitMQ && f.from != "now":
-		return command.UsageError("--from " + f.from + ": a queue only holds messages that arrive after it was bound: use --from now")
+	case f.from != "now" && (f.from != "beginning" || onRabbitMQ):
+		return command.UsageError("--from " + f.from + ": want now or beginning; on RabbitMQ use --from now, since a queue only holds messages that arrive after it was bound")
 	}
 	if f.from == "now" && f.period == 0 && f.count == 0 {
 		f.period = time.Minute
@@ -132,47 +127,49 @@ func (f *compareFlags) validate(c *config.Config) error {
 
 // side reads the topic or exchange of one relay.
 type side interface {
-	// read hands over messages until ctx ends, or fails. It closes caughtUp when everything was
-	// handed over that was there when it was opened.
-	read(ctx context.Context, messages chan<- message, caughtUp chan<- struct{}) error
+	// read hands over messages until ctx ends, or fails. Its error after that means nothing.
+	read(ctx context.Context, messages chan<- message) error
+	// behind is true until all was handed over that was there when it was opened
+	behind() bool
 	partitions() int
 	close()
 }
 
 // run opens both sides, compares them and reports the differences.
 func (f *compareFlags) run(ctx context.Context, c *config.Config, out, errs io.Writer) error {
-	var sides [2]side
-	onKafka, fromNow := false, f.from == "now"
+	r := &comparison{f: f, out: out, errs: errs, shown: []difference{}}
+	defer func() {
+		for _, s := range r.sides {
+			if s != nil {
+				s.close()
+			}
+		}
+	}()
+	onKafka := false
 	for i, name := range []string{f.theirs, f.ours} {
 		var err error
 		switch s := c.Sink.Settings.(type) {
 		case *kafka.Settings:
 			onKafka = true
-			sides[i], err = openTopic(ctx, s, name, fromNow)
+			r.sides[i], err = openTopic(ctx, s, name, f.from == "now")
 		case *rabbit.Settings:
-			sides[i], err = openExchange(ctx, s, name, f.routingKeys)
+			r.sides[i], err = openExchange(ctx, s, name, f.routingKeys)
 		}
 		if err != nil {
-			if i == ours {
-				sides[theirs].close()
-			}
 			return &event.Stop{Code: event.ExitFailure, Reason: "compare", What: "open " + sideName[i], Err: err}
 		}
 	}
-	defer sides[theirs].close()
-	defer sides[ours].close()
-	if n, m := sides[0].partitions(), sides[1].partitions(); n != m {
+	if n, m := r.sides[theirs].partitions(), r.sides[ours].partitions(); n != m {
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "compare", What: fmt.Sprintf("%s has %s, %s has %d", f.theirs, command.Count(uint64(n), "partition"), f.ours, m),
 			Fix: "create --ours with as many partitions: keys are spread by their number",
 		}
 	}
-	r := &comparison{f: f, out: out, errs: errs, shown: []difference{}}
 	r.matcher = matcher{
 		idHeader: f.idHeader, ignore: f.ignore, kafka: onKafka, excerpts: f.excerpts, report: r.found,
 		events: map[string]*pair{}, counts: counts{Differences: map[string]int64{}},
 	}
-	err := r.compare(ctx, sides)
+	err := r.compare(ctx)
 	interrupted := ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
 	if interrupted {
 		err = nil
@@ -186,27 +183,25 @@ func (f *compareFlags) run(ctx context.Context, c *config.Config, out, errs io.W
 type comparison struct {
 	f         *compareFlags
 	out, errs io.Writer
+	sides     [2]side
 	matcher   matcher
 	shown     []difference // differences that are printed
 
 	countFrom   time.Time    // from when on a message without a counterpart counts
 	lastMessage [2]time.Time // when a side has handed over a message last
-	caughtUp    int          // sides that have read what was there at the start
 	ended       time.Time    // when the requested end came
-	announced   bool         // it was printed that everything counts
 }
 
 // compare reads both sides until the requested end. Its error is why it was cut short.
-func (r *comparison) compare(ctx context.Context, sides [2]side) error {
-	reading, cancel := context.WithCancel(ctx)
+func (r *comparison) compare(ctx context.Context) error {
+	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	group, reading := errgroup.WithContext(reading)
+	group, ctx := errgroup.WithContext(ctx)
 	var messages [2]chan message
-	var caughtUp [2]chan struct{}
-	for i, s := range sides {
-		messages[i], caughtUp[i] = make(chan message), make(chan struct{})
+	for i, s := range r.sides {
+		messages[i] = make(chan message)
 		group.Go(func() error {
-			if err := s.read(reading, messages[i], caughtUp[i]); err != nil {
+			if err := s.read(ctx, messages[i]); err != nil && ctx.Err() == nil {
 				return fmt.Errorf("read %s: %w", sideName[i], err)
 			}
 			return nil
@@ -214,21 +209,21 @@ func (r *comparison) compare(ctx context.Context, sides [2]side) error {
 	}
 	group.Go(func() error {
 		defer cancel()
-		return r.pair(reading, messages, caughtUp)
+		return r.pairMessages(ctx, messages)
 	})
 	return group.Wait()
 }
 
-// pair is the loop.
-func (r *comparison) pair(ctx context.Context, messages [2]chan message, caughtUp [2]chan struct{}) error {
-	now := time.Now()
-	r.countFrom, r.lastMessage = now, [2]time.Time{now, now}
-	opened := "both sides are open"
+// pairMessages is the loop.
+func (r *comparison) pairMessages(ctx context.Context, messages [2]chan message) error {
+	now, early, opened := time.Now(), time.Duration(0), "both sides are open"
 	if r.f.from == "now" {
-		r.countFrom = now.Add(r.f.lag)
-		opened += "; what comes in the first " + r.f.lag.String() + " without a counterpart is not counted"
+		early = r.f.lag
+		opened += "; what comes in the first " + early.String() + " without a counterpart is not counted"
 	}
+	r.countFrom, r.lastMessage = now.Add(early), [2]time.Time{now, now}
 	fmt.Fprintln(r.errs, opened)
+	counting := time.After(early)
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
 	for !r.isOver(time.Now()) {
@@ -240,22 +235,16 @@ func (r *comparison) pair(ctx context.Context, messages [2]chan message, caughtU
 		}
 		select {
 		case m := <-in[theirs]:
-			r.take(theirs, m)
+			r.add(theirs, m)
 		case m := <-in[ours]:
-			r.take(ours, m)
-		case <-caughtUp[theirs]:
-			caughtUp[theirs] = nil
-			r.caughtUp++
-		case <-caughtUp[ours]:
-			caughtUp[ours] = nil
-			r.caughtUp++
-		case <-tick.C:
-			if err := r.stuck(time.Now()); err != nil {
-				return err
-			}
-			if !r.announced && !time.Now().Before(r.countFrom) {
-				r.announced = true
-				fmt.Fprintln(r.errs, "everything counts from here on")
+			r.add(ours, m)
+		case <-counting:
+			fmt.Fprintln(r.errs, "everything counts from here on")
+		case now := <-tick.C:
+			for side := range in { // the other one is silent, or waits too
+				if r.full(side) && now.Sub(r.lastMessage[1-side]) >= r.f.lag {
+					return fmt.Errorf("64 MiB of messages of %s wait for counterparts that do not come: see that both relays run, and use --from now", sideName[side])
+				}
 			}
 		case <-ctx.Done():
 			return nil
@@ -264,7 +253,8 @@ func (r *comparison) pair(ctx context.Context, messages [2]chan message, caughtU
 	return nil
 }
 
-func (r *comparison) take(side int, m message) {
+// add hands a message that has come to the matcher.
+func (r *comparison) add(side int, m message) {
 	r.lastMessage[side] = time.Now()
 	m.atTheEdge = r.lastMessage[side].Before(r.countFrom) || !r.ended.IsZero()
 	r.matcher.add(side, m)
@@ -277,7 +267,7 @@ func (r *comparison) isOver(now time.Time) bool {
 		f := r.f
 		counted := f.count > 0 && r.matcher.Compared >= f.count || len(r.matcher.events) >= maxEvents
 		timed := f.period > 0 && !now.Before(r.countFrom.Add(f.period))
-		read := f.count == 0 && f.period == 0 && r.caughtUp == len(r.lastMessage)
+		read := f.count == 0 && f.period == 0 && !r.sides[theirs].behind() && !r.sides[ours].behind()
 		if !counted && !timed && !read {
 			return false
 		}
@@ -288,16 +278,7 @@ func (r *comparison) isOver(now time.Time) bool {
 
 func (r *comparison) full(side int) bool { return r.matcher.waiting[side] >= maxWaiting }
 
-// stuck says so when waiting does not help a full side: the other one is full, too, or silent.
-func (r *comparison) stuck(now time.Time) error {
-	for side := range r.lastMessage {
-		if r.full(side) && (r.full(1-side) || now.Sub(r.lastMessage[1-side]) >= r.f.lag) {
-			return fmt.Errorf("64 MiB of messages of %s wait for counterparts that do not come: see that both relays run, and use --from now", sideName[side])
-		}
-	}
-	return nil
-}
-
+// found keeps one of the first differences, and prints it unless the output is JSON.
 func (r *comparison) found(d difference) {
 	if len(r.shown) == maxShown {
 		return
@@ -361,10 +342,8 @@ func (r *comparison) text(interrupted bool) string {
 	for side := range m.Events {
 		fmt.Fprintf(&b, "%-12s %s, %s again\n", sideName[side], command.Count(uint64(m.Events[side]), "message"), command.Thousands(uint64(m.Duplicates[side])))
 	}
-	for _, kind := range kinds {
-		if n := m.Differences[kind]; n > 0 {
-			fmt.Fprintf(&b, "%-12s %s: %s\n", "differences", kind, command.Thousands(uint64(n)))
-		}
+	for _, kind := range slices.Sorted(maps.Keys(m.Differences)) {
+		fmt.Fprintf(&b, "%-12s %s: %s\n", "differences", kind, command.Thousands(uint64(m.Differences[kind])))
 	}
 	line("left out", m.LeftOut.Headers, "event", "headers of %s: __debezium.context.* and --ignore-header")
 	line("left out", m.LeftOut.SchemaNames, "event", "the name of the value's schema of %s")

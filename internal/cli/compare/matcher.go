@@ -1,5 +1,5 @@
-// The matcher pairs messages by the event's id, in whatever order the two sides send them. It is
-// pure: no I/O, no clock, no goroutine.
+// The matcher pairs messages by the event's id, in whatever order the two sides send them, and
+// finds what differs, field by field. It is pure: no I/O, no clock, no goroutine.
 
 package compare
 
@@ -10,6 +10,11 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // sideName are the names of the two sides, by their places in arrays.
@@ -182,4 +187,167 @@ func (x *matcher) finish(cut bool) {
 			last[p.group] = p
 		}
 	}
+}
+
+// difference is one thing that is not the same.
+type difference struct {
+	Kind  string    `json:"kind"` // "missing", "order", or the part that differs
+	ID    string    `json:"id"`
+	Where [2]string `json:"where"`          // by side; "" on a side that has it not
+	Name  string    `json:"name,omitempty"` // of a header or property
+	Only  string    `json:"only,omitempty"` // the side that alone has it
+	Text  string    `json:"text"`           // what differs, in words
+}
+
+// String is the difference for a person, without the id.
+func (d difference) String() string {
+	what := d.Kind
+	if d.Name != "" {
+		what += " " + strconv.Quote(d.Name)
+	}
+	return what + ": " + d.Text
+}
+
+// found counts a difference and reports it.
+func (x *matcher) found(d difference) {
+	x.Differences[d.Kind]++
+	x.report(d)
+}
+
+// foundIn is found for what differs between the two messages of a pair.
+func (x *matcher) foundIn(p *pair, d difference) {
+	d.ID, d.Where = p.id, [2]string{p.m[theirs].where, p.m[ours].where}
+	x.found(d)
+}
+
+// compare reports how the two messages of a pair differ.
+func (x *matcher) compare(p *pair) {
+	t, o := p.m[theirs], p.m[ours]
+	switch {
+	case t.partition == o.partition:
+	case t.key == nil && o.key == nil:
+		x.LeftOut.Partitions++
+	default:
+		x.foundIn(p, difference{Kind: "partition", Text: fmt.Sprintf("theirs %d, ours %d", t.partition, o.partition)})
+	}
+	x.compareBytes(p, "routing key", "", []byte(t.routingKey), []byte(o.routingKey))
+	x.compareBytes(p, "key", "", t.key, o.key)
+	x.compareBytes(p, "value", "", t.value, x.sameSchema(t.value, o.value))
+	x.compareHeaders(p)
+	x.compareNamed(p, "property", t.properties, o.properties)
+	x.LeftOut.Times += one(t.time != o.time)
+}
+
+func one(yes bool) int64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// compareBytes reports when two texts differ; null is not empty.
+func (x *matcher) compareBytes(p *pair, kind, name string, theirs, ours []byte) {
+	if (theirs == nil) != (ours == nil) || !bytes.Equal(theirs, ours) {
+		x.foundIn(p, difference{Kind: kind, Name: name, Text: bytesText(theirs, ours, x.excerpts)})
+	}
+}
+
+// valueSchema finds the name of the value's own schema in a value that carries its schema.
+// Debezium calls the schema of an envelope PREFIX.SCHEMA.TABLE.ROUTE.Value, and keeps for each
+// shape the name of the first event it saw since it started. The schema of a field is followed by
+// the field's name.
+var valueSchema = lazy.Regexp(`(?s)^\{"schema":\{.*?"name":"([^"]*\.Value)"(?:,"version":[0-9]+)?\},"payload":`)
+
+// sameSchema is our value under the name that the schema has in theirs; names that differ are
+// counted.
+func (x *matcher) sameSchema(theirs, ours []byte) []byte {
+	t, o := valueSchema().FindSubmatchIndex(theirs), valueSchema().FindSubmatchIndex(ours)
+	if t == nil || o == nil || bytes.Equal(theirs[t[2]:t[3]], ours[o[2]:o[3]]) {
+		return ours
+	}
+	x.LeftOut.SchemaNames++
+	return slices.Concat(ours[:o[2]], theirs[t[2]:t[3]], ours[o[3]:])
+}
+
+// contextHeaders begin the names of four headers in which Debezium says which run of which
+// connector it is, by a random id.
+const contextHeaders = "__debezium.context."
+
+func (x *matcher) compareHeaders(p *pair) {
+	var lists [2][]header
+	for side := range lists {
+		lists[side] = slices.DeleteFunc(slices.Clone(p.m[side].headers), func(h header) bool {
+			return slices.Contains(x.ignore, h.name) || strings.HasPrefix(h.name, contextHeaders)
+		})
+	}
+	x.LeftOut.Headers += one(len(lists[theirs]) < len(p.m[theirs].headers) || len(lists[ours]) < len(p.m[ours].headers))
+	both := x.compareNamed(p, "header", lists[theirs], lists[ours])
+	if x.kafka && both && !slices.EqualFunc(lists[theirs], lists[ours], func(t, o header) bool { return t.name == o.name }) {
+		x.foundIn(p, difference{Kind: "order of headers", Text: fmt.Sprintf("theirs %s; ours %s", namesOf(lists[theirs]), namesOf(lists[ours]))})
+	}
+}
+
+func namesOf(headers []header) string {
+	var names []string
+	for _, h := range headers {
+		names = append(names, h.name)
+	}
+	return strings.Join(names, ", ")
+}
+
+// compareNamed compares headers or properties by name; the second of a name is compared with the
+// second. It reports whether both sides have all of them.
+func (x *matcher) compareNamed(p *pair, kind string, theirs, ours []header) (both bool) {
+	both = true
+	only := func(name string, side int) {
+		both = false
+		x.foundIn(p, difference{Kind: kind, Name: name, Only: sideName[side], Text: "only in " + sideName[side]})
+	}
+	left := slices.Clone(ours)
+	for _, t := range theirs {
+		i := slices.IndexFunc(left, func(o header) bool { return o.name == t.name })
+		if i < 0 {
+			only(t.name, 0)
+			continue
+		}
+		if o := left[i]; t.kind != o.kind {
+			x.foundIn(p, difference{Kind: kind, Name: t.name, Text: fmt.Sprintf("theirs is of type %s, ours of type %s", t.kind, o.kind)})
+		} else {
+			x.compareBytes(p, kind, t.name, t.value, o.value)
+		}
+		left = slices.Delete(left, i, i+1)
+	}
+	for _, o := range left {
+		only(o.name, 1)
+	}
+	return both
+}
+
+// bytesText tells how two texts differ, and shows excerpts of them if it may.
+func bytesText(theirs, ours []byte, excerpts bool) string {
+	at := 0
+	for at < len(theirs) && at < len(ours) && theirs[at] == ours[at] {
+		at++
+	}
+	text := fmt.Sprintf("differs from byte %d on (theirs %d bytes, ours %d)", at, len(theirs), len(ours))
+	switch {
+	case theirs == nil:
+		text = fmt.Sprintf("theirs is null, ours has %d bytes", len(ours))
+	case ours == nil:
+		text = fmt.Sprintf("theirs has %d bytes, ours is null", len(theirs))
+	}
+	if excerpts {
+		text += fmt.Sprintf("\n    theirs %s\n    ours   %s", excerpt(theirs, at), excerpt(ours, at))
+	}
+	return text
+}
+
+// excerpt is a little of a text from before a place on, quoted so that a terminal has nothing to
+// obey.
+func excerpt(b []byte, at int) string {
+	if b == nil {
+		return "null"
+	}
+	from := max(0, at-24)
+	return command.If(from > 0, "…") + fmt.Sprintf("%.64q", b[from:]) + command.If(len(b)-from > 64, "…")
 }

@@ -84,17 +84,17 @@ func (c *Column) Binary(scratch, data []byte) (Value, []byte, error) {
 // simple are the types whose schema depends on nothing but the type.
 var simple = map[uint32]columnKind{
 	pgtype.BoolOID:    {schema: Schema{Type: Boolean}, read: readBool, parse: parseBool, filler: "false"},
-	pgtype.Int2OID:    both(Schema{Type: Int16}, readInt16, "0"),
-	pgtype.Int4OID:    both(Schema{Type: Int32}, readInt32, "0"),
-	pgtype.Int8OID:    both(Schema{Type: Int64}, readInt64, "0"),
+	pgtype.Int2OID:    likeRows(Schema{Type: Int16}, readInt16, "0"),
+	pgtype.Int4OID:    likeRows(Schema{Type: Int32}, readInt32, "0"),
+	pgtype.Int8OID:    likeRows(Schema{Type: Int64}, readInt64, "0"),
 	pgtype.OIDOID:     {schema: Schema{Type: Int64}, read: readInt64},
-	pgtype.Float4OID:  both(Schema{Type: Float32}, readFloat32, "0.0"),
-	pgtype.Float8OID:  both(Schema{Type: Float64}, readFloat64, "0.0"),
-	pgtype.TextOID:    both(Schema{Type: String}, readText, ""),
-	pgtype.VarcharOID: both(Schema{Type: String}, readText, ""),
-	pgtype.JSONOID:    both(logical(String, "io.debezium.data.Json"), readText, "{}"),
-	pgtype.JSONBOID:   both(logical(String, "io.debezium.data.Json"), readText, "{}"),
-	pgtype.XMLOID:     both(logical(String, "io.debezium.data.Xml"), readText, ""),
+	pgtype.Float4OID:  likeRows(Schema{Type: Float32}, readFloat32, "0.0"),
+	pgtype.Float8OID:  likeRows(Schema{Type: Float64}, readFloat64, "0.0"),
+	pgtype.TextOID:    likeRows(Schema{Type: String}, readText, ""),
+	pgtype.VarcharOID: likeRows(Schema{Type: String}, readText, ""),
+	pgtype.JSONOID:    likeRows(logical(String, "io.debezium.data.Json"), readText, "{}"),
+	pgtype.JSONBOID:   likeRows(logical(String, "io.debezium.data.Json"), readText, "{}"),
+	pgtype.XMLOID:     likeRows(logical(String, "io.debezium.data.Xml"), readText, ""),
 	pgtype.UUIDOID:    {schema: logical(String, "io.debezium.data.Uuid"), read: readText, parse: parseUUID, filler: "00000000-0000-0000-0000-000000000000"},
 }
 
@@ -124,13 +124,13 @@ func kindOf(shape event.ColumnShape, modes Modes) (columnKind, error) {
 	case pgtype.DateOID:
 		return dateKind(modes.Time), nil
 	case pgtype.TimeOID:
-		return timeKind(digits(shape.Typmod), modes.Time), nil
+		return timeKind(fractionDigits(shape.Typmod), modes.Time), nil
 	case pgtype.TimetzOID:
 		return columnKind{schema: logical(String, "io.debezium.time.ZonedTime"), read: readTimetz}, nil
 	case pgtype.TimestampOID:
-		return timestampKind(digits(shape.Typmod), modes.Time), nil
+		return timestampKind(fractionDigits(shape.Typmod), modes.Time), nil
 	case pgtype.TimestamptzOID:
-		return timestamptzKind(digits(shape.Typmod)), nil
+		return timestamptzKind(fractionDigits(shape.Typmod)), nil
 	}
 	name := shape.Type
 	if t, ok := pgtype.NewMap().TypeForOID(shape.TypeOID); ok && name == "" {
@@ -146,8 +146,8 @@ func kindOf(shape event.ColumnShape, modes Modes) (columnKind, error) {
 	return simple[pgtype.TextOID], nil
 }
 
-// digits is the number of digits of a second's fraction that a time or timestamp keeps.
-func digits(typmod int32) int {
+// fractionDigits is the number of digits of a second's fraction that a time or timestamp keeps.
+func fractionDigits(typmod int32) int {
 	if typmod < 0 {
 		return 6
 	}
@@ -170,8 +170,8 @@ type columnKind struct {
 	literal func(expression string) (string, error)
 }
 
-// both is a kind whose defaults are read as its rows are.
-func both(schema Schema, read reader, filler string) columnKind {
+// likeRows is a kind whose defaults are read as its rows are.
+func likeRows(schema Schema, read reader, filler string) columnKind {
 	return columnKind{schema: schema, read: read, parse: read, filler: filler}
 }
 
@@ -267,8 +267,8 @@ func enumLiteral(expression string) (string, error) {
 	return label[1 : len(label)-1], nil
 }
 
-// number is a reader of what a value's Int counts.
-func number(kind Kind, read func(text []byte) (int64, error)) reader {
+// countReader is a reader of what a value's Int counts.
+func countReader(kind Kind, read func(text []byte) (int64, error)) reader {
 	return func(scratch, text []byte) (Value, []byte, error) {
 		n, err := read(text)
 		if err != nil {
@@ -278,9 +278,9 @@ func number(kind Kind, read func(text []byte) (int64, error)) reader {
 	}
 }
 
-// written is a reader of a text that is appended to scratch; false: the value is not one of its
+// textReader is a reader of a text that is appended to scratch; false: the value is not one of its
 // type.
-func written(write func(dst, text []byte) ([]byte, bool)) reader {
+func textReader(write func(dst, text []byte) ([]byte, bool)) reader {
 	return func(scratch, text []byte) (Value, []byte, error) {
 		start := len(scratch)
 		scratch, ok := write(scratch, text)
@@ -292,9 +292,9 @@ func written(write func(dst, text []byte) ([]byte, bool)) reader {
 }
 
 var (
-	readBool = number(Bool, func(text []byte) (int64, error) { return truth(string(text) == "t"), nil })
+	readBool = countReader(Bool, func(text []byte) (int64, error) { return truth(string(text) == "t"), nil })
 	// Boolean.parseBoolean: what is not "true" is false
-	parseBool = number(Bool, func(text []byte) (int64, error) { return truth(strings.EqualFold(string(text), "true")), nil })
+	parseBool = countReader(Bool, func(text []byte) (int64, error) { return truth(strings.EqualFold(string(text), "true")), nil })
 
 	readInt16, readInt32, readInt64 = readInt(16), readInt(32), readInt(64)
 	readFloat32, readFloat64        = readFloat(32), readFloat(64)
@@ -308,7 +308,7 @@ func truth(v bool) int64 {
 }
 
 func readInt(bits int) reader {
-	return number(Integer, func(text []byte) (int64, error) {
+	return countReader(Integer, func(text []byte) (int64, error) {
 		n, err := strconv.ParseInt(string(text), 10, bits)
 		if err != nil {
 			return 0, errNotIts
@@ -332,7 +332,7 @@ func readText(scratch, text []byte) (Value, []byte, error) { return TextValue(te
 // readChar fills a char(n), of which an event has no trailing blanks, as PostgreSQL does: by
 // characters.
 func readChar(length int) reader {
-	fill := written(func(dst, text []byte) ([]byte, bool) {
+	fill := textReader(func(dst, text []byte) ([]byte, bool) {
 		return append(append(dst, text...), bytes.Repeat([]byte(" "), length-utf8.RuneCount(text))...), true
 	})
 	return func(scratch, text []byte) (Value, []byte, error) {
@@ -346,7 +346,7 @@ func readChar(length int) reader {
 var uuidForm = lazy.Regexp(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // parseUUID is UUID.fromString and back: lower case.
-var parseUUID = written(func(dst, text []byte) ([]byte, bool) {
+var parseUUID = textReader(func(dst, text []byte) ([]byte, bool) {
 	lower := bytes.ToLower(text)
 	return append(dst, lower...), uuidForm().Match(lower)
 })
@@ -382,7 +382,7 @@ func readBuffer(scratch, data []byte) (Value, []byte, error) {
 	return Value{Kind: Buffer, Data: data}, scratch, nil
 }
 
-// encoded makes a string of bytes.
+// encoded is a reader that makes text of the bytes of a bytea.
 func encoded(appendEncode func(dst, src []byte) []byte) reader {
-	return written(func(dst, data []byte) ([]byte, bool) { return appendEncode(dst, data), true })
+	return textReader(func(dst, data []byte) ([]byte, bool) { return appendEncode(dst, data), true })
 }

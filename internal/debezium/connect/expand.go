@@ -257,7 +257,7 @@ func (x *expansion) value(n *node, s *Schema) (Value, bool) {
 // items is the schema of an array's members: that of the first which is not null, or of all objects
 // merged.
 func (x *expansion) items(parent, name string, array *node) (*Schema, error) {
-	first, err := sample(array)
+	first, err := firstMember(array)
 	if err != nil {
 		return nil, err
 	}
@@ -292,9 +292,9 @@ func (x *expansion) items(parent, name string, array *node) (*Schema, error) {
 	return m.schema, nil
 }
 
-// sample is an array's first member that is not null, after a look at whether all are of one type;
-// nil when all are null.
-func sample(array *node) (*node, error) {
+// firstMember is an array's first member that is not null, after a look at whether all are of one
+// type; nil when all are null.
+func firstMember(array *node) (*node, error) {
 	var first *node
 	for i := range array.items {
 		n := &array.items[i]

@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/big"
 	"strconv"
+	"strings"
 	"unicode/utf8"
 )
 
@@ -115,13 +116,13 @@ func AppendFloat(dst []byte, f float64, bits int) []byte {
 // where one digit would do (4.9E-324, not 5.0E-324), and of two that are equally near it takes the
 // even one (2^-12 as a float is 2.4414062E-4).
 func shortest(scratch []byte, f float64, bits int) (digits []byte, exponent int) {
-	digits, exponent = split(strconv.AppendFloat(scratch, f, 'e', -1, bits))
+	digits, exponent = cutExponent(strconv.AppendFloat(scratch, f, 'e', -1, bits))
 	var other [32]byte
 	nearest := strconv.AppendFloat(other[:0], f, 'e', max(len(digits), 2)-1, bits)
 	if same, err := strconv.ParseFloat(string(nearest), bits); err != nil || same != f {
 		return digits, exponent
 	}
-	digits, exponent = split(append(scratch[:0], nearest...))
+	digits, exponent = cutExponent(append(scratch[:0], nearest...))
 	for len(digits) > 1 && digits[len(digits)-1] == '0' {
 		digits = digits[:len(digits)-1]
 	}
@@ -135,8 +136,8 @@ func appendRest(dst, digits []byte) []byte {
 	return append(dst, digits...)
 }
 
-// split reads "d.ddde±xx": the digits without the point, in place, and the exponent.
-func split(text []byte) (digits []byte, exponent int) {
+// cutExponent reads "d.ddde±xx": the digits without the point, in place, and the exponent.
+func cutExponent(text []byte) (digits []byte, exponent int) {
 	end := len(text) - 1
 	for text[end] != 'e' {
 		end--
@@ -220,22 +221,11 @@ func QuotedSize[T string | []byte](s T) int {
 }
 
 func appendEscape(dst []byte, c byte) []byte {
-	switch c {
-	case '"', '\\':
-		return append(dst, '\\', c)
-	case '\b':
-		return append(dst, '\\', 'b')
-	case '\t':
-		return append(dst, '\\', 't')
-	case '\n':
-		return append(dst, '\\', 'n')
-	case '\f':
-		return append(dst, '\\', 'f')
-	case '\r':
-		return append(dst, '\\', 'r')
-	default:
-		return appendUnicode(dst, uint16(c))
+	const short, letters = "\"\\\b\t\n\f\r", `"\btnfr`
+	if i := strings.IndexByte(short, c); i >= 0 {
+		return append(dst, '\\', letters[i])
 	}
+	return appendUnicode(dst, uint16(c))
 }
 
 func appendUnicode(dst []byte, unit uint16) []byte {

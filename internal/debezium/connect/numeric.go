@@ -34,7 +34,7 @@ func numericKind(typmod int32, mode string) (columnKind, error) {
 	schema := Schema{Type: Bytes, Name: "org.apache.kafka.connect.data.Decimal", Version: Versioned(1), Parameters: []Parameter{
 		{Name: "scale", Value: strconv.Itoa(scale)}, {Name: "connect.decimal.precision", Value: strconv.Itoa(precision)},
 	}}
-	return both(schema, fixedScale(scale), "0.0"), nil
+	return likeRows(schema, fixedScale(scale), "0.0"), nil
 }
 
 // variableScale is VariableScaleDecimal: what a numeric without precision is, each value with a
@@ -44,8 +44,8 @@ var variableScale = Schema{
 	Fields: []Field{{Name: "scale", Schema: &Schema{Type: Int32}}, {Name: "value", Schema: &Schema{Type: Bytes}}},
 }
 
-// special reads the values of a numeric that are no numbers.
-func special(text []byte) (f float64, name string) {
+// notFinite reads the values of a numeric that are no numbers.
+func notFinite(text []byte) (f float64, name string) {
 	switch string(text) {
 	case "NaN":
 		return math.NaN(), "NAN"
@@ -57,14 +57,14 @@ func special(text []byte) (f float64, name string) {
 	return 0, ""
 }
 
-var errSpecial = errors.New("NaN and Infinity need decimal.handling.mode string or double")
+var errNotFinite = errors.New("NaN and Infinity need decimal.handling.mode string or double")
 
 // fixedScale reads a decimal and gives it the column's scale; one that has more digits than that
 // does not fit.
 func fixedScale(scale int) reader {
 	return func(scratch, text []byte) (Value, []byte, error) {
-		if _, name := special(text); name != "" {
-			return Value{}, scratch, errSpecial
+		if _, name := notFinite(text); name != "" {
+			return Value{}, scratch, errNotFinite
 		}
 		whole, fraction, _ := strings.Cut(string(text), ".")
 		kept := fraction[:min(scale, len(fraction))]
@@ -76,8 +76,8 @@ func fixedScale(scale int) reader {
 }
 
 func readVariableScale(scratch, text []byte) (Value, []byte, error) {
-	if _, name := special(text); name != "" {
-		return Value{}, scratch, errSpecial
+	if _, name := notFinite(text); name != "" {
+		return Value{}, scratch, errNotFinite
 	}
 	if bytes.IndexByte(text, '.') >= 0 { // BigDecimal.stripTrailingZeros, and no scale below 0
 		text = bytes.TrimSuffix(bytes.TrimRight(text, "0"), []byte("."))
@@ -91,7 +91,7 @@ func readVariableScale(scratch, text []byte) (Value, []byte, error) {
 
 // readDecimalDouble is BigDecimal.doubleValue.
 func readDecimalDouble(scratch, text []byte) (Value, []byte, error) {
-	if f, name := special(text); name != "" {
+	if f, name := notFinite(text); name != "" {
 		return Value{Kind: Float, Float: f}, scratch, nil
 	}
 	f, err := strconv.ParseFloat(string(text), 64)
@@ -116,7 +116,7 @@ func decimalDouble(scale int, variable bool) reader {
 // readDecimalString is BigDecimal.toPlainString, which is what PostgreSQL prints; the special
 // values have names of their own.
 func readDecimalString(scratch, text []byte) (Value, []byte, error) {
-	if _, name := special(text); name != "" {
+	if _, name := notFinite(text); name != "" {
 		return TextValue([]byte(name)), scratch, nil
 	}
 	return TextValue(text), scratch, nil

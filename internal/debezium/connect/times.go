@@ -12,11 +12,11 @@ import (
 func dateKind(mode string) columnKind {
 	switch mode {
 	case "isostring":
-		return both(logical(String, "io.debezium.time.IsoDate"), readISODate, epoch)
+		return likeRows(logical(String, "io.debezium.time.IsoDate"), readISODate, epoch)
 	case "connect":
-		return both(logical(Int32, DateName), days(Moment, MillisPerDay), epoch)
+		return likeRows(logical(Int32, DateName), dayReader(Moment, MillisPerDay), epoch)
 	default:
-		return both(logical(Int32, "io.debezium.time.Date"), days(Integer, 1), epoch)
+		return likeRows(logical(Int32, "io.debezium.time.Date"), dayReader(Integer, 1), epoch)
 	}
 }
 
@@ -24,37 +24,37 @@ func timeKind(digits int, mode string) columnKind {
 	const midnight = "00:00"
 	switch {
 	case mode == "isostring":
-		return both(logical(String, "io.debezium.time.IsoTime"), readISOTime, midnight)
+		return likeRows(logical(String, "io.debezium.time.IsoTime"), readISOTime, midnight)
 	case mode == "connect":
-		return both(logical(Int32, TimeName), clock(Moment, func(micros int64) int64 { return micros / 1000 }), midnight)
+		return likeRows(logical(Int32, TimeName), clockReader(Moment, func(micros int64) int64 { return micros / 1000 }), midnight)
 	case mode == "nanoseconds":
-		return both(logical(Int64, "io.debezium.time.NanoTime"), clock(Integer, func(micros int64) int64 { return micros * 1000 }), midnight)
+		return likeRows(logical(Int64, "io.debezium.time.NanoTime"), clockReader(Integer, func(micros int64) int64 { return micros * 1000 }), midnight)
 	case (mode == "adaptive" || mode == "") && digits <= 3:
-		return both(logical(Int32, "io.debezium.time.Time"), clock(Integer, func(micros int64) int64 { return micros / 1000 }), midnight)
+		return likeRows(logical(Int32, "io.debezium.time.Time"), clockReader(Integer, func(micros int64) int64 { return micros / 1000 }), midnight)
 	default:
-		return both(logical(Int64, "io.debezium.time.MicroTime"), clock(Integer, func(micros int64) int64 { return micros }), midnight)
+		return likeRows(logical(Int64, "io.debezium.time.MicroTime"), clockReader(Integer, func(micros int64) int64 { return micros }), midnight)
 	}
 }
 
 func timestampKind(digits int, mode string) columnKind {
 	switch {
 	case mode == "isostring":
-		return both(logical(String, "io.debezium.time.IsoTimestamp"), readISOTimestamp, epoch)
+		return likeRows(logical(String, "io.debezium.time.IsoTimestamp"), readISOTimestamp, epoch)
 	case mode == "connect":
-		return both(logical(Int64, TimestampName), countedTimestamp(Moment, instant.millis), epoch)
+		return likeRows(logical(Int64, TimestampName), countedTimestamp(Moment, instant.millis), epoch)
 	case mode == "nanoseconds":
-		return both(logical(Int64, "io.debezium.time.NanoTimestamp"), readNanoTimestamp, epoch)
+		return likeRows(logical(Int64, "io.debezium.time.NanoTimestamp"), readNanoTimestamp, epoch)
 	case mode != "microseconds" && digits <= 3:
-		return both(logical(Int64, "io.debezium.time.Timestamp"), countedTimestamp(Integer, instant.millis), epoch)
+		return likeRows(logical(Int64, "io.debezium.time.Timestamp"), countedTimestamp(Integer, instant.millis), epoch)
 	default:
-		return both(logical(Int64, "io.debezium.time.MicroTimestamp"), countedTimestamp(Integer, instant.toMicros), epoch)
+		return likeRows(logical(Int64, "io.debezium.time.MicroTimestamp"), countedTimestamp(Integer, instant.toMicros), epoch)
 	}
 }
 
 // timestamptzKind is the same in every mode: text in UTC, its fraction as long as the column's (all
 // of it when that is 0).
 func timestamptzKind(digits int) columnKind {
-	return both(logical(String, "io.debezium.time.ZonedTimestamp"), written(func(dst, text []byte) ([]byte, bool) {
+	return likeRows(logical(String, "io.debezium.time.ZonedTimestamp"), textReader(func(dst, text []byte) ([]byte, bool) {
 		if string(text) == "infinity" || string(text) == "-infinity" {
 			return append(dst, text...), true
 		}
@@ -66,9 +66,9 @@ func timestamptzKind(digits int) columnKind {
 	}), epoch)
 }
 
-// days reads a date in units of which a day has so many.
-func days(kind Kind, perDay int64) reader {
-	return number(kind, func(text []byte) (int64, error) {
+// dayReader reads a date in units of which a day has so many.
+func dayReader(kind Kind, perDay int64) reader {
+	return countReader(kind, func(text []byte) (int64, error) {
 		n, ok := parseDate(text)
 		if !ok {
 			return 0, errNotIts
@@ -77,7 +77,7 @@ func days(kind Kind, perDay int64) reader {
 	})
 }
 
-var readISODate = written(func(dst, text []byte) ([]byte, bool) {
+var readISODate = textReader(func(dst, text []byte) ([]byte, bool) {
 	n, ok := parseDate(text)
 	if !ok {
 		return dst, false
@@ -85,9 +85,9 @@ var readISODate = written(func(dst, text []byte) ([]byte, bool) {
 	return append(appendDate(dst, n), 'Z'), true
 })
 
-// clock reads a time, counted in another unit. 24:00:00 is a whole day.
-func clock(kind Kind, count func(micros int64) int64) reader {
-	return number(kind, func(text []byte) (int64, error) {
+// clockReader reads a time, counted in another unit. 24:00:00 is a whole day.
+func clockReader(kind Kind, count func(micros int64) int64) reader {
+	return countReader(kind, func(text []byte) (int64, error) {
 		micros, rest, ok := parseClock(text)
 		if !ok || len(rest) > 0 {
 			return 0, errNotIts
@@ -97,13 +97,13 @@ func clock(kind Kind, count func(micros int64) int64) reader {
 }
 
 // readISOTime wraps 24:00:00 to 00:00:00, as LocalTime.plus does.
-var readISOTime = written(func(dst, text []byte) ([]byte, bool) {
+var readISOTime = textReader(func(dst, text []byte) ([]byte, bool) {
 	micros, rest, ok := parseClock(text)
 	return append(appendClock(dst, micros%microsPerDay, 0), 'Z'), ok && len(rest) == 0
 })
 
 // readTimetz gives the time in UTC, 24:00:00 as 00:00:00. Debezium reads no offset with seconds.
-var readTimetz = written(func(dst, text []byte) ([]byte, bool) {
+var readTimetz = textReader(func(dst, text []byte) ([]byte, bool) {
 	micros, rest, ok := parseClock(text)
 	offset, known := parseOffset(rest)
 	micros = ((micros-offset)%microsPerDay + microsPerDay) % microsPerDay
@@ -112,7 +112,7 @@ var readTimetz = written(func(dst, text []byte) ([]byte, bool) {
 
 // countedTimestamp reads a timestamp in milliseconds, rounded down, or in microseconds.
 func countedTimestamp(kind Kind, count func(instant) int64) reader {
-	return number(kind, func(text []byte) (int64, error) {
+	return countReader(kind, func(text []byte) (int64, error) {
 		at, ok := parseInstant(text)
 		if !ok {
 			return 0, errNotIts
@@ -122,7 +122,7 @@ func countedTimestamp(kind Kind, count func(instant) int64) reader {
 }
 
 // readNanoTimestamp: what lies outside of 1677 to 2262 has no place in 64 bits of nanoseconds.
-var readNanoTimestamp = number(Integer, func(text []byte) (int64, error) {
+var readNanoTimestamp = countReader(Integer, func(text []byte) (int64, error) {
 	switch string(text) {
 	case "infinity":
 		return math.MaxInt64, nil
@@ -140,7 +140,7 @@ var readNanoTimestamp = number(Integer, func(text []byte) (int64, error) {
 	return at.toMicros() * 1000, nil
 })
 
-var readISOTimestamp = written(func(dst, text []byte) ([]byte, bool) {
+var readISOTimestamp = textReader(func(dst, text []byte) ([]byte, bool) {
 	at, ok := parseInstant(text)
 	if !ok {
 		return dst, false
@@ -252,7 +252,7 @@ func parseDays(text []byte, bc bool) (days int64, rest []byte, ok bool) {
 	if n < 4 || len(text) < n+6 || text[n] != '-' || text[n+3] != '-' {
 		return 0, nil, false
 	}
-	month, day := pair(text[n+1:]), pair(text[n+4:])
+	month, day := twoDigits(text[n+1:]), twoDigits(text[n+4:])
 	if month < 1 || month > 12 || day < 1 || day > 31 {
 		return 0, nil, false
 	}
@@ -267,10 +267,10 @@ func parseClock(text []byte) (micros int64, rest []byte, ok bool) {
 	if len(text) < 5 || text[2] != ':' {
 		return 0, nil, false
 	}
-	hour, minute, second := pair(text), pair(text[3:]), 0
+	hour, minute, second := twoDigits(text), twoDigits(text[3:]), 0
 	rest = text[5:]
 	if len(rest) >= 3 && rest[0] == ':' {
-		second, rest = pair(rest[1:]), rest[3:]
+		second, rest = twoDigits(rest[1:]), rest[3:]
 	}
 	if hour < 0 || hour > 24 || minute < 0 || minute > 59 || second < 0 || second > 59 {
 		return 0, nil, false
@@ -298,7 +298,7 @@ func parseOffset(text []byte) (micros int64, ok bool) {
 	}
 	unit := int64(3600)
 	for i := 0; i < len(text); i += 3 {
-		n := pair(text[i+1:])
+		n := twoDigits(text[i+1:])
 		if n < 0 || n > 59 || i > 0 && text[i] != ':' || unit == 0 {
 			return 0, false
 		}
@@ -311,8 +311,8 @@ func parseOffset(text []byte) (micros int64, ok bool) {
 	return micros, true
 }
 
-// pair is the number that two digits write, or -1.
-func pair(text []byte) int {
+// twoDigits is the number that two digits write, or -1.
+func twoDigits(text []byte) int {
 	tens, ones := text[0]-'0', text[1]-'0'
 	if tens > 9 || ones > 9 {
 		return -1

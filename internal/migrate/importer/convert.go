@@ -25,11 +25,11 @@ func (r *Result) apply() {
 		of := r.rule(p.name)
 		switch {
 		case r.unchosen(p.name):
-			r.say(p, Superseded, "", "sink.type is "+r.kind())
-		case p.fault != "" && (of == nil || of.verdict != Superseded || of.take != nil):
-			r.say(p, Cannot, "", p.fault)
+			r.setVerdict(p, Superseded, "", "sink.type is "+r.kind())
+		case p.fault != "" && (of == nil || of.verdict != Superseded || of.convert != nil):
+			r.setVerdict(p, Cannot, "", p.fault)
 		case of == nil:
-			r.say(p, Cannot, "", unknownProperty)
+			r.setVerdict(p, Cannot, "", unknownProperty)
 		default:
 			r.decide(p, of)
 		}
@@ -49,8 +49,8 @@ func (r *Result) apply() {
 // decide gives the rule's verdict on a property, or the one that its conversion has.
 func (r *Result) decide(p *property, of *rule) {
 	var e Entry
-	if of.take != nil {
-		e = of.take(r, p)
+	if of.convert != nil {
+		e = of.convert(r, p)
 	}
 	if e.Verdict == "" {
 		e.Verdict, e.Target, e.Warning = of.verdict, of.target, e.Warning || of.warning
@@ -61,7 +61,7 @@ func (r *Result) decide(p *property, of *rule) {
 	if e.Target == compatOptions {
 		e.Target += "." + strings.TrimPrefix(p.name, "router.")
 	}
-	r.say(p, e.Verdict, e.Target, e.Why)
+	r.setVerdict(p, e.Verdict, e.Target, e.Why)
 	p.entry.Warning = e.Warning
 }
 
@@ -70,7 +70,7 @@ func (r *Result) kind() string {
 	if r.connect() {
 		return "kafka"
 	}
-	text, _ := r.plain("sink.type", "")
+	text, _ := r.textOf("sink.type", "")
 	return strings.ToLower(strings.TrimSpace(text))
 }
 
@@ -82,32 +82,29 @@ func (r *Result) unchosen(name string) bool {
 
 // expected says what is missing, and what Debezium does without being told.
 func (r *Result) expected() {
-	if r.byName["connector.class"] == nil {
-		r.absent(Cannot, "connector.class", "", "it says which connector this is")
-	}
-	if r.byName["transforms"] == nil {
-		r.absent(Cannot, "transforms", "", "without the Outbox Event Router this connector sends change events, which is not what the relay is for")
-	}
-	if r.byName["extended.headers.enabled"] == nil {
-		r.absent(Superseded, "extended.headers.enabled", "", leftOutHeaders).Warning = true
-	}
-	if r.byName["snapshot.mode"] == nil {
-		r.absent(Superseded, "snapshot.mode", "", "initial, which is moot: the slot exists")
+	converter := r.ofWorker("neither the connector nor the worker has it")
+	for _, e := range []struct {
+		name, target, why string
+		verdict           Verdict
+		only              string // the profile that wants it; "" for both
+	}{
+		{"connector.class", "", "it says which connector this is", Cannot, ""},
+		{"transforms", "", "without the Outbox Event Router this connector sends change events, which is not what the relay is for", Cannot, ""},
+		{"extended.headers.enabled", "", leftOutHeaders, Superseded, ""},
+		{"snapshot.mode", "", "initial, which is moot: the slot exists", Superseded, ""},
+		{"sink.type", "sink", "it says where events go", Cannot, debezium.Server},
+		{"key.converter", compatOptions, converter, Cannot, debezium.Connect},
+		{"value.converter", compatOptions, converter, Cannot, debezium.Connect},
+	} {
+		if r.byName[e.name] == nil && (e.only == "" || e.only == r.profile) {
+			r.absent(e.verdict, e.name, e.target, e.why).Warning = e.why == leftOutHeaders
+		}
 	}
 	if !r.connect() {
 		r.Entries = append(r.Entries, &Entry{
 			Verdict: Superseded, Property: "DEBEZIUM_… (environment)", Warning: true,
 			Why: "variables of Debezium Server's environment win over its file, and are not read: write those that it has into the file first",
 		})
-		if r.byName["sink.type"] == nil {
-			r.absent(Cannot, "sink.type", "sink", "it says where events go")
-		}
-		return
-	}
-	for _, name := range []string{"key.converter", "value.converter"} {
-		if r.byName[name] == nil {
-			r.absent(Cannot, name, compatOptions, r.ofWorker("neither the connector nor the worker has it"))
-		}
 	}
 }
 
@@ -124,30 +121,24 @@ func (r *Result) set(path, scalar string, from ...*property) {
 	r.doc.set(path, scalar, origins(from...))
 }
 
+// origins are the names of properties as they are written in their files.
 func origins(from ...*property) string {
-	var files, all []string
+	var all []string
 	for _, p := range from {
-		if p == nil {
-			continue
+		if p != nil {
+			all = append(all, p.written)
 		}
-		if !slices.Contains(files, p.file) {
-			files = append(files, p.file)
-		}
-		all = append(all, p.written)
 	}
-	if len(all) == 0 {
-		return ""
-	}
-	return strings.Join(files, ", ") + ": " + strings.Join(all, ", ")
+	return strings.Join(all, ", ")
 }
 
 func refused(why string) Entry { return Entry{Verdict: Cannot, Why: why} }
 
 // allowed takes some values, separated by |, and refuses others.
-func allowed(values, noOthers string) taker {
+func allowed(values, noOthers string) conversion {
 	return func(r *Result, p *property) Entry {
 		all := strings.Split(values, "|")
-		if slices.ContainsFunc(all, func(v string) bool { return r.is(p.name, "", v) }) {
+		if slices.ContainsFunc(all, func(v string) bool { return r.valueIs(p.name, "", v) }) {
 			return Entry{}
 		}
 		all = slices.DeleteFunc(all, func(v string) bool { return v == "" })
@@ -160,7 +151,7 @@ func allowed(values, noOthers string) taker {
 }
 
 // copied writes the value to a key.
-func copied(key string) taker {
+func copied(key string) conversion {
 	return func(r *Result, p *property) Entry {
 		r.set(key, quote(string(p.value)), p)
 		return Entry{}
@@ -168,7 +159,7 @@ func copied(key string) taker {
 }
 
 // lower writes one of some values to a key, in lower case.
-func lower(key, values, noOthers string) taker {
+func lower(key, values, noOthers string) conversion {
 	return func(r *Result, p *property) Entry {
 		e := allowed(values, noOthers)(r, p)
 		if e.Verdict == "" {
@@ -179,7 +170,7 @@ func lower(key, values, noOthers string) taker {
 }
 
 // amount writes a whole number with its unit to a key; 0 is the relay's default.
-func amount(key string, low, high int, unit string) taker {
+func amount(key string, low, high int, unit string) conversion {
 	return func(r *Result, p *property) Entry {
 		text, known := p.value.plain()
 		n, err := strconv.Atoi(strings.TrimSpace(text))
@@ -198,7 +189,7 @@ func amount(key string, low, high int, unit string) taker {
 }
 
 // secret writes a password to a key, and warns of one that stands in the file.
-func secret(key, variable string) taker {
+func secret(key, variable string) conversion {
 	return func(r *Result, p *property) Entry {
 		r.doc.secret(key, p.value, variable, origins(p))
 		return warnOfPassword(p.value)
@@ -212,25 +203,17 @@ func warnOfPassword(v value) Entry {
 	return Entry{Warning: true, Why: "a password stands in the file, and is not copied: set the variable, or better write it to a file of its own, and ${file:/path} here"}
 }
 
-// pemFile writes the name of a file to a key, unless that is "", and refuses forms that only Java
-// reads, with the line that converts them.
-func pemFile(key string) taker {
+// notPEM ends in the lines that convert the forms that only Java reads.
+const notPEM = "is not PEM, which the relay reads. Of DER: openssl pkcs8 -inform DER -nocrypt -in FILE -out FILE.pem; of PKCS#12: openssl pkcs12 -nodes -in FILE -out FILE.pem; " +
+	"of a store of Java's make PKCS#12 first: keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12"
+
+// pemFile writes the name of a file to a key, unless that is "", and refuses other forms.
+func pemFile(key string) conversion {
 	return func(r *Result, p *property) Entry {
 		file, _ := p.value.plain()
-		if file == "" {
-			file = "FILE"
-		}
-		ext := strings.ToLower(path.Ext(file))
-		pem := strings.TrimSuffix(file, path.Ext(file)) + ".pem"
-		switch ofJava := strings.Contains(p.name, "store"); {
-		case ofJava && r.is(strings.TrimSuffix(p.name, "location")+"type", "JKS", "PEM"):
-		case ext == ".p12" || ext == ".pfx":
-			return refused("is PKCS#12, and here it is PEM: openssl pkcs12 -nodes -in " + file + " -out " + pem)
-		case ext == ".pk8" || ext == ".der":
-			return refused("is PKCS#8 in DER, and here it is PEM: openssl pkcs8 -inform DER -nocrypt -in " + file + " -out " + pem)
-		case ofJava:
-			return refused("is a store of Java's, and here it is PEM: keytool -importkeystore -srckeystore " + file + " -destkeystore " + file +
-				".p12 -deststoretype PKCS12 && openssl pkcs12 -nodes -in " + file + ".p12 -out " + pem)
+		store := strings.Contains(p.name, "store") && !r.valueIs(strings.TrimSuffix(p.name, "location")+"type", "JKS", "PEM")
+		if store || slices.Contains([]string{".p12", ".pfx", ".pk8", ".der"}, strings.ToLower(path.Ext(file))) {
+			return refused(notPEM)
 		}
 		if key != "" {
 			r.set(key, quote(string(p.value)), p)
@@ -250,7 +233,7 @@ func (r *Result) source() {
 	if r.byName["database.hostname"] == nil {
 		r.absent(Cannot, "database.hostname", sourceURL, "the relay has to know its database")
 	}
-	if r.get("database.hostname") == nil {
+	if r.usable("database.hostname") == nil {
 		return
 	}
 	var from []*property
@@ -260,7 +243,7 @@ func (r *Result) source() {
 		if !other {
 			theirs = libpq
 		}
-		p := r.get("database." + theirs)
+		p := r.usable("database." + theirs)
 		if p == nil && libpq == "port" {
 			parts = append(parts, "port='5432'") // PGPORT of the relay is another matter
 		}
@@ -280,7 +263,7 @@ func publication(r *Result, p *property) Entry {
 }
 
 // pgoutput is true when Debezium has a publication.
-func (r *Result) pgoutput() bool { return r.is("plugin.name", "decoderbufs", "pgoutput") }
+func (r *Result) pgoutput() bool { return r.valueIs("plugin.name", "decoderbufs", "pgoutput") }
 
 // tables writes source.tables.
 func (r *Result) tables() {
@@ -311,7 +294,7 @@ func (r *Result) tableNames(p *property) (names []string, err error) {
 	if !known {
 		return nil, errors.New("names tables by a reference; write them")
 	}
-	signals, _ := r.plain("signal.data.collection", "")
+	signals, _ := r.textOf("signal.data.collection", "")
 	for _, pattern := range splitList(text) {
 		name := strings.ReplaceAll(pattern, `\.`, ".")
 		switch {
@@ -345,7 +328,7 @@ func skipped(_ *Result, p *property) Entry {
 }
 
 func extendedHeaders(r *Result, p *property) Entry {
-	if r.is(p.name, "", "false") {
+	if r.valueIs(p.name, "", "false") {
 		return Entry{Why: "the headers __debezium.context.* are not sent, here as there"}
 	}
 	return Entry{Warning: true, Why: leftOutHeaders}
@@ -354,17 +337,6 @@ func extendedHeaders(r *Result, p *property) Entry {
 func withRouter(r *Result, _ *property) Entry {
 	if r.router == "" {
 		return refused("has no " + eventRouter + ": this connector sends change events, which is not what the relay is for")
-	}
-	return Entry{}
-}
-
-// provider refuses another provider under the name by which a usual one is known.
-func provider(_ *Result, p *property) Entry {
-	alias, option := strings.CutSuffix(strings.TrimPrefix(p.name, "config.providers."), ".class")
-	class, known := p.value.plain()
-	class = strings.TrimSpace(class)
-	if usual := usualProviders[alias]; option && usual != "" && (!known || class[strings.LastIndexByte(class, '.')+1:] != usual) {
-		return refused("is not " + usual + ", as which this importer reads references to " + alias)
 	}
 	return Entry{}
 }
@@ -408,17 +380,17 @@ func (r *Result) options() {
 
 // protocol is Kafka's security.protocol.
 func (r *Result) protocol() string {
-	text, _ := r.plain("producer.security.protocol", "PLAINTEXT")
+	text, _ := r.textOf("producer.security.protocol", "PLAINTEXT")
 	return strings.ToUpper(strings.TrimSpace(text))
 }
 
 // onlyWith takes what counts only when security.protocol has TLS or a login.
-func onlyWith(part string, take taker) taker {
+func onlyWith(part string, convert conversion) conversion {
 	return func(r *Result, p *property) Entry {
 		if !strings.Contains(r.protocol(), part) {
 			return Entry{Verdict: Superseded, Why: "security.protocol is " + r.protocol() + ", which does not use it"}
 		}
-		return take(r, p)
+		return convert(r, p)
 	}
 }
 
@@ -432,7 +404,7 @@ func (r *Result) kafka() {
 	case servers.fault == "":
 		r.set(section+"brokers", quote(protocols().ReplaceAllString(string(servers.value), "")), servers)
 	}
-	protocol := r.get("producer.security.protocol")
+	protocol := r.usable("producer.security.protocol")
 	if protocol != nil && strings.HasSuffix(r.protocol(), "SSL") {
 		r.set(kafkaTLS+".enabled", "true", protocol)
 	}
@@ -491,7 +463,7 @@ func rabbitURI(r *Result, p *property) Entry {
 }
 
 func rabbitTLS(r *Result, p *property) Entry {
-	if r.is(p.name, "", "false") {
+	if r.valueIs(p.name, "", "false") {
 		return Entry{Verdict: Honoured, Target: rabbitURL}
 	}
 	return Entry{Warning: true, Why: "amqps://, and the broker's certificate is verified: sink.rabbitmq.tls.ca, if its authority is not one of the system's"}
@@ -499,9 +471,9 @@ func rabbitTLS(r *Result, p *property) Entry {
 
 func queues(r *Result, p *property) Entry {
 	switch {
-	case r.is(p.name, "", "false"):
+	case r.valueIs(p.name, "", "false"):
 		return Entry{Why: "the relay declares no queues"}
-	case r.is("sink.rabbitmq.routingKey.source", "static", "static"):
+	case r.valueIs("sink.rabbitmq.routingKey.source", "static", "static"):
 		return Entry{Why: "the queue was declared when Debezium started; it is there"}
 	}
 	return refused("the relay declares no queues: declare those of new routing keys at the broker. Until then their events wait in the retry table")
@@ -516,7 +488,7 @@ func (r *Result) rabbitmq() {
 	host, port, vhost, scheme := "localhost", "5672", "", "amqp"
 	var from []*property
 	given := func(name string) *property {
-		p := r.get(connection + name)
+		p := r.usable(connection + name)
 		if p != nil {
 			from = append(from, p)
 		}
@@ -531,7 +503,7 @@ func (r *Result) rabbitmq() {
 			vhost = string(literal(url.PathEscape(text)))
 		}
 	}
-	if p := r.get(connection + "ssl.enabled"); p != nil && r.is(p.name, "", "true") {
+	if p := r.usable(connection + "ssl.enabled"); p != nil && r.valueIs(p.name, "", "true") {
 		scheme, port, from = "amqps", "5671", append(from, p)
 	}
 	if p := given("port"); p != nil {

@@ -41,15 +41,11 @@ func (d *document) set(path, scalar, comment string) {
 // secret writes the references that a password is made of. A password is never copied: a variable
 // stands in its place.
 func (d *document) secret(path string, v value, name, comment string) {
-	own, ok := v.withoutFallbacks()
-	switch {
-	case v.onlyReferences():
+	if v.onlyReferences() {
 		d.set(path, quote(string(v)), comment)
-	case ok: // the deployment sets these already
-		d.set(path, quote(own), comment+", not shown here: set the variable")
-	default:
-		d.set(path, quote("${"+name+"}"), comment+", not shown here: set the variable")
+		return
 	}
+	d.set(path, quote("${"+name+"}"), comment+", not shown here: set the variable")
 }
 
 func (d *document) write(w io.Writer, heading []string) error {

@@ -80,7 +80,7 @@ type Result struct {
 // Import reads the file, and that of the connector's worker, if there is one. Its error is a file
 // that has none of the forms that are read.
 func Import(file Input, worker *Input) (*Result, error) {
-	profile, pairs, err := read(file)
+	profile, pairs, err := readInput(file)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file.Name, err)
 	}
@@ -106,7 +106,7 @@ func Import(file Input, worker *Input) (*Result, error) {
 			}
 			// the options of a converter count together with its class
 			if class, option := cutConverter(p.name); option && has(pairs, class) != (i == 0) {
-				r.say(p, Superseded, "", "Connect reads it from the file that has "+class)
+				r.setVerdict(p, Superseded, "", "Connect reads it from the file that has "+class)
 				continue
 			}
 			r.add(p, one.text)
@@ -201,7 +201,7 @@ func (r *Result) add(p *property, text string) {
 		if first.file != p.file {
 			in = " in " + first.file
 		}
-		r.say(p, Superseded, "", "overridden by "+first.written+in)
+		r.setVerdict(p, Superseded, "", "overridden by "+first.written+in)
 		return
 	}
 	var err error
@@ -224,17 +224,17 @@ func cutConverter(name string) (class string, option bool) {
 	return part + ".converter", option && (part == "key" || part == "value" || part == "header")
 }
 
-// get is a property that can be used.
-func (r *Result) get(name string) *property {
+// usable is a property that can be used.
+func (r *Result) usable(name string) *property {
 	if p := r.byName[name]; p != nil && p.fault == "" && (p.entry == nil || p.entry.Verdict != Cannot) {
 		return p
 	}
 	return nil
 }
 
-// plain is the text of a property, or what Debezium takes when it is not set; false when only the
+// textOf is the text of a property, or what Debezium takes when it is not set; false when only the
 // running relay could know it.
-func (r *Result) plain(name, byDefault string) (string, bool) {
+func (r *Result) textOf(name, byDefault string) (string, bool) {
 	switch p := r.byName[name]; {
 	case p == nil:
 		return byDefault, true
@@ -245,14 +245,15 @@ func (r *Result) plain(name, byDefault string) (string, bool) {
 	}
 }
 
-// is compares a property without regard to case, as Debezium does for most of its names of modes.
-func (r *Result) is(name, byDefault, want string) bool {
-	text, ok := r.plain(name, byDefault)
+// valueIs compares a property without regard to case, as Debezium does for most of its names of
+// modes.
+func (r *Result) valueIs(name, byDefault, want string) bool {
+	text, ok := r.textOf(name, byDefault)
 	return ok && strings.EqualFold(strings.TrimSpace(text), want)
 }
 
-// say gives the verdict on a property.
-func (r *Result) say(p *property, v Verdict, target, why string) {
+// setVerdict gives the verdict on a property.
+func (r *Result) setVerdict(p *property, v Verdict, target, why string) {
 	p.entry = &Entry{Verdict: v, Property: p.written, File: p.file, Target: target, Why: why}
 	r.Entries = append(r.Entries, p.entry)
 }
@@ -319,7 +320,7 @@ func (r *Result) Report(w io.Writer) error {
 // Write writes the configuration. A relay that is started on a new slot once Debezium is stopped
 // begins after what was committed in between, so the file says what to do.
 func (r *Result) Write(w io.Writer) error {
-	slot, _ := r.plain("slot.name", "debezium")
+	slot, _ := r.textOf("slot.name", "debezium")
 	heading := []string{
 		"Made by cdc-relay import debezium of " + r.doc.from + ".",
 		"Do not stop Debezium: cdc-relay takeover --from-slot " + slot + " says when. Once that is complete: cdc-relay run.",

@@ -43,8 +43,9 @@ var (
 	shellLine = lazy.Regexp(`^\s*(export\s+)?[A-Z_][A-Z0-9_]*=`)
 )
 
-// read takes the form from the content, and from the name only where the content leaves it open.
-func read(f Input) (profile string, pairs []pair, err error) {
+// readInput takes the form from the content, and from the name only where the content leaves it
+// open.
+func readInput(f Input) (profile string, pairs []pair, err error) {
 	content := bytes.TrimPrefix(f.Content, []byte("\xef\xbb\xbf"))
 	ext := strings.ToLower(path.Ext(f.Name))
 	trimmed := bytes.TrimSpace(content)
@@ -121,7 +122,7 @@ func notJSON(err error) error {
 // readProperties reads a .properties file: Debezium Server's, when a name begins as its names do,
 // else a connector's of Connect standalone. Java reads the first as UTF-8, the second as Latin 1.
 func readProperties(content []byte) (profile string, pairs []pair, err error) {
-	pairs, err = load(content, properties.UTF8)
+	pairs, err = loadProperties(content, properties.UTF8)
 	switch {
 	case err != nil:
 		return "", nil, err
@@ -133,7 +134,7 @@ func readProperties(content []byte) (profile string, pairs []pair, err error) {
 		}
 		return debezium.Server, pairs, nil
 	case has(pairs, "connector.class"):
-		pairs, err = load(content, properties.ISO_8859_1)
+		pairs, err = loadProperties(content, properties.ISO_8859_1)
 		return debezium.Connect, pairs, err
 	case has(pairs, "bootstrap.servers"):
 		return "", nil, errors.New("is the configuration of a Connect worker; give it with --worker-config beside the connector's file")
@@ -142,7 +143,7 @@ func readProperties(content []byte) (profile string, pairs []pair, err error) {
 }
 
 func readWorker(f Input) ([]pair, error) {
-	pairs, err := load(f.Content, properties.ISO_8859_1)
+	pairs, err := loadProperties(f.Content, properties.ISO_8859_1)
 	if err == nil && !has(pairs, "bootstrap.servers") && !has(pairs, "key.converter") {
 		err = errors.New("has neither bootstrap.servers nor key.converter: it configures no worker. " +
 			"A container makes a .properties file of its environment: give that, such as config/connect-distributed.properties of Debezium's image")
@@ -150,8 +151,8 @@ func readWorker(f Input) ([]pair, error) {
 	return pairs, err
 }
 
-// load leaves references as they are. Its error quotes nothing of the file.
-func load(content []byte, encoding properties.Encoding) (pairs []pair, err error) {
+// loadProperties leaves references as they are. Its error quotes nothing of the file.
+func loadProperties(content []byte, encoding properties.Encoding) (pairs []pair, err error) {
 	loader := properties.Loader{Encoding: encoding, DisableExpansion: true}
 	loaded, err := loader.LoadBytes(content)
 	if err != nil {
@@ -177,7 +178,6 @@ var (
 	dollars    = lazy.Regexp(`\$\$|\$\{[^}]*\}`)
 	references = lazy.Regexp(`^(\$\{[^}]*\})*$`)
 	fallbacks  = lazy.Regexp(`:-[^}]+\}`)
-	variables  = lazy.Regexp(`^(\$\{[A-Z_][A-Z0-9_]*(:-[^}]*)?\})+$`)
 )
 
 func literal(text string) value { return value(strings.ReplaceAll(text, "$", "$$")) }
@@ -195,12 +195,6 @@ func (v value) plain() (text string, known bool) {
 // onlyReferences is true when nothing of the value itself stands in the file.
 func (v value) onlyReferences() bool {
 	return references().MatchString(string(v)) && !fallbacks().MatchString(string(v))
-}
-
-// withoutFallbacks is the variables alone; false when the value has text of its own, or a reference
-// that is no variable.
-func (v value) withoutFallbacks() (string, bool) {
-	return fallbacks().ReplaceAllString(string(v), "}"), variables().MatchString(string(v))
 }
 
 var (

@@ -3,15 +3,13 @@
 package setup
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"github.com/jackc/pglogrepl"
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
@@ -19,149 +17,105 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// TakeoverOptions say which slot ours replaces.
-type TakeoverOptions struct {
-	From string
-	Drop bool // drop that slot at the end
-}
-
-// TakeoverState is how far a takeover has come.
+// TakeoverState is how far a takeover has come. Positions are "" while they are not known.
 type TakeoverState struct {
 	Slot   string `json:"slot"`
 	From   string `json:"from_slot"`
 	Plugin string `json:"from_plugin,omitempty"`
 	// from where on our publication shows every row: the other program sends what is before it
-	Start     pglogrepl.LSN `json:"-"`
-	Confirmed pglogrepl.LSN `json:"-"` // by the other program; at the end all below is skipped
-	Holder    string        `json:"from_slot_holder,omitempty"`
-	Complete  bool          `json:"complete"`
-	Dropped   bool          `json:"from_slot_dropped"`
+	Start     string `json:"start_lsn,omitempty"`
+	Confirmed string `json:"from_slot_confirmed_flush_lsn,omitempty"` // at the end all below is skipped
+	Holder    string `json:"from_slot_holder,omitempty"`
+	Complete  bool   `json:"complete"`
+	Dropped   bool   `json:"from_slot_dropped"`
 }
 
-// Takeover is one run of the command.
-type Takeover struct {
-	C     *source.Config
-	Opt   TakeoverOptions
-	Pool  *pgxpool.Pool
-	ID    slot.Identity
+// takeover is one run of the command.
+type takeover struct {
+	c     *source.Config
+	from  string // the other slot
+	pool  *pgxpool.Pool
+	id    slot.Identity
 	state TakeoverState
 }
 
-// TakeOver makes our slot replace another program's, of whatever plugin, without losing anything.
-// The publication is made first, while the other program goes on. Once the other slot has passed a
-// position P at which all rows are in the publication, and the other program was stopped, ours is
-// made as a copy of the other slot, and is ready.
+// TakeOver makes our slot replace another program's, of whatever plugin, without losing anything,
+// and drops that one at the end if drop is true. The publication is made first, while the other
+// program goes on. Once its slot has passed a position P from which on the publication has all
+// rows, and the program was stopped, ours is made as a copy of the other slot, and is ready.
 //
 // Why nothing is lost, and no more is sent twice than must be. PostgreSQL sends by a slot those
 // transactions whose commit record begins at or after the slot's position, and no other
 // (SnapBuildXactNeedsSkip). pg_copy_logical_replication_slot makes a slot at that very position T,
 // with the same catalog_xmin and restart_lsn. So ours is sent just those transactions that the
-// other program would be sent if it were started again. What it has published of them already,
-// after its last confirmation, is what arrives twice.
+// other program would be sent if it were started again.
 //
-// Why P. A change is decoded with the catalogue of when it was made. Where the publication was not
-// there yet, PostgreSQL 14 to 17 end with an error for ever and 18 skips the row; where it had no
-// such table, all of them skip it. So the record of the takeover is written once the publication is
-// there, and P is the end of the WAL once all transactions have ended that are older than the
-// record (setStart). With T >= P every transaction that ours is sent began after the publication
-// was made; with T < P there may be others, which the other program must send. A publication that
-// was altered since ends the takeover.
+// Why P, and not the copy alone. A change is decoded with the catalogue of when it was made. Where
+// the publication was not there yet, PostgreSQL 14 to 17 end with an error for ever and 18 skips
+// the row; where it had no such table, all of them skip it. So the record of the takeover is
+// written once the publication is there, and P is the end of the WAL once all transactions have
+// ended that are older than the record (setStart). With T >= P every transaction that ours is sent
+// began after that. A publication that was altered since ends the takeover.
 //
-// Every step may be interrupted and repeated, and done by several at once, or an hour later by a
-// process that was frozen. No relay starts a slot whose record is in state takeover. The copy is
-// made by a statement that looks at record and other slot itself, and only there is no slot of our
-// name; it is taken for ours if its position is between P and T. Then one statement makes it ready
-// that finds the same record. The other slot is dropped after that. A program that is started again
-// meanwhile publishes what we publish too, which check and a second takeover report.
+// Every step may be interrupted and repeated, also by a process that was frozen for an hour. No
+// relay starts a slot whose record is in state takeover. The statements that copy the slot and make
+// it ready look at record and slots themselves. A program that is started again meanwhile publishes
+// what we publish too, which check and a second takeover report.
 //
-// It creates slot and publication even if source.create is false. That key is about starting the
-// relay, which without a slot would begin with what is committed from then on.
-func TakeOver(ctx context.Context, c source.Config, opt TakeoverOptions) (TakeoverState, error) {
+// It creates slot and publication even if source.create is false: that key is about a relay's
+// start, which without a slot would begin with what is committed from then on.
+func TakeOver(ctx context.Context, c source.Config, from string, drop bool) (TakeoverState, error) {
 	c.Create = true
-	t := &Takeover{C: &c, Opt: opt}
-	if err := t.Validate(); err != nil {
-		return t.state, err
+	t := &takeover{c: &c, from: from, state: TakeoverState{Slot: c.Slot, From: from}}
+	err := c.Validate()
+	if err == nil && from == c.Slot {
+		err = stopUsage(fmt.Sprintf("slot %q is source.slot itself", c.Slot), "choose another source.slot: the relay's own slot replaces the other one")
 	}
-	pool, err := source.ConnectPool(&c)
 	if err != nil {
 		return t.state, err
 	}
-	defer source.ClosePool(pool)
-	t.Pool = pool
-	err = t.run(ctx)
+	if t.pool, err = source.ConnectPool(&c); err != nil {
+		return t.state, err
+	}
+	defer source.ClosePool(t.pool)
+	stream, id, err := slot.Connect(ctx, t.pool, &c)
+	if err == nil {
+		source.CloseStream(stream)
+		t.id = id
+		err = slot.Locked(ctx, t.pool, &c, t.advance)
+	}
+	if err == nil && drop {
+		err = t.drop(ctx)
+	}
 	return t.state, slot.Named(ctx, c, source.OrFatal(&c, err), 0)
 }
 
-func (t *Takeover) run(ctx context.Context) error {
-	stream, id, err := slot.Connect(ctx, t.Pool, t.C)
+// advance does what can be done now, under the lock.
+func (t *takeover) advance(ctx context.Context) error {
+	rec, ours, err := slot.ReadBoth(ctx, t.pool, t.c.Slot)
 	if err != nil {
 		return err
 	}
-	source.CloseStream(stream)
-	t.ID = id
-	for since := time.Now(); ; {
-		err := slot.Locked(ctx, t.Pool, t.C, t.try)
-		switch {
-		case err == nil && t.Opt.Drop:
-			return t.drop(ctx)
-		case !errors.Is(err, errOpen):
-			return err
-		case time.Since(since) > openPatience:
-			list, err := source.OpenTransactions(ctx, t.Pool, false)
-			if err != nil {
-				return err
-			}
-			return stopOperator("not complete: "+errOpen.Error()+": "+source.OpenText(list), source.EndOpen(list)+"; then run this again")
-		case !source.Sleep(ctx, 250*time.Millisecond):
-			return ctx.Err()
-		}
-	}
-}
-
-// openPatience is how long transactions are waited for that are older than the publication.
-const openPatience = 10 * time.Second
-
-var errOpen = errors.New("transactions are open that may be older than the publication")
-
-// Validate names both slots in the state, and returns a Stop with exit code event.ExitUsage if they
-// are the same or the configuration is not valid; it asks no server.
-func (t *Takeover) Validate() error {
-	t.state.Slot, t.state.From = t.C.Slot, t.Opt.From
-	if err := t.C.Validate(); err != nil {
-		return err
-	}
-	if t.Opt.From == t.C.Slot {
-		return stopUsage(fmt.Sprintf("slot %q is source.slot itself", t.C.Slot), "choose another source.slot: the relay's own slot replaces the other one")
-	}
-	return nil
-}
-
-// try does what can be done now, under the lock.
-func (t *Takeover) try(ctx context.Context) error {
-	rec, ours, theirs, err := t.read(ctx)
+	theirs, err := slot.Read(ctx, t.pool, t.from)
 	if err != nil {
 		return err
 	}
 	s := &t.state
 	if theirs != nil {
-		s.Plugin, s.Confirmed, s.Holder = theirs.Plugin, theirs.ConfirmedFlush, theirs.HolderName()
+		s.Plugin, s.Confirmed, s.Holder = theirs.Plugin, theirs.ConfirmedFlush.String(), theirs.HolderName()
+	}
+	if rec != nil && rec.State == slot.StateReady && rec.TookFrom == t.from && rec.TookUntil != 0 {
+		s.Complete, s.Confirmed = true, rec.TookUntil.String()
+		return nil
 	}
 	if err := t.checkSlots(rec, ours, theirs); err != nil {
 		return err
 	}
-	if t.completed(rec) {
-		s.Complete, s.Confirmed = true, rec.TookUntil
-		return nil
-	}
-	if t.C.Tables, err = schema.FindTables(ctx, t.Pool, t.C, rec == nil); err != nil {
+	if t.c.Tables, err = schema.FindTables(ctx, t.pool, t.c, rec == nil); err != nil {
 		return err
 	}
 	if rec == nil {
-		// before a publication is created; Mark repeats the check
-		if err := t.checkOnlyTakeover(ctx, t.Pool); err != nil {
-			return err
-		}
-		if err := t.Mark(ctx); err != nil {
+		if err := t.begin(ctx); err != nil {
 			return err
 		}
 	}
@@ -169,20 +123,59 @@ func (t *Takeover) try(ctx context.Context) error {
 		if err := t.setStart(ctx); err != nil {
 			return err
 		}
-		return t.try(ctx)
+		return t.advance(ctx)
 	}
-	s.Start = rec.TookUntil
-	if err := t.unfinished(theirs); err != nil {
+	s.Start = rec.TookUntil.String()
+	if err := t.checkPosition(rec.TookUntil, theirs); err != nil {
 		return err
 	}
-	// before the copy, which would keep WAL
-	if rec.SystemID != t.ID.SystemID || rec.Timeline != t.ID.Timeline {
-		return stopOperator(fmt.Sprintf("the takeover began on another server: system %s, timeline %d", rec.SystemID, rec.Timeline), "begin again: cdc-relay teardown --yes, and then this")
-	}
-	if err := t.quiet(ctx, theirs); err != nil {
+	return t.complete(ctx, rec, theirs, ours != nil)
+}
+
+// begin writes the record in state takeover, after the publication was made and looked at. The slot
+// must be no relay's, and no other relay may replace it for one of our tables: both relays would
+// publish its rows.
+func (t *takeover) begin(ctx context.Context) error {
+	var other string
+	err := source.Ask(ctx, t.pool, "read cdc_relay.slots", `SELECT slot FROM cdc_relay.slots WHERE slot = $2 OR slot <> $1 AND took_from = $2 AND sends->'tables' ?| $3::text[]
+		ORDER BY slot <> $2, slot LIMIT 1`, t.c.Slot, t.from, t.c.QuotedTables()).Scan(&other)
+	if err == nil {
+		return stopUsage(fmt.Sprintf("slot %q is used by the relay of slot %q, or replaced by it already: its deferred events would be left behind, or both relays publish the same rows", t.from, other),
+			"name the slot of another program, or give that relay up first: cdc-relay teardown --yes, with its configuration")
+	} else if !source.IsNoRows(err) {
 		return err
 	}
-	return t.complete(ctx, rec)
+	if err := schema.EnsurePublication(ctx, t.pool, t.c); err != nil {
+		return err
+	}
+	sent, err := schema.CheckPublication(ctx, t.pool, t.c, schema.Sends{})
+	if err != nil {
+		return err
+	}
+	_, err = source.Do(ctx, t.pool, "write cdc_relay.slots", `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation, took_from)
+		VALUES ($1, $2, $3, $4, $5, 'takeover', 0, $6)`, t.c.Slot, t.id.SystemID, t.id.Timeline, t.c.Publication, sent, t.from)
+	return err
+}
+
+// setStart writes P into the record, in took_until until the takeover is complete. Transactions
+// that were open when the publication was made have ids below the record's xmin, and have ended
+// once the oldest id that is open is above it, prepared ones too. They are waited for ten seconds.
+func (t *takeover) setStart(ctx context.Context) error {
+	for range 40 {
+		written, err := source.Do(ctx, t.pool, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET took_until = pg_current_wal_insert_lsn()
+			WHERE slot = $1 AND state = 'takeover' AND took_until = '0/0' AND age(xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)`, t.c.Slot)
+		if err != nil || written > 0 {
+			return err
+		}
+		if !source.Sleep(ctx, 250*time.Millisecond) {
+			return ctx.Err()
+		}
+	}
+	list, err := source.OpenTransactions(ctx, t.pool, false)
+	if err != nil {
+		return err
+	}
+	return stopOperator("not complete: transactions are open that may be older than the publication: "+source.OpenText(list), source.EndOpen(list)+"; then run this again")
 }
 
 // quietFor is how long nobody may have read the other slot: a program that only connects again
@@ -190,177 +183,74 @@ func (t *Takeover) try(ctx context.Context) error {
 // ones.
 const quietFor = 3 * time.Second
 
-// quiet waits for that time, and looks again.
-func (t *Takeover) quiet(ctx context.Context, theirs *slot.View) error {
+// complete makes the copy, unless an earlier run has, and makes durable that it may be used. The
+// statement that does so looks again at all that it relies on.
+func (t *takeover) complete(ctx context.Context, rec *slot.Record, theirs *slot.View, copied bool) error {
 	if !source.Sleep(ctx, quietFor) {
 		return ctx.Err()
 	}
-	again, err := slot.Read(ctx, t.Pool, t.Opt.From)
-	switch {
-	case err != nil:
-		return err
-	case again == nil || again.ConfirmedFlush != theirs.ConfirmedFlush:
-		return t.changed()
-	case again.Active():
-		t.state.Holder = again.HolderName()
-		return t.unfinished(again)
-	}
-	return nil
-}
-
-// Mark writes the record in state takeover, after the publication was made and looked at.
-func (t *Takeover) Mark(ctx context.Context) error {
-	if err := schema.EnsurePublication(ctx, t.Pool, t.C); err != nil {
-		return err
-	}
-	sent, err := schema.CheckPublication(ctx, t.Pool, t.C, schema.Sends{})
+	again, err := slot.Read(ctx, t.pool, t.from)
 	if err != nil {
 		return err
 	}
-	switch ours, err := slot.Read(ctx, t.Pool, t.C.Slot); {
-	case err != nil:
-		return err
-	case ours != nil && ours.NotOurs(t.ID.Database) != "":
-		return stopOperator(fmt.Sprintf("slot %q already exists and %s", t.C.Slot, ours.NotOurs(t.ID.Database)), "choose another source.slot")
-	case ours != nil:
-		return t.noCopy()
+	changed := stopOperator(fmt.Sprintf("the slots %q and %q, or what is remembered of the takeover, were changed in the meantime", t.c.Slot, t.from), "run this again")
+	if again == nil || again.Active() || again.ConfirmedFlush != theirs.ConfirmedFlush {
+		return changed
 	}
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
-	return pgx.BeginFunc(ctx, t.Pool, func(tx pgx.Tx) error {
-		// Of several that begin at the same time one writes its record, and the next one sees it.
-		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1, hashtext($2))`, takeoverLock, t.Opt.From); err != nil {
-			return fmt.Errorf("lock the takeover of slot %q: %w", t.Opt.From, err)
-		}
-		if err := t.checkOnlyTakeover(ctx, tx); err != nil {
-			return err
-		}
-		_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation, took_from)
-			VALUES ($1, $2, $3, $4, $5, 'takeover', 0, $6)`, t.C.Slot, t.ID.SystemID, t.ID.Timeline, t.C.Publication, sent, t.Opt.From)
-		if err != nil {
-			return fmt.Errorf("write cdc_relay.slots: %w", err)
-		}
-		return nil
-	})
-}
-
-// takeoverLock is the first key of the advisory lock under which the row of a takeover is written;
-// the second is the hash of the other slot's name.
-const takeoverLock = 0x63646374
-
-// setStart writes P into the record, in took_until until the takeover is complete. Transactions
-// that were open when the publication was made have ids below the record's xmin, and have ended
-// once the oldest id that is open is above it, prepared ones too.
-func (t *Takeover) setStart(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
-	tag, err := t.Pool.Exec(ctx, `UPDATE cdc_relay.slots SET took_until = pg_current_wal_insert_lsn()
-		WHERE slot = $1 AND state = 'takeover' AND took_until = '0/0' AND age(xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)`, t.C.Slot)
-	if err != nil {
-		return fmt.Errorf("write cdc_relay.slots: %w", err)
-	}
-	if tag.RowsAffected() == 0 {
-		return errOpen
-	}
-	return nil
-}
-
-// complete makes the copy, and makes durable that it may be used.
-func (t *Takeover) complete(ctx context.Context, rec *slot.Record) error {
 	// A change of the publication that hid rows is as bad here as in a running relay.
-	sent, err := schema.CheckPublication(ctx, t.Pool, t.C, rec.Sends)
+	sent, err := schema.CheckPublication(ctx, t.pool, t.c, rec.Sends)
 	if err != nil {
 		return err
+	}
+	if !copied {
+		_, err := source.Do(ctx, t.pool, "copy a slot", `SELECT pg_copy_logical_replication_slot(o.slot_name, s.slot::name, false, 'pgoutput')
+			FROM cdc_relay.slots s JOIN pg_replication_slots o ON o.slot_name = s.took_from
+			WHERE s.slot = $1 AND s.state = 'takeover' AND s.took_from = $2 AND s.took_until = $3::text::pg_lsn AND NOT o.active AND o.confirmed_flush_lsn >= s.took_until
+				AND o.database = current_database() AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = s.slot::name)`, t.c.Slot, t.from, rec.TookUntil.String())
+		if err != nil {
+			return slot.CreateFailed(t.c, err)
+		}
 	}
 	sent = sent.KeepForeign(rec.Sends).After(rec.Sends)
-	bounded, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
-	tag, err := t.Pool.Exec(bounded, `SELECT pg_copy_logical_replication_slot(o.slot_name, s.slot::name, false, 'pgoutput')
-		FROM cdc_relay.slots s JOIN pg_replication_slots o ON o.slot_name = s.took_from
-		WHERE s.slot = $1 AND s.state = 'takeover' AND s.took_from = $2 AND s.took_until = $3::text::pg_lsn AND NOT o.active AND o.confirmed_flush_lsn >= s.took_until
-			AND o.database = current_database() AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = s.slot::name)`, t.C.Slot, t.Opt.From, rec.TookUntil.String())
-	switch {
-	case source.SQLState(err) == "42710": // another run has made it just now
-	case err != nil:
-		return slot.CreateFailed(t.C, err)
-	case tag.RowsAffected() > 0:
-		t.C.Log.Info("slot created", append(t.C.Relayed(), zap.String("slot", t.C.Slot), zap.String("publication", t.C.Publication))...)
+	var end pglogrepl.LSN
+	err = source.Ask(ctx, t.pool, "write cdc_relay.slots", `WITH made AS (
+			UPDATE cdc_relay.slots s SET state = 'ready', sends = $3, took_until = n.confirmed_flush_lsn, took_incarnation = `+slot.NextIncarnation+`,
+				incarnation = `+slot.NextIncarnation+`, epoch = s.epoch + 1, changed_at = now()
+			FROM pg_replication_slots n, pg_replication_slots o
+			WHERE s.slot = $1 AND s.state = 'takeover' AND s.took_from = $2 AND s.took_until = $4::text::pg_lsn AND n.slot_name = s.slot AND o.slot_name = s.took_from
+				AND NOT n.active AND n.plugin = 'pgoutput' AND n.database = current_database() AND n.confirmed_flush_lsn BETWEEN s.took_until AND o.confirmed_flush_lsn
+			RETURNING s.slot, s.took_until),
+		written AS (INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good) SELECT slot, took_until AS max_flush_lsn, took_until AS reported, took_until AS good FROM made
+			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = excluded.max_flush_lsn, reported = excluded.reported, good = excluded.good, at = now())
+		SELECT took_until FROM made`, t.c.Slot, t.from, sent, rec.TookUntil.String()).Scan(&end)
+	if source.IsNoRows(err) {
+		return changed // by another run; or the program was not stopped after all
 	}
-	now, ours, theirs, err := t.read(ctx)
 	if err != nil {
 		return err
 	}
-	if now == nil || now.State != slot.StateTakeover || now.TookUntil != rec.TookUntil || ours == nil || theirs == nil || ours.Active() {
-		return t.changed() // by another run; or the program was not stopped after all
-	}
-	if err := slot.CheckIdentity(t.C, rec, ours, t.ID); err != nil {
-		return err
-	}
-	if ours.ConfirmedFlush < rec.TookUntil || ours.ConfirmedFlush > theirs.ConfirmedFlush {
-		return t.noCopy()
-	}
-	err = pgx.BeginFunc(bounded, t.Pool, func(tx pgx.Tx) error {
-		tag, err := tx.Exec(bounded, `UPDATE cdc_relay.slots SET state = 'ready', sends = $3, took_until = $4, took_incarnation = `+slot.NextIncarnation+`,
-				incarnation = `+slot.NextIncarnation+`, epoch = epoch + 1, changed_at = now()
-			WHERE slot = $1 AND state = 'takeover' AND took_from = $2 AND took_until = $5`, t.C.Slot, t.Opt.From, sent, ours.ConfirmedFlush, rec.TookUntil)
-		if err == nil && tag.RowsAffected() != 1 {
-			return t.changed()
-		}
-		if err != nil {
-			return err
-		}
-		_, err = tx.Exec(bounded, `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good) VALUES ($1, $2, $2, $2)
-			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, at = now()`, t.C.Slot, ours.ConfirmedFlush)
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("write cdc_relay.slots: %w", err)
-	}
-	sent.LogForeign(ctx, t.Pool, t.C)
-	t.state.Complete, t.state.Confirmed = true, ours.ConfirmedFlush
+	sent.LogForeign(ctx, t.pool, t.c)
+	t.state.Complete, t.state.Confirmed = true, end.String()
 	return nil
 }
 
 // drop drops the other slot, which is not needed after the takeover, if it is that one still. A
 // program that was started again in the meantime keeps it.
-func (t *Takeover) drop(ctx context.Context) error {
-	bounded, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
-	_, err := t.Pool.Exec(bounded, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
-		WHERE slot_name = $1 AND slot_type = 'logical' AND database = current_database() AND NOT active AND confirmed_flush_lsn >= $2
-			AND NOT EXISTS (SELECT FROM cdc_relay.slots WHERE slot = $1)`, t.Opt.From, t.state.Confirmed)
+func (t *takeover) drop(ctx context.Context) error {
+	_, err := source.Do(ctx, t.pool, "drop slot "+t.from, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+		WHERE slot_name = $1 AND slot_type = 'logical' AND database = current_database() AND NOT active AND confirmed_flush_lsn >= $2::text::pg_lsn
+			AND NOT EXISTS (SELECT FROM cdc_relay.slots WHERE slot = $1)`, t.from, t.state.Confirmed)
 	if err != nil && source.SQLState(err) != "55006" { // object_in_use
-		return fmt.Errorf("drop slot %q: %w", t.Opt.From, err)
-	}
-	theirs, err := slot.Read(ctx, t.Pool, t.Opt.From)
-	if err != nil {
 		return err
 	}
-	what := fmt.Sprintf("the takeover is complete, but slot %q ", t.Opt.From)
-	switch {
-	case theirs == nil:
-		t.state.Dropped = true
-		return nil
-	case theirs.Active():
-		return stopOperator(what+fmt.Sprintf("is in use again by %s: the relay sends the same events", theirs.HolderName()), "stop that program; then run this again to drop its slot")
-	case theirs.Type != "logical" || theirs.Database != t.ID.Database:
-		return stopOperator(what+fmt.Sprintf("is a %s slot of database %q now", theirs.Type, theirs.Database), "leave it to its program: there is nothing more to do")
+	theirs, err := slot.Read(ctx, t.pool, t.from)
+	if err != nil || theirs == nil {
+		t.state.Dropped = err == nil
+		return err
 	}
-	// after a crash of the server it may be the same one
-	return stopOperator(what+fmt.Sprintf("stands at %s now, and was replaced at %s, or is used by a relay: it may be another one", theirs.ConfirmedFlush, t.state.Confirmed), source.DropSlotHint(t.Opt.From))
-}
-
-// read reads our record, our slot and the other one.
-func (t *Takeover) read(ctx context.Context) (rec *slot.Record, ours, theirs *slot.View, err error) {
-	if rec, ours, err = slot.ReadBoth(ctx, t.Pool, t.C.Slot); err != nil {
-		return nil, nil, nil, err
-	}
-	theirs, err = slot.Read(ctx, t.Pool, t.Opt.From)
-	return rec, ours, theirs, err
-}
-
-func (t *Takeover) completed(rec *slot.Record) bool {
-	return rec != nil && rec.State == slot.StateReady && rec.TookFrom == t.Opt.From && rec.TookUntil != 0
+	return stopOperator(fmt.Sprintf("the takeover is complete, but slot %q is not dropped: it was replaced at %s, and is a %s slot now that stands at %s, in use by %s", t.from, t.state.Confirmed,
+		theirs.Type, theirs.ConfirmedFlush, cmp.Or(theirs.HolderName(), "nobody")),
+		"stop the program that uses it, which sends the same events, and run this again; a slot that was made under this name since is its program's")
 }
 
 func stopUsage(what, fix string) *event.Stop {
@@ -374,80 +264,47 @@ func stopOperator(what, fix string) *event.Stop {
 // giveUp is what to do where the slot cannot be copied.
 const giveUp = "give the takeover up: cdc-relay teardown --yes; then `cdc-relay init --backfill` sends all rows that are in the table, also those that were sent"
 
-// checkSlots returns why the slot From cannot be replaced, or why ours cannot replace it.
-func (t *Takeover) checkSlots(rec *slot.Record, ours, theirs *slot.View) error {
+// checkSlots returns why the other slot cannot be replaced, or why ours cannot replace it.
+func (t *takeover) checkSlots(rec *slot.Record, ours, theirs *slot.View) error {
 	switch {
-	case rec != nil && rec.State == slot.StateTakeover && rec.TookFrom != t.Opt.From:
-		return stopUsage(fmt.Sprintf("slot %q replaces slot %q, not %q", t.C.Slot, rec.TookFrom, t.Opt.From), "--from-slot "+rec.TookFrom+"; or begin again: cdc-relay teardown --yes")
-	case t.completed(rec):
-		return nil
-	case rec != nil && rec.State != slot.StateTakeover:
-		return stopUsage(fmt.Sprintf("slot %q is already used by a relay", t.C.Slot), "choose another source.slot for the takeover")
+	case rec != nil && (rec.State != slot.StateTakeover || rec.TookFrom != t.from):
+		return stopUsage(fmt.Sprintf("slot %q is already used by a relay, or replaces another slot (%q)", t.c.Slot, rec.TookFrom), "correct --from-slot, or choose another source.slot")
 	case theirs == nil && rec == nil:
-		return stopUsage(fmt.Sprintf("slot %q does not exist", t.Opt.From), "SELECT slot_name, plugin, active FROM pg_replication_slots")
+		return stopUsage(fmt.Sprintf("slot %q does not exist", t.from), "SELECT slot_name, plugin, active FROM pg_replication_slots")
 	case theirs == nil && ours != nil:
 		// An attempt that was interrupted has made the copy, or somebody a slot of its name.
-		return stopOperator(fmt.Sprintf("slot %q no longer exists, and slot %q stands at %s: if that is its copy, it alone has what was not delivered", t.Opt.From, t.C.Slot, ours.ConfirmedFlush),
-			fmt.Sprintf("keep slot %q; unless somebody made it by hand: UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = %s, and start the relay; else "+giveUp, t.C.Slot, source.QuoteText(t.C.Slot)))
+		return stopOperator(fmt.Sprintf("slot %q no longer exists, and slot %q stands at %s: if that is its copy, it alone has what was not delivered", t.from, t.c.Slot, ours.ConfirmedFlush),
+			fmt.Sprintf("keep slot %q; unless somebody made it by hand: UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = %s, and start the relay; else "+giveUp, t.c.Slot, source.QuoteText(t.c.Slot)))
 	case theirs == nil:
-		return stopOperator(fmt.Sprintf("slot %q no longer exists: what was committed and not delivered by then is in no slot", t.Opt.From), giveUp)
-	case theirs.Type != "logical":
-		return stopOperator(fmt.Sprintf("slot %q is a %s slot: it has no transactions to continue with", t.Opt.From, theirs.Type), "name a logical slot of this database")
-	case theirs.Database != t.ID.Database:
-		// the server would copy it all the same
-		return stopOperator(fmt.Sprintf("slot %q belongs to database %q, not %q", t.Opt.From, theirs.Database, t.ID.Database), "correct source.url or --from-slot")
+		return stopOperator(fmt.Sprintf("slot %q no longer exists: what was committed and not delivered by then is in no slot", t.from), giveUp)
+	case theirs.Type != "logical" || theirs.Database != t.id.Database: // which the server would copy all the same
+		return stopOperator(fmt.Sprintf("slot %q is a %s slot of database %q", t.from, theirs.Type, theirs.Database), fmt.Sprintf("name a logical slot of database %q, or correct source.url", t.id.Database))
+	case rec.OfOther(t.id) || rec != nil && rec.Publication != t.c.Publication: // before the copy, which would keep WAL
+		return stopOperator(fmt.Sprintf("the takeover began with publication %q on system %s, timeline %d", rec.Publication, rec.SystemID, rec.Timeline),
+			"correct source.publication or source.url; or begin again: cdc-relay teardown --yes, and then this")
+	case ours == nil:
+		return nil
+	case rec == nil || rec.TookUntil == 0 || ours.NotOurs(t.id.Database) != "" || ours.ConfirmedFlush < rec.TookUntil || ours.ConfirmedFlush > theirs.ConfirmedFlush:
+		return stopOperator(fmt.Sprintf("slot %q already exists and is no copy of slot %q: the publication may have hidden rows from it, or it may lack some", t.c.Slot, t.from),
+			"choose another source.slot; or drop that one, if nobody needs it, and run this again")
 	}
 	return nil
 }
 
-// checkOnlyTakeover makes sure that the slot is no relay's, and that no other relay replaces it for
-// one of our tables: both relays would publish its rows.
-func (t *Takeover) checkOnlyTakeover(ctx context.Context, db source.Querier) error {
-	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
-	defer cancel()
-	var other string
-	err := db.QueryRow(ctx, `SELECT slot FROM cdc_relay.slots WHERE slot = $2 OR slot <> $1 AND took_from = $2 AND sends->'tables' ?| $3::text[] ORDER BY slot <> $2, slot LIMIT 1`,
-		t.C.Slot, t.Opt.From, t.C.QuotedTables()).Scan(&other)
+// checkPosition returns why the takeover cannot be completed now.
+func (t *takeover) checkPosition(start pglogrepl.LSN, theirs *slot.View) error {
+	const until = "has confirmed an event that was committed after that, and stop it; then run this again"
+	at, passed := fmt.Sprintf("slot %q stands at %s", t.from, theirs.ConfirmedFlush), theirs.ConfirmedFlush >= start
+	below := fmt.Sprintf("not complete: %s, below %s, from where on publication %q has all rows", at, start, t.c.Publication)
 	switch {
-	case source.IsNoRows(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("read cdc_relay.slots: %w", err)
-	case other == t.Opt.From:
-		return stopUsage(fmt.Sprintf("slot %q is used by a relay: its deferred events would be left behind", other), "name a slot of another program")
-	}
-	return stopUsage(fmt.Sprintf("slot %q already replaces slot %q with the same tables: both relays would publish their rows", other, t.Opt.From),
-		fmt.Sprintf("use source.slot: %s; or give that relay up first: cdc-relay teardown --yes, with its configuration", other))
-}
-
-// noCopy is the Stop for a slot of our name that was made otherwise.
-func (t *Takeover) noCopy() *event.Stop {
-	return stopOperator(fmt.Sprintf("slot %q already exists and is no copy of slot %q: the publication may have hidden rows from it, or it may lack some", t.C.Slot, t.Opt.From),
-		"choose another source.slot; or "+source.DropSlotHint(t.C.Slot)+"; then run this again")
-}
-
-// changed is for record or slots that are not as they were a moment ago.
-func (t *Takeover) changed() error {
-	return stopOperator(fmt.Sprintf("the slots %q and %q, or what is remembered of the takeover, were changed in the meantime", t.C.Slot, t.Opt.From), "run this again")
-}
-
-// unfinished returns why the takeover cannot be completed now.
-func (t *Takeover) unfinished(theirs *slot.View) error {
-	s := t.state
-	const again = "; then run this again"
-	below := fmt.Sprintf("not complete: slot %q stands at %s, below %s, from where on publication %q has all rows", s.From, s.Confirmed, s.Start, t.C.Publication)
-	switch passed := s.Confirmed >= s.Start; {
-	case theirs.Invalidated():
-		return stopOperator(fmt.Sprintf("slot %q was invalidated by the server (wal_status %s %s): what was committed after %s and not delivered is in no slot",
-			s.From, theirs.WALStatus, theirs.Invalidation, s.Confirmed), giveUp)
-	case s.Confirmed > theirs.Current:
-		return stopOperator(fmt.Sprintf("slot %q says that %s is confirmed, and the server's WAL ends at %s: how far its program has sent is not known", s.From, s.Confirmed, theirs.Current), giveUp)
+	case theirs.Invalidated() || theirs.ConfirmedFlush > theirs.Current:
+		return stopOperator(fmt.Sprintf("%s and cannot be continued from there: wal_status is %s %s, and the server's WAL ends at %s", at, theirs.WALStatus, theirs.Invalidation, theirs.Current), giveUp)
 	case passed && theirs.Active():
-		return stopOperator(fmt.Sprintf("not complete: slot %q has passed %s, and is active for %s", s.From, s.Start, s.Holder), "stop that program"+again)
-	case passed:
-		return nil
+		return stopOperator(fmt.Sprintf("not complete: slot %q has passed %s, and is active for %s", t.from, start, t.state.Holder), "stop that program; then run this again")
 	case theirs.Active():
-		return stopOperator(below, fmt.Sprintf("leave the program that reads it (%s) running until it has confirmed an event that was committed after that, and stop it", s.Holder)+again)
+		return stopOperator(below, fmt.Sprintf("leave the program that reads it (%s) running until it %s", t.state.Holder, until))
+	case !passed:
+		return stopOperator(below+", and nobody reads it: what was committed in between is in it alone", "start the program that reads it, until it "+until)
 	}
-	return stopOperator(below+", and nobody reads it: what was committed in between is in it alone", "start the program that reads it, until it has confirmed an event that was committed after that, and stop it"+again)
+	return nil
 }

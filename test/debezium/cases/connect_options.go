@@ -128,7 +128,7 @@ func columns() Group {
 	}
 }
 
-// timestamps are those of records.
+// timestamps is the group about the times of records.
 func timestamps() Group {
 	return Group{
 		Name: "timestamp", Profile: Connect, Options: with(plainText, "table.field.event.timestamp", "at"),
@@ -142,7 +142,7 @@ func timestamps() Group {
 	}
 }
 
-// routed are groups about the topic.
+// routed is a group with these options of the topic.
 func routed(name, by, regex, replacement string) Group {
 	g := Group{Name: name, Profile: Connect, Options: maps.Clone(plainText), Cases: []Case{
 		{Name: "placed", SQL: []string{insert("outbox", "payload", `'{"a": 1}'`)}},

@@ -104,6 +104,7 @@ func properties(m amqp.Delivery) string {
 	return strings.Join(set, " ")
 }
 
+// headerText is a header's value as text, of whatever type it is.
 func headerText(v any) string {
 	switch v := v.(type) {
 	case []byte:

@@ -5,6 +5,7 @@ package stand
 import (
 	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -42,6 +43,61 @@ func Database(t testing.TB, g *cases.Group) (url string, conn *pgx.Conn) {
 	t.Cleanup(func() { _ = conn.Close(context.Background()) })
 	Exec(t, conn, g.SetupSQL())
 	return url, conn
+}
+
+// Databases are databases that groups have one after the other: to create and to drop one takes
+// three checkpoints of the server, which is more than all else that a group asks of it. They are
+// dropped at the end of T.
+type Databases struct {
+	T    testing.TB
+	mu   sync.Mutex
+	free []string // addresses
+}
+
+// Of is a database with the tables of a group and nothing else, until the end of t.
+func (d *Databases) Of(t testing.TB, g *cases.Group) (url string, conn *pgx.Conn) {
+	t.Helper()
+	d.mu.Lock()
+	if n := len(d.free) - 1; n >= 0 {
+		url, d.free = d.free[n], d.free[:n]
+	}
+	d.mu.Unlock()
+	if url == "" {
+		url = servers.SharedPostgres(t).Database(d.T)
+	}
+	conn, err := pgx.Connect(await.Context(t), url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		defer conn.Close(context.Background())
+		empty(t, conn)
+		d.mu.Lock()
+		d.free = append(d.free, url)
+		d.mu.Unlock()
+	})
+	Exec(t, conn, g.SetupSQL())
+	return url, conn
+}
+
+// empty drops all that a group has made in its database, when nobody uses it any more. The relays'
+// own schema stays, in which each slot has its own rows: to make it is much of a relay's start.
+func empty(t testing.TB, conn *pgx.Conn) {
+	t.Helper()
+	Exec(t, conn, []string{
+		`DO $$ BEGIN
+			WHILE EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()) LOOP
+				PERFORM pg_terminate_backend(pid, 1000) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid();
+				PERFORM pg_stat_clear_snapshot();
+			END LOOP; END $$`,
+		`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()`,
+		`DO $$ DECLARE sql text; BEGIN
+			FOR sql IN SELECT format('DROP PUBLICATION %I', pubname) FROM pg_publication
+				UNION ALL SELECT format('DROP SCHEMA %I CASCADE', nspname) FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema$|cdc_relay$)' LOOP
+				EXECUTE sql;
+			END LOOP;
+			CREATE SCHEMA public; END $$`,
+	})
 }
 
 // Exec runs statements, each a transaction of its own.
