@@ -67,5 +67,6 @@ created even with source.create: false.`,
 func printTakeover(w io.Writer, s setup.TakeoverState) {
 	what := fmt.Sprintf("complete: slot %s continues from %s, where slot %s ended. Start the relay", s.Slot, s.Confirmed, s.From)
 	what += command.If(s.Dropped, ". Slot "+s.From+" is dropped")
-	_, _ = fmt.Fprintln(w, command.ForTerminal(w, command.Clean(what), 0)) // a reader that has gone is no reason to stop
+	// a reader that has gone is no reason to stop
+	_, _ = fmt.Fprintln(w, command.ForTerminal(w, command.Clean(what), 0))
 }

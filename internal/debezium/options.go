@@ -268,7 +268,7 @@ var definitions = []definition{
 	{name: rabbitPrefix + "exchange", only: Server, set: func(o *Options, v string) error { o.rabbit.exchange = v; return nil }},
 	{name: rabbitPrefix + "routingKey", only: Server, set: func(o *Options, v string) error { o.rabbit.routingKey = v; return nil }},
 	{name: rabbitPrefix + "routingKey.source", only: Server, set: oneOf(func(o *Options, v string) { o.rabbit.source = v }, "static", "topic", "key")},
-	{name: rabbitPrefix + "deliveryMode", only: Server, set: oneOf(func(o *Options, v string) { o.rabbit.transient = v == "1" }, "2", "1")}, // persistent, transient
+	{name: rabbitPrefix + "deliveryMode", only: Server, set: oneOf(func(o *Options, v string) { o.rabbit.transient = v == "1" }, "2", "1")},
 	{name: rabbitPrefix + "null.value", only: Server, set: func(o *Options, v string) error { o.rabbit.null = []byte(v); return nil }},
 	{name: rabbitPrefix + "autoCreateRoutingKey", only: Server, set: func(_ *Options, v string) error {
 		yes, err := parseTruth(v)

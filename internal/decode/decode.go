@@ -100,26 +100,26 @@ var SkipReasons = []string{"update", "delete", "truncate", "foreign_table", "mes
 // Decoder holds what the frames of one replication session refer back to: the relations described
 // so far and the open transaction. It is not safe for concurrent use.
 type Decoder struct {
-	tables  []Table
-	prefix  string // of the messages that are events; "": none are
-	extra   []string
-	shapes  bool     // Config.Shapes
-	drop    []string // Config.Dropped
-	copied  bool     // Config.Copied
-	leftOut bool     // Config.LeftOut
-	keys    *event.KeyHash
+	tables          []Table        // Config.Tables; OIDs are filled in
+	messagePrefix   string         // of the messages that are events; "": none are
+	extraColumns    []string       // Config.Columns
+	shapes          bool           // Config.Shapes
+	droppedPrefixes []string       // Config.Dropped
+	copied          bool           // Config.Copied
+	leftOut         bool           // Config.LeftOut
+	keys            *event.KeyHash // Config.Keys
 	// tableOf is the index in tables of every OID that is ours: a table that is renamed stays ours.
 	tableOf   map[uint32]int
 	relations map[uint32]*relation
 	types     map[uint32]TypeName // of the relation that is described next
 
-	open       bool
+	open       bool // a transaction is open: the next four fields are its own
 	xid        uint32
 	commit     pglogrepl.LSN
 	commitTime time.Time
 	index      uint32 // of the transaction's next I, U, D or M frame
-	// the text of the transaction's id in its rows, with its epoch, as a number, and how many bytes
-	// of txText it has; 0: no row had it yet
+	// The transaction's id with its epoch, as its rows have it: txText[:txLen] is the text, tx the
+	// number. txLen is 0 until a row had it.
 	txText [20]byte
 	txLen  int
 	tx     uint64
@@ -137,19 +137,19 @@ type Decoder struct {
 // New makes a decoder for the start of a session.
 func New(cfg Config) *Decoder {
 	d := &Decoder{
-		tables:    slices.Clone(cfg.Tables),
-		prefix:    cfg.Messages.Prefix,
-		extra:     slices.Clone(cfg.Columns),
-		tableOf:   make(map[uint32]int),
-		relations: make(map[uint32]*relation),
-		types:     make(map[uint32]TypeName),
-		members:   cfg.Messages.members(cfg.Columns),
-		columns:   make([][]byte, len(cfg.Columns)),
-		shapes:    cfg.Shapes,
-		drop:      slices.Clone(cfg.Dropped),
-		copied:    cfg.Copied,
-		leftOut:   cfg.LeftOut,
-		keys:      cfg.Keys,
+		tables:          slices.Clone(cfg.Tables),
+		messagePrefix:   cfg.Messages.Prefix,
+		extraColumns:    slices.Clone(cfg.Columns),
+		tableOf:         make(map[uint32]int),
+		relations:       make(map[uint32]*relation),
+		types:           make(map[uint32]TypeName),
+		members:         cfg.Messages.members(cfg.Columns),
+		columns:         make([][]byte, len(cfg.Columns)),
+		shapes:          cfg.Shapes,
+		droppedPrefixes: slices.Clone(cfg.Dropped),
+		copied:          cfg.Copied,
+		leftOut:         cfg.LeftOut,
+		keys:            cfg.Keys,
 	}
 	for i, t := range cfg.Tables {
 		for _, oid := range t.Former {
@@ -180,7 +180,7 @@ func (d *Decoder) Decode(wal []byte, msg *Message) error {
 		d.failed = errors.New("decode frame: it is empty")
 		return d.failed
 	}
-	err := d.decode(wal[0], &frame{rest: wal[1:], leftOut: d.leftOut}, msg)
+	err := d.decodeFrame(wal[0], &frame{rest: wal[1:], leftOut: d.leftOut}, msg)
 	if err == nil {
 		return nil
 	}
@@ -193,35 +193,35 @@ func (d *Decoder) Decode(wal []byte, msg *Message) error {
 	return d.failed
 }
 
-func (d *Decoder) decode(kind byte, f *frame, msg *Message) error {
+func (d *Decoder) decodeFrame(kind byte, f *frame, msg *Message) error {
 	switch kind {
 	case 'I':
-		return d.insert(f, msg)
+		return d.decodeInsert(f, msg)
 	case 'B':
-		return d.begin(f, msg)
+		return d.decodeBegin(f, msg)
 	case 'C':
-		return d.end(f, msg)
+		return d.decodeCommit(f, msg)
 	case 'R':
-		return d.describe(f, msg)
+		return d.decodeRelation(f, msg)
 	case 'U':
-		return d.update(f, msg)
+		return d.skipUpdate(f, msg)
 	case 'D':
-		return d.delete(f, msg)
+		return d.skipDelete(f, msg)
 	case 'T':
-		return d.truncate(f, msg)
+		return d.skipTruncate(f, msg)
 	case 'M':
-		return d.message(f, msg, false)
+		return d.decodeMessage(f, msg, false)
 	case LeftOutMessage:
 		if !d.leftOut {
 			return errUnknown
 		}
-		return d.message(f, msg, true)
+		return d.decodeMessage(f, msg, true)
 	case 'O':
 		f.uint64() // commit LSN on the origin
 		f.string() // its name
-		return f.end()
+		return f.checkEnd()
 	case 'Y':
-		return d.describeType(f)
+		return d.decodeType(f)
 	default:
 		return errUnknown
 	}
@@ -229,9 +229,10 @@ func (d *Decoder) decode(kind byte, f *frame, msg *Message) error {
 
 var errUnknown = errors.New("it is not of protocol version 1")
 
-func (d *Decoder) begin(f *frame, msg *Message) error {
+// decodeBegin reads a Begin frame.
+func (d *Decoder) decodeBegin(f *frame, msg *Message) error {
 	commit, at, xid := pglogrepl.LSN(f.uint64()), f.time(), f.uint32()
-	if err := f.end(); err != nil {
+	if err := f.checkEnd(); err != nil {
 		return err
 	}
 	if d.open {
@@ -242,11 +243,12 @@ func (d *Decoder) begin(f *frame, msg *Message) error {
 	return nil
 }
 
-func (d *Decoder) end(f *frame, msg *Message) error {
+// decodeCommit reads a Commit frame.
+func (d *Decoder) decodeCommit(f *frame, msg *Message) error {
 	f.byte() // flags, unused
 	commit, end := pglogrepl.LSN(f.uint64()), pglogrepl.LSN(f.uint64())
 	f.uint64() // commit time, as in its begin
-	if err := f.end(); err != nil {
+	if err := f.checkEnd(); err != nil {
 		return err
 	}
 	if !d.open {
@@ -256,27 +258,27 @@ func (d *Decoder) end(f *frame, msg *Message) error {
 		return fmt.Errorf("commit at %s ends a transaction whose begin announced %s", commit, d.commit)
 	}
 	d.open = false
-	d.release()
+	d.releaseRow()
 	msg.Kind, msg.Xid, msg.Commit, msg.End = Commit, d.xid, commit, end
 	return nil
 }
 
-// release drops references to the last row's frame and to a large buffer at the end of a
+// releaseRow drops references to the last row's frame and to a large buffer at the end of a
 // transaction, so that an idle relay keeps neither.
-func (d *Decoder) release() {
+func (d *Decoder) releaseRow() {
 	clear(d.values)
 	for i := range d.members {
-		d.members[i].forget()
+		d.members[i].dropValues()
 	}
 	clear(d.columns)
 	d.event = event.Event{}
-	d.binary = reuse(d.binary)
+	d.binary = reuseBuffer(d.binary)
 }
 
-// count gives the frame its index in the transaction. Every I, U, D and transactional M frame is
-// counted here, and nothing else, whatever table it belongs to: a position must not depend on the
-// configuration.
-func (d *Decoder) count() (uint32, error) {
+// countChange gives the frame its index in the transaction. Every I, U, D and transactional M frame
+// is counted here, and nothing else, whatever table it belongs to: a position must not depend on
+// the configuration.
+func (d *Decoder) countChange() (uint32, error) {
 	if !d.open {
 		return 0, errors.New("it is outside a transaction")
 	}
@@ -291,15 +293,15 @@ func (d *Decoder) count() (uint32, error) {
 // stream: each is a transaction of its own here, and many of them share a commit.
 func (d *Decoder) SetIndex(index uint32) { d.index = index }
 
-// blank resets the decoder's event to one with only a position.
-func (d *Decoder) blank(pos event.Position) *event.Event {
+// resetEvent makes the decoder's event one with only a position and the times of its commit.
+func (d *Decoder) resetEvent(pos event.Position) *event.Event {
 	d.event = event.Event{Position: pos, CommitTime: d.commitTime, Time: d.commitTime}
 	return &d.event
 }
 
-// order sets the event's order and hash. An event that cannot be decoded is never sent, so no later
-// event of its key has to wait for it.
-func (d *Decoder) order(ev *event.Event) {
+// setOrder sets the event's Ordered and Hash. An event that cannot be decoded is never sent, so no
+// later event of its key has to wait for it.
+func (d *Decoder) setOrder(ev *event.Event) {
 	ev.Ordered = len(ev.Key) > 0 && ev.Fault == nil
 	if ev.Ordered {
 		ev.Hash = d.keys.Of(ev.Aggregate, ev.Key)
@@ -311,61 +313,61 @@ func (d *Decoder) order(ev *event.Event) {
 // maxKept bounds the bytes of a buffer that are kept from one row to the next.
 const maxKept = 1 << 20
 
-// reuse is the buffer, empty, for the next row; nil for one that is too large to be kept.
-func reuse(b []byte) []byte {
+// reuseBuffer is the buffer, empty, for the next row; nil for one that is too large to be kept.
+func reuseBuffer(b []byte) []byte {
 	if cap(b) > maxKept {
 		return nil
 	}
 	return b[:0]
 }
 
-// update, delete and truncate check frames and skip them. A publication that the relay did not
-// create may send them; none of them is an event.
-func (d *Decoder) update(f *frame, msg *Message) error {
-	rel, err := d.changed(f)
+// skipUpdate reads an Update frame, and skips it, as delete and truncate do theirs. A publication
+// that the relay did not create may send them; none of them is an event.
+func (d *Decoder) skipUpdate(f *frame, msg *Message) error {
+	rel, err := d.changedRelation(f)
 	if err != nil {
 		return err
 	}
 	if len(f.rest) > 0 && f.rest[0] != 'N' {
 		f.oldTuple(d.values[:rel.columns])
 	}
-	f.expect('N')
+	f.expectTag('N')
 	f.tuple(d.values[:rel.columns])
-	msg.skip(rel.table != nil, "update")
-	return f.end()
+	msg.skipChange(rel.table != nil, "update")
+	return f.checkEnd()
 }
 
-func (d *Decoder) delete(f *frame, msg *Message) error {
-	rel, err := d.changed(f)
+func (d *Decoder) skipDelete(f *frame, msg *Message) error {
+	rel, err := d.changedRelation(f)
 	if err != nil {
 		return err
 	}
 	f.oldTuple(d.values[:rel.columns])
-	msg.skip(rel.table != nil, "delete")
-	return f.end()
+	msg.skipChange(rel.table != nil, "delete")
+	return f.checkEnd()
 }
 
-// changed counts the frame and reads which relation it changes.
-func (d *Decoder) changed(f *frame) (*relation, error) {
-	if _, err := d.count(); err != nil {
+// changedRelation counts the frame and reads which relation it changes.
+func (d *Decoder) changedRelation(f *frame) (*relation, error) {
+	if _, err := d.countChange(); err != nil {
 		return nil, err
 	}
 	oid := f.uint32()
 	if f.err != nil {
 		return nil, f.err
 	}
-	return d.lookup(oid)
+	return d.relationOf(oid)
 }
 
 // oldTuple reads the key ('K') or the whole old row ('O').
 func (f *frame) oldTuple(values []value) {
 	if tag := f.byte(); f.err == nil && tag != 'K' && tag != 'O' {
-		f.fail(fmt.Errorf("old tuple is announced by %q, not by 'K' or 'O'", tag))
+		f.setError(fmt.Errorf("old tuple is announced by %q, not by 'K' or 'O'", tag))
 	}
 	f.tuple(values)
 }
 
-func (d *Decoder) truncate(f *frame, msg *Message) error {
+func (d *Decoder) skipTruncate(f *frame, msg *Message) error {
 	n := f.uint32()
 	f.byte() // options: CASCADE, RESTART IDENTITY
 	if uint64(len(f.rest)) < 4*uint64(n) {
@@ -373,7 +375,7 @@ func (d *Decoder) truncate(f *frame, msg *Message) error {
 	}
 	ours := false
 	for range n {
-		rel, err := d.lookup(f.uint32())
+		rel, err := d.relationOf(f.uint32())
 		if err != nil {
 			return err
 		}
@@ -382,11 +384,13 @@ func (d *Decoder) truncate(f *frame, msg *Message) error {
 	if !d.open {
 		return errors.New("it is outside a transaction")
 	}
-	msg.skip(ours, "truncate")
-	return f.end()
+	msg.skipChange(ours, "truncate")
+	return f.checkEnd()
 }
 
-func (m *Message) skip(ours bool, reason string) {
+// skipChange makes the message one of a change that is no event. Of a table that is not ours the
+// reason is foreign_table.
+func (m *Message) skipChange(ours bool, reason string) {
 	m.Kind, m.Reason = Skipped, reason
 	if !ours {
 		m.Reason = "foreign_table"

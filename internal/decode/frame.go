@@ -20,25 +20,27 @@ type frame struct {
 	leftOut bool // a tuple may have a LeftOutValue
 }
 
-func (f *frame) fail(err error) {
+// setError sets err, unless it is set, and drops the rest.
+func (f *frame) setError(err error) {
 	if f.err == nil {
 		f.err = err
 	}
 	f.rest = nil
 }
 
-// end is the first error, also when bytes are left over: then the fields were not what they seemed.
-func (f *frame) end() error {
+// checkEnd returns the first error of the reads. Bytes that are left over are an error, too: then
+// the fields were not what they seemed.
+func (f *frame) checkEnd() error {
 	if f.err == nil && len(f.rest) > 0 {
 		f.err = fmt.Errorf("%d bytes follow its end", len(f.rest))
 	}
 	return f.err
 }
 
-// take reads n bytes, or up to 8 zeroes.
-func (f *frame) take(n uint64) []byte {
+// takeBytes reads n bytes. Beyond the end of the frame it returns up to 8 zeroes, and sets err.
+func (f *frame) takeBytes(n uint64) []byte {
 	if uint64(len(f.rest)) < n {
-		f.fail(errShort)
+		f.setError(errShort)
 		return make([]byte, min(n, 8))
 	}
 	v := f.rest[:n:n]
@@ -46,19 +48,19 @@ func (f *frame) take(n uint64) []byte {
 	return v
 }
 
-func (f *frame) byte() byte     { return f.take(1)[0] }
-func (f *frame) uint16() uint16 { return binary.BigEndian.Uint16(f.take(2)) }
-func (f *frame) uint32() uint32 { return binary.BigEndian.Uint32(f.take(4)) }
-func (f *frame) uint64() uint64 { return binary.BigEndian.Uint64(f.take(8)) }
+func (f *frame) byte() byte     { return f.takeBytes(1)[0] }
+func (f *frame) uint16() uint16 { return binary.BigEndian.Uint16(f.takeBytes(2)) }
+func (f *frame) uint32() uint32 { return binary.BigEndian.Uint32(f.takeBytes(4)) }
+func (f *frame) uint64() uint64 { return binary.BigEndian.Uint64(f.takeBytes(8)) }
 
 // bytes reads a length and as many bytes.
-func (f *frame) bytes() []byte { return f.take(uint64(f.uint32())) }
+func (f *frame) bytes() []byte { return f.takeBytes(uint64(f.uint32())) }
 
 // string reads up to a zero byte, which it passes.
 func (f *frame) string() []byte {
 	end := bytes.IndexByte(f.rest, 0)
 	if end < 0 {
-		f.fail(errShort)
+		f.setError(errShort)
 		return nil
 	}
 	v := f.rest[:end]
@@ -72,10 +74,10 @@ func (f *frame) time() time.Time {
 	return time.UnixMicro(int64(f.uint64()) + epoch).UTC()
 }
 
-// expect reads the byte that announces a tuple.
-func (f *frame) expect(tag byte) {
+// expectTag reads the byte that announces a tuple.
+func (f *frame) expectTag(tag byte) {
 	if got := f.byte(); f.err == nil && got != tag {
-		f.fail(fmt.Errorf("tuple is announced by %q, not by %q", got, tag))
+		f.setError(fmt.Errorf("tuple is announced by %q, not by %q", got, tag))
 	}
 }
 
@@ -102,18 +104,18 @@ const (
 	LeftOutMessage = 'L'
 )
 
-// leftOutValue reads a LeftOutValue; there is no other kind that is not read before.
+// leftOutValue reads a LeftOutValue. Any other kind is an error: tuple reads those that are known.
 func (f *frame) leftOutValue(column int, kind byte) []byte {
 	if kind != LeftOutValue || !f.leftOut {
-		f.fail(fmt.Errorf("column %d is of the unknown kind %q", column, kind))
+		f.setError(fmt.Errorf("column %d is of the unknown kind %q", column, kind))
 	}
-	return f.take(4)
+	return f.takeBytes(4)
 }
 
 // tuple reads a tuple of len(values) columns into values.
 func (f *frame) tuple(values []value) {
 	if n := int(f.uint16()); f.err == nil && n != len(values) {
-		f.fail(fmt.Errorf("tuple has %d columns, its relation %d", n, len(values)))
+		f.setError(fmt.Errorf("tuple has %d columns, its relation %d", n, len(values)))
 	}
 	for i := range values {
 		kind := f.byte()

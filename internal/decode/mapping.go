@@ -54,8 +54,8 @@ const (
 // partKeys are the parts as the configuration names them.
 var partKeys = [partExtra]string{"id", "aggregate", "key", "type", "payload", "timestamp", "traceparent", "headers_column"}
 
-// parts are the names of each part.
-func (m *Mapping) parts() [partExtra]Names {
+// partNames are the names of each part.
+func (m *Mapping) partNames() [partExtra]Names {
 	return [partExtra]Names{m.ID, m.Aggregate, m.Key, m.Type, m.Payload, m.Timestamp, m.Traceparent, m.Headers}
 }
 
@@ -89,20 +89,20 @@ type Column struct {
 // columns. The error is an *event.Stop (exit 4) that names the table, every misfit, what was wanted
 // and what is there. The check of Fits is in CheckShapes.
 func (t Table) Check(columns []Column, extra []string) error {
-	_, misfits := t.bind(columns, extra)
+	_, misfits := t.bindColumns(columns, extra)
 	if t.Mapping.Compat {
-		return t.misfit(columns, misfits, "change the table, or the names of its columns under sink.compat.options in the configuration")
+		return t.misfitStop(columns, misfits, "change the table, or the names of its columns under sink.compat.options in the configuration")
 	}
-	return t.misfit(columns, misfits, "change the table, or the column names under outbox: in the configuration (a list of names allows for a rename)")
+	return t.misfitStop(columns, misfits, "change the table, or the column names under outbox: in the configuration (a list of names allows for a rename)")
 }
 
 // Defaults says of each column that only a default names, and that does not fit, why it is not
 // used.
 func (t Table) Defaults(columns []Column) []string {
 	b := binding{columns: columns}
-	for part, names := range t.Mapping.parts() {
+	for part, names := range t.Mapping.partNames() {
 		if names.Optional {
-			b.find(partKeys[part], names, t.Mapping.types(part))
+			b.findColumns(partKeys[part], names, t.Mapping.typesOf(part))
 		}
 	}
 	return b.unused
@@ -117,11 +117,11 @@ func (t Table) CheckShapes(shapes []event.ColumnShape) error {
 	for i, c := range shapes {
 		columns[i] = Column{Name: c.Name}
 	}
-	return t.misfit(columns, t.Fits(shapes), "change the column to a supported type (listed in docs/from-debezium.md#column-types), take it out of sink.compat.options, or keep Debezium for this table")
+	return t.misfitStop(columns, t.Fits(shapes), "change the column to a supported type (listed in docs/from-debezium.md#column-types), take it out of sink.compat.options, or keep Debezium for this table")
 }
 
-// misfit returns the Stop for misfits, nil if there are none.
-func (t Table) misfit(columns []Column, misfits []string, fix string) error {
+// misfitStop returns the Stop for misfits, nil if there are none.
+func (t Table) misfitStop(columns []Column, misfits []string, fix string) error {
 	if len(misfits) == 0 {
 		return nil
 	}
@@ -142,7 +142,7 @@ func (t Table) Misses(columns []Column, hidden, extra []string) []string {
 		return !isHidden(name) && slices.ContainsFunc(columns, func(c Column) bool { return c.Name == name })
 	}
 	var missed []string
-	for _, part := range t.parts(extra) {
+	for _, part := range t.allNames(extra) {
 		i := slices.IndexFunc(part.Any, isHidden)
 		if i >= 0 && !slices.ContainsFunc(part.Any, isSent) && !slices.Contains(missed, part.Any[i]) {
 			missed = append(missed, part.Any[i])
@@ -154,7 +154,7 @@ func (t Table) Misses(columns []Column, hidden, extra []string) []string {
 // Reads are those of the columns that an event may be made of: a row may have its value under any
 // name of a part.
 func (t Table) Reads(columns, extra []string) (read []string) {
-	for _, part := range t.parts(extra) {
+	for _, part := range t.allNames(extra) {
 		for _, name := range part.Any {
 			if slices.Contains(columns, name) && !slices.Contains(read, name) {
 				read = append(read, name)
@@ -164,9 +164,9 @@ func (t Table) Reads(columns, extra []string) (read []string) {
 	return read
 }
 
-// parts returns the names of each part and of each extra column.
-func (t Table) parts(extra []string) []Names {
-	mapped := t.Mapping.parts()
+// allNames returns the names of each part and of each extra column.
+func (t Table) allNames(extra []string) []Names {
+	mapped := t.Mapping.partNames()
 	parts := mapped[:]
 	for _, name := range extra {
 		parts = append(parts, Names{Any: []string{name}})
@@ -181,7 +181,7 @@ type places struct {
 	transaction int            // -1: the table lacks it
 	payloadKind event.PayloadKind
 	// several are the columns of the parts that have more than one, by part and in the order of the
-	// names; nil as a rule. part and payloadKind are those of one row then: see choose.
+	// names; nil as a rule. part and payloadKind are those of one row then: see chooseColumns.
 	several []candidate
 }
 
@@ -191,15 +191,15 @@ type candidate struct {
 	kind        event.PayloadKind // of a payload
 }
 
-// bind finds the places, or returns what does not fit.
-func (t Table) bind(columns []Column, extra []string) (p places, misfits []string) {
+// bindColumns finds the places, or returns what does not fit.
+func (t Table) bindColumns(columns []Column, extra []string) (p places, misfits []string) {
 	b := binding{columns: columns}
-	for part, names := range t.Mapping.parts() {
+	for part, names := range t.Mapping.partNames() {
 		if len(names.Any) == 0 && (part == partID || part == partPayload) {
 			b.misfits = append(b.misfits, partKeys[part]+" is not mapped to a column")
 		}
 		p.part[part] = -1
-		found := b.find(partKeys[part], names, t.Mapping.types(part))
+		found := b.findColumns(partKeys[part], names, t.Mapping.typesOf(part))
 		if len(found) > 0 {
 			p.part[part] = found[0]
 		}
@@ -211,12 +211,12 @@ func (t Table) bind(columns []Column, extra []string) (p places, misfits []strin
 	}
 	for _, name := range extra {
 		place := -1
-		if found := b.find("template, header or property", Names{Any: []string{name}, Optional: slices.Contains(t.May, name)}, nil); len(found) > 0 {
+		if found := b.findColumns("template, header or property", Names{Any: []string{name}, Optional: slices.Contains(t.May, name)}, nil); len(found) > 0 {
 			place = found[0]
 		}
 		p.extra = append(p.extra, place)
 	}
-	p.transaction = b.transaction(t.Mapping.Transaction)
+	p.transaction = b.findTransaction(t.Mapping.Transaction)
 	if len(b.misfits) > 0 {
 		return places{}, b.misfits
 	}
@@ -224,11 +224,11 @@ func (t Table) bind(columns []Column, extra []string) (p places, misfits []strin
 	return p, nil
 }
 
-// transaction finds the column of the row's transaction; -1: there is none. A column of that name
-// and another type is somebody else's, unless the configuration names it.
-func (b *binding) transaction(names Names) int {
+// findTransaction finds the column of the row's transaction; -1: there is none. A column of that
+// name and another type is somebody else's, unless the configuration names it.
+func (b *binding) findTransaction(names Names) int {
 	of := binding{columns: b.columns}
-	found := of.find("transaction", names, transactionTypes)
+	found := of.findColumns("transaction", names, transactionTypes)
 	if !names.Optional {
 		b.misfits = append(b.misfits, of.misfits...)
 	}
@@ -238,9 +238,9 @@ func (b *binding) transaction(names Names) int {
 	return found[0]
 }
 
-// unfit runs Fits on a frame's columns. The stream does not say all of a type that is not
-// PostgreSQL's own: rows with one that does not fit become dead letters.
-func (t Table) unfit(columns []Column) []string {
+// misfitsInStream runs Fits on a frame's columns of PostgreSQL's own types. The stream does not say
+// all of other types: rows with one that does not fit become dead letters.
+func (t Table) misfitsInStream(columns []Column) []string {
 	if t.Fits == nil {
 		return nil
 	}
@@ -260,15 +260,16 @@ type binding struct {
 	unused  []string // misfits that a default names
 }
 
-// find finds the columns of these names. Each must be of a type that is taken, if it is not a mere
-// default: any of them may have a row's value.
-func (b *binding) find(part string, names Names, types []columnType) (found []int) {
+// findColumns returns the indexes of the columns with these names, and collects misfits. Each
+// column must have one of the types, as any of them may have a row's value; if only a default names
+// it, it is left out instead.
+func (b *binding) findColumns(part string, names Names, types []columnType) (found []int) {
 	for _, name := range names.Any {
 		i := slices.IndexFunc(b.columns, func(c Column) bool { return c.Name == name })
 		if i < 0 {
 			continue
 		}
-		if c := b.columns[i]; !accepts(types, c.TypeOID) {
+		if c := b.columns[i]; !acceptsType(types, c.TypeOID) {
 			misfit := fmt.Sprintf("%s: column %q has type %s, wanted %s", part, name, c.typeName(), listTypes(types))
 			if part == partKeys[partHeaders] {
 				misfit += " (`" + part + ": \"\"` goes without)"
@@ -384,8 +385,8 @@ var (
 	headersTypes     = []columnType{{pgtype.JSONBOID, "jsonb"}, {pgtype.JSONOID, "json"}}
 )
 
-// types are those that a part may have; nil is any.
-func (m *Mapping) types(part int) []columnType {
+// typesOf are those that a part may have; nil is any.
+func (m *Mapping) typesOf(part int) []columnType {
 	switch {
 	case part == partPayload && !m.Compat:
 		return payloadTypes
@@ -411,8 +412,8 @@ func payloadKind(oid uint32) event.PayloadKind {
 	}
 }
 
-// accepts reports whether oid is among types; no types means any.
-func accepts(types []columnType, oid uint32) bool {
+// acceptsType reports whether oid is among types; no types means any.
+func acceptsType(types []columnType, oid uint32) bool {
 	return types == nil || slices.ContainsFunc(types, func(t columnType) bool { return t.oid == oid })
 }
 

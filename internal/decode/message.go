@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -43,7 +42,7 @@ func (c Messages) members(extra []string) []member {
 		return nil
 	}
 	var list []member
-	for part, n := range c.Mapping.parts() {
+	for part, n := range c.Mapping.partNames() {
 		m := member{names: n.Any, optional: part > partPayload}
 		if len(n.Any) > 1 {
 			m.values = make([][]byte, len(n.Any))
@@ -56,10 +55,10 @@ func (c Messages) members(extra []string) []member {
 	return list
 }
 
-// message reads a logical message. Only a transactional one is of the open transaction, and counts;
-// the server sends another kind at once, outside transactions. leftOut: only the length of its
-// content is there.
-func (d *Decoder) message(f *frame, msg *Message, leftOut bool) error {
+// decodeMessage reads a logical message. Only a transactional one is of the open transaction, and
+// counts; the server sends another kind at once, outside transactions. leftOut: only the length of
+// its content is there.
+func (d *Decoder) decodeMessage(f *frame, msg *Message, leftOut bool) error {
 	flags := f.byte()
 	f.uint64() // its LSN
 	prefix := f.string()
@@ -70,10 +69,10 @@ func (d *Decoder) message(f *frame, msg *Message, leftOut bool) error {
 	} else {
 		content = f.bytes()
 	}
-	if err := f.end(); err != nil {
+	if err := f.checkEnd(); err != nil {
 		return err
 	}
-	ours := d.prefix != "" && string(prefix) == d.prefix
+	ours := d.messagePrefix != "" && string(prefix) == d.messagePrefix
 	msg.Kind, msg.Reason = Skipped, "message"
 	if flags&1 == 0 {
 		if ours {
@@ -81,56 +80,56 @@ func (d *Decoder) message(f *frame, msg *Message, leftOut bool) error {
 		}
 		return nil
 	}
-	index, err := d.count()
+	index, err := d.countChange()
 	if err != nil {
 		return err
 	}
 	if !ours {
-		if slices.Contains(d.drop, string(prefix)) {
+		if slices.Contains(d.droppedPrefixes, string(prefix)) {
 			msg.Kind, msg.Name = Foreign, string(prefix)
 		}
 		return nil
 	}
 	pos := event.Position{Commit: d.commit, Index: index}
 	if leftOut {
-		ev := d.blank(pos)
+		ev := d.resetEvent(pos)
 		ev.LeftOut = &event.LeftOut{Bytes: int64(size)}
 		clear(d.columns)
 		ev.Columns = d.columns
-		d.order(ev)
+		d.setOrder(ev)
 	} else {
-		d.emitted(content, pos)
+		d.fillFromMessage(content, pos)
 	}
 	msg.Kind, msg.Reason, msg.Event = Row, "", &d.event
 	return nil
 }
 
-// emitted fills the event from a message. As with a row, whatever is wrong with it becomes the
-// event's Fault.
-func (d *Decoder) emitted(content []byte, pos event.Position) {
-	ev := d.blank(pos)
-	ev.Fault = d.find(content)
+// fillFromMessage fills the event from a message's content. As with a row, whatever is wrong with
+// it becomes the event's Fault.
+func (d *Decoder) fillFromMessage(content []byte, pos event.Position) {
+	ev := d.resetEvent(pos)
+	ev.Fault = d.findMembers(content)
 
-	ev.ID = d.word(partID)
+	ev.ID = d.scalarText(partID)
 	if len(ev.ID) == 0 {
-		d.refuse("the id (member %s of the message) is null or empty", partID)
+		d.setMessageFault("the id (member %s of the message) is null or empty", partID)
 	}
-	ev.Aggregate = d.word(partAggregate)
-	ev.Key = d.word(partKey)
-	ev.Type = d.word(partType)
-	ev.Traceparent = d.word(partTraceparent)
+	ev.Aggregate = d.scalarText(partAggregate)
+	ev.Key = d.scalarText(partKey)
+	ev.Type = d.scalarText(partType)
+	ev.Traceparent = d.scalarText(partTraceparent)
 	ev.Payload = d.members[partPayload].json() // PayloadKind is JSON, the zero value
 	ev.Headers = d.members[partHeaders].json()
-	d.messageTime()
+	d.setMessageTime()
 	for i := range d.columns {
-		d.columns[i] = d.textOf(partExtra + i)
+		d.columns[i] = d.memberText(partExtra + i)
 	}
 	ev.Columns = d.columns
 
 	if ev.Fault != nil {
 		ev.Raw = rawMessage(content)
 	}
-	d.order(ev)
+	d.setOrder(ev)
 }
 
 var (
@@ -138,12 +137,12 @@ var (
 	errNotObject = errors.New("the message is not a JSON object")
 )
 
-// find looks up the parts of the event among the members. Of a name that is there twice the last
-// one counts, as in jsonb. The error is what is wrong with the message as a whole, or the first
-// member that it lacks.
-func (d *Decoder) find(content []byte) error {
+// findMembers looks up the parts of the event among the message's members. Of two members with one
+// name the last one counts, as in jsonb. The error is what is wrong with the message as a whole, or
+// the first member that it lacks.
+func (d *Decoder) findMembers(content []byte) error {
 	for i := range d.members {
-		d.members[i].forget()
+		d.members[i].dropValues()
 	}
 	if !utf8.Valid(content) {
 		return errNotUTF8
@@ -154,27 +153,27 @@ func (d *Decoder) find(content []byte) error {
 	}
 	for name, value, more := list.Next(); more; name, value, more = list.Next() {
 		for i := range d.members {
-			d.members[i].offer(name, value)
+			d.members[i].offerValue(name, value)
 		}
 	}
 	var err error
 	for i := range d.members {
 		m := &d.members[i]
-		if m.choose(); m.value == nil && !m.optional && len(m.names) > 0 && err == nil {
+		if m.chooseValue(); m.value == nil && !m.optional && len(m.names) > 0 && err == nil {
 			err = fmt.Errorf("the message has no member %s (null is a value)", listNames(m.names))
 		}
 	}
 	return err
 }
 
-// forget drops references to the message.
-func (m *member) forget() {
+// dropValues drops references to the message.
+func (m *member) dropValues() {
 	clear(m.values)
 	m.value = nil
 }
 
-// offer takes a value if its name is one of the member's.
-func (m *member) offer(name, value []byte) {
+// offerValue takes a value if its name is one of the member's.
+func (m *member) offerValue(name, value []byte) {
 	for i, n := range m.names {
 		if string(name) == n {
 			if m.values == nil {
@@ -187,8 +186,9 @@ func (m *member) offer(name, value []byte) {
 	}
 }
 
-// choose comes after the last offer: a name may come again, and be null then.
-func (m *member) choose() {
+// chooseValue sets the value of a part with several names: the first that is not null. It is called
+// after the last member was offered, because a name may come again, and be null then.
+func (m *member) chooseValue() {
 	for _, v := range m.values {
 		if v != nil && (m.value == nil || string(m.value) == "null") {
 			m.value = v
@@ -204,61 +204,61 @@ func (m *member) json() []byte {
 	return m.value
 }
 
-// word returns the text of a part that must be a string or a number.
-func (d *Decoder) word(part int) []byte {
+// scalarText is the text of a part that must be a string or a number.
+func (d *Decoder) scalarText(part int) []byte {
 	v := d.members[part].json()
 	if len(v) > 0 && v[0] != '"' && v[0] != '-' && (v[0] < '0' || v[0] > '9') {
-		d.refuse("member %s of the message is neither a string nor a number", part)
+		d.setMessageFault("member %s of the message is neither a string nor a number", part)
 		return nil
 	}
-	return d.textOf(part)
+	return d.memberText(part)
 }
 
-// textOf is the text of a string, and any other value as it stands.
-func (d *Decoder) textOf(part int) []byte {
+// memberText is the text of a part: of a string its characters, of any other value its JSON.
+func (d *Decoder) memberText(part int) []byte {
 	v := d.members[part].json()
 	if len(v) == 0 || v[0] != '"' {
 		return v
 	}
-	text, ok := unquote(v)
+	text, ok := unquoteString(v)
 	if !ok {
-		d.refuse("member %s of the message has half a surrogate pair or \\ufffd, which stand for no character", part)
+		d.setMessageFault("member %s of the message has half a surrogate pair or \\ufffd, which stand for no character", part)
 		return nil
 	}
 	return text
 }
 
-// messageTime takes the time in PostgreSQL's form and in that of RFC 3339, which is how to_json
-// writes it.
-func (d *Decoder) messageTime() {
-	text := d.word(partTimestamp)
+// setMessageTime sets the event's time from its member, in PostgreSQL's form or in that of RFC
+// 3339, which is how to_json writes it.
+func (d *Decoder) setMessageTime() {
+	text := d.scalarText(partTimestamp)
 	if text == nil {
 		return
 	}
 	at, ok := parseTimestamp(text)
 	if !ok {
-		at, ok = parseTime(time.RFC3339, text)
+		at, ok = parseRFC3339(text)
 	}
 	if !ok {
-		d.refuse("the timestamp (member %s of the message) is not a date of the years 1 to 9999", partTimestamp)
+		d.setMessageFault("the timestamp (member %s of the message) is not a date of the years 1 to 9999", partTimestamp)
 		return
 	}
 	d.event.Time = at
 }
 
-// refuse keeps the first thing that is wrong with the message. It names the member, never the
-// value.
-func (d *Decoder) refuse(format string, part int) {
+// setMessageFault keeps the first thing that is wrong with the message. It names the member, never
+// the value.
+func (d *Decoder) setMessageFault(format string, part int) {
 	if m := &d.members[part]; d.event.Fault == nil {
 		d.event.Fault = fmt.Errorf(format, listNames(m.names))
 	}
 }
 
-// unquote is the text of a JSON string, which was checked: a piece of it, or a copy where it has
-// escapes. ok is false for half a surrogate pair: ids that differ in one only would become the
+// unquoteString is the text of a JSON string, which was checked: a piece of it, or a copy where it
+// has escapes. ok is false for half a surrogate pair: ids that differ in one only would become the
 // same. encoding/json writes U+FFFD for it, so the text may have no more of these than the string,
 // and an escape of one is refused as well.
-func unquote(quoted []byte) (text []byte, ok bool) {
+func unquoteString(quoted []byte) (text []byte, ok bool) {
 	if bytes.IndexByte(quoted, '\\') < 0 {
 		return quoted[1 : len(quoted)-1 : len(quoted)-1], true
 	}

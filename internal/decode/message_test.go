@@ -98,7 +98,7 @@ func TestUnquoteReplacementCharacter(t *testing.T) {
 		"\"M\ufffdller \\\"A\\\"\"": "M\ufffdller \"A\"", "\"M\ufffdller\"": "M\ufffdller", `"\ud83d\ude00"`: "\U0001F600",
 		"\"\ufffd\\ud800\"": "", `"\ud800"`: "", `"\ude00\ud83d"`: "",
 	} {
-		text, ok := unquote([]byte(quoted))
+		text, ok := unquoteString([]byte(quoted))
 		if ok != (want != "") || ok && string(text) != want {
 			t.Errorf("%s gives %q, %v", quoted, text, ok)
 		}

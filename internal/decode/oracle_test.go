@@ -81,7 +81,7 @@ func compareRelation(rel *relation, m *pglogrepl.RelationMessage) error {
 // compareMessage: pglogrepl reads the frame, encoding/json the content.
 func compareMessage(d *Decoder, msg *Message, m *pglogrepl.LogicalDecodingMessage) error {
 	switch {
-	case m.Prefix != d.prefix:
+	case m.Prefix != d.messagePrefix:
 		return wantSkipped(msg, "message")
 	case !m.Transactional:
 		return wantSkipped(msg, NonTransactional)
@@ -109,7 +109,7 @@ func compareRow(d *Decoder, msg *Message, m *pglogrepl.InsertMessage) error {
 		"id": {mapped.ID.Any, ev.ID}, "aggregate": {mapped.Aggregate.Any, ev.Aggregate}, "key": {mapped.Key.Any, ev.Key}, "type": {mapped.Type.Any, ev.Type},
 		"traceparent": {mapped.Traceparent.Any, ev.Traceparent}, "headers": {mapped.Headers.Any, ev.Headers}, "payload": {mapped.Payload.Any, ev.Payload},
 	}
-	for i, name := range d.extra {
+	for i, name := range d.extraColumns {
 		parts[fmt.Sprint("extra ", i)] = named{[]string{name}, ev.Columns[i]}
 	}
 	for name, part := range parts {

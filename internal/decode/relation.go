@@ -14,24 +14,24 @@ import (
 
 // relation is what this session knows about an OID.
 type relation struct {
-	columns int    // of its tuples
-	table   *Table // nil: not ours
-	names   []string
-	padded  []bool // of char(n); nil: no column is
-	places  places
-	shape   *event.Shape // nil: it is not wanted
-	shaped  bool         // the shape is whole: Shaped was called
-	name    string       // of a table that is not ours: schema.name
-	passed  bool         // not ours, and Foreign was said of it
+	columns     int    // of its tuples
+	table       *Table // nil: not ours
+	names       []string
+	padded      []bool // of char(n); nil: no column is
+	places      places
+	shape       *event.Shape // nil: it is not wanted
+	shaped      bool         // the shape is complete: Shaped was called
+	name        string       // of a table that is not ours: schema.name
+	foreignSaid bool         // not ours, and a Foreign message was returned for it
 }
 
-// describe reads a Relation frame. The server sends one before the first change of a table and
-// again after the table was changed, so rows always meet the places of their own shape.
-func (d *Decoder) describe(f *frame, msg *Message) error {
+// decodeRelation reads a Relation frame. The server sends one before the first change of a table
+// and again after the table was changed, so rows always meet the places of their own shape.
+func (d *Decoder) decodeRelation(f *frame, msg *Message) error {
 	oid := f.uint32()
 	schema, name := string(f.string()), string(f.string())
 	f.byte() // replica identity
-	columns, typmods, err := d.describedColumns(f)
+	columns, typmods, err := d.decodeColumns(f)
 	if err != nil {
 		return err
 	}
@@ -41,7 +41,7 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 	// shape.
 	delete(d.relations, oid)
 	rel := &relation{columns: len(columns)}
-	i, ours := d.ours(oid, schema, name)
+	i, ours := d.configuredTable(oid, schema, name)
 	if ours {
 		rel.table = &d.tables[i]
 		for i, c := range columns {
@@ -50,13 +50,13 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 			}
 		}
 		var misfits []string
-		if rel.places, misfits = rel.table.bind(columns, d.extra); len(misfits) == 0 {
-			misfits = rel.table.unfit(columns)
+		if rel.places, misfits = rel.table.bindColumns(columns, d.extraColumns); len(misfits) == 0 {
+			misfits = rel.table.misfitsInStream(columns)
 		}
-		if err := rel.table.misfit(columns, misfits, rel.table.fixInStream()); err != nil {
+		if err := rel.table.misfitStop(columns, misfits, rel.table.fixInStream()); err != nil {
 			return err
 		}
-		if err := rel.lost(before, columns); err != nil {
+		if err := rel.lostParts(before, columns); err != nil {
 			return err
 		}
 		for i, c := range columns {
@@ -86,12 +86,12 @@ func (d *Decoder) describe(f *frame, msg *Message) error {
 	return nil
 }
 
-// describeType reads a Type frame. The server sends one for each type of a relation that was not
+// decodeType reads a Type frame. The server sends one for each type of a relation that was not
 // there when the cluster was made, as it was when the rows were written, before it describes the
 // relation. Of a domain it has the base type's name.
-func (d *Decoder) describeType(f *frame) error {
+func (d *Decoder) decodeType(f *frame) error {
 	oid, schema, name := f.uint32(), f.string(), f.string()
-	if err := f.end(); err != nil {
+	if err := f.checkEnd(); err != nil {
 		return err
 	}
 	d.types[oid] = TypeName{string(schema), string(name)}
@@ -107,10 +107,10 @@ func (t Table) fixInStream() string {
 	return "rows that are committed keep the shape they were written in, so changing the table back is not enough: give the names of both shapes under outbox: in the configuration (such as `payload: [payload, body]`); where no names help, see docs/failure-modes.md#after-exit-4"
 }
 
-// lost returns the Stop for parts whose column earlier rows of this session had and later rows
-// lack. Such a part is an unset default, which a table may lack: a table that never had the column
-// is no misfit, nor is one that lacks it from the beginning of a session.
-func (rel *relation) lost(before *relation, columns []Column) error {
+// lostParts returns the Stop for parts whose column earlier rows of this session had and later rows
+// lack; nil: there are none. Only a default that is not set in the configuration gets here: a table
+// may lack its column, but not lose it within a session.
+func (rel *relation) lostParts(before *relation, columns []Column) error {
 	if before == nil || before.table != rel.table {
 		return nil
 	}
@@ -133,16 +133,16 @@ func (rel *relation) lost(before *relation, columns []Column) error {
 			}
 		}
 	}
-	return rel.table.misfit(columns, misfits, fix)
+	return rel.table.misfitStop(columns, misfits, fix)
 }
 
-// describedColumns reads the columns and their type modifiers, to the end of the frame.
-func (d *Decoder) describedColumns(f *frame) ([]Column, []int32, error) {
+// decodeColumns reads the columns and their type modifiers, to the end of the frame.
+func (d *Decoder) decodeColumns(f *frame) ([]Column, []int32, error) {
 	const least = 1 + 1 + 4 + 4 // flags, an empty name, type, modifier
 	n := int(f.uint16())
 	if len(f.rest) < n*least {
-		f.fail(errShort)
-		return nil, nil, f.end()
+		f.setError(errShort)
+		return nil, nil, f.checkEnd()
 	}
 	columns, typmods := make([]Column, n), make([]int32, n)
 	for i := range columns {
@@ -151,13 +151,13 @@ func (d *Decoder) describedColumns(f *frame) ([]Column, []int32, error) {
 		columns[i].TypeOID = f.uint32()
 		typmods[i] = int32(f.uint32())
 	}
-	return columns, typmods, f.end()
+	return columns, typmods, f.checkEnd()
 }
 
-// ours finds the configured table of a relation by its OID, so that a table renamed in mid-stream
-// stays ours. Another table with a configured name is not ours, but table is its index. table is -1
-// when there is neither.
-func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok bool) {
+// configuredTable finds the configured table of a relation by its OID, so that a table renamed in
+// mid-stream stays ours. Another table with a configured name is not ours, but table is its index.
+// table is -1 when there is neither.
+func (d *Decoder) configuredTable(oid uint32, schema, name string) (table int, ok bool) {
 	if i, ok := d.tableOf[oid]; ok {
 		return i, true
 	}
@@ -176,9 +176,9 @@ func (d *Decoder) ours(oid uint32, schema, name string) (table int, ok bool) {
 	return -1, false
 }
 
-// lookup finds the relation of a change. Without its description it is unknown whether the change
-// is an event.
-func (d *Decoder) lookup(oid uint32) (*relation, error) {
+// relationOf finds the relation of a change. Without its description it is unknown whether the
+// change is an event.
+func (d *Decoder) relationOf(oid uint32) (*relation, error) {
 	if rel := d.relations[oid]; rel != nil {
 		return rel, nil
 	}

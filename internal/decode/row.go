@@ -12,8 +12,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-func (d *Decoder) insert(f *frame, msg *Message) error {
-	index, err := d.count()
+// decodeInsert reads an Insert frame: of a table of ours its row becomes the event.
+func (d *Decoder) decodeInsert(f *frame, msg *Message) error {
+	index, err := d.countChange()
 	if err != nil {
 		return err
 	}
@@ -21,19 +22,19 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 	if f.err != nil {
 		return f.err
 	}
-	rel, err := d.lookup(oid)
+	rel, err := d.relationOf(oid)
 	if err != nil {
 		return err
 	}
-	f.expect('N')
+	f.expectTag('N')
 	f.tuple(d.values[:rel.columns])
-	if err := f.end(); err != nil {
+	if err := f.checkEnd(); err != nil {
 		return err
 	}
 	if rel.table == nil {
 		msg.Kind, msg.Reason = Skipped, "foreign_table"
-		if !rel.passed {
-			rel.passed = true
+		if !rel.foreignSaid {
+			rel.foreignSaid = true
 			msg.Kind, msg.OID, msg.Name = Foreign, oid, rel.name
 		}
 		return nil
@@ -41,11 +42,11 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 	if rel.shape != nil && !rel.shaped {
 		return fmt.Errorf("relation %d was described, but its shape is missing", oid)
 	}
-	d.row(rel, event.Position{Commit: d.commit, Index: index})
+	d.fillFromRow(rel, event.Position{Commit: d.commit, Index: index})
 	msg.Kind, msg.Event = Row, &d.event
 	d.event.Origin = event.Origin{Relation: oid}
 	if rel.places.transaction >= 0 {
-		d.event.Origin.Tx = d.writer(&d.values[rel.places.transaction])
+		d.event.Origin.Tx = d.writerOf(&d.values[rel.places.transaction])
 		if msg.Stray = d.event.Origin.Tx == 0; msg.Stray {
 			msg.Table = rel.table
 		}
@@ -53,9 +54,10 @@ func (d *Decoder) insert(f *frame, msg *Message) error {
 	return nil
 }
 
-// writer is the transaction in a row's column; 0: there is none, or it is not the one that the
-// stream says. All rows of a transaction have the same text as a rule, which is parsed once.
-func (d *Decoder) writer(v *value) uint64 {
+// writerOf is the id in a row's column of the transaction that wrote it; 0: it is NULL, or not the
+// transaction that the stream names. Mostly all rows of a transaction have the same text, which is
+// parsed once.
+func (d *Decoder) writerOf(v *value) uint64 {
 	if v.kind != 't' || len(v.data) == 0 || len(v.data) > len(d.txText) {
 		return 0
 	}
@@ -76,32 +78,32 @@ func (d *Decoder) writer(v *value) uint64 {
 	return tx
 }
 
-// row fills the event from d.values. Whatever is wrong with the row itself becomes the event's
-// Fault: a row is never dropped here.
-func (d *Decoder) row(rel *relation, pos event.Position) {
-	p, ev := &rel.places, d.blank(pos)
+// fillFromRow fills the event from d.values. Whatever is wrong with the row itself becomes the
+// event's Fault: a row is never dropped here.
+func (d *Decoder) fillFromRow(rel *relation, pos event.Position) {
+	p, ev := &rel.places, d.resetEvent(pos)
 	if len(p.several) > 0 {
-		p.choose(d.values)
+		p.chooseColumns(d.values)
 	}
-	ev.ID = d.text(rel, p.part[partID])
+	ev.ID = d.columnText(rel, p.part[partID])
 	if len(ev.ID) == 0 && ev.Fault == nil {
 		ev.Fault = fmt.Errorf("the id (column %q of %s) is NULL or empty", rel.names[p.part[partID]], rel.table)
 	}
-	ev.Aggregate = d.text(rel, p.part[partAggregate])
-	ev.Key = d.text(rel, p.part[partKey])
-	ev.Type = d.text(rel, p.part[partType])
-	ev.Traceparent = d.text(rel, p.part[partTraceparent])
-	ev.Headers = d.text(rel, p.part[partHeaders])
+	ev.Aggregate = d.columnText(rel, p.part[partAggregate])
+	ev.Key = d.columnText(rel, p.part[partKey])
+	ev.Type = d.columnText(rel, p.part[partType])
+	ev.Traceparent = d.columnText(rel, p.part[partTraceparent])
+	ev.Headers = d.columnText(rel, p.part[partHeaders])
 	ev.PayloadKind = p.payloadKind
-	ev.Payload = d.stored(rel, p.part[partPayload])
+	ev.Payload = d.storedText(rel, p.part[partPayload])
 	if p.payloadKind == event.Binary && ev.Payload != nil {
-		ev.Payload = d.unhex(rel, p.part[partPayload], ev.Payload)
+		ev.Payload = d.decodeHex(rel, p.part[partPayload], ev.Payload)
 	}
 	if place := p.part[partTimestamp]; place >= 0 && !rel.table.Mapping.Untimed {
-		d.timestamp(rel, place)
+		d.setTime(rel, place)
 	}
 	for i, place := range p.extra {
-		d.columns[i] = d.text(rel, place)
+		d.columns[i] = d.columnText(rel, place)
 	}
 	ev.Columns, ev.Shape = d.columns, rel.shape
 
@@ -115,12 +117,12 @@ func (d *Decoder) row(rel *relation, pos event.Position) {
 	case ev.Fault != nil:
 		ev.Raw = rawRow(rel.names, d.values)
 	}
-	d.order(ev)
+	d.setOrder(ev)
 }
 
-// choose picks, for each part with several columns, the first that is not NULL in this row, or the
-// first one if all are.
-func (p *places) choose(row []value) {
+// chooseColumns picks, for each part with several columns, the first that is not NULL in this row,
+// or the first one if all are.
+func (p *places) chooseColumns(row []value) {
 	for i, c := range p.several {
 		first := i == 0 || p.several[i-1].part != c.part
 		if !first && (row[p.part[c.part]].kind != 'n' || row[c.place].kind == 'n') {
@@ -133,19 +135,19 @@ func (p *places) choose(row []value) {
 	}
 }
 
-// text is the value of the column at place, without the blanks that fill a char(n): they are no
-// part of the value, no comparison sees them, and two columns of different lengths would have two
-// ids, keys or routing keys for one.
-func (d *Decoder) text(rel *relation, place int) []byte {
-	text := d.stored(rel, place)
+// columnText is the value of the column at place, without the blanks that fill a char(n): they are
+// no part of the value, no comparison sees them, and two columns of different lengths would have
+// two ids, keys or routing keys for one.
+func (d *Decoder) columnText(rel *relation, place int) []byte {
+	text := d.storedText(rel, place)
 	if rel.padded != nil && place >= 0 && rel.padded[place] {
 		return bytes.TrimRight(text, " ")
 	}
 	return text
 }
 
-// stored is the column at place: nil for NULL and for a column that is not mapped.
-func (d *Decoder) stored(rel *relation, place int) []byte {
+// storedText is the column at place: nil for NULL and for a column that is not mapped.
+func (d *Decoder) storedText(rel *relation, place int) []byte {
 	if place < 0 {
 		return nil
 	}
@@ -158,44 +160,45 @@ func (d *Decoder) stored(rel *relation, place int) []byte {
 			d.event.LeftOut = &event.LeftOut{Table: rel.table.String()}
 		}
 	case 'u':
-		d.fault("the value of column %q of %s was not sent (unchanged TOAST in an insert)", rel, place)
+		d.setFault("the value of column %q of %s was not sent (unchanged TOAST in an insert)", rel, place)
 	default:
-		d.fault("the value of column %q of %s was sent in binary", rel, place)
+		d.setFault("the value of column %q of %s was sent in binary", rel, place)
 	}
 	return nil
 }
 
-// unhex decodes a bytea payload into d.binary, not in place: the frame is the caller's, and can be
-// decoded again.
-func (d *Decoder) unhex(rel *relation, place int, text []byte) []byte {
+// decodeHex decodes a bytea payload into d.binary, not in place: the frame is the caller's, and can
+// be decoded again.
+func (d *Decoder) decodeHex(rel *relation, place int, text []byte) []byte {
 	if len(text) >= 2 && text[0] == '\\' && text[1] == 'x' {
 		size := hex.DecodedLen(len(text) - 2)
-		if d.binary = reuse(d.binary); d.binary == nil || cap(d.binary) < size {
+		if d.binary = reuseBuffer(d.binary); d.binary == nil || cap(d.binary) < size {
 			d.binary = make([]byte, size)
 		}
 		if n, err := hex.Decode(d.binary[:size], text[2:]); err == nil {
 			return d.binary[:n:n]
 		}
 	}
-	d.fault("the payload (column %q of %s) is not bytea in hex; is bytea_output pinned to hex?", rel, place)
+	d.setFault("the payload (column %q of %s) is not bytea in hex; is bytea_output pinned to hex?", rel, place)
 	return nil
 }
 
-func (d *Decoder) timestamp(rel *relation, place int) {
-	text := d.text(rel, place)
+// setTime sets the event's time from the column at place, unless it is NULL.
+func (d *Decoder) setTime(rel *relation, place int) {
+	text := d.columnText(rel, place)
 	if text == nil {
 		return
 	}
 	at, ok := parseTimestamp(text)
 	if !ok {
-		d.fault("the timestamp (column %q of %s) is not a date of the years 1 to 9999", rel, place)
+		d.setFault("the timestamp (column %q of %s) is not a date of the years 1 to 9999", rel, place)
 		return
 	}
 	d.event.Time = at
 }
 
-// fault keeps the first thing that is wrong with the row. It names the column, never the value.
-func (d *Decoder) fault(format string, rel *relation, place int) {
+// setFault keeps the first thing that is wrong with the row. It names the column, never the value.
+func (d *Decoder) setFault(format string, rel *relation, place int) {
 	if d.event.Fault == nil {
 		d.event.Fault = fmt.Errorf(format, rel.names[place], rel.table)
 	}
@@ -210,8 +213,8 @@ func parseTimestamp(b []byte) (time.Time, bool) {
 	if len(b) < least || b[4] != '-' || b[7] != '-' || b[10] != ' ' || b[13] != ':' || b[16] != ':' {
 		return time.Time{}, false
 	}
-	year, month, day := 100*pair(b[0], b[1])+pair(b[2], b[3]), pair(b[5], b[6]), pair(b[8], b[9])
-	hour, minute, second := pair(b[11], b[12]), pair(b[14], b[15]), pair(b[17], b[18])
+	year, month, day := 100*twoDigits(b[0], b[1])+twoDigits(b[2], b[3]), twoDigits(b[5], b[6]), twoDigits(b[8], b[9])
+	hour, minute, second := twoDigits(b[11], b[12]), twoDigits(b[14], b[15]), twoDigits(b[17], b[18])
 	if year < 1 || year > 9999 || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) {
 		return time.Time{}, false
 	}
@@ -234,8 +237,8 @@ func parseTimestamp(b []byte) (time.Time, bool) {
 	return t, t.Year() >= 1 && t.Year() <= 9999
 }
 
-// pair is the number that two digits write; for anything else one that is beyond every range.
-func pair(tens, ones byte) int {
+// twoDigits is the number that two digits write; for anything else one that is beyond every range.
+func twoDigits(tens, ones byte) int {
 	tens, ones = tens-'0', ones-'0'
 	if tens > 9 || ones > 9 {
 		return 10_000
@@ -284,7 +287,7 @@ func parseOffset(b []byte) (offset time.Duration, ok bool) {
 	}
 	unit := time.Hour
 	for i := 0; i < len(b); i += 3 {
-		n := pair(b[i+1], b[i+2])
+		n := twoDigits(b[i+1], b[i+2])
 		if i > 0 && b[i] != ':' || n > 59 {
 			return 0, false
 		}
@@ -297,9 +300,10 @@ func parseOffset(b []byte) (offset time.Duration, ok bool) {
 	return offset, true
 }
 
-// parseTime reads the time of a logical message. It refuses what is not of the years 1 to 9999.
-func parseTime(layout string, text []byte) (time.Time, bool) {
-	at, err := time.ParseInLocation(layout, string(text), time.UTC)
+// parseRFC3339 reads the other form of a logical message's time. It refuses what is not of the
+// years 1 to 9999.
+func parseRFC3339(text []byte) (time.Time, bool) {
+	at, err := time.Parse(time.RFC3339, string(text))
 	at = at.UTC().Truncate(time.Microsecond)
 	return at, err == nil && at.Year() >= 1 && at.Year() <= 9999
 }

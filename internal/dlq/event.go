@@ -16,7 +16,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/cdc-relay/cdc-relay/internal/sent"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // Outbox is a table in which an event's row is searched.
@@ -251,7 +250,7 @@ const rowSQL = `SELECT r.id, array(SELECT r.tableoid UNION SELECT relid::oid FRO
 // column with the transaction, if it has one; no row: the table, or the id column, no longer
 // exists. The type is without a length, to which a cast would cut a longer id: -1, for NULL is one
 // character.
-var columnsSQL = `WITH columns AS (SELECT attname::text AS name, ` + tableread.BaseTypeSQL("atttypid") + ` AS type, attgenerated = 'v' AS computed
+var columnsSQL = `WITH columns AS (SELECT attname::text AS name, ` + sent.BaseTypeSQL("atttypid") + ` AS type, attgenerated = 'v' AS computed
 		FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped)
 	SELECT name, format_type(y.oid, -1), typnamespace = 'pg_catalog'::regnamespace, computed, (SELECT name FROM columns
 			WHERE name = ANY ($3::text[]) AND type IN ('xid8'::regtype, 'bigint'::regtype) ORDER BY array_position($3::text[], name) LIMIT 1)
@@ -283,15 +282,15 @@ func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outbox
 	}
 	found := outboxRow{table: t.Schema + "." + t.Table}
 	query := func(condition string) error {
-		return tableread.Read(ctx, a.db, name, func(of pgx.Tx) error {
+		return sent.ReadTable(ctx, a.db, name, func(of pgx.Tx) error {
 			// A cast to a type that has come since could run code of the table's owner.
 			var same bool
 			if err := of.QueryRow(ctx, "SELECT row(c.*) IS NOT DISTINCT FROM row($4::text, $5::text, true, false, $6::text) FROM ("+columnsSQL+") c", name, t.ID, t.Transaction, column, kind, written).Scan(&same); err != nil {
 				return err
 			} else if !same {
-				return &tableread.Refusal{Table: name, Why: "was altered while it was read"}
+				return &sent.Refusal{Table: name, Why: "was altered while it was read"}
 			}
-			sql := fmt.Sprintf(rowSQL, tableread.TextSQL(quoted, kind == "bpchar"), tx, name, condition)
+			sql := fmt.Sprintf(rowSQL, sent.TextSQL(quoted, kind == "bpchar"), tx, name, condition)
 			return of.QueryRow(ctx, sql, id).Scan(&found.id, &found.relations, &found.tx, &found.committedAt, &found.seen)
 		})
 	}
@@ -300,11 +299,11 @@ func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outbox
 	if sqlClass(err, "42883") || sqlClass(err, "42846") {
 		err = query(quoted + "::text = $1")
 	}
-	if refusal, ok := tableread.IsRefusal(err); ok {
+	if refusal, ok := sent.IsRefusal(err); ok {
 		return nil, refusal.Error(), nil
 	}
 	// not a value of that type, or the table is gone
-	if errors.Is(err, pgx.ErrNoRows) || sqlClass(err, "22") || tableread.Undefined(err) {
+	if errors.Is(err, pgx.ErrNoRows) || sqlClass(err, "22") || sent.IsUndefinedTable(err) {
 		return nil, "", nil
 	}
 	found.committedAt = utc(found.committedAt)
@@ -333,7 +332,7 @@ type progress struct {
 // the slot's position is of a moment later: moved may be wrong while a relay raises the limit.
 var progressSQL = `SELECT r.slot_name IS NOT NULL, coalesce(r.active_pid IS NOT NULL, false),
 		coalesce(s.state = 'ready' AND s.system_id = (SELECT system_identifier::text FROM pg_control_system()), false),
-		coalesce(r.confirmed_flush_lsn, '0/0'), coalesce(` + tableread.WholeXID("r.catalog_xmin") + `, 0),
+		coalesce(r.confirmed_flush_lsn, '0/0'), coalesce(` + sent.WholeXIDSQL("r.catalog_xmin") + `, 0),
 		coalesce(r.confirmed_flush_lsn > p.max_flush_lsn, true) AS moved
 	FROM (SELECT $1::text AS slot, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) me
 		LEFT JOIN cdc_relay.slots s ON s.slot = me.slot LEFT JOIN cdc_relay.progress p ON p.slot = me.slot

@@ -15,7 +15,6 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/sent"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // What a search by key may cost, whatever the tables have.
@@ -59,11 +58,11 @@ type keyLeaf struct {
 // keyColumnsSQL reads the columns $2 of the table $1, and keyLeavesSQL the tables with its rows,
 // each with its indexes that can find the rows with a value.
 var keyColumnsSQL = `SELECT attname::text, format_type(y.oid, -1), typnamespace = 'pg_catalog'::regnamespace, attgenerated = 'v'
-	FROM pg_attribute JOIN pg_type y ON y.oid = ` + tableread.BaseTypeSQL("atttypid") + `
+	FROM pg_attribute JOIN pg_type y ON y.oid = ` + sent.BaseTypeSQL("atttypid") + `
 	WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped AND attname = ANY ($2::text[])`
 
 const keyLeavesSQL = `WITH RECURSIVE root AS (SELECT oid, relkind = 'p' AS parent FROM pg_class WHERE oid = to_regclass($1)),
-	tree AS (SELECT oid, parent FROM root UNION SELECT inhrelid, parent FROM ` + tableread.Heirs + ` JOIN tree ON inhparent = tree.oid WHERE parent)
+	tree AS (SELECT oid, parent FROM root UNION SELECT inhrelid, parent FROM ` + sent.HeirsSQL + ` JOIN tree ON inhparent = tree.oid WHERE parent)
 	SELECT format('%I.%I', nspname, relname), pg_relation_size(c.oid), parent, x.columns
 	FROM tree JOIN pg_class c ON c.oid = tree.oid JOIN pg_namespace s ON s.oid = relnamespace
 	LEFT JOIN LATERAL (SELECT array(SELECT coalesce(attname::text, '') FROM unnest(i.indkey) WITH ORDINALITY k (n, o)
@@ -144,7 +143,7 @@ func (t *keyTable) textOf(names []string) string {
 	parts := []string{}
 	for _, name := range t.present(names) {
 		c := t.columns[name]
-		parts = append(parts, "CASE WHEN "+c.quoted+" IS NOT NULL THEN "+tableread.TextSQL(c.quoted, c.kind == "bpchar")+" END")
+		parts = append(parts, "CASE WHEN "+c.quoted+" IS NOT NULL THEN "+sent.TextSQL(c.quoted, c.kind == "bpchar")+" END")
 	}
 	return "coalesce(" + strings.Join(append(parts, "NULL"), ", ") + ")"
 }
@@ -270,7 +269,7 @@ func (a *Admin) rowsOfColumn(ctx context.Context, f *EventFilter, t *keyTable, b
 	form := string(f.Key)
 	if c.own {
 		// a text that is no value of the type is no row's
-		err := a.one(ctx, "read the key", "SELECT "+tableread.TextSQL("$1::text::"+c.kind, c.kind == "bpchar"), []any{form}, &form)
+		err := a.one(ctx, "read the key", "SELECT "+sent.TextSQL("$1::text::"+c.kind, c.kind == "bpchar"), []any{form}, &form)
 		if sqlClass(err, "22") {
 			return nil
 		}
@@ -280,7 +279,7 @@ func (a *Admin) rowsOfColumn(ctx context.Context, f *EventFilter, t *keyTable, b
 	}
 	aggregate := ""
 	if !c.own {
-		w.and(tableread.TextSQL(c.quoted, false)+" = ?::text", string(f.Key))
+		w.and(sent.TextSQL(c.quoted, false)+" = ?::text", string(f.Key))
 	}
 	for _, name := range before {
 		w.and(t.columns[name].quoted + " IS NULL")
@@ -320,7 +319,7 @@ func (a *Admin) rowsOfColumn(ctx context.Context, f *EventFilter, t *keyTable, b
 		found[i].key = form
 	}
 	out.forms = append(out.forms, form)
-	var refusal *tableread.Refusal
+	var refusal *sent.Refusal
 	switch {
 	case errors.As(err, &refusal):
 		out.notes = append(out.notes, refusal.Error()+": it is not searched")
@@ -330,7 +329,7 @@ func (a *Admin) rowsOfColumn(ctx context.Context, f *EventFilter, t *keyTable, b
 		return not(fmt.Sprintf("reading it took longer than %s", keyTimeout))
 	case sqlClass(err, "42501"):
 		return not("permission denied: GRANT SELECT ON " + t.name)
-	case tableread.Undefined(err):
+	case sent.IsUndefinedTable(err):
 		return nil
 	case sqlClass(err, "42883"):
 		return not(fmt.Sprintf("its column %s has type %s, which has no equality", key, c.kind))
@@ -358,12 +357,12 @@ type keyReading struct {
 // run reads the rows: by an index in the order of their transactions, or in any order and sorts
 // them.
 func (k *keyReading) run(ctx context.Context, a *Admin, ordered *bool, tx string) (list []keyRow, more bool, err error) {
-	err = tableread.Read(ctx, a.db, k.t.name, func(of pgx.Tx) (err error) {
+	err = sent.ReadTable(ctx, a.db, k.t.name, func(of pgx.Tx) (err error) {
 		// A cast to a type that has come since could run code of the table's owner.
 		if now, err := k.t.readColumns(ctx, of); err != nil {
 			return err
 		} else if !maps.Equal(now, k.t.columns) {
-			return &tableread.Refusal{Table: k.t.name, Why: "was altered while it was read"}
+			return &sent.Refusal{Table: k.t.name, Why: "was altered while it was read"}
 		}
 		settings := fmt.Sprintf("SET LOCAL statement_timeout = %d", keyTimeout.Milliseconds())
 		if k.indexed { // statistics that are old must not lead to reading it all

@@ -102,16 +102,16 @@ const space = " \t\r\n"
 // Next is the name of the next member, unquoted, and its value as it stands in the document; false
 // when there is none left. Both alias the document where they can.
 func (m *Members) Next() (name, value []byte, ok bool) {
-	if m.skip(); len(m.rest) == 0 || m.rest[0] == '}' {
+	if m.skipPunctuation(); len(m.rest) == 0 || m.rest[0] == '}' {
 		return nil, nil, false
 	}
-	name = Unquote(m.take())
-	m.skip()
-	return name, m.take(), true
+	name = Unquote(m.takeValue())
+	m.skipPunctuation()
+	return name, m.takeValue(), true
 }
 
-// skip skips whitespace and punctuation between names and values.
-func (m *Members) skip() {
+// skipPunctuation skips whitespace and punctuation between names and values.
+func (m *Members) skipPunctuation() {
 	for i, c := range m.rest {
 		switch c {
 		case ' ', '\t', '\r', '\n', ',', ':':
@@ -122,8 +122,8 @@ func (m *Members) skip() {
 	}
 }
 
-// take returns the JSON value at the beginning of the rest and moves past it.
-func (m *Members) take() []byte {
+// takeValue returns the JSON value at the beginning of the rest and moves past it.
+func (m *Members) takeValue() []byte {
 	n := valueEnd(m.rest)
 	value := m.rest[:n:n]
 	m.rest = m.rest[n:]

@@ -22,8 +22,8 @@ const (
 // "c") and ("a", "bc") are two keys.
 func HashKey(aggregate, key []byte) uint64 {
 	h := fold(uint64(len(aggregate))^mul3, mul1)
-	h = hashBytes(h, aggregate)
-	return fold(hashBytes(h, key), mul3)
+	h = foldBytes(h, aggregate)
+	return fold(foldBytes(h, key), mul3)
 }
 
 // HashPosition digests a position, for an event without an ordering key.
@@ -31,12 +31,13 @@ func HashPosition(p Position) uint64 {
 	return fold(fold(uint64(p.Commit)^mul1, mul2)^uint64(p.Index), mul3)
 }
 
-// HashName digests a name that belongs to what the digest within stands for; 0: to nothing.
+// HashName digests a name together with the digest of what it belongs to; within 0: it belongs to
+// nothing.
 func HashName(within uint64, name []byte) uint64 {
-	return fold(hashBytes(fold(within^mul2, mul1), name), mul3)
+	return fold(foldBytes(fold(within^mul2, mul1), name), mul3)
 }
 
-func hashBytes(h uint64, b []byte) uint64 {
+func foldBytes(h uint64, b []byte) uint64 {
 	n := uint64(len(b))
 	for ; len(b) >= 8; b = b[8:] {
 		h = fold(h^binary.LittleEndian.Uint64(b), mul1)
@@ -48,7 +49,8 @@ func hashBytes(h uint64, b []byte) uint64 {
 	return fold(h^tail, mul2^n)
 }
 
-// fold is the 128-bit product, its halves joined: each bit of it depends on all bits of a and b.
+// fold joins the halves of the 128-bit product: each bit of the result depends on all bits of a and
+// b.
 func fold(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo
@@ -83,13 +85,13 @@ func (h *KeyHash) Of(aggregate, key []byte) uint64 {
 	if h == nil {
 		return HashKey(aggregate, key)
 	}
-	return h.begin().word(uint64(len(aggregate))).bytes(aggregate).bytes(key).sum(uint64(len(key)))
+	return h.newSip().word(uint64(len(aggregate))).bytes(aggregate).bytes(key).sum(uint64(len(key)))
 }
 
 // sip is the state of SipHash: a value, which stays in registers.
 type sip struct{ v0, v1, v2, v3 uint64 }
 
-func (h *KeyHash) begin() sip {
+func (h *KeyHash) newSip() sip {
 	return sip{h.k0 ^ 0x736f6d6570736575, h.k1 ^ 0x646f72616e646f6d, h.k0 ^ 0x6c7967656e657261, h.k1 ^ 0x7465646279746573}
 }
 

@@ -48,94 +48,96 @@ type diskState struct {
 	hasMore bool // by a tenth: the guard goes on that was full
 }
 
-// decision decides.
+// decision is the guard's state, and what the next decision depends on.
 type decision struct {
-	patience time.Duration // see Config
+	patience time.Duration // Config.Patience
 
-	state     state
-	since     time.Time // of the state
-	quiet     time.Time // nothing was confirmed since then while something waited; zero: not so
-	confirmed int64
-	wait      time.Duration // before the next try
+	state      state
+	stateSince time.Time     // when the state began
+	quietSince time.Time     // since when something waits and nothing is confirmed; zero: not so
+	confirmed  int64         // input.confirmed of the last decision
+	tryAfter   time.Duration // before the next try: minWait to mostWait
 }
 
-// see takes what the lanes did; it reports whether something was confirmed since the last time.
-func (d *decision) see(in *input) (confirmed bool) {
+// noteFlow notes what the lanes did. It reports whether something was confirmed since the last
+// time.
+func (d *decision) noteFlow(in *input) (confirmed bool) {
 	confirmed, d.confirmed = in.confirmed != d.confirmed, in.confirmed
 	if confirmed || !in.waiting {
-		d.quiet = time.Time{}
-	} else if d.quiet.IsZero() {
-		d.quiet = in.now
+		d.quietSince = time.Time{}
+	} else if d.quietSince.IsZero() {
+		d.quietSince = in.now
 	}
 	return confirmed
 }
 
-// isQuiet says that something has waited for so long and nothing was confirmed.
+// isQuiet reports whether something has waited for so long without any confirm.
 func (d *decision) isQuiet(now time.Time, long time.Duration) bool {
-	return !d.quiet.IsZero() && now.Sub(d.quiet) >= long
+	return !d.quietSince.IsZero() && now.Sub(d.quietSince) >= long
 }
 
-// away says that the broker is away, and not merely a destination of it: nothing is confirmed, and
-// the sink says so itself or has had the time to blame a destination.
-func (d *decision) away(in *input) bool {
+// brokerIsAway reports whether the broker is away, and not merely one of its destinations: nothing
+// is confirmed, and the sink says that it is down, or has had the time to blame a destination.
+func (d *decision) brokerIsAway(in *input) bool {
 	return d.isQuiet(in.now, quietAfter) && (!in.up || d.isQuiet(in.now, d.patience))
 }
 
 // asksDisk reports whether step needs input.disk: on healthy days nothing is asked.
 func (d *decision) asksDisk(in *input) bool {
-	return d.state != off || !d.quiet.IsZero() && in.now.Sub(d.quiet) >= quietAfter-measureEvery
+	return d.state != off || !d.quietSince.IsZero() && in.now.Sub(d.quietSince) >= quietAfter-measureEvery
 }
 
-// step decides again.
+// step makes the next decision.
 func (d *decision) step(in *input) {
-	confirmed := d.see(in)
+	confirmed := d.noteFlow(in)
 	switch d.state {
 	case off:
-		if d.away(in) && in.disk.tooMuch {
-			d.begin(in)
+		if d.brokerIsAway(in) && in.disk.tooMuch {
+			d.beginDeferring(in)
 		}
 	case on:
-		switch waited := in.now.Sub(d.since); {
+		switch waited := in.now.Sub(d.stateSince); {
 		case !in.disk.hasRoom:
-			d.enter(full, in.now)
-		case confirmed, in.up && waited >= d.wait, waited >= mostWait:
-			d.enter(trying, in.now)
+			d.enterState(full, in.now)
+		case confirmed, in.up && waited >= d.tryAfter, waited >= mostWait:
+			d.enterState(trying, in.now)
 		}
 	case trying:
 		switch {
 		case confirmed:
-			d.end(in.now)
+			d.endDeferring(in.now)
 		case d.isQuiet(in.now, quietAfter):
-			d.wait = min(2*d.wait, mostWait)
-			d.begin(in)
+			d.tryAfter = min(2*d.tryAfter, mostWait)
+			d.beginDeferring(in)
 		}
 	case full:
 		switch {
 		case confirmed:
-			d.end(in.now)
-		case in.disk.hasMore && d.away(in):
-			d.begin(in)
+			d.endDeferring(in.now)
+		case in.disk.hasMore && d.brokerIsAway(in):
+			d.beginDeferring(in)
 		}
 	}
 }
 
-// begin defers, if there is room.
-func (d *decision) begin(in *input) {
+// beginDeferring begins to defer, or waits in state full if there is no room.
+func (d *decision) beginDeferring(in *input) {
 	if in.disk.hasRoom {
-		d.enter(on, in.now)
+		d.enterState(on, in.now)
 	} else {
-		d.enter(full, in.now)
+		d.enterState(full, in.now)
 	}
 }
 
-func (d *decision) end(now time.Time) {
-	d.enter(off, now)
-	d.wait = minWait
+// endDeferring ends the guard: the broker confirms again.
+func (d *decision) endDeferring(now time.Time) {
+	d.enterState(off, now)
+	d.tryAfter = minWait
 }
 
-// enter begins a state; nothing was quiet in it yet.
-func (d *decision) enter(s state, now time.Time) {
-	d.state, d.since, d.quiet = s, now, time.Time{}
+// enterState begins a state; nothing was quiet in it yet.
+func (d *decision) enterState(s state, now time.Time) {
+	d.state, d.stateSince, d.quietSince = s, now, time.Time{}
 }
 
 const (
@@ -153,58 +155,63 @@ const (
 // When these have grown by a tenth of the limit nevertheless, the free space is used up, or was
 // none: then they count again. So they end at the limit, or a tenth of it above their size before.
 type space struct {
-	max int64
+	max int64 // Config.MaxBytes
 
-	own     int64 // size of the files
-	ownAt   int64 // Flow.DeferredBytes when it was read
-	known   bool  // own was read
-	before  int64 // size of the files while nothing was deferred
-	rows    int64 // what the rows need
-	rowsAt  int64 // Flow.DeferredBytes when they were counted
-	counted bool  // rows is known
-	asked   time.Time
+	fileBytes   int64     // size of the files when it was read last
+	fileBytesAt int64     // Flow.DeferredBytes then
+	known       bool      // the size was read
+	filesBefore int64     // size of the files when the guard was off last
+	rows        int64     // bytes that the rows need, when they were counted last
+	rowsAt      int64     // Flow.DeferredBytes then
+	counted     bool      // rows is known
+	countedAt   time.Time // when the rows were counted last, with or without success
 }
 
-// takeFiles takes the size of the files.
-func (s *space) takeFiles(own int64, flow Flow, off bool) {
-	s.own, s.ownAt, s.known = own, flow.DeferredBytes, true
+// noteFiles notes the size of the files.
+func (s *space) noteFiles(own int64, flow Flow, off bool) {
+	s.fileBytes, s.fileBytesAt, s.known = own, flow.DeferredBytes, true
 	if off {
-		s.before = own
+		s.filesBefore = own
 	}
 }
 
-// needsCount says that the files may have much free space, and the rows were not counted of late.
+// needsCount reports whether the rows are to be counted: the files may have much free space, and
+// the last count is too old.
 func (s *space) needsCount(now time.Time, in state) bool {
 	every := countEvery
 	if in == on || in == trying {
 		every = guardedCount
 	}
-	return s.known && s.mayBeFree() && (s.asked.IsZero() || now.Sub(s.asked) >= every)
+	return s.known && s.mayHaveFreeSpace() && (s.countedAt.IsZero() || now.Sub(s.countedAt) >= every)
 }
 
-// takeRows takes a count of the rows; an error is the lack of one.
-func (s *space) takeRows(now time.Time, rows int64, flow Flow, err error) {
-	s.asked, s.rows, s.rowsAt, s.counted = now, rows, flow.DeferredBytes, err == nil
+// noteRows notes a count of the rows, or that it failed.
+func (s *space) noteRows(now time.Time, rows int64, flow Flow, err error) {
+	s.countedAt, s.rows, s.rowsAt, s.counted = now, rows, flow.DeferredBytes, err == nil
 }
 
-// used is how much counts. What waits in the line counts as if it were deferred: the guard could
-// not stop it.
-func (s *space) used(flow Flow) int64 {
-	files := s.files(flow)
-	if !s.counted || !s.mayBeFree() {
+// usedBytes is how many bytes count as used. What waits in the line counts as if it were deferred:
+// the guard could not stop it.
+func (s *space) usedBytes(flow Flow) int64 {
+	files := s.filesWith(flow)
+	if !s.counted || !s.mayHaveFreeSpace() {
 		return files
 	}
 	return min(files, s.rows+flow.DeferredBytes-s.rowsAt+flow.WaitingBytes)
 }
 
-// mayBeFree says that the files were large before, and what is deferred has not enlarged them.
-func (s *space) mayBeFree() bool { return s.before >= s.max/2 && s.own <= s.before+s.max/10 }
-
-func (s *space) files(flow Flow) int64 {
-	return s.own + flow.DeferredBytes - s.ownAt + flow.WaitingBytes
+// mayHaveFreeSpace reports whether the files may have much free space: they were large before, and
+// what is deferred has not enlarged them.
+func (s *space) mayHaveFreeSpace() bool {
+	return s.filesBefore >= s.max/2 && s.fileBytes <= s.filesBefore+s.max/10
 }
 
-// enough is how much may be used for a guard that was full to go on.
-func (s *space) enough() int64 { return s.max / 10 * 9 }
+// filesWith is the size that the files may have when all that is deferred or waits is in them.
+func (s *space) filesWith(flow Flow) int64 {
+	return s.fileBytes + flow.DeferredBytes - s.fileBytesAt + flow.WaitingBytes
+}
 
-func (s *space) left(flow Flow) int64 { return max(0, s.max-s.used(flow)) }
+// resumeBelow is below how many used bytes a guard that was full begins again.
+func (s *space) resumeBelow() int64 { return s.max / 10 * 9 }
+
+func (s *space) bytesLeft(flow Flow) int64 { return max(0, s.max-s.usedBytes(flow)) }

@@ -8,7 +8,7 @@ import (
 // play has a decision look once a second at what a function says of each second, and returns when
 // its state changed.
 func play(seconds int, what func(second int, s state) input) (changes []change) {
-	d := decision{patience: 40 * time.Second, wait: minWait}
+	d := decision{patience: 40 * time.Second, tryAfter: minWait}
 	began := time.Unix(1000, 0)
 	for n := range seconds {
 		in := what(n, d.state)

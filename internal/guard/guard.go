@@ -85,16 +85,16 @@ type Disk struct {
 
 // Guard decides about the disk guard of one term.
 type Guard struct {
-	cfg Config
-	d   decision
+	cfg      Config
+	decision decision
 
-	disk    Disk
-	space   space
-	asked   time.Time // when Disk was asked for last
-	failing string    // the error text that was logged
+	disk        Disk      // the last answer of Config.Measure
+	space       space     // how much of Config.MaxBytes is used
+	measuredAt  time.Time // when Config.Measure was called last
+	failingText string    // the error text that was logged last; "" after a success
 
-	mu   sync.Mutex
-	shot Snapshot
+	mu       sync.Mutex
+	snapshot Snapshot // as of the last look
 }
 
 // Snapshot is the state of the guard for status and metrics.
@@ -109,18 +109,18 @@ type Snapshot struct {
 
 // New makes a guard. It starts nothing.
 func New(cfg Config) *Guard {
-	return &Guard{cfg: cfg, d: decision{patience: cfg.Patience, wait: minWait}, space: space{max: cfg.MaxBytes}}
+	return &Guard{cfg: cfg, decision: decision{patience: cfg.Patience, tryAfter: minWait}, space: space{max: cfg.MaxBytes}}
 }
 
 const (
-	lookEvery    = time.Second // at the line, while the guard is off
-	guardedEvery = 100 * time.Millisecond
-	measureEvery = time.Second
-	// healthyEvery is between measurements of healthy days, which tell how much room there is.
+	lookEvery    = time.Second            // between two looks at the line while the guard is off
+	guardedEvery = 100 * time.Millisecond // likewise, in every other state
+	measureEvery = time.Second            // between two measurements while a decision needs them
+	// likewise on healthy days, for the metric of what is left
 	healthyEvery = 10 * time.Minute
 )
 
-// Run looks after the line until ctx is done.
+// Run looks at the line and decides again and again, until ctx is done.
 func (g *Guard) Run(ctx context.Context) error {
 	timer := time.NewTimer(lookEvery)
 	defer timer.Stop()
@@ -130,89 +130,90 @@ func (g *Guard) Run(ctx context.Context) error {
 			return nil
 		case <-timer.C:
 		}
-		g.look(ctx, time.Now())
+		g.lookOnce(ctx, time.Now())
 		every := lookEvery
-		if g.d.state != off {
+		if g.decision.state != off {
 			every = guardedEvery
 		}
 		timer.Reset(every)
 	}
 }
 
-// look decides once.
-func (g *Guard) look(ctx context.Context, now time.Time) {
+// lookOnce decides once, and switches the line's guard on or off.
+func (g *Guard) lookOnce(ctx context.Context, now time.Time) {
 	flow := g.cfg.Line.Flow()
 	in := input{now: now, up: g.cfg.Up(), confirmed: flow.Confirmed, waiting: flow.Waiting > 0}
-	before := g.d.state
-	if g.d.asksDisk(&in) {
+	before := g.decision.state
+	if g.decision.asksDisk(&in) {
 		g.measure(ctx, now, flow, measureEvery)
-		in.disk = g.state(flow)
+		in.disk = g.diskState(flow)
 	} else {
 		g.measure(ctx, now, flow, healthyEvery)
 	}
-	if g.d.step(&in); g.d.state != before {
-		g.cfg.Line.Guard(g.d.state == on)
-		g.log(before, flow)
+	if g.decision.step(&in); g.decision.state != before {
+		g.cfg.Line.Guard(g.decision.state == on)
+		g.logChange(before, flow)
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.shot = Snapshot{Active: g.d.state == on || g.d.state == trying, Full: g.d.state == full, Deferred: int(flow.Deferred)}
+	g.snapshot = Snapshot{Active: g.decision.state == on || g.decision.state == trying, Full: g.decision.state == full, Deferred: int(flow.Deferred)}
 	if g.space.known {
-		g.shot.Known, g.shot.Left = true, g.space.left(flow)
+		g.snapshot.Known, g.snapshot.Left = true, g.space.bytesLeft(flow)
 	}
 }
 
-// measure asks the database, unless it was asked a moment ago. After an error the last answer
-// stays: what was deferred since is counted on top of it, so max_bytes holds without the database.
+// measure asks the database, unless it was asked less than every ago. After an error the last
+// answer stays. What was deferred since is counted on top of it, so max_bytes holds without the
+// database.
 func (g *Guard) measure(ctx context.Context, now time.Time, flow Flow, every time.Duration) {
-	if !g.asked.IsZero() && now.Sub(g.asked) < every {
+	if !g.measuredAt.IsZero() && now.Sub(g.measuredAt) < every {
 		return
 	}
-	g.asked = now
+	g.measuredAt = now
 	disk, err := g.cfg.Measure(ctx)
 	if err == nil {
 		g.disk = disk
-		g.space.takeFiles(disk.Own, flow, g.d.state == off)
-		if g.space.needsCount(now, g.d.state) {
+		g.space.noteFiles(disk.Own, flow, g.decision.state == off)
+		if g.space.needsCount(now, g.decision.state) {
 			var rows int64
 			rows, err = g.cfg.Count(ctx)
-			g.space.takeRows(now, rows, flow, err)
+			g.space.noteRows(now, rows, flow, err)
 		}
 	}
 	if err == nil {
-		g.failing = ""
-	} else if text := err.Error(); ctx.Err() == nil && text != g.failing {
-		g.failing = text
+		g.failingText = ""
+	} else if text := err.Error(); ctx.Err() == nil && text != g.failingText {
+		g.failingText = text
 		g.cfg.Log.Warn("disk guard: cannot read how much of the disk is used", zap.Error(err))
 	}
 }
 
-// state compares the last measurement with the limits.
-func (g *Guard) state(flow Flow) diskState {
+// diskState compares the last measurement, and what was deferred since, with the limits.
+func (g *Guard) diskState(flow Flow) diskState {
 	if !g.space.known {
 		return diskState{}
 	}
-	used := g.space.used(flow)
+	used := g.space.usedBytes(flow)
 	return diskState{
 		tooMuch: g.disk.Retained >= g.disk.DeferAt,
 		hasRoom: used < g.cfg.MaxBytes,
-		hasMore: used < g.space.enough(),
+		hasMore: used < g.space.resumeBelow(),
 	}
 }
 
-func (g *Guard) log(before state, flow Flow) {
+func (g *Guard) logChange(before state, flow Flow) {
 	fields := []zap.Field{
 		zap.Int64("retained_wal_bytes", g.disk.Retained), zap.Int64("own_tables_bytes", g.disk.Own), zap.Int64("in_flight_bytes", flow.WaitingBytes), zap.Int64("deferred", flow.Deferred),
 	}
 	switch {
-	case g.d.state == full:
+	case g.decision.state == full:
 		g.cfg.Log.Warn("disk guard: the relay's tables and what is in flight have reached guard.max_bytes: nothing more is deferred, and the slot keeps WAL until the broker is back", fields...)
-	case g.d.state == off:
+	case g.decision.state == off:
 		g.cfg.Log.Info("disk guard: the broker confirms again: what was deferred is delivered first, then events go directly", fields...)
-	case g.d.state == on && before != trying:
+	case g.decision.state == on && before != trying:
 		g.cfg.Log.Warn("disk guard: the broker is away and the slot keeps too much WAL: events are deferred into the retry table", fields...)
 	default: // it tries, or has tried in vain
-		g.cfg.Log.Debug("disk guard: tries the broker", append(fields, zap.Bool("deferring", g.d.state == on))...)
+		g.cfg.Log.Debug("disk guard: tries the broker", append(fields, zap.Bool("deferring", g.decision.state == on))...)
 	}
 }
 
@@ -220,7 +221,7 @@ func (g *Guard) log(before state, flow Flow) {
 func (g *Guard) Snapshot() Snapshot {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.shot
+	return g.snapshot
 }
 
 // RowOverhead is what a deferred event takes on disk next to itself, with its entries in the
@@ -228,8 +229,8 @@ func (g *Guard) Snapshot() Snapshot {
 const RowOverhead = 1024
 
 // LeastMaxBytes is the smallest MaxBytes with which a guard can defer, in whole MiB. All that may
-// be in flight counts as if it were deferred, see Guard.state, and a guard that was full goes on
-// when a tenth is free: a quarter on top leaves room for both.
+// be in flight counts as if it were deferred, see Guard.diskState, and a guard that was full goes
+// on when a tenth is free: a quarter on top leaves room for both.
 func LeastMaxBytes(inFlight int, inFlightBytes int64) int64 {
 	const mib = 1 << 20
 	need := inFlightBytes + int64(inFlight)*RowOverhead

@@ -31,13 +31,13 @@ func TestSpace(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := space{max: 1000}
-			s.takeFiles(c.before, Flow{}, true)
-			s.takeFiles(c.own, Flow{}, false)
+			s.noteFiles(c.before, Flow{}, true)
+			s.noteFiles(c.own, Flow{}, false)
 			if got := s.needsCount(now, off); got != c.wantsCount {
 				t.Fatalf("the rows are to be counted: %t", got)
 			}
 			if c.wantsCount {
-				s.takeRows(now, c.rows, Flow{}, c.err)
+				s.noteRows(now, c.rows, Flow{}, c.err)
 				if s.needsCount(now.Add(countEvery-1), full) || !s.needsCount(now.Add(countEvery), full) {
 					t.Error("they are not counted once a minute")
 				}
@@ -45,7 +45,7 @@ func TestSpace(t *testing.T) {
 					t.Error("they are counted while events are deferred")
 				}
 			}
-			if got := s.used(c.then); got != c.want {
+			if got := s.usedBytes(c.then); got != c.want {
 				t.Errorf("%d bytes count, want %d", got, c.want)
 			}
 		})

@@ -15,15 +15,17 @@ import (
 
 // guarding is what the lanes and the disk guard share. A line without a guard has none.
 type guarding struct {
-	on    bool                  // guarded by Line.mu
-	calls atomic.Pointer[calls] // of the lanes; nil while the line does not run
+	on    bool                         // the guard is on; guarded by Line.mu
+	calls atomic.Pointer[callsContext] // of the lanes; nil while the line does not run
 
+	// Written by the lanes, for Flow. events and bytes count what was deferred while the guard was
+	// on.
 	confirms, events, bytes atomic.Int64
 }
 
-// calls is the context of the lanes' calls until the guard begins. One serves all calls, so no call
-// allocates one.
-type calls struct {
+// callsContext is the context of the lanes' calls until the guard begins. One serves all calls, so
+// no call allocates one.
+type callsContext struct {
 	parent, ctx context.Context //nolint:containedctx // it outlives each call
 	end         context.CancelFunc
 }
@@ -51,13 +53,13 @@ func (l *Line) setGuard(on bool) (changed bool) {
 		return false
 	}
 	g.on = on
-	l.pauses.Hold(on)
+	l.pauses.SetGuard(on)
 	now := g.calls.Load()
 	if !on && now != nil {
-		g.calls.Store(newCalls(now.parent))
+		g.calls.Store(newCallsContext(now.parent))
 	}
-	for _, ln := range l.all() {
-		ln.take(func(in *order.Input) { in.Guarded = on })
+	for _, ln := range l.allLanes() {
+		ln.addToInbox(func(in *order.Input) { in.Guarded = on })
 	}
 	if on && now != nil {
 		now.end()
@@ -65,7 +67,7 @@ func (l *Line) setGuard(on bool) (changed bool) {
 	return true
 }
 
-// Flow tells what passed the lanes, and what waits. It is for a line with a guard.
+// Flow is what has passed the lanes, and what waits. Only a line with a guard has it.
 func (l *Line) Flow() guard.Flow {
 	g := l.guarding
 	s := guard.Flow{Confirmed: g.confirms.Load(), Deferred: g.events.Load(), DeferredBytes: g.bytes.Load()}
@@ -77,18 +79,18 @@ func (l *Line) Flow() guard.Flow {
 	return s
 }
 
-func newCalls(parent context.Context) *calls {
-	c := &calls{parent: parent}
+func newCallsContext(parent context.Context) *callsContext {
+	c := &callsContext{parent: parent}
 	c.ctx, c.end = context.WithCancel(parent)
 	return c
 }
 
-// run makes the context of the lanes' calls. Line.mu is held.
-func (g *guarding) run(ctx context.Context) {
+// startCalls makes the context of the lanes' calls when the line begins to run. Line.mu is held.
+func (g *guarding) startCalls(ctx context.Context) {
 	if g == nil {
 		return
 	}
-	c := newCalls(ctx)
+	c := newCallsContext(ctx)
 	if g.on {
 		c.end()
 	}
@@ -103,11 +105,11 @@ func (g *guarding) callContext(ctx context.Context) context.Context {
 	return g.calls.Load().ctx
 }
 
-// isOn says whether the guard is on, for a new lane. Line.mu is held.
+// isOn reports whether the guard is on. Line.mu is held.
 func (g *guarding) isOn() bool { return g != nil && g.on }
 
-// deferred counts what a lane has deferred while the guard is on.
-func (g *guarding) deferred(events []*inflight.Event) {
+// countDeferred counts events that a lane has deferred while the guard is on.
+func (g *guarding) countDeferred(events []*inflight.Event) {
 	size := int64(0)
 	for _, e := range events {
 		size += int64(e.Size) + guard.RowOverhead

@@ -21,9 +21,9 @@ import (
 // order machine what to do, does that, and repeats. So calls become larger under load, and an idle
 // lane sends a single event at once.
 type lane struct {
-	n     int
-	line  *Line
-	arena inflight.Arena // guarded by the in-flight budget
+	number int // its number, from 0: sink.Place.Lane
+	line   *Line
+	arena  inflight.Arena // its chunks; guarded by the in-flight budget
 
 	mu     sync.Mutex // guards inbox and asleep
 	inbox  order.Input
@@ -31,19 +31,20 @@ type lane struct {
 	awake  chan struct{} // cap 1
 
 	// The fields below belong to the lane's goroutine.
-	machine   *order.Machine
-	taken     order.Input // what was in the inbox
-	outcomes  []sink.Outcome
-	events    []*event.Event
-	sent      []sent.Entry
-	digestBuf []byte
-	cut       bool // the disk guard ended the last call
-	probes    sync.WaitGroup
-	failing   string // the error text of failing calls that was logged last; "" when calls succeed
+	machine *order.Machine
+	// of the next Step: what was in the inbox, and the last call's outcomes
+	input          order.Input
+	outcomes       []sink.Outcome // of the last call, reused
+	events         []*event.Event // for Hooks.Confirmed, reused
+	sent           []sent.Entry   // for Recorder.Add, reused
+	digestBuf      []byte         // likewise, of one entry
+	guardEndedCall bool           // the disk guard ended the last call
+	probes         sync.WaitGroup // events that are sent apart
+	failingText    string         // the error text that was logged last; "" when calls succeed
 }
 
 func newLane(n int, line *Line) *lane {
-	return &lane{n: n, line: line, awake: make(chan struct{}, 1), machine: order.New(line.order)}
+	return &lane{number: n, line: line, awake: make(chan struct{}, 1), machine: order.New(line.order)}
 }
 
 // push adds an event. It reports whether the lane sleeps: then the caller must signal the lane
@@ -56,20 +57,20 @@ func (ln *lane) push(e *inflight.Event) (asleep bool) {
 	return asleep
 }
 
-// take leaves something in the inbox, and wakes the lane.
-func (ln *lane) take(leave func(*order.Input)) {
+// addToInbox has add put something into the inbox, and wakes the lane.
+func (ln *lane) addToInbox(add func(*order.Input)) {
 	ln.mu.Lock()
-	leave(&ln.inbox)
+	add(&ln.inbox)
 	asleep := ln.asleep
 	ln.asleep = false
 	ln.mu.Unlock()
 	if asleep {
-		ln.signal()
+		ln.wake()
 	}
 }
 
-// signal wakes the lane's goroutine.
-func (ln *lane) signal() {
+// wake wakes the lane's goroutine.
+func (ln *lane) wake() {
 	select {
 	case ln.awake <- struct{}{}:
 	default:
@@ -78,17 +79,17 @@ func (ln *lane) signal() {
 
 // run publishes until ctx is done. Unsettled events stay where they are.
 func (ln *lane) run(ctx context.Context) {
-	in := &ln.taken
+	in := &ln.input
 	for ctx.Err() == nil || in.Outcomes != nil {
-		ln.receive()
+		ln.emptyInbox()
 		in.Now = time.Now()
 		a := ln.machine.Step(in)
 		failed := in.Err
-		if ln.cut { // no failure of the broker: its events are deferred
-			failed, ln.cut = nil, false
+		if ln.guardEndedCall { // no failure of the broker: its events are deferred
+			failed, ln.guardEndedCall = nil, false
 		}
 		in.Outcomes, in.Err = nil, nil
-		ln.do(ctx, a, failed, in.Now)
+		ln.carryOut(ctx, a, failed, in.Now)
 		switch {
 		case ctx.Err() != nil:
 		case len(a.Send) > 0:
@@ -96,18 +97,18 @@ func (ln *lane) run(ctx context.Context) {
 			clear(ln.outcomes)
 			in.Outcomes = ln.outcomes
 			calls := ln.line.guarding.callContext(ctx)
-			in.Err = ln.line.cfg.Sink.Publish(calls, ln.n, a.Send, ln.outcomes)
-			ln.cut = in.Err != nil && calls.Err() != nil
+			in.Err = ln.line.cfg.Sink.Publish(calls, ln.number, a.Send, ln.outcomes)
+			ln.guardEndedCall = in.Err != nil && calls.Err() != nil
 		default:
-			ln.sleep(ctx, a.Wake)
+			ln.sleepUntil(ctx, a.Wake)
 		}
 	}
 	ln.probes.Wait()
 }
 
-// receive takes what is in the inbox.
-func (ln *lane) receive() {
-	in := &ln.taken
+// emptyInbox moves what is in the inbox to the input of the next Step.
+func (ln *lane) emptyInbox() {
+	in := &ln.input
 	ln.mu.Lock()
 	defer ln.mu.Unlock()
 	box := &ln.inbox
@@ -125,8 +126,9 @@ func emptied[T any](s []T) []T {
 	return s[:0]
 }
 
-// do carries out what the order machine wants, except the call to the sink.
-func (ln *lane) do(ctx context.Context, a *order.Actions, failed error, now time.Time) {
+// carryOut carries out the machine's actions, except the call to the sink. failed is the last
+// call's error.
+func (ln *lane) carryOut(ctx context.Context, a *order.Actions, failed error, now time.Time) {
 	l, hooks := ln.line, &ln.line.cfg.Hooks
 	if hooks.Rejected != nil {
 		for _, r := range a.Rejected {
@@ -137,7 +139,7 @@ func (ln *lane) do(ctx context.Context, a *order.Actions, failed error, now time
 		hooks.Failed(a.NoRow)
 	}
 	if failed != nil && hooks.Unavailable != nil && ctx.Err() == nil {
-		hooks.Unavailable(ln.n, a.Unknown, failed)
+		hooks.Unavailable(ln.number, a.Unknown, failed)
 	}
 	ln.logFailing(failed)
 	if len(a.Confirmed) > 0 {
@@ -153,8 +155,8 @@ func (ln *lane) do(ctx context.Context, a *order.Actions, failed error, now time
 	}
 	if g := l.guarding; g != nil {
 		g.confirms.Add(int64(len(a.Confirmed) + len(a.Delivered)))
-		if ln.taken.Guarded {
-			g.deferred(a.Defer)
+		if ln.input.Guarded {
+			g.countDeferred(a.Defer)
 		}
 	}
 	if a.Ended {
@@ -163,7 +165,7 @@ func (ln *lane) do(ctx context.Context, a *order.Actions, failed error, now time
 	ln.handOver(a)
 	for _, p := range a.Probe {
 		calls := l.guarding.callContext(ctx)
-		ln.probes.Go(func() { ln.probe(calls, p) })
+		ln.probes.Go(func() { ln.sendProbe(calls, p) })
 	}
 }
 
@@ -187,13 +189,14 @@ func (ln *lane) recordSent(events []*inflight.Event) {
 	}
 }
 
-// probe sends an event apart from the lane's calls. An error leaves it in doubt, as its outcome is.
-func (ln *lane) probe(ctx context.Context, p order.Probe) {
+// sendProbe sends an event apart from the lane's calls. An error leaves it in doubt, as its outcome
+// is.
+func (ln *lane) sendProbe(ctx context.Context, p order.Probe) {
 	out, err := ln.line.prober.Probe(ctx, &p.Event.Event, p.Suspect)
 	if err != nil {
 		out = sink.Outcome{}
 	}
-	ln.take(func(in *order.Input) { in.Probed = append(in.Probed, order.Probed{Event: p.Event, Outcome: out}) })
+	ln.addToInbox(func(in *order.Input) { in.Probed = append(in.Probed, order.Probed{Event: p.Event, Outcome: out}) })
 }
 
 // handOver gives the retry table its events, results and wants.
@@ -214,15 +217,15 @@ func (ln *lane) handOver(a *order.Actions) {
 		table.Finish(finish)
 	}
 	if len(a.Read)+len(a.Walk) > 0 {
-		table.Read(ln.n, slices.Clone(a.Read), slices.Clone(a.Walk))
+		table.Read(ln.number, slices.Clone(a.Read), slices.Clone(a.Walk))
 	}
 }
 
-// sleep waits until something arrives, or a time.
-func (ln *lane) sleep(ctx context.Context, until time.Time) {
+// sleepUntil waits until something arrives, or a time.
+func (ln *lane) sleepUntil(ctx context.Context, until time.Time) {
 	ln.mu.Lock()
 	box := &ln.inbox
-	asleep := box.Arrived.First == nil && len(box.Probed)+len(box.Written)+len(box.Finished)+len(box.Found) == 0 && box.Stopping == ln.taken.Stopping && box.Guarded == ln.taken.Guarded
+	asleep := box.Arrived.First == nil && len(box.Probed)+len(box.Written)+len(box.Finished)+len(box.Found) == 0 && box.Stopping == ln.input.Stopping && box.Guarded == ln.input.Guarded
 	ln.asleep = asleep
 	ln.mu.Unlock()
 	if !asleep {
@@ -245,7 +248,7 @@ func (ln *lane) reportConfirmed(events []*inflight.Event, now time.Time) {
 	hooks := &ln.line.cfg.Hooks
 	if hooks.Published != nil {
 		for _, e := range events {
-			hooks.Published(ln.n, &e.Event, e.Attempts, now)
+			hooks.Published(ln.number, &e.Event, e.Attempts, now)
 		}
 	}
 	if hooks.Confirmed == nil {
@@ -255,7 +258,7 @@ func (ln *lane) reportConfirmed(events []*inflight.Event, now time.Time) {
 	for _, e := range events {
 		ln.events = append(ln.events, &e.Event)
 	}
-	hooks.Confirmed(ln.n, ln.events, now)
+	hooks.Confirmed(ln.number, ln.events, now)
 }
 
 // logFailing logs that calls fail in a row. It logs again when the error text changes, and when
@@ -264,24 +267,24 @@ func (ln *lane) reportConfirmed(events []*inflight.Event, now time.Time) {
 // does not log.
 func (ln *lane) logFailing(err error) {
 	switch {
-	case ln.machine.Fails() == 0 && ln.failing != "":
-		ln.line.log.Info("publishing works again", zap.Int("lane", ln.n))
-		ln.failing = ""
-	case ln.machine.Fails() > 1 && err != nil && err.Error() != ln.failing:
-		ln.failing = err.Error()
-		ln.line.log.Warn("publishing failed: it is tried again, nothing is dropped", zap.Int("lane", ln.n), zap.Error(err))
+	case ln.machine.FailedCalls() == 0 && ln.failingText != "":
+		ln.line.log.Info("publishing works again", zap.Int("lane", ln.number))
+		ln.failingText = ""
+	case ln.machine.FailedCalls() > 1 && err != nil && err.Error() != ln.failingText:
+		ln.failingText = err.Error()
+		ln.line.log.Warn("publishing failed: it is tried again, nothing is dropped", zap.Int("lane", ln.number), zap.Error(err))
 	}
 }
 
 // wakeAll wakes all lanes: a pause ended.
 func (l *Line) wakeAll() {
-	for _, ln := range l.all() {
-		ln.signal()
+	for _, ln := range l.allLanes() {
+		ln.wake()
 	}
 }
 
-// all returns the existing lanes.
-func (l *Line) all() []*lane {
+// allLanes returns the existing lanes.
+func (l *Line) allLanes() []*lane {
 	if lanes := l.lanes.Load(); lanes != nil {
 		return *lanes
 	}

@@ -35,7 +35,7 @@ func start(t *testing.T, lanes int, cfg Config) *bench {
 	b.Line = New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	b.cancel = cancel
-	b.lane(lanes - 1) // all of them are asleep before the first event
+	b.laneOf(lanes - 1) // all of them are asleep before the first event
 	go func() {
 		b.ended <- b.Run(ctx)
 		close(b.ended)
@@ -267,7 +267,7 @@ func TestReaderGoneWithoutGoodbye(t *testing.T) {
 func TestLaterLaneIsUnsureToo(t *testing.T) {
 	l := New(Config{Sink: nullSink{lanes: 1}, RetryTable: noRetryTable{}})
 	unsure := func(n int) bool {
-		return slices.ContainsFunc(l.lane(n).inbox.Found, func(f order.Found) bool { return f.Unsure })
+		return slices.ContainsFunc(l.laneOf(n).inbox.Found, func(f order.Found) bool { return f.Unsure })
 	}
 	for n, c := range []struct {
 		told order.Found

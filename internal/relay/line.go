@@ -123,10 +123,11 @@ type Hooks struct {
 // sessions of the replication connection: an event that was admitted is not admitted again when the
 // server sends it again.
 type Line struct {
-	cfg      Config
-	log      *zap.Logger
-	scope    event.Scope
-	prober   sink.Prober // nil: what was rejected before goes through its lane with the others
+	cfg   Config
+	log   *zap.Logger
+	scope event.Scope
+	// nil: the sink has none, and what was rejected before goes with the others
+	prober   sink.Prober
 	budget   *inflight.Budget
 	tracker  *inflight.Tracker
 	pauses   *order.Pauses
@@ -170,10 +171,10 @@ func New(cfg Config) *Line {
 		l.guarding = &guarding{}
 	}
 	l.prober, _ = cfg.Sink.(sink.Prober)
-	wait := waits{cfg.Backoff, cfg.MaxBackoff, cfg.Jitter}
+	wait := waitTimes{cfg.Backoff, cfg.MaxBackoff, cfg.Jitter}
 	l.order = order.Config{
 		OneByOne: cfg.Ordering == Key, Apart: l.prober != nil, Block: cfg.Block, MaxAttempts: cfg.MaxAttempts,
-		Spin: wait.spin, Backoff: wait.backoff, Patience: wait.patience, Pauses: l.pauses, Room: order.NewRoom(cfg.MaxGroups),
+		Spin: wait.afterFailedCall, Backoff: wait.afterRejection, Patience: wait.afterRefusedRow, Pauses: l.pauses, Room: order.NewGroupRoom(cfg.MaxGroups),
 	}
 	return l
 }
@@ -185,9 +186,9 @@ func (l *Line) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	launch := func(ln *lane) { running.Go(func() { ln.run(ctx) }) }
 	l.mu.Lock()
-	l.guarding.run(ctx)
+	l.guarding.startCalls(ctx)
 	l.launch = launch
-	for _, ln := range l.all() {
+	for _, ln := range l.allLanes() {
 		launch(ln)
 	}
 	l.mu.Unlock()
@@ -201,14 +202,14 @@ func (l *Line) Run(ctx context.Context) error {
 	return nil
 }
 
-// lane returns lane n. If it does not exist yet, lane creates it and those with lower numbers.
-func (l *Line) lane(n int) *lane {
-	if lanes := l.all(); n < len(lanes) {
+// laneOf returns lane n. If it does not exist yet, lane creates it and those with lower numbers.
+func (l *Line) laneOf(n int) *lane {
+	if lanes := l.allLanes(); n < len(lanes) {
 		return lanes[n]
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	lanes := l.all()
+	lanes := l.allLanes()
 	for len(lanes) <= n {
 		ln := newLane(len(lanes), l)
 		ln.inbox.Guarded = l.guarding.isOn()
@@ -239,8 +240,8 @@ func (l *Line) Unsettled() int {
 // WaitSettled returns nil once no event is in the line and the watermark covers all of them, else
 // ctx's error. A reader that still runs may admit the next one right after.
 func (l *Line) WaitSettled(ctx context.Context) error {
-	for _, ln := range l.all() {
-		ln.signal() // in case the reader returned without waking a lane that it had filled
+	for _, ln := range l.allLanes() {
+		ln.wake() // in case the reader returned without waking a lane that it had filled
 	}
 	select {
 	case <-l.budget.WhenEmpty():
@@ -281,7 +282,7 @@ func (l *Line) Snapshot() Snapshot {
 	s.Events, s.Bytes = l.budget.Size()
 	s.Paused = l.pauses.List()
 	s.WaitingGroups = l.order.Room.Waiting()
-	s.ConfirmedAbove, s.OldestCommit = l.tracker.Above()
+	s.ConfirmedAbove, s.OldestCommit = l.tracker.SettledAbove()
 	if s.Events == 0 {
 		s.OldestCommit = time.Time{}
 	}
@@ -295,16 +296,16 @@ func (l *Line) Snapshot() Snapshot {
 	return s
 }
 
-// waits are the waiting times of rejected events.
-type waits struct {
-	min, max time.Duration
-	jitter   func(time.Duration) time.Duration
+// waitTimes are the waiting times of rejected events and failed calls.
+type waitTimes struct {
+	min, max time.Duration                     // Config.Backoff and Config.MaxBackoff
+	jitter   func(time.Duration) time.Duration // Config.Jitter
 }
 
-// backoff is the wait after the attempt-th rejection (from 1). It is exponential with full jitter,
-// so that many rows that were rejected at the same moment do not come back at the same moment. It
-// is never 0, because 0 means that the row does not wait for a time.
-func (w waits) backoff(attempt int) time.Duration {
+// afterRejection is the wait after the attempt-th rejection (from 1). It is exponential with full
+// jitter, so that many rows that were rejected at the same moment do not come back at the same
+// moment. It is never 0, because 0 means that the row does not wait for a time.
+func (w waitTimes) afterRejection(attempt int) time.Duration {
 	top := w.max
 	// 32 doublings are past any sensible maximum, and do not overflow
 	if n := attempt - 1; n < 32 && w.min<<n < w.max {
@@ -313,9 +314,9 @@ func (w waits) backoff(attempt int) time.Duration {
 	return max(w.jitter(top), time.Millisecond)
 }
 
-// patience is the wait of a row that its destination rejected, while the destination is not paused.
-// No attempt is spent on it, so the wait grows with the row's age instead.
-func (w waits) patience(age time.Duration) time.Duration {
+// afterRefusedRow is the wait of a row that its destination rejected, while the destination is not
+// paused. No attempt is spent on it, so the wait grows with the row's age instead.
+func (w waitTimes) afterRefusedRow(age time.Duration) time.Duration {
 	return max(w.jitter(min(max(age, w.min), w.max)), time.Millisecond)
 }
 
@@ -335,9 +336,9 @@ func (l *Line) logPauseEnd(p sink.Paused, forgotten bool, now time.Time) {
 	l.log.Info("destination accepts again", zap.String("destination", p.Destination), zap.Duration("paused", now.Sub(p.Since).Round(time.Millisecond)))
 }
 
-// spin is the wait after so many calls in a row (from 0) that failed at once. It prevents a busy
-// loop over a sink that does not wait itself.
-func (w waits) spin(fails int) time.Duration {
+// afterFailedCall is the wait after so many calls in a row (from 0) that failed at once. It
+// prevents a busy loop over a sink that does not wait itself.
+func (w waitTimes) afterFailedCall(fails int) time.Duration {
 	d := minSpin << min(fails, 10)
 	d = min(d, maxSpin)
 	return d - d/5 + w.jitter(2*d/5)

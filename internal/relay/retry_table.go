@@ -40,14 +40,14 @@ type RetryTable interface {
 func (l *Line) Committed(events []*inflight.Event) {
 	written := map[*lane][]order.Written{}
 	for _, e := range events {
-		ln := l.lane(e.Place.Lane)
+		ln := l.laneOf(e.Place.Lane)
 		group, ordered := l.scope.Group(&e.Event, e.Place.ExchangeOrTopic)
 		written[ln] = append(written[ln], order.Written{RowGroup: group, Position: e.Position, Ordered: ordered, Place: e.Place, Dead: e.Dead, DueIn: e.DueIn})
 	}
 	l.tracker.Settle(events)
 	l.budget.Release(events)
 	for ln, w := range written {
-		ln.take(func(in *order.Input) { in.Written = append(in.Written, w...) })
+		ln.addToInbox(func(in *order.Input) { in.Written = append(in.Written, w...) })
 	}
 }
 
@@ -56,7 +56,7 @@ func (l *Line) Committed(events []*inflight.Event) {
 func (l *Line) Found(lane int, found []order.Found) {
 	give := func(in *order.Input) { in.Found = append(in.Found, found...) }
 	if lane != order.AllLanes {
-		l.lane(lane).take(give)
+		l.laneOf(lane).addToInbox(give)
 		return
 	}
 	l.mu.Lock()
@@ -69,14 +69,14 @@ func (l *Line) Found(lane int, found []order.Found) {
 			delete(l.unsure, f.ExchangeOrTopic)
 		}
 	}
-	for _, ln := range l.all() {
-		ln.take(give)
+	for _, ln := range l.allLanes() {
+		ln.addToInbox(give)
 	}
 }
 
 // Finished gives committed results back to their lane.
 func (l *Line) Finished(lane int, results []order.Result) {
-	l.lane(lane).take(func(in *order.Input) { in.Finished = append(in.Finished, results...) })
+	l.laneOf(lane).addToInbox(func(in *order.Input) { in.Finished = append(in.Finished, results...) })
 }
 
 // Group is the ordering group of an event; 0 for an event without an order.
@@ -93,8 +93,8 @@ func (l *Line) Pauses() *order.Pauses { return l.pauses }
 // Stopping prepares a stop: the lanes give the rows that they have back, and the events that they
 // keep in memory behind rows are deferred.
 func (l *Line) Stopping() {
-	for _, ln := range l.all() {
-		ln.take(func(in *order.Input) { in.Stopping = true })
+	for _, ln := range l.allLanes() {
+		ln.addToInbox(func(in *order.Input) { in.Stopping = true })
 	}
 }
 

@@ -36,7 +36,7 @@ func TestOnlyConfirmedRowsAreRecorded(t *testing.T) {
 		b.Line.Commit(1110)
 		b.Line.Wake(true)
 		synctest.Wait()
-		if entries, _ := rec.Take(); len(entries) > 0 {
+		if entries, _ := rec.TakeEntries(); len(entries) > 0 {
 			t.Errorf("recorded before the confirm: %v", entries)
 		}
 		b.sink.reply(0, nil, map[string]sink.Outcome{"refused": {State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: "too_large", Destination: "x"}}})
@@ -48,7 +48,7 @@ func TestOnlyConfirmedRowsAreRecorded(t *testing.T) {
 			digest, _ := sent.Digest(7, []byte(id), nil)
 			want = append(want, fmt.Sprint(sent.Entry{Relation: 42, Tx: 7, Digest: digest}))
 		}
-		entries, left := rec.Take()
+		entries, left := rec.TakeEntries()
 		for _, e := range entries {
 			got = append(got, fmt.Sprint(e))
 		}

@@ -90,10 +90,10 @@ func (s *story) command(t *testing.T, d *datadriven.TestData) string {
 		switch {
 		case err != nil:
 			fmt.Fprintln(&s.out, err)
-		case s.line.where == skipping:
+		case s.line.state == skipping:
 			fmt.Fprintln(&s.out, "all admitted")
-		case s.line.cur.next > 0:
-			fmt.Fprintf(&s.out, "from %d\n", s.line.cur.next)
+		case s.line.current.next > 0:
+			fmt.Fprintf(&s.out, "from %d\n", s.line.current.next)
 		}
 	case "event":
 		s.event(t, d)
@@ -155,7 +155,7 @@ func (s *story) start(t *testing.T, d *datadriven.TestData) {
 	s.sink, s.shelf = newScriptSink(intArg(t, d, "lanes", 1)), &shelf{known: map[event.Position]bool{}}
 	cfg.Sink, cfg.RetryTable = s.sink, s.shelf
 	s.line = New(cfg)
-	s.line.lane(s.sink.lanes - 1) // all of them are asleep before the first event
+	s.line.laneOf(s.sink.lanes - 1) // all of them are asleep before the first event
 	s.last, s.paused = s.line.Watermark(), ""
 	ctx, cancel := context.WithCancel(context.Background())
 	s.quit, s.ended = cancel, make(chan error, 1)

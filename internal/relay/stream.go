@@ -19,21 +19,22 @@ import (
 // in commit order, frame for frame as before. So two transactions determine what the line has
 // already: the newest one that was closed, and the one that was left half admitted.
 type stream struct {
-	where where
-	// the transaction that is open, or half admitted (where != inside and cur.entry != nil)
-	cur    transaction
-	newest struct { // the newest one that was closed
+	state transactionState
+	// the transaction that is open, or half admitted (state is not inside, and entry not nil)
+	current transaction
+	newest  struct { // the newest transaction that was closed
 		lsn pglogrepl.LSN
 		xid uint32
 	}
 	// the highest end or keepalive: no transaction may follow whose commit is before it
 	passed pglogrepl.LSN
-	// an event of cur was offered and not admitted: cur must not be closed without that event
-	refused bool
+	// an event of the current transaction was offered and not admitted: the transaction must not be
+	// closed without it
+	notAdmitted bool
 
-	unwoken []*lane // lanes that have events and sleep
-	whole   bool    // a transaction was closed since lanes were woken
-	weight  int     // of the events pushed since lanes were woken
+	unwoken         []*lane // lanes that have events and sleep
+	closedSinceWake bool    // a transaction was closed since lanes were woken
+	weightSinceWake int     // of the events pushed since lanes were woken: see wakeWeight
 }
 
 // transaction is what the line has of one transaction.
@@ -45,12 +46,13 @@ type transaction struct {
 	entry    *inflight.Commit // in the tracker since the first event
 }
 
-type where uint8
+// transactionState is where the reader is in the stream.
+type transactionState uint8
 
 const (
-	outside where = iota
-	inside
-	skipping
+	outside  transactionState = iota // between two transactions
+	inside                           // in a transaction whose events are admitted
+	skipping                         // in a transaction that the line has had before
 )
 
 // Begin opens the transaction with that commit LSN (Begin's final_lsn). If it went into the line
@@ -58,34 +60,35 @@ const (
 // the events that are in the line are ignored. An error is an *event.Stop: what the server sends
 // contradicts what it sent before.
 func (l *Line) Begin(commit pglogrepl.LSN, xid uint32) error {
-	half := l.cur.entry != nil
+	half := l.current.entry != nil
 	switch {
-	case l.where != outside:
-		return moved("transaction %s (xid %d) begins inside transaction %s", commit, xid, l.cur.lsn)
+	case l.state != outside:
+		return movedStop("transaction %s (xid %d) begins inside transaction %s", commit, xid, l.current.lsn)
 	case commit < l.cfg.Start:
 		// an earlier line settled the transaction, and the server lost the report of that in a
 		// crash
-		l.where = skipping
+		l.state = skipping
 		return nil
-	case half && commit == l.cur.lsn && xid == l.cur.xid:
-		l.where = inside
+	case half && commit == l.current.lsn && xid == l.current.xid:
+		l.state = inside
 		return nil
 	case half && commit > l.newest.lsn:
-		return moved("transaction %s (xid %d) came where the rest of transaction %s (xid %d) was due", commit, xid, l.cur.lsn, l.cur.xid)
+		return movedStop("transaction %s (xid %d) came where the rest of transaction %s (xid %d) was due", commit, xid, l.current.lsn, l.current.xid)
 	case commit == l.newest.lsn && xid != l.newest.xid:
-		return moved("transaction %s has xid %d, and had xid %d before", commit, xid, l.newest.xid)
+		return movedStop("transaction %s has xid %d, and had xid %d before", commit, xid, l.newest.xid)
 	case commit <= l.newest.lsn:
-		l.where = skipping
+		l.state = skipping
 		return nil
 	case commit < l.passed:
-		return moved("transaction %s (xid %d) came after position %s", commit, xid, l.passed)
+		return movedStop("transaction %s (xid %d) came after position %s", commit, xid, l.passed)
 	}
-	l.where = inside
-	l.cur = transaction{lsn: commit, xid: xid}
+	l.state = inside
+	l.current = transaction{lsn: commit, xid: xid}
 	return nil
 }
 
-func moved(format string, args ...any) error {
+// movedStop is the Stop for a stream that contradicts what it sent before.
+func movedStop(format string, args ...any) error {
 	return &event.Stop{
 		Code:   event.ExitOperator,
 		Reason: "stream_moved",
@@ -101,42 +104,42 @@ func moved(format string, args ...any) error {
 // index is below the expected one) is ignored.
 func (l *Line) Event(ctx context.Context, ev *event.Event) error {
 	switch {
-	case l.where == skipping:
+	case l.state == skipping:
 		return nil
-	case l.where == outside || ev.Position.Commit != l.cur.lsn:
+	case l.state == outside || ev.Position.Commit != l.current.lsn:
 		return fmt.Errorf("admit event %s: its transaction is not open", ev.Position)
-	case ev.Position.Index < l.cur.next:
+	case ev.Position.Index < l.current.next:
 		return nil
 	}
-	l.refused = true
+	l.notAdmitted = true
 	size := ev.Size()
 	known, err := l.cfg.RetryTable.Known(ctx, ev)
 	if err != nil {
 		return err
 	}
 	if known { // its row is committed: the event is settled without being sent
-		l.cur.next = ev.Position.Index + 1
-		l.refused = false
+		l.current.next = ev.Position.Index + 1
+		l.notAdmitted = false
 		return nil
 	}
-	ln, it, buf, err := l.place(ctx, ev, size)
+	ln, it, buf, err := l.placeEvent(ctx, ev, size)
 	if l.waiting.Load() != 0 {
 		l.waiting.Store(0)
 	}
 	if err != nil {
 		return err
 	}
-	if l.cur.entry == nil {
-		l.cur.entry = l.tracker.Open(l.cur.lsn, ev.CommitTime)
+	if l.current.entry == nil {
+		l.current.entry = l.tracker.Open(l.current.lsn, ev.CommitTime)
 	}
-	it.Fill(ev, buf, l.cur.entry)
-	l.cur.admitted++
-	l.cur.next = ev.Position.Index + 1
-	l.refused = false
+	it.Fill(ev, buf, l.current.entry)
+	l.current.admitted++
+	l.current.next = ev.Position.Index + 1
+	l.notAdmitted = false
 	if ln.push(it) {
 		l.unwoken = append(l.unwoken, ln)
 	}
-	l.weight += size + eventWeight
+	l.weightSinceWake += size + eventWeight
 	return nil
 }
 
@@ -153,41 +156,41 @@ const (
 // continue to sleep until more of it has come. If all is set they are woken too: when the wait may
 // be long, and when the reader ends.
 func (l *Line) Wake(all bool) {
-	if !all && !l.whole && l.weight < wakeWeight {
+	if !all && !l.closedSinceWake && l.weightSinceWake < wakeWeight {
 		return
 	}
 	for i, ln := range l.unwoken {
-		ln.signal()
+		ln.wake()
 		l.unwoken[i] = nil
 	}
 	l.unwoken = l.unwoken[:0]
-	l.whole, l.weight = false, 0
+	l.closedSinceWake, l.weightSinceWake = false, 0
 }
 
-// place finds the event's lane, and room in the in-flight budget. It waits for both.
-func (l *Line) place(ctx context.Context, ev *event.Event, size int) (*lane, *inflight.Event, []byte, error) {
+// placeEvent finds the event's lane, and room in the in-flight budget. It waits for both.
+func (l *Line) placeEvent(ctx context.Context, ev *event.Event, size int) (*lane, *inflight.Event, []byte, error) {
 	place, ok := l.cfg.Sink.Place(ev)
 	for !ok {
-		if err := l.await(ctx, ev, l.cfg.Sink.Changed()); err != nil {
+		if err := l.awaitSignal(ctx, ev, l.cfg.Sink.Changed()); err != nil {
 			return nil, nil, nil, err
 		}
 		place, ok = l.cfg.Sink.Place(ev)
 	}
-	ln := l.lane(place.Lane)
+	ln := l.laneOf(place.Lane)
 	for {
 		if it, buf := l.budget.Admit(&ln.arena, size); it != nil {
 			it.Place, it.Group = place, l.Group(ev, place.ExchangeOrTopic)
 			return ln, it, buf, nil
 		}
-		if err := l.await(ctx, ev, l.budget.Room()); err != nil {
+		if err := l.awaitSignal(ctx, ev, l.budget.Room()); err != nil {
 			return nil, nil, nil, err
 		}
 	}
 }
 
-// await waits for c while ev is outside the in-flight budget. The snapshot counts ev; otherwise a
-// stalled reader with a backlog behind it would look idle.
-func (l *Line) await(ctx context.Context, ev *event.Event, c <-chan struct{}) error {
+// awaitSignal waits for c while ev is outside the in-flight budget. The snapshot counts ev;
+// otherwise a stalled reader with a backlog behind it would look idle.
+func (l *Line) awaitSignal(ctx context.Context, ev *event.Event, c <-chan struct{}) error {
 	l.Wake(true)
 	l.waiting.Store(ev.CommitTime.UnixNano())
 	select {
@@ -202,26 +205,26 @@ func (l *Line) await(ctx context.Context, ev *event.Event, c <-chan struct{}) er
 // that is skipped. If the last event that was offered was not admitted, the transaction stays half
 // admitted, as after Disconnected: closing it would lose that event.
 func (l *Line) Commit(end pglogrepl.LSN) {
-	if l.where != inside || l.refused {
+	if l.state != inside || l.notAdmitted {
 		l.Disconnected()
 		return
 	}
-	l.where, l.whole = outside, true
-	l.newest.lsn, l.newest.xid = l.cur.lsn, l.cur.xid
+	l.state, l.closedSinceWake = outside, true
+	l.newest.lsn, l.newest.xid = l.current.lsn, l.current.xid
 	l.passed = max(l.passed, end)
-	if l.cur.entry == nil {
+	if l.current.entry == nil {
 		l.tracker.Pass(end)
 	} else {
-		l.tracker.Close(l.cur.entry, end, l.cur.admitted)
+		l.tracker.Close(l.current.entry, end, l.current.admitted)
 	}
-	l.cur = transaction{}
+	l.current = transaction{}
 }
 
 // Keepalive takes the position of a keepalive. Outside a transaction it counts as a commit without
 // events. It is ignored inside a transaction, and until the rest of a half admitted transaction has
 // come.
 func (l *Line) Keepalive(pos pglogrepl.LSN) {
-	if l.where != outside || l.cur.entry != nil {
+	if l.state != outside || l.current.entry != nil {
 		return
 	}
 	l.passed = max(l.passed, pos)
@@ -232,9 +235,9 @@ func (l *Line) Keepalive(pos pglogrepl.LSN) {
 // watermark where it is, and the next session continues the transaction where this session stopped.
 func (l *Line) Disconnected() {
 	l.Wake(true)
-	l.where = outside
-	l.refused = false
-	if l.cur.entry == nil {
-		l.cur = transaction{}
+	l.state = outside
+	l.notAdmitted = false
+	if l.current.entry == nil {
+		l.current = transaction{}
 	}
 }

@@ -32,7 +32,7 @@ var (
 // limits the steps from a free slot to the stream, because a server may stop answering in between
 const acquireTimeout = time.Minute
 
-// acquire starts replication, and makes sure of three things while it holds the slot: that the
+// acquireSlot starts replication, and makes sure of three things while it holds the slot: that the
 // epoch is ours, that the slot is the one we know, and that the publication sends what we need. The
 // term stays if nobody led in between, otherwise it is replaced by a new one.
 //
@@ -40,11 +40,11 @@ const acquireTimeout = time.Minute
 // on a shutdown waits for our walsender, so the connection is closed then, at once: a line that is
 // being created may not have noticed yet, or wait for the broker. Nothing is lost with it: no row
 // was read, and nothing was reported but the slot's own position.
-func (s *Stream) acquire(ctx context.Context, watch *session.ShutdownWatch) (*session.Session, error) {
+func (s *Stream) acquireSlot(ctx context.Context, watch *session.ShutdownWatch) (*session.Session, error) {
 	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	conn, pace, err := session.Connect(ctx, s.cfg)
+	conn, pace, err := session.ConnectCoalesced(ctx, s.cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -56,12 +56,12 @@ func (s *Stream) acquire(ctx context.Context, watch *session.ShutdownWatch) (*se
 	})
 	var view *slot.View
 	before := s.term
-	o, err := s.start(ctx, conn)
+	o, err := s.startStream(ctx, conn)
 	if err == nil {
-		view, err = s.lead(ctx, patient, conn, o)
+		view, err = s.beginLeading(ctx, patient, conn, o)
 	}
 	if s.term != before {
-		watch.Renew()
+		watch.RenewSession()
 	}
 	letGo() // from now on the session releases the slot
 	if abandoned() {
@@ -76,29 +76,29 @@ func (s *Stream) acquire(ctx context.Context, watch *session.ShutdownWatch) (*se
 		source.CloseStream(conn)
 		return nil, fmt.Errorf("hijack the replication connection: %w", err)
 	}
-	return session.New(s.common, watch, s.term, hijacked, pace, o.sent, o.from, view), nil
+	return session.New(s.shared, watch, s.term, hijacked, pace, o.sent, o.from, view), nil
 }
 
-// opening is what was read before START_REPLICATION was sent.
-type opening struct {
+// streamOpening is what was read before START_REPLICATION was sent.
+type streamOpening struct {
 	was  schema.Sends // what is remembered of the publication
-	sent schema.Sends // what is to be remembered of it by a leader with this configuration
+	sent schema.Sends // what a leader with this configuration has to remember of it
 	// resumed is the position up to which this process has settled everything, if it led last and
 	// the server proves that it is the same one; else 0.
 	resumed pglogrepl.LSN
 	from    pglogrepl.LSN // the position that was asked for; the slot's own may be higher
 }
 
-// start makes all checks that do not need the slot, then sends START_REPLICATION. Proto 1 and
+// startStream makes all checks that do not need the slot, then sends START_REPLICATION. Proto 1 and
 // messages are always asked for, so that an event's index in its transaction never depends on the
 // configuration.
-func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ error) {
+func (s *Stream) startStream(ctx context.Context, conn *pgconn.PgConn) (o streamOpening, _ error) {
 	c := s.cfg
 	id, err := slot.Identify(ctx, conn)
 	if err != nil {
 		return o, err
 	}
-	if err := c.Primary.Still(source.ConnectedServer(conn).Server); err != nil {
+	if err := c.Primary.CheckServer(source.ConnectedServer(conn).Server); err != nil {
 		return o, err
 	}
 	if err := schema.Verify(ctx, s.pool, schema.Trust{}); err != nil {
@@ -137,11 +137,11 @@ func (s *Stream) start(ctx context.Context, conn *pgconn.PgConn) (o opening, _ e
 	if o.sent, err = slot.CheckPublication(ctx, s.pool, c, rec); err != nil {
 		return o, err
 	}
-	s.common.SetGood(view)
-	if err := source.Ask(ctx, s.pool, "read wal_segment_size", `SELECT pg_size_bytes(current_setting('wal_segment_size'))`).Scan(&s.common.Segment); err != nil {
+	s.shared.SetGood(view)
+	if err := source.Ask(ctx, s.pool, "read wal_segment_size", `SELECT pg_size_bytes(current_setting('wal_segment_size'))`).Scan(&s.shared.Segment); err != nil {
 		return o, err
 	}
-	o.resumed = s.durable.resume(rec)
+	o.resumed = s.durable.resumeFrom(rec)
 	o.from = max(rec.TookUntil, o.resumed)
 	return o, s.startReplication(ctx, conn, view, o.from)
 }
@@ -175,13 +175,13 @@ func (s *Stream) startReplication(ctx context.Context, conn *pgconn.PgConn, view
 	return nil
 }
 
-// lead runs while our walsender holds the slot. The epoch is read, or raised, after
-// START_REPLICATION: an earlier holder of the slot has raised it by then, or cannot raise it
-// without holding the slot again.
+// beginLeading makes this process the leader, or goes on with its term, while our walsender holds
+// the slot. The epoch is read, or raised, after START_REPLICATION: an earlier holder of the slot
+// has raised it by then, or cannot raise it without holding the slot again.
 //
 // Creating a new line may take longer than all other steps, so it has its own context: patient is
-// done when the relay is to stop. lead returns the slot as it was before the first report.
-func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, o opening) (*slot.View, error) {
+// done when the relay is to stop. The slot is returned as it was before the first report.
+func (s *Stream) beginLeading(ctx, patient context.Context, conn *pgconn.PgConn, o streamOpening) (*slot.View, error) {
 	c := s.cfg
 	rec, err := slot.ReadRecord(ctx, s.pool, c.Slot)
 	if err != nil {
@@ -191,7 +191,7 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, o openi
 		return nil, errPrepareAgain
 	}
 	old := s.term
-	if old != nil && old.Continues(rec) {
+	if old != nil && old.IsContinued(rec) {
 		view, err := slot.ReadActive(ctx, s.pool, c, source.BackendPID(conn.CustomData()))
 		if err != nil {
 			return nil, err
@@ -199,7 +199,7 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, o openi
 		if err := slot.CheckPosition(c, rec, view, pglogrepl.LSN(old.Reported.Load())); err != nil {
 			return nil, err
 		}
-		return view, s.remember(ctx, rec, o, view)
+		return view, s.rememberSends(ctx, rec, o, view)
 	}
 	if old != nil {
 		c.Log.Warn("another relay led in between, or the slot was adopted: reading the slot again from its position; nothing is lost, some events may be sent twice",
@@ -226,8 +226,8 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, o openi
 	if err := slot.CheckPosition(c, rec, view, 0); err != nil {
 		return nil, err
 	}
-	s.durable = durable{epoch: epoch, raised: rec.Raised, flushLimit: rec.FlushLimit, settled: o.resumed}
-	if err := s.remember(ctx, rec, o, view); err != nil {
+	s.durable = durableState{epoch: epoch, raised: rec.Raised, flushLimit: rec.FlushLimit, settled: o.resumed}
+	if err := s.rememberSends(ctx, rec, o, view); err != nil {
 		return nil, err
 	}
 	from := max(view.ConfirmedFlush, o.resumed)
@@ -241,19 +241,19 @@ func (s *Stream) lead(ctx, patient context.Context, conn *pgconn.PgConn, o openi
 	return view, nil
 }
 
-// remember makes durable, before the first row passes, what this session relays. That was read
+// rememberSends makes durable, before the first row passes, what this session relays. o was read
 // before this relay held the slot: if another leader has written since, everything is checked
 // again.
-func (s *Stream) remember(ctx context.Context, rec *slot.Record, o opening, view *slot.View) error {
+func (s *Stream) rememberSends(ctx context.Context, rec *slot.Record, o streamOpening, view *slot.View) error {
 	if !reflect.DeepEqual(rec.Remembered(), o.was) {
 		return slot.ErrRememberedChanged
 	}
-	return slot.Remember(ctx, s.pool, s.cfg, rec.Epoch, rec, o.sent, max(view.ConfirmedFlush, o.from))
+	return slot.RememberSends(ctx, s.pool, s.cfg, rec.Epoch, rec, o.sent, max(view.ConfirmedFlush, o.from))
 }
 
 // keepAlive reports the slot's own position at intervals until callOff is called. Creating a line
 // may take longer than wal_sender_timeout, with a million ordering groups to count, and there is no
-// reporter and no reader yet.
+// reporter and no reader yet (TestLineThatTakesItsTime).
 func keepAlive(ctx context.Context, conn *pgconn.PgConn, every time.Duration, at pglogrepl.LSN) (callOff func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var writing sync.WaitGroup
@@ -271,12 +271,8 @@ func keepAlive(ctx context.Context, conn *pgconn.PgConn, every time.Duration, at
 	}
 }
 
-// The epoch: a new leader raises it, and from then on the statements of former leaders change
-// nothing (fencing).
-
-// raiseEpoch fences former leaders: from now on their statements change nothing. A former leader's
-// session that holds the row (stopped inside a statement) is ended: by its name and role it is one
-// of ours.
+// raiseEpoch fences former leaders: from now on their statements change nothing. If a session has
+// locked the row for a second, stopped inside a statement, it is ended: endBlockers.
 func raiseEpoch(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (int64, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
@@ -321,9 +317,6 @@ func leaderName() string {
 	return fmt.Sprintf("%s pid %d", host, os.Getpid())
 }
 
-// Standing by: a relay waits while another one reads the slot, and shows who leads. Any other
-// program that streams from it is an error.
-
 const standbyPoll = 250 * time.Millisecond // how often a standby asks whether the slot is free
 
 // standBy returns when nobody reads the slot. Another cdc-relay is waited for. So is a session that
@@ -331,7 +324,7 @@ const standbyPoll = 250 * time.Millisecond // how often a standby asks whether t
 // not where it was when the function has ended. A function moves the slot at its end, so the first
 // look at it is early enough. A walsender may have moved it before the first look, and rows that it
 // took are rows that we then never see: so no other program may stream from the slot, however
-// briefly.
+// briefly (TestSlotMovedByAProgramThatLeaves).
 func (s *Stream) standBy(ctx context.Context) error {
 	walsenders := 0 // looks at one that is not of a relay
 	for {
@@ -340,7 +333,7 @@ func (s *Stream) standBy(ctx context.Context) error {
 			return err
 		}
 		if view == nil || !view.Active() {
-			err := s.visitor.moved(s.cfg, rec, view)
+			err := s.visitor.movedStop(s.cfg, rec, view)
 			s.visitor = visitor{}
 			return err // a missing slot is start's to explain
 		}
@@ -348,11 +341,11 @@ func (s *Stream) standBy(ctx context.Context) error {
 		case named && view.Streams && !view.ReadByRelay():
 			// Checked twice: a program that is about to leave has no name for a moment.
 			if walsenders++; walsenders > 1 {
-				return slot.InUse(s.cfg, view)
+				return slot.InUseError(s.cfg, view)
 			}
 		case named && !view.Streams:
-			s.visitor.seen(s.cfg, rec, view)
-			s.waiting(s.visitor.name)
+			s.visitor.noteVisitor(s.cfg, rec, view)
+			s.showWaiting(s.visitor.name)
 		case view.ReadByRelay():
 			s.visitor = visitor{} // a leader moves the slot
 			s.standBehind(rec, view)
@@ -373,19 +366,19 @@ type visitor struct {
 	at    pglogrepl.LSN
 }
 
-// seen records who holds the slot, and at first where the slot is. It stays known when a later look
-// fails.
-func (v *visitor) seen(c *source.Config, rec *slot.Record, view *slot.View) {
+// noteVisitor records who holds the slot, and at first where the slot is. It stays known when a
+// later look fails.
+func (v *visitor) noteVisitor(c *source.Config, rec *slot.Record, view *slot.View) {
 	if v.name == "" && rec != nil {
 		v.epoch, v.at = rec.Epoch, view.ConfirmedFlush
 	}
-	v.name = slot.InUse(c, view).Error()
+	v.name = slot.InUseError(c, view).Error()
 }
 
-// moved is the finding that the slot, free again, was moved while a visitor held it. Below the
+// movedStop is the finding that the slot, free again, was moved while a visitor held it. Below the
 // flush limit nothing else would show that. No relay moved it: a new leader would have raised the
 // epoch, which is read after the slot, and the former one records what it reported when it stops.
-func (v *visitor) moved(c *source.Config, rec *slot.Record, view *slot.View) error {
+func (v *visitor) movedStop(c *source.Config, rec *slot.Record, view *slot.View) error {
 	if v.at == 0 || rec == nil || view == nil || rec.Epoch != v.epoch || view.ConfirmedFlush <= max(v.at, rec.Reported) {
 		return nil
 	}
@@ -396,20 +389,20 @@ func (v *visitor) moved(c *source.Config, rec *slot.Record, view *slot.View) err
 // noticed yet, and another relay that leads. In the second case it discards the line's memory,
 // because the other relay reads these events again, and it shows who leads.
 func (s *Stream) standBehind(rec *slot.Record, view *slot.View) {
-	if s.term != nil && rec != nil && s.term.Continues(rec) {
-		s.waiting("the slot is still active for our lost session")
+	if s.term != nil && rec != nil && s.term.IsContinued(rec) {
+		s.showWaiting("the slot is still active for our lost session")
 		return
 	}
 	s.endTerm()
-	s.status.Slot(view)
+	s.status.SetSlot(view)
 	leader := "" // all relays of a slot have the same name in PostgreSQL, so its own name is added
 	if rec != nil && rec.Leader != "" {
 		leader = rec.Leader + ", "
 	}
-	s.status.Enter(slot.Standby, fmt.Sprintf("slot is active for %s (%sbackend %d)", view.Holder, leader, view.ActivePID))
+	s.status.EnterPhase(slot.Standby, fmt.Sprintf("slot is active for %s (%sbackend %d)", view.Holder, leader, view.ActivePID))
 	why := fmt.Sprintf("slot %q is active for %s (pid %d)", s.cfg.Slot, view.Holder, view.ActivePID)
-	if s.said != why {
-		s.said = why
+	if s.loggedReason != why {
+		s.loggedReason = why
 		s.cfg.Log.Info("standing by", zap.String("reason", why))
 	}
 }

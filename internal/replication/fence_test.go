@@ -157,7 +157,7 @@ func TestFlushLimitIsRaisedOnlyByTheHolderUnderItsEpoch(t *testing.T) {
 	r := b.settledRun("a")
 	pool := b.pool()
 	ctx := await.Context(t)
-	view, err := slot.Read(ctx, pool, b.cfg.Slot)
+	view, err := slot.ReadView(ctx, pool, b.cfg.Slot)
 	await.Must(t, err)
 	rec, err := slot.ReadRecord(ctx, pool, b.cfg.Slot)
 	await.Must(t, err)
@@ -196,7 +196,7 @@ func TestFlushLimitIsLeftToWhoRaisesTheEpoch(t *testing.T) {
 	} {
 		rec, err := slot.ReadRecord(ctx, pool, b.cfg.Slot)
 		await.Must(t, err)
-		view, err := slot.Read(ctx, pool, b.cfg.Slot)
+		view, err := slot.ReadView(ctx, pool, b.cfg.Slot)
 		await.Must(t, err)
 		progress := b.text(`SELECT p::text FROM cdc_relay.progress p`)
 		commit := b.begin(`UPDATE cdc_relay.slots SET epoch = epoch + 1`)
@@ -224,7 +224,7 @@ func TestSlotLostBeforeTheEpochIsRaised(t *testing.T) {
 	b.goesOn("a")
 	newLine := b.cfg.NewLine
 	b.cfg.NewLine = func(ctx context.Context, at source.Term) (source.Line, error) {
-		view, err := slot.Read(ctx, at.Pool, b.cfg.Slot)
+		view, err := slot.ReadView(ctx, at.Pool, b.cfg.Slot)
 		if err != nil || !view.Active() {
 			t.Errorf("a line is made, and nobody holds the slot: %v", err)
 		}
@@ -292,7 +292,7 @@ func TestResumesWhereTheFlushLimitProvesIt(t *testing.T) {
 	tm.Reported.Store(200)
 	tm.FlushLimit.Store(300)
 	s.term = tm
-	s.keep(400)
+	s.keepDurable(400)
 	for _, c := range []struct {
 		rec  slot.Record
 		want pglogrepl.LSN
@@ -304,11 +304,11 @@ func TestResumesWhereTheFlushLimitProvesIt(t *testing.T) {
 		// by another relay, on storage from before
 		{slot.Record{Epoch: 5, Raised: "later", FlushLimit: 310}, 0},
 	} {
-		if got := s.durable.resume(&c.rec); got != c.want {
+		if got := s.durable.resumeFrom(&c.rec); got != c.want {
 			t.Errorf("epoch %d, flush limit %s: from %s, want %s", c.rec.Epoch, c.rec.FlushLimit, got, c.want)
 		}
 	}
-	if had := pglogrepl.LSN(s.cfg.Primary.Wal.Load()); had != 400 {
+	if had := pglogrepl.LSN(s.cfg.Primary.ReceivedWAL.Load()); had != 400 {
 		t.Errorf("WAL is known up to %s", had)
 	}
 }

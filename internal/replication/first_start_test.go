@@ -32,7 +32,7 @@ func TestFirstStartRefusesARowWhoseTransactionWasOpen(t *testing.T) {
 	b.waitCreating()
 	commit()
 	b.wantStop(r.wait(), event.ExitUsage, "backfill", "already has 1 rows")
-	if v, err := slot.Read(await.Context(t), b.conn, b.cfg.Slot); err != nil || v != nil {
+	if v, err := slot.ReadView(await.Context(t), b.conn, b.cfg.Slot); err != nil || v != nil {
 		t.Errorf("the slot was left behind: %v %v", v, err)
 	}
 }

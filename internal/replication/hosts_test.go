@@ -43,7 +43,7 @@ func TestPoolStaysOnTheServerOfTheStream(t *testing.T) {
 		{source.Server{SystemID: "42", Timeline: here.Timeline, Started: here.Started}, "slot_moved"},
 		{source.Server{SystemID: here.SystemID, Timeline: here.Timeline + 1, Started: here.Started}, "slot_moved"},
 	} {
-		at.Set(c.at)
+		at.SetServer(c.at)
 		pool.Reset()
 		err := pool.Ping(await.Context(t))
 		if c.reason == "" && err != nil {
@@ -60,7 +60,7 @@ func TestPoolIsMadeAgainWhereTheStreamGoes(t *testing.T) {
 	b := shared(t)
 	at := new(source.Primary)
 	pool := b.poolOf(at)
-	at.Changed = pool.Reset
+	at.ServerChanged = pool.Reset
 	backend := func() (pid int32) {
 		t.Helper()
 		await.Must(t, pool.QueryRow(await.Context(t), `SELECT pg_backend_pid()`).Scan(&pid))
@@ -76,19 +76,19 @@ func TestPoolIsMadeAgainWhereTheStreamGoes(t *testing.T) {
 	// those of another lifetime of the server are not
 	server, resets := *at.Server.Load(), 0
 	server.Started += " and again"
-	at = &source.Primary{Changed: func() { resets++ }}
+	at = &source.Primary{ServerChanged: func() { resets++ }}
 	await.Must(t, b.poolOf(at).Ping(await.Context(t)))
-	if at.Set(server); resets != 1 {
+	if at.SetServer(server); resets != 1 {
 		t.Errorf("%d resets of the pool, want 1", resets)
 	}
 
 	moved := 0
-	at = &source.Primary{Changed: func() { moved++ }}
+	at = &source.Primary{ServerChanged: func() { moved++ }}
 	for _, c := range []struct {
 		id   source.Server
 		want int
 	}{{source.Server{SystemID: "1"}, 1}, {source.Server{SystemID: "1"}, 1}, {source.Server{SystemID: "1", Timeline: 2}, 2}, {source.Server{SystemID: "2", Timeline: 2}, 3}} {
-		if at.Set(c.id); moved != c.want {
+		if at.SetServer(c.id); moved != c.want {
 			t.Errorf("with %+v it has moved %d times, want %d", c.id, moved, c.want)
 		}
 	}

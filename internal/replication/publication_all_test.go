@@ -336,8 +336,8 @@ func TestShapeOfTypesThatAreGone(t *testing.T) {
 func TestServerTellsThatThePublicationIsMissing(t *testing.T) {
 	b := shared(t)
 	r := b.settledRun("a")
-	started := r.s.common.Good()
-	await.Until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.common.Good() > started })
+	started := r.s.shared.Good()
+	await.Until(t, "a check, after which the next one is some seconds away", func() bool { return r.s.shared.Good() > started })
 	b.exec(`DROP PUBLICATION p`)
 	b.insert("lost")
 	stop := b.wantStop(r.wait(), event.ExitOperator, "publication")

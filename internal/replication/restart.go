@@ -46,18 +46,18 @@ func (s *Stream) checkServer(ctx context.Context) error {
 	}
 	defer source.CloseStream(conn)
 	now := source.ConnectedServer(conn)
-	promoted := at.Promoted(now.Server)
+	promoted := at.PromotedTo(now.Server)
 	if !promoted {
 		if err := s.cfg.CheckSameSystem(*at, now); err != nil {
 			return err
 		}
 	}
 	if why, had := s.cfg.LowerWAL(now); why != "" {
-		return s.cfg.RolledBack(why, s.limitOn(ctx, conn), max(had, s.durable.flushLimit))
+		return s.cfg.RolledBack(why, s.flushLimitOn(ctx, conn), max(had, s.durable.flushLimit))
 	}
 	if promoted {
-		s.leave()
-		s.cfg.Primary.Set(now.Server)
+		s.leaveServer()
+		s.cfg.Primary.SetServer(now.Server)
 		return errPrepareAgain // which judges the promoted server
 	}
 	if s.term != nil && *at != now.Server {
@@ -65,22 +65,21 @@ func (s *Stream) checkServer(ctx context.Context) error {
 			zap.String("slot", s.cfg.Slot), zap.Int64("epoch", s.term.Epoch))
 		s.endTerm()
 	}
-	s.cfg.Primary.Set(now.Server)
+	s.cfg.Primary.SetServer(now.Server)
 	return nil
 }
 
-// leave ends the line on a server that another one has taken the place of, and forgets what was
-// known of it but the WAL that was received: epoch and flush limit of the record are compared with
-// those of one database, and go on from what the promoted server has.
-func (s *Stream) leave() {
+// leaveServer ends the line after a promotion. It forgets what was known of the server before, but
+// not how much WAL was received: epoch and flush limit continue from what the promoted server has.
+func (s *Stream) leaveServer() {
 	s.endTerm()
-	s.durable, s.visitor = durable{}, visitor{}
-	s.common.SetGood(&slot.View{})
+	s.durable, s.visitor = durableState{}, visitor{}
+	s.shared.SetGood(&slot.View{})
 }
 
-// limitOn reads the flush limit from a server that the pool does not use yet; 0 if it cannot be
-// read.
-func (s *Stream) limitOn(ctx context.Context, conn *pgconn.PgConn) pglogrepl.LSN {
+// flushLimitOn reads the flush limit from a server that the pool does not use yet; 0 if it cannot
+// be read.
+func (s *Stream) flushLimitOn(ctx context.Context, conn *pgconn.PgConn) pglogrepl.LSN {
 	text, err := source.QueryText(ctx, conn, "SELECT max_flush_lsn FROM cdc_relay.progress WHERE slot = "+source.QuoteText(s.cfg.Slot))
 	if err != nil {
 		return 0
@@ -92,11 +91,12 @@ func (s *Stream) limitOn(ctx context.Context, conn *pgconn.PgConn) pglogrepl.LSN
 	return limit
 }
 
-// keep records at the end of a session what the server certainly has.
-func (s *Stream) keep(received uint64) {
+// keepDurable notes at the end of a session what the database certainly has. received is the
+// highest position that the session has received.
+func (s *Stream) keepDurable(received uint64) {
 	t := s.term
-	s.durable = durable{epoch: t.Epoch, raised: t.Raised, flushLimit: pglogrepl.LSN(t.FlushLimit.Load()), settled: pglogrepl.LSN(t.Proven.Load())}
-	s.cfg.Primary.Wal.Store(max(s.cfg.Primary.Wal.Load(), received, t.Reported.Load()))
+	s.durable = durableState{epoch: t.Epoch, raised: t.Raised, flushLimit: pglogrepl.LSN(t.FlushLimit.Load()), settled: pglogrepl.LSN(t.Proven.Load())}
+	s.cfg.Primary.ReceivedWAL.Store(max(s.cfg.Primary.ReceivedWAL.Load(), received, t.Reported.Load()))
 }
 
 // checkRecord returns a Stop if the database has less than this process had made durable in it. The
@@ -108,7 +108,7 @@ func (s *Stream) keep(received uint64) {
 // these numbers and the WAL do.
 func (s *Stream) checkRecord(rec *slot.Record) error {
 	had := s.durable
-	until := max(had.flushLimit, pglogrepl.LSN(s.cfg.Primary.Wal.Load()))
+	until := max(had.flushLimit, pglogrepl.LSN(s.cfg.Primary.ReceivedWAL.Load()))
 	switch {
 	case had.epoch == 0: // it has not led
 	case rec.Epoch == had.epoch && rec.Raised != had.raised:
@@ -121,19 +121,19 @@ func (s *Stream) checkRecord(rec *slot.Record) error {
 	return nil
 }
 
-// durable is what this process knows to be in the database: the epoch of its last term, its flush
-// limit, and the watermark at the time when its last raise was sent.
-type durable struct {
-	epoch               int64
-	raised              string // record.Raised
-	flushLimit, settled pglogrepl.LSN
+// durableState is what this process knows to be in the database: the epoch of its last term, its
+// flush limit, and the watermark at the time when its last raise was sent.
+type durableState struct {
+	epoch               int64         // of our last term; 0: this process has not led
+	raised              string        // Record.Raised of that epoch
+	flushLimit, settled pglogrepl.LSN // Term.FlushLimit and Term.Proven
 }
 
-// resume returns the position from which this process continues if nobody led since: everything
+// resumeFrom returns the position from which this process continues if nobody led since: everything
 // committed below it is settled, and the database proves that it is still the one that was read. 0:
 // continue at the slot's own position. An equal epoch is not enough: on storage from before our
 // term another relay may have raised it to the same number.
-func (d durable) resume(rec *slot.Record) pglogrepl.LSN {
+func (d durableState) resumeFrom(rec *slot.Record) pglogrepl.LSN {
 	if rec.Epoch != d.epoch || rec.Raised != d.raised || rec.FlushLimit < d.flushLimit {
 		return 0
 	}

@@ -107,7 +107,7 @@ func TestFencedDuringAStop(t *testing.T) {
 	r.waitSeen("b")
 	r.stop()
 	r.waitPhase(slot.Stopping)
-	line.Failed <- session.Fenced(&b.cfg, 1)
+	line.Failed <- session.FencedStop(&b.cfg, 1)
 	b.wantStop(r.wait(), event.ExitFailure, "fenced")
 	b.delivers("b")
 }

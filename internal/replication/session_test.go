@@ -266,7 +266,7 @@ func TestIdleOutboxMovesWithOtherTables(t *testing.T) {
 		// some 25 MB
 		b.exec(`INSERT INTO other SELECT repeat(md5(g::text), 100) FROM generate_series(1, 8000) g`)
 		await.Until(t, "the slot to follow", func() bool {
-			v, err := slot.Read(await.Context(t), b.conn, b.cfg.Slot)
+			v, err := slot.ReadView(await.Context(t), b.conn, b.cfg.Slot)
 			return err == nil && uint64(v.Current)-uint64(v.ConfirmedFlush) < 20<<20
 		})
 	}

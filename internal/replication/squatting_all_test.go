@@ -16,7 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // A role with CREATEROLE and CREATE on the database is enough for init and teardown, as managed
@@ -174,11 +174,11 @@ func TestReadBesideAnIndexThatIsMade(t *testing.T) {
 	var before, after string
 	var pid int
 	await.Must(t, pool.QueryRow(ctx, `SHOW work_mem`).Scan(&before))
-	err = tableread.Read(ctx, pool, `"public"."outbox"`, func(tx pgx.Tx) error {
+	err = sent.ReadTable(ctx, pool, `"public"."outbox"`, func(tx pgx.Tx) error {
 		a.by(a.asApp, `CREATE INDEX ON outbox (payload) WHERE app.fixed(1) > 0`)
 		return tx.QueryRow(ctx, `SELECT pg_backend_pid() FROM set_config('work_mem', '77MB', false)`).Scan(&pid)
 	})
-	if refusal, refused := tableread.IsRefusal(err); !refused || !strings.Contains(refusal.Why, "app.fixed(integer) of role "+a.app) {
+	if refusal, refused := sent.IsRefusal(err); !refused || !strings.Contains(refusal.Why, "app.fixed(integer) of role "+a.app) {
 		t.Errorf("the read says %v", err)
 	}
 	var held []*pgxpool.Conn

@@ -32,19 +32,20 @@ type Stream struct {
 	tables []string // names of the outbox tables, quoted; Run fills in their OIDs elsewhere
 
 	status *slot.Status    // what the outside may ask
-	common *session.Shared // with the sessions
+	shared *session.Shared // with the sessions
 
-	started       time.Time
-	everConnected bool
-	sessions      int
-	said          string  // the last reason for waiting that was logged
-	visitor       visitor // that holds the slot
-	ended         string  // what an operator decides with, when Run ended for good
-	durable       durable // what the database certainly has, as of the last session
+	// Run's goroutine writes the fields below; AwaitDecision, which follows it, reads ended.
+	started       time.Time    // when Run began
+	everConnected bool         // a preparation has succeeded in this process
+	sessions      int          // how many sessions have begun
+	loggedReason  string       // the last reason for waiting that was logged
+	visitor       visitor      // session that calls a function on the slot
+	decidedAtEnd  string       // decisionState when Run ended with a Stop
+	durable       durableState // what the database certainly has, as of the last session
 
-	// Run's: the term of this process; nil: it does not lead, or another relay has led since
-	term *session.Term
-	wait backoff // between two sessions
+	// of this process; nil: it does not lead, or another relay has led since
+	term           *session.Term
+	sessionBackoff backoff // between two sessions
 }
 
 // New checks the configuration and makes the pool; it does not connect.
@@ -57,11 +58,11 @@ func New(cfg source.Config) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Primary.Changed = pool.Reset
+	cfg.Primary.ServerChanged = pool.Reset
 	seen := new(slot.Status)
 	return &Stream{
 		cfg: &cfg, pool: pool, tables: cfg.QuotedTables(), status: seen,
-		common: &session.Shared{Cfg: &cfg, Pool: pool, Status: seen, WarnedOf: map[string]bool{}},
+		shared: &session.Shared{Cfg: &cfg, Pool: pool, Status: seen, WarnedStops: map[string]bool{}},
 	}, nil
 }
 
@@ -82,43 +83,40 @@ func (s *Stream) Survey(ctx context.Context) error {
 // still asks how its slot stands.
 func (s *Stream) Close() { source.ClosePool(s.pool) }
 
-// waiting shows and logs why the relay is not streaming; the same reason is logged once.
-func (s *Stream) waiting(why string) {
-	s.status.Enter(slot.Waiting, why)
-	if why != s.said {
+// showWaiting shows and logs why the relay is not streaming; the same reason is logged once.
+func (s *Stream) showWaiting(why string) {
+	s.status.EnterPhase(slot.Waiting, why)
+	if why != s.loggedReason {
 		s.cfg.Log.Warn("waiting for PostgreSQL", zap.String("reason", why), zap.String("slot", s.cfg.Slot))
-		s.said = why
+		s.loggedReason = why
 	}
 }
 
 var errPrepareAgain = errors.New("the slot's record changed: prepare again")
-
-// The loop of the relay: session after session until it is asked to stop or cannot go on, with a
-// growing pause after each failure (backoff).
 
 // Run relays until reading is done, then finishes what was read (until draining is done or the
 // grace is over) and returns nil after a clean stop. Any other error is an *event.Stop: the relay
 // cannot go on by itself.
 func (s *Stream) Run(reading, draining context.Context) error {
 	s.started = time.Now()
-	s.forget()
+	s.forgetServer()
 	defer func() {
 		s.endTerm()
-		s.cfg.Primary.Forget()
+		s.cfg.Primary.ForgetServer()
 	}()
 
 	prepared := false
-	s.wait = backoff{min: 100 * time.Millisecond, max: 5 * time.Second}
+	s.sessionBackoff = backoff{min: 100 * time.Millisecond, max: 5 * time.Second}
 	for {
 		err := s.checkServer(reading)
 		if err == nil && !prepared {
 			if err = slot.Prepare(reading, s.pool, s.cfg); err == nil {
 				prepared, s.everConnected = true, true
-				s.wait.reset()
+				s.sessionBackoff.reset()
 			}
 		}
 		if err == nil {
-			err = s.session(reading, draining)
+			err = s.runSession(reading, draining)
 		}
 		switch {
 		case errors.Is(err, session.ErrCleanStop):
@@ -127,15 +125,15 @@ func (s *Stream) Run(reading, draining context.Context) error {
 			prepared = false
 			s.endTerm()
 			if errors.Is(err, errPromoted) {
-				s.leave()
+				s.leaveServer()
 			}
-			s.status.Enter(slot.Waiting, err.Error()) // the reporter has ended
+			s.status.EnterPhase(slot.Waiting, err.Error()) // the reporter has ended
 			continue
 		case errors.Is(err, errTaken):
 			source.Sleep(reading, standbyPoll) // it may be free again at once, and taken again
 			continue                           // to stand by behind it
 		}
-		if again, err := s.pause(reading, err); !again {
+		if again, err := s.pauseAfter(reading, err); !again {
 			if err == nil && s.term != nil {
 				return s.stoppedWithoutSession()
 			}
@@ -146,48 +144,48 @@ func (s *Stream) Run(reading, draining context.Context) error {
 
 // endTerm ends the term and its line, if there is one.
 func (s *Stream) endTerm() {
-	s.term.End()
+	s.term.EndTerm()
 	s.term = nil
 }
 
-// session is one session of a leader, once the slot is free. The watch for a shutdown of the server
-// begins before it and ends after it.
-func (s *Stream) session(reading, draining context.Context) error {
+// runSession is one session of a leader, once the slot is free. The watch for a shutdown of the
+// server begins before it and ends after it.
+func (s *Stream) runSession(reading, draining context.Context) error {
 	if err := s.standBy(reading); err != nil {
 		return err
 	}
 	acquiring, abandon := context.WithCancelCause(reading)
 	defer abandon(nil)
-	watch := session.NewShutdownWatch(s.common)
+	watch := session.NewShutdownWatch(s.shared)
 	watching, stop := context.WithCancel(context.Background())
 	var watched sync.WaitGroup
 	watched.Go(func() { watch.Run(watching, abandon) })
 	defer watched.Wait()
 	defer stop()
-	se, err := s.acquire(acquiring, watch)
+	se, err := s.acquireSlot(acquiring, watch)
 	if err != nil {
 		return err
 	}
-	s.streaming()
+	s.showStreaming()
 	began := time.Now()
 	err = se.Run(reading, draining)
-	s.keep(se.Received.Load())
-	if time.Since(began) > steady {
-		s.wait.reset()
+	s.keepDurable(se.Received.Load())
+	if time.Since(began) > steadySession {
+		s.sessionBackoff.reset()
 	}
 	// Whatever ended the session may also have ended the pool's connections unnoticed.
 	s.pool.Reset()
 	return err
 }
 
-// streaming says that a session begins.
-func (s *Stream) streaming() {
+// showStreaming shows and logs that a session begins.
+func (s *Stream) showStreaming() {
 	s.sessions++
-	s.said = ""
+	s.loggedReason = ""
 	if s.sessions > 1 && s.cfg.Hooks.Reconnect != nil {
 		s.cfg.Hooks.Reconnect()
 	}
-	s.status.Enter(slot.Streaming, "")
+	s.status.EnterPhase(slot.Streaming, "")
 	s.cfg.Log.Info("streaming", zap.String("slot", s.cfg.Slot), zap.Int64("epoch", s.term.Epoch))
 }
 
@@ -195,39 +193,40 @@ func (s *Stream) streaming() {
 // reported.
 func (s *Stream) stoppedWithoutSession() error {
 	if n := s.term.Line.Unsettled(); n > 0 {
-		return session.GraceOver(n)
+		return session.GraceOverStop(n)
 	}
 	s.cfg.Log.Warn("stopped without a session: what was confirmed since the last report is sent again at the next start")
 	return nil
 }
 
-// pause decides whether to try again after err, logs the reason (each reason once) and waits. A nil
-// error to return means that the relay was asked to stop.
-func (s *Stream) pause(reading context.Context, err error) (again bool, _ error) {
+// pauseAfter waits before the next try after err, and logs the reason, each reason once. again is
+// false if there is none: the relay was asked to stop (nil), or cannot go on by itself (a Stop).
+func (s *Stream) pauseAfter(reading context.Context, err error) (again bool, _ error) {
 	var stop *event.Stop
 	if errors.As(err, &stop) {
-		s.ended = s.decidedOr(context.WithoutCancel(reading), "") // the first answer is a change
-		return false, slot.Named(reading, *s.cfg, err, s.common.Good())
+		// the first answer is a change
+		s.decidedAtEnd = s.decisionStateOr(context.WithoutCancel(reading), "")
+		return false, slot.ConnectAndNameStop(reading, *s.cfg, err, s.shared.Good())
 	}
 	if reading.Err() != nil {
 		return false, nil //nolint:nilerr // whatever it was, the relay is to stop
 	}
-	if stop := schema.Misfit(err); stop != nil {
+	if stop := schema.MisfitStop(err); stop != nil {
 		return false, stop
 	}
 	if stop := source.FatalConnect(s.cfg, err, s.everConnected, s.started); stop != nil {
 		return false, stop
 	}
 	why := source.StableText(source.OneLine(err).Error())
-	if fix := source.Fix(s.cfg, err); fix != "" {
+	if fix := source.FixStream(s.cfg, err); fix != "" {
 		why += "; " + fix
 	}
-	s.waiting(why)
-	return source.Sleep(reading, s.wait.next()), nil
+	s.showWaiting(why)
+	return source.Sleep(reading, s.sessionBackoff.next()), nil
 }
 
-// steady is how long a session must last to reset the backoff.
-const steady = 10 * time.Second
+// steadySession is how long a session must last to reset the backoff.
+const steadySession = 10 * time.Second
 
 // backoff doubles from min to max, with full jitter in the upper half.
 type backoff struct {
@@ -242,9 +241,6 @@ func (b *backoff) next() time.Duration {
 
 func (b *backoff) reset() { b.current = 0 }
 
-// A stream that has ended for good waits for an operator's decision, as a process that stays up
-// with --hold-on-fatal.
-
 // decisionPoll is how often the slot's record is looked at: one query of one row.
 const decisionPoll = 2 * time.Second
 
@@ -253,27 +249,28 @@ const decisionPoll = 2 * time.Second
 // called again. It returns false when ctx is done.
 func (s *Stream) AwaitDecision(ctx context.Context) bool {
 	for source.Sleep(ctx, decisionPoll) {
-		if s.decidedOr(ctx, s.ended) != s.ended {
+		if s.decisionStateOr(ctx, s.decidedAtEnd) != s.decidedAtEnd {
 			// until now it is what it was before the end: the leader
-			s.status.Enter(slot.Starting, "")
+			s.status.EnterPhase(slot.Starting, "")
 			return true
 		}
 	}
 	return false
 }
 
-// decidedOr is decided, or other while the database does not answer.
-func (s *Stream) decidedOr(ctx context.Context, other string) string {
-	now, err := s.decided(ctx)
+// decisionStateOr is decided, or other while the database does not answer.
+func (s *Stream) decisionStateOr(ctx context.Context, other string) string {
+	now, err := s.decisionState(ctx)
 	if err != nil {
 		return other
 	}
 	return now
 }
 
-// decided is what an operator decides with: it does not change when relays come and go. A slot that
-// was accepted already and is then replaced by a new one shows that by its absence alone.
-func (s *Stream) decided(ctx context.Context) (string, error) {
+// decisionState is a text that changes when an operator decides something, and not when relays come
+// and go. When an accepted slot is replaced by a new one, only its absence in between changes the
+// text.
+func (s *Stream) decisionState(ctx context.Context) (string, error) {
 	rec, view, err := slot.ReadBoth(ctx, s.pool, s.cfg.Slot)
 	if err != nil || rec == nil {
 		return "", err
@@ -281,10 +278,10 @@ func (s *Stream) decided(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s %d %t %s", rec.State, rec.Incarnation, view != nil, rec.SendsText), nil
 }
 
-// forget makes the next Run begin as in a new process, which remembers nothing of the server.
-func (s *Stream) forget() {
-	s.durable, s.visitor, s.said = durable{}, visitor{}, ""
-	s.cfg.Primary.Forget()
-	s.cfg.Primary.Wal.Store(0)
-	s.common.SetGood(&slot.View{})
+// forgetServer makes Run begin as in a new process, which remembers nothing of the server.
+func (s *Stream) forgetServer() {
+	s.durable, s.visitor, s.loggedReason = durableState{}, visitor{}, ""
+	s.cfg.Primary.ForgetServer()
+	s.cfg.Primary.ReceivedWAL.Store(0)
+	s.shared.SetGood(&slot.View{})
 }

@@ -202,7 +202,7 @@ func (b *bench) runFix(stop *event.Stop) {
 	switch {
 	case strings.Contains(stop.Fix, "cdc-relay accept "):
 		b.acceptFix(stop.Fix)
-	case strings.Contains(stop.Fix, source.AgainHint):
+	case strings.Contains(stop.Fix, source.StartAgainHint):
 		b.runFix(b.wantStop(b.run().wait(), event.ExitOperator, stop.Reason))
 	case len(found) == 0:
 		b.t.Fatalf("nothing to run in: %s", stop.Fix)
@@ -400,7 +400,7 @@ func (r *running) waitSeen(ids ...string) {
 
 func (b *bench) confirmedFlush() pglogrepl.LSN {
 	b.t.Helper()
-	v, err := slot.Read(await.Context(b.t), b.conn, b.cfg.Slot)
+	v, err := slot.ReadView(await.Context(b.t), b.conn, b.cfg.Slot)
 	if err != nil || v == nil {
 		b.t.Fatalf("slot: %v %v", v, err)
 	}

@@ -19,15 +19,15 @@ import (
 )
 
 // other is what the relay knows of another's slot; nil: nothing.
-func (r *running) other(name string) *slot.Seen {
+func (r *running) other(name string) *slot.SlotSeen {
 	slots := r.s.Snapshot().OtherSlots
-	if i := slices.IndexFunc(slots, func(s slot.Seen) bool { return s.Name == name }); i >= 0 {
+	if i := slices.IndexFunc(slots, func(s slot.SlotSeen) bool { return s.Name == name }); i >= 0 {
 		return &slots[i]
 	}
 	return nil
 }
 
-func behind(s slot.Seen) time.Duration {
+func behind(s slot.SlotSeen) time.Duration {
 	if s.BehindSince.IsZero() {
 		return 0
 	}
@@ -153,7 +153,7 @@ func TestSlotsOfARelayThatDoesNotStream(t *testing.T) {
 		b.wantStop(r.wait(), event.ExitOperator, "publication")
 		r.tellsOfSlots()
 		b.exec(`SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
-		await.Until(t, "nothing to be said of a slot that is gone", func() bool { return r.s.Snapshot().Slot == slot.Seen{} })
+		await.Until(t, "nothing to be said of a slot that is gone", func() bool { return r.s.Snapshot().Slot == slot.SlotSeen{} })
 	})
 }
 
@@ -171,7 +171,7 @@ func (r *running) tellsOfSlots() {
 	r.b.t.Helper()
 	written, err := pglogrepl.ParseLSN(r.b.text(`SELECT pg_logical_emit_message(false, 'filler', repeat('x', 1000000))::text`))
 	await.Must(r.b.t, err)
-	keeps := func(s *slot.Seen) bool {
+	keeps := func(s *slot.SlotSeen) bool {
 		return s != nil && !s.Active() && s.Current >= written && s.Restart < written
 	}
 	await.Until(r.b.t, "both slots to be told as they are, read by nobody", func() bool {

@@ -140,12 +140,12 @@ func TestOnlyTheLeaderRemembers(t *testing.T) {
 	before := b.sends()
 	next := rec.Remembered()
 	next.Prefixes = []string{"new"}
-	if err := slot.Remember(ctx, pool, &b.cfg, rec.Epoch-1, rec, next, 1); !errors.Is(err, slot.ErrRememberedChanged) {
+	if err := slot.RememberSends(ctx, pool, &b.cfg, rec.Epoch-1, rec, next, 1); !errors.Is(err, slot.ErrRememberedChanged) {
 		t.Errorf("under a former epoch: %v", err)
 	}
 	other := *rec
 	other.SendsText = `{}`
-	if err := slot.Remember(ctx, pool, &b.cfg, rec.Epoch, &other, next, 1); !errors.Is(err, slot.ErrRememberedChanged) {
+	if err := slot.RememberSends(ctx, pool, &b.cfg, rec.Epoch, &other, next, 1); !errors.Is(err, slot.ErrRememberedChanged) {
 		t.Errorf("after another check: %v", err)
 	}
 	if after := b.sends(); after != before {

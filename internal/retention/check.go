@@ -14,7 +14,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // Problem is something that keeps rows from being deleted, or that an operator should know.
@@ -34,22 +33,22 @@ func Examine(ctx context.Context, q sent.Querier, slot, publication string, tabl
 		if d.OID == 0 {
 			continue
 		}
-		if what, fix := lacks(&d, t); what != "" {
+		if what, fix := missingColumn(&d, t); what != "" {
 			list = append(list, Problem{What: what, Fix: fix})
 		}
-		if none := unindexed(&d, d.Leaves...); none != nil && d.Transaction != "" {
+		if none := missingIndex(&d, d.Leaves...); none != nil && d.Transaction != "" {
 			list = append(list, Problem{What: none.what, Fix: none.fix})
 		}
-		list = append(list, weak(&d, t)...)
+		list = append(list, weakColumn(&d, t)...)
 		if d.Usable { // else the first of problemsSQL says so
-			found, err := refusals(ctx, q, t)
+			found, err := codeProblems(ctx, q, t)
 			if err != nil {
 				return nil, err
 			}
 			list = append(list, found...)
 		}
 		for _, sql := range problemsSQL {
-			found, err := problems(ctx, q, sql, d, publication)
+			found, err := askProblems(ctx, q, sql, d, publication)
 			if err != nil {
 				return nil, fmt.Errorf("read what retention needs on %s: %w", t, err)
 			}
@@ -71,8 +70,8 @@ func ExamineColumns(ctx context.Context, q sent.Querier, publication string, tab
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, weak(&d, t)...)
-		unsent, err := problems(ctx, q, unsentColumnSQL, d, publication)
+		list = append(list, weakColumn(&d, t)...)
+		unsent, err := askProblems(ctx, q, unsentColumnSQL, d, publication)
 		if err != nil {
 			return nil, fmt.Errorf("read whether the transactions of %s are sent: %w", t, err)
 		}
@@ -84,10 +83,10 @@ func ExamineColumns(ctx context.Context, q sent.Querier, publication string, tab
 	return list, nil
 }
 
-// refusals say that a SELECT or a DELETE would run somebody else's code.
-func refusals(ctx context.Context, q sent.Querier, t sent.Table) (list []Problem, err error) {
-	for _, refused := range []error{tableread.Check(ctx, q, pgx.Identifier{t.Schema, t.Name}.Sanitize()), tableread.CheckDelete(ctx, q, pgx.Identifier{t.Schema, t.Name}.Sanitize())} {
-		refusal, ok := tableread.IsRefusal(refused)
+// codeProblems are the problems that a SELECT or a DELETE would run somebody else's code.
+func codeProblems(ctx context.Context, q sent.Querier, t sent.Table) (list []Problem, err error) {
+	for _, refused := range []error{sent.CheckTable(ctx, q, pgx.Identifier{t.Schema, t.Name}.Sanitize()), sent.CheckTableDelete(ctx, q, pgx.Identifier{t.Schema, t.Name}.Sanitize())} {
+		refusal, ok := sent.IsRefusal(refused)
 		switch {
 		case ok:
 			list = append(list, Problem{What: refusal.Error(), Fix: refusal.Fix})
@@ -184,8 +183,8 @@ var problemsSQL = []string{
 	WHERE confrelid = $1::oid AND contype = 'f' AND confdeltype IN ('a', 'r')`,
 }
 
-// problems asks one of problemsSQL. Of many leaves with the same problem three are named.
-func problems(ctx context.Context, q sent.Querier, sql string, d sent.Description, publication string) ([]Problem, error) {
+// askProblems asks one of problemsSQL. Of many leaves with the same problem three are named.
+func askProblems(ctx context.Context, q sent.Querier, sql string, d sent.Description, publication string) ([]Problem, error) {
 	rows, err := q.Query(ctx, leafRowsSQL+sql+" ORDER BY 2 LIMIT 3", d.OID, d.ID, publication, d.Transaction, d.Family)
 	if err != nil {
 		return nil, err
@@ -223,7 +222,7 @@ SELECT
 		WHERE NOT EXISTS (SELECT FROM cdc_relay.sent e WHERE e.slot = s.slot AND e.relation = ANY ($2::oid[]))
 			AND EXISTS (
 				SELECT FROM cdc_relay.sent e
-				WHERE e.slot = $1::text AND e.relation = ANY ($2::oid[]) AND e.last_tx < ` + tableread.WholeXID("r.catalog_xmin") + `
+				WHERE e.slot = $1::text AND e.relation = ANY ($2::oid[]) AND e.last_tx < ` + sent.WholeXIDSQL("r.catalog_xmin") + `
 					AND EXISTS (
 						SELECT FROM unnest(s.firsts) f
 						WHERE NOT coalesce(pg_visible_in_snapshot(e.last_tx::text::xid8, f::pg_snapshot), false)))
@@ -272,15 +271,15 @@ func CheckTables(ctx context.Context, q sent.Querier, tables []sent.Table) error
 		if err != nil {
 			return err
 		}
-		if what, fix := lacks(&d, t); what != "" {
+		if what, fix := missingColumn(&d, t); what != "" {
 			return &event.Stop{Code: event.ExitUsage, Reason: "config", What: "retention: " + what, Fix: fix}
 		}
 	}
 	return nil
 }
 
-// lacks says what retention misses on a table that exists; "": nothing.
-func lacks(d *sent.Description, t sent.Table) (what, fix string) {
+// missingColumn says which column retention misses on a table that exists; "": none.
+func missingColumn(d *sent.Description, t sent.Table) (what, fix string) {
 	const command = "run the SQL that `cdc-relay init --add-transaction-column` prints, or set retention.mode to none"
 	if d.OID == 0 {
 		return "", ""
@@ -289,14 +288,14 @@ func lacks(d *sent.Description, t sent.Table) (what, fix string) {
 		return fmt.Sprintf("%s has a column %s, wanted xid8 or bigint (outbox.transaction)", t, d.Unfit), "name another column in outbox.transaction, for which `cdc-relay init --add-transaction-column` prints the SQL, or set retention.mode to none"
 	}
 	if d.Transaction == "" {
-		return fmt.Sprintf("%s has no column %s of type xid8 (outbox.transaction), which says of a row whether it was delivered", t, listNames(t.Transaction)), command
+		return fmt.Sprintf("%s has no column %s of type xid8 (outbox.transaction), which says of a row whether it was delivered", t, strings.Join(t.Transaction, ", ")), command
 	}
 	return "", ""
 }
 
-// unindexed is why nothing is deleted from leaves that have no index on the transaction; nil: each
-// one has.
-func unindexed(d *sent.Description, leaves ...sent.Leaf) *refusal {
+// missingIndex is why nothing is deleted from leaves that have no index on the transaction; nil:
+// each one has.
+func missingIndex(d *sent.Description, leaves ...sent.Leaf) *refusal {
 	var names, indexes []string
 	for _, l := range leaves {
 		if !l.Indexed {
@@ -319,9 +318,9 @@ func unindexed(d *sent.Description, leaves ...sent.Leaf) *refusal {
 	return &refusal{"no valid btree index begins with column " + d.Transaction + " of " + strings.Join(names, ", ") + more, fix}
 }
 
-// weak says why rows of a table that has the column may lack their transaction: they are delivered,
-// and then nothing is known of them.
-func weak(d *sent.Description, t sent.Table) (list []Problem) {
+// weakColumn lists why rows of a table that has the column may lack their transaction. Such rows
+// are delivered, and never recorded as sent.
+func weakColumn(d *sent.Description, t sent.Table) (list []Problem) {
 	if d.Transaction == "" {
 		return nil
 	}
@@ -330,12 +329,12 @@ func weak(d *sent.Description, t sent.Table) (list []Problem) {
 		if !l.Defaults {
 			list = append(list, Problem{
 				Warn: true, What: fmt.Sprintf("column %s of %s has no default pg_current_xact_id(): rows without a value are not known to be delivered", d.Transaction, l.Name),
-				Fix: fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s SET DEFAULT %s", l.Name, pgx.Identifier{d.Transaction}.Sanitize(), c.Value()),
+				Fix: fmt.Sprintf("ALTER TABLE %s ALTER COLUMN %s SET DEFAULT %s", l.Name, pgx.Identifier{d.Transaction}.Sanitize(), c.DefaultSQL()),
 			})
 		}
 		if !l.Triggered {
 			list = append(list, Problem{
-				Warn: true, What: fmt.Sprintf("%s has no trigger %s that is ENABLE ALWAYS and sets column %s to pg_current_xact_id(): rows that are inserted with another transaction's id are not known to be delivered", l.Name, c.Trigger(), d.Transaction),
+				Warn: true, What: fmt.Sprintf("%s has no trigger %s that is ENABLE ALWAYS and sets column %s to pg_current_xact_id(): rows that are inserted with another transaction's id are not known to be delivered", l.Name, c.TriggerName(), d.Transaction),
 				Fix: strings.Join(c.TriggerSQL(), "; "),
 			})
 		}
@@ -343,13 +342,14 @@ func weak(d *sent.Description, t sent.Table) (list []Problem) {
 	return list[:min(len(list), 3)]
 }
 
-// passes reports whether an error is no news: somebody holds a lock, or the table was dropped.
-func passes(err error) bool {
-	return sqlClass(err, "55P03") || tableread.Undefined(err)
+// isPassing reports whether an error will pass and is not logged: somebody holds a lock, or the
+// table was dropped.
+func isPassing(err error) bool {
+	return sqlClass(err, "55P03") || sent.IsUndefinedTable(err)
 }
 
-// ofRows reports whether an error is about some rows, and not about a whole table or the server.
-func ofRows(err error) bool {
+// isOfRows reports whether an error is about some rows, and not about a whole table or the server.
+func isOfRows(err error) bool {
 	for _, class := range []string{"21", "22", "23", "54", "57014", "XX"} {
 		if sqlClass(err, class) {
 			return true
@@ -363,14 +363,14 @@ func sqlClass(err error, class string) bool {
 	return ok && strings.HasPrefix(server.Code, class)
 }
 
-// warn logs what keeps rows from being deleted, once while it lasts.
-func (p *pass) warn(of string, err error) {
+// warnOnce logs what keeps rows from being deleted, once while it lasts.
+func (p *pass) warnOnce(of string, err error) {
 	text := of + ": " + err.Error()
-	p.said[text] = true
-	if p.logged[text] {
+	p.warnings[text] = true
+	if p.loggedWarnings[text] {
 		return
 	}
-	p.logged[text] = true
+	p.loggedWarnings[text] = true
 	fields := []zap.Field{zap.String("table", of), zap.Error(err)}
 	if fix := fixOf(of, err); fix != "" {
 		fields = append(fields, zap.String("fix", fix))
@@ -382,7 +382,7 @@ func fixOf(table string, err error) string {
 	if lack, ok := errors.AsType[*refusal](err); ok {
 		return lack.fix
 	}
-	if refusal, ok := tableread.IsRefusal(err); ok {
+	if refusal, ok := sent.IsRefusal(err); ok {
 		return refusal.Fix
 	}
 	if sqlClass(err, "42501") {
@@ -395,5 +395,3 @@ func fixOf(table string, err error) string {
 type refusal struct{ what, fix string }
 
 func (r *refusal) Error() string { return r.what }
-
-func listNames(names []string) string { return strings.Join(names, ", ") }

@@ -38,8 +38,8 @@ func TestIDs(t *testing.T) {
 			if left == 1 {
 				r.exec(`INSERT INTO public.outbox (`+column+`, tx) VALUES (`+id[0]+`, $1)`, tx)
 			}
-			r.must(r.look(r.ctx))
-			r.must(r.pass(r.ctx))
+			r.must(r.lookAtEnd(r.ctx))
+			r.must(r.runPass(r.ctx))
 			var rows int
 			r.must(r.pool.QueryRow(r.ctx, `SELECT count(*) FROM public.outbox`).Scan(&rows))
 			if rows != left {
@@ -62,5 +62,5 @@ func TestSchemaThatMayNotBeUsed(t *testing.T) {
 	r.must(CheckTables(r.ctx, r.cfg.Pool, r.cfg.Tables))
 	r.exec(must)
 	r.problem("")
-	r.must(r.pass(r.ctx))
+	r.must(r.runPass(r.ctx))
 }

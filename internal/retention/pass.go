@@ -43,7 +43,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // ripeSQL lists parts of the sent set of slot $1 that are older than $3 seconds and whose
@@ -55,12 +54,12 @@ FROM cdc_relay.sent
 WHERE slot = $1::text
 	AND at <= now() - make_interval(secs => $3::float8)
 	AND (at, n) > ($4::timestamptz, $5::bigint)
-	AND ` + ended + `
+	AND ` + partsEnded + `
 ORDER BY at, n
 LIMIT $6::int`
 
-// ended is the condition that all transactions of a part had ended in the snapshot $2.
-const ended = `last_tx < pg_snapshot_xmax($2::pg_snapshot)::text::bigint
+// partsEnded is the condition that all transactions of a part had ended in the snapshot $2.
+const partsEnded = `last_tx < pg_snapshot_xmax($2::pg_snapshot)::text::bigint
 	AND NOT EXISTS (SELECT FROM pg_snapshot_xip($2::pg_snapshot) x WHERE x::text::bigint BETWEEN first_tx AND last_tx)`
 
 // findSQL finds the rows of a leaf that a group of parts names, with their digests, and what keeps
@@ -95,7 +94,7 @@ others AS MATERIALIZED (
 	WHERE s.slot <> $1::text AND (of.firsts IS NOT NULL OR s.state <> 'ready' AND coalesce(s.sends->'tables', '{}') = '{}')),
 others_sent AS MATERIALIZED (
 	SELECT slot::text, unnest(digests) AS digest FROM cdc_relay.sent
-	WHERE slot IN (SELECT slot FROM others) AND at < 'infinity' AND relation = ANY (` + sent.OIDArray(l.Under) + `) AND chunk = $4::bigint)
+	WHERE slot IN (SELECT slot FROM others) AND at < 'infinity' AND relation = ANY (` + sent.OIDArray(l.Ancestors) + `) AND chunk = $4::bigint)
 SELECT m.at, m.digest,
 	coalesce((
 		SELECT min(o.slot) FROM others o
@@ -147,41 +146,41 @@ SELECT EXISTS (SELECT FROM fence)`
 const settings = `SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '10s'; SET LOCAL synchronous_commit = off; SET LOCAL jit = off;
 	SET LOCAL plan_cache_mode = force_generic_plan`
 
-// plan goes before the statements of this file, behind the checks. Tables are read by their
-// indexes: nothing is read whole, whatever their statistics say.
-const plan = `SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_material = off`
+// planSettings are the settings of the statements of this file, set after the checks. Tables are
+// read by their indexes: none is read whole, whatever its statistics say.
+const planSettings = `SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_material = off`
 
-// findPlan is plan for findSQL, which may read some million rows of one transaction.
-const findPlan = plan + `; SET LOCAL statement_timeout = '1min'`
-
-// One pass: the parts of the sent set whose time has come, one small transaction after the other.
+// findSettings is the same for findSQL, which may read some million rows of one transaction.
+const findSettings = planSettings + `; SET LOCAL statement_timeout = '1min'`
 
 const (
-	// statementTimeout bounds on our side what the server bounds: see plan. findTimeout: see
-	// findPlan.
+	// The server ends statements by settings and findSettings; these are for a server that does not
+	// answer.
 	statementTimeout = 20 * time.Second
 	findTimeout      = 70 * time.Second
-	batchRows        = 100     // that one transaction deletes: more delay live events
-	pageParts        = 1000    // that are listed at once
-	partBytes        = 8 << 10 // of digests whose rows are found together: 1,000; or one part
-	restFactor       = 3       // times as long as a transaction took it rests after it
-	longestRest      = 10 * time.Second
+	batchRows        = 100     // rows that one transaction deletes: more would delay live events
+	pageParts        = 1000    // parts that are listed at once
+	partBytes        = 8 << 10 // bytes of digests whose rows are found together, or one part
+	// After a transaction the pass rests for restFactor times as long as it took, at most
+	// longestRest.
+	restFactor  = 3
+	longestRest = 10 * time.Second
 )
 
 // pass is the state of one pass.
 type pass struct {
 	*Retention
-	began  time.Time
-	tables []sent.Description
-	said   map[string]bool
+	began    time.Time
+	tables   []sent.Description
+	warnings map[string]bool // texts of the warnings of this pass
 
 	failed  map[uint32]bool // relations of which nothing more is tried in this pass
-	heldBy  string
-	overdue time.Time
-	err     error // the first
+	heldBy  string          // for Snapshot.HeldBy
+	overdue time.Time       // for Snapshot.Overdue
+	err     error           // the first error of a table
 }
 
-// parts are those of one relation and chunk.
+// parts are parts of one relation and chunk whose rows are found together.
 type parts struct {
 	relation uint32
 	chunk    int64
@@ -190,23 +189,24 @@ type parts struct {
 	age      time.Duration // of the oldest
 }
 
-// pass makes one. A relation that fails does not keep others waiting: the error that is returned is
-// one of the whole pass.
-func (r *Retention) pass(ctx context.Context) error {
-	p := &pass{Retention: r, began: time.Now(), failed: map[uint32]bool{}, said: map[string]bool{}}
+// runPass makes one pass: the parts of the sent set whose time has come, one small transaction
+// after the other. A relation that fails does not keep others waiting; the error that is returned
+// is one of the whole pass.
+func (r *Retention) runPass(ctx context.Context) error {
+	p := &pass{Retention: r, began: time.Now(), failed: map[uint32]bool{}, warnings: map[string]bool{}}
 	err := p.describeTables(ctx)
 	if err == nil {
-		err = r.look(ctx)
+		err = r.lookAtEnd(ctx)
 	}
-	if err == nil && r.past.end > 0 {
-		err = p.walk(ctx)
+	if err == nil && r.pastLook.end > 0 {
+		err = p.deleteRipe(ctx)
 	}
 	if ctx.Err() != nil {
 		return err
 	}
-	for said := range r.logged {
-		if !p.said[said] {
-			delete(r.logged, said)
+	for said := range r.loggedWarnings {
+		if !p.warnings[said] {
+			delete(r.loggedWarnings, said)
 		}
 	}
 	r.mu.Lock()
@@ -227,11 +227,11 @@ func (p *pass) describeTables(ctx context.Context) error {
 	for _, t := range p.cfg.Tables {
 		d, err := sent.Describe(ctx, p.cfg.Pool, t)
 		if err != nil {
-			p.warn(t.String(), err)
+			p.warnOnce(t.String(), err)
 			return err
 		}
-		if what, fix := lacks(&d, t); what != "" {
-			p.warn(t.String(), &refusal{what, fix})
+		if what, fix := missingColumn(&d, t); what != "" {
+			p.warnOnce(t.String(), &refusal{what, fix})
 			continue
 		}
 		p.tables = append(p.tables, d)
@@ -239,16 +239,16 @@ func (p *pass) describeTables(ctx context.Context) error {
 	return nil
 }
 
-// walk goes through the parts that are ripe, the oldest first.
-func (p *pass) walk(ctx context.Context) error {
+// deleteRipe deletes the rows of all parts that are ripe, the oldest first.
+func (p *pass) deleteRipe(ctx context.Context) error {
 	at, n := "-infinity", int64(0)
 	for {
-		list, last, count, err := p.ripe(ctx, at, n)
+		list, last, count, err := p.ripeParts(ctx, at, n)
 		if err != nil {
 			return err
 		}
 		for _, of := range list {
-			if err := p.delete(ctx, of); err != nil {
+			if err := p.deleteParts(ctx, of); err != nil {
 				return err
 			}
 		}
@@ -259,16 +259,17 @@ func (p *pass) walk(ctx context.Context) error {
 	}
 }
 
+// cursor is the last part of a page.
 type cursor struct {
 	at string
 	n  int64
 }
 
-// ripe reads one page of parts, and groups them. count is how many parts it has read.
-func (p *pass) ripe(ctx context.Context, at string, n int64) (list []*parts, last cursor, count int, err error) {
+// ripeParts reads one page of parts, and groups them. count is how many parts it has read.
+func (p *pass) ripeParts(ctx context.Context, at string, n int64) (list []*parts, last cursor, count int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	rows, err := p.cfg.Pool.Query(ctx, ripeSQL, p.cfg.Slot, p.past.snapshot, p.cfg.Keep.Seconds(), at, n, pageParts)
+	rows, err := p.cfg.Pool.Query(ctx, ripeSQL, p.cfg.Slot, p.pastLook.snapshot, p.cfg.Keep.Seconds(), at, n, pageParts)
 	if err != nil {
 		return nil, last, 0, fmt.Errorf("read cdc_relay.sent: %w", err)
 	}
@@ -292,11 +293,11 @@ func (p *pass) ripe(ctx context.Context, at string, n int64) (list []*parts, las
 	return list, last, count, nil
 }
 
-// delete deletes the rows of some parts, and the parts when none is left. Parts of a table that is
-// not configured stay as they are: whoever configures it knows its columns.
-func (p *pass) delete(ctx context.Context, of *parts) error {
+// deleteParts deletes the rows of some parts, and the parts themselves when no row is left. Parts
+// of a table that is not configured stay: its columns are not known.
+func (p *pass) deleteParts(ctx context.Context, of *parts) error {
 	if p.failed[of.relation] {
-		p.waits(of)
+		p.noteOverdue(of)
 		return nil
 	}
 	i := slices.IndexFunc(p.tables, func(d sent.Description) bool { return slices.Contains(d.Family, of.relation) })
@@ -305,7 +306,7 @@ func (p *pass) delete(ctx context.Context, of *parts) error {
 	}
 	d, some := &p.tables[i], false
 	for _, l := range d.Leaves {
-		if !slices.Contains(l.Under, of.relation) {
+		if !slices.Contains(l.Ancestors, of.relation) {
 			continue
 		}
 		left, err := p.deleteFrom(ctx, d, l, of)
@@ -319,45 +320,45 @@ func (p *pass) delete(ctx context.Context, of *parts) error {
 		}
 		// The parts stay as they are, and the next pass looks again.
 		p.closeConn()
-		p.failed[of.relation], some = !ofRows(err), true
+		p.failed[of.relation], some = !isOfRows(err), true
 		p.err = cmp.Or(p.err, err)
-		if !passes(err) {
-			p.warn(l.Name, err)
+		if !isPassing(err) {
+			p.warnOnce(l.Name, err)
 		}
 	}
 	if some {
-		p.waits(of)
+		p.noteOverdue(of)
 		return nil
 	}
-	return p.within(ctx, statementTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+	return p.withConn(ctx, statementTimeout, func(ctx context.Context, conn *pgx.Conn) error {
 		var ours bool
 		err := conn.QueryRow(ctx, dropSQL, p.cfg.Slot, p.cfg.Epoch, of.relation, of.chunk, of.numbers).Scan(&ours)
 		return p.fencedUnless(ours, err)
 	})
 }
 
-// waits notes since when some parts wait.
-func (p *pass) waits(of *parts) {
+// noteOverdue notes since when some parts wait to be deleted.
+func (p *pass) noteOverdue(of *parts) {
 	if since := p.began.Add(p.cfg.Keep - of.age); p.overdue.IsZero() || since.Before(p.overdue) {
 		p.overdue = since
 	}
 }
 
-// found are rows that may be deleted.
-type found struct {
+// deletableRows are rows that may be deleted.
+type deletableRows struct {
 	at      []pgtype.TID
 	digests []int64
 }
 
 // deleteFrom deletes the rows of parts from one leaf. left: some are still there.
 func (p *pass) deleteFrom(ctx context.Context, d *sent.Description, l sent.Leaf, of *parts) (left bool, err error) {
-	if none := unindexed(d, l); none != nil {
+	if none := missingIndex(d, l); none != nil {
 		return true, none
 	}
-	var rows found
-	err = p.within(ctx, findTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		return tableread.Delete(ctx, conn, l.Name, settings, func(tx pgx.Tx) (err error) {
-			rows, left, err = p.find(ctx, tx, d, l, of)
+	var rows deletableRows
+	err = p.withConn(ctx, findTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		return sent.DeleteFromTable(ctx, conn, l.Name, settings, func(tx pgx.Tx) (err error) {
+			rows, left, err = p.findRows(ctx, tx, d, l, of)
 			return err
 		})
 	})
@@ -367,19 +368,19 @@ func (p *pass) deleteFrom(ctx context.Context, d *sent.Description, l sent.Leaf,
 	sql := removeSQL(l, d)
 	for len(rows.at) > 0 {
 		n := min(len(rows.at), batchRows)
-		gone, err := p.remove(ctx, l, sql, found{rows.at[:n], rows.digests[:n]})
+		gone, err := p.removeBatch(ctx, l, sql, deletableRows{rows.at[:n], rows.digests[:n]})
 		if err != nil {
 			return true, fmt.Errorf("delete delivered rows: %w", err)
 		}
 		left = left || gone < n // somebody has them locked, or has changed them, or refers to them
-		rows = found{rows.at[n:], rows.digests[n:]}
+		rows = deletableRows{rows.at[n:], rows.digests[n:]}
 	}
 	return left, nil
 }
 
-// find reads which rows of a leaf may be deleted. left: others have to stay.
-func (p *pass) find(ctx context.Context, tx pgx.Tx, d *sent.Description, l sent.Leaf, of *parts) (rows found, left bool, err error) {
-	if _, err := tx.Exec(ctx, findPlan); err != nil {
+// findRows reads which rows of a leaf may be deleted. left: others have to stay.
+func (p *pass) findRows(ctx context.Context, tx pgx.Tx, d *sent.Description, l sent.Leaf, of *parts) (rows deletableRows, left bool, err error) {
+	if _, err := tx.Exec(ctx, findSettings); err != nil {
 		return rows, false, err
 	}
 	result, err := tx.Query(ctx, findSQL(l, d), p.cfg.Slot, p.cfg.Epoch, of.relation, of.chunk, of.numbers, d.Family, d.Names)
@@ -402,12 +403,12 @@ func (p *pass) find(ctx context.Context, tx pgx.Tx, d *sent.Description, l sent.
 	return rows, left, err
 }
 
-// remove deletes a batch. Rows to which another table refers cannot be deleted: they are found by
-// halves, and stay.
-func (p *pass) remove(ctx context.Context, l sent.Leaf, sql string, rows found) (gone int, err error) {
-	err = p.within(ctx, statementTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		return tableread.Delete(ctx, conn, l.Name, settings, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, plan); err != nil {
+// removeBatch deletes a batch. Rows to which another table refers cannot be deleted: they are found
+// by halving the batch, and stay.
+func (p *pass) removeBatch(ctx context.Context, l sent.Leaf, sql string, rows deletableRows) (gone int, err error) {
+	err = p.withConn(ctx, statementTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		return sent.DeleteFromTable(ctx, conn, l.Name, settings, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, planSettings); err != nil {
 				return err
 			}
 			var ours bool
@@ -424,12 +425,12 @@ func (p *pass) remove(ctx context.Context, l sent.Leaf, sql string, rows found) 
 	case !sqlClass(err, "23"):
 		return 0, err
 	case len(rows.at) == 1:
-		p.warn(l.Name, err)
+		p.warnOnce(l.Name, err)
 		return 0, nil
 	}
 	half := len(rows.at) / 2
-	for _, part := range []found{{rows.at[:half], rows.digests[:half]}, {rows.at[half:], rows.digests[half:]}} {
-		n, err := p.remove(ctx, l, sql, part)
+	for _, part := range []deletableRows{{rows.at[:half], rows.digests[:half]}, {rows.at[half:], rows.digests[half:]}} {
+		n, err := p.removeBatch(ctx, l, sql, part)
 		if gone += n; err != nil {
 			return gone, err
 		}
@@ -437,16 +438,18 @@ func (p *pass) remove(ctx context.Context, l sent.Leaf, sql string, rows found) 
 	return gone, nil
 }
 
-func (p *pass) fencedUnless(ours bool, err error) error {
+// fencedUnless is the error of a statement under the fence, which says whether the epoch is still
+// ours.
+func (r *Retention) fencedUnless(ours bool, err error) error {
 	if err == nil && !ours {
-		return dlq.Fenced(p.cfg.Slot, p.cfg.Epoch)
+		return dlq.Fenced(r.cfg.Slot, r.cfg.Epoch)
 	}
 	return err
 }
 
-// within calls do with the connection of the pass, and rests afterwards: at most a quarter of the
+// withConn calls do with the connection of the pass, and rests afterwards: at most a quarter of the
 // time is spent in the database.
-func (p *pass) within(ctx context.Context, patience time.Duration, do func(context.Context, *pgx.Conn) error) error {
+func (p *pass) withConn(ctx context.Context, patience time.Duration, do func(context.Context, *pgx.Conn) error) error {
 	conn, err := p.connect(ctx)
 	if err != nil {
 		return err
@@ -471,7 +474,7 @@ func (p *pass) within(ctx context.Context, patience time.Duration, do func(conte
 
 // connect takes a connection out of the pool for all passes: so the checks of each transaction are
 // planned once. After an error, and in the end, it is closed, and not given back: see
-// tableread.Alone.
+// sent.InOwnConnection.
 func (r *Retention) connect(ctx context.Context) (*pgx.Conn, error) {
 	if r.conn != nil {
 		return r.conn, nil

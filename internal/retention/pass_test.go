@@ -140,16 +140,16 @@ func TestDetachedWhileAtWork(t *testing.T) {
 	r := newRig(t, 0, partitioned)
 	r.put("a")
 	r.deliver(r.slot, "a")
-	p := &pass{Retention: r.Retention, failed: map[uint32]bool{}, said: map[string]bool{}}
+	p := &pass{Retention: r.Retention, failed: map[uint32]bool{}, warnings: map[string]bool{}}
 	t.Cleanup(p.closeConn)
 	r.must(p.describeTables(r.ctx))
-	r.must(r.look(r.ctx))
-	r.must(r.look(r.ctx))
-	list, _, _, err := p.ripe(r.ctx, "-infinity", 0)
+	r.must(r.lookAtEnd(r.ctx))
+	r.must(r.lookAtEnd(r.ctx))
+	list, _, _, err := p.ripeParts(r.ctx, "-infinity", 0)
 	r.must(err)
 	r.exec(`ALTER TABLE public.outbox DETACH PARTITION public."Old"`)
 	for _, of := range list {
-		r.must(p.delete(r.ctx, of))
+		r.must(p.deleteParts(r.ctx, of))
 	}
 	var rows int
 	r.must(r.pool.QueryRow(r.ctx, `SELECT count(*) FROM public."Old"`).Scan(&rows))
@@ -231,8 +231,8 @@ func TestFencedLeaderDeletesNothing(t *testing.T) {
 	r.put("kept")
 	r.deliver(r.slot, "kept")
 	r.exec(`UPDATE cdc_relay.slots SET epoch = 2`)
-	r.must(r.look(r.ctx))
-	if err := r.pass(r.ctx); err == nil || !strings.Contains(err.Error(), "fenced") {
+	r.must(r.lookAtEnd(r.ctx))
+	if err := r.runPass(r.ctx); err == nil || !strings.Contains(err.Error(), "fenced") {
 		t.Errorf("a pass of a former leader ends with %v", err)
 	}
 	r.want(r.ids(), "kept")
@@ -276,12 +276,12 @@ func TestUnsettledTransactionsStay(t *testing.T) {
 	r := newRig(t, 0, outboxTable)
 	var settled pglogrepl.LSN
 	r.cfg.Settled = func() pglogrepl.LSN { return settled }
-	r.must(r.look(r.ctx))
+	r.must(r.lookAtEnd(r.ctx))
 	r.put("a")
 	r.deliver(r.slot, "a")
-	settled = r.seen.at
+	settled = r.lastLook.at
 	r.want(r.left(), "a")
-	settled = r.seen.at
+	settled = r.lastLook.at
 	r.want(r.left())
 }
 
@@ -318,7 +318,7 @@ func TestPlan(t *testing.T) {
 	tx, err := r.pool.Begin(r.ctx)
 	r.must(err)
 	defer tx.Rollback(r.ctx)
-	_, err = tx.Conn().PgConn().Exec(r.ctx, plan).ReadAll()
+	_, err = tx.Conn().PgConn().Exec(r.ctx, planSettings).ReadAll()
 	r.must(err)
 	for name, explained := range map[string]struct {
 		sql  string

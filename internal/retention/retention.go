@@ -4,7 +4,7 @@
 // It goes by the sent set (package sent) and not by the tables: a part of the set whose time has
 // come names the rows that may be deleted, and goes with them. So each row is looked at once, by
 // the index on its transaction, and rows that were not delivered are never looked at. See
-// rows.go for the statement, and for why it deletes nothing else.
+// pass.go for the statement, and for why it deletes nothing else.
 package retention
 
 import (
@@ -41,24 +41,24 @@ type Config struct {
 
 // Retention deletes for one term, in one goroutine.
 type Retention struct {
-	cfg    Config
-	logged map[string]bool // what has been logged and still holds
-	conn   *pgx.Conn       // of the passes alone: the pool has few; nil: none yet
-	looked chunkParts      // the last chunk that tidy has looked at
-	// likewise of purged dead letters
-	lookedPurged chunkParts
-	unsent       map[string]*unsent
-	seen         moment // at the last look
-	past         moment // the slot is past all that had ended then; zero: not known yet
+	cfg            Config
+	loggedWarnings map[string]bool         // texts of warnings that were logged and still hold
+	conn           *pgx.Conn               // of the passes alone: the pool has few; nil: none yet
+	lookedChunk    chunkParts              // the last chunk of rows that tidySent has looked at
+	lookedPurged   chunkParts              // likewise of purged dead letters
+	unsent         map[string]*unsentCount // by table, as schema.name
+	lastLook       look                    // the last look
+	// the last look that the slot is past; zero: not known yet
+	pastLook look
 
 	mu       sync.Mutex
 	snapshot Snapshot
-	counted  map[string]int64 // see Unsent
+	counted  map[string]int64 // the last result of countUnsent; see Unsent
 }
 
 // New makes a Retention; it starts nothing.
 func New(cfg Config) *Retention {
-	return &Retention{cfg: cfg, logged: map[string]bool{}, unsent: map[string]*unsent{}}
+	return &Retention{cfg: cfg, loggedWarnings: map[string]bool{}, unsent: map[string]*unsentCount{}}
 }
 
 // Snapshot is what status and metrics show.
@@ -107,12 +107,12 @@ func passEvery(keep time.Duration) time.Duration {
 // Run works until ctx is done, and returns nil then. Whatever fails is tried again later: delivery
 // does not depend on it. Only a newer leader, an *event.Stop, ends it.
 func (r *Retention) Run(ctx context.Context) error {
-	look := &work{name: "find out what is settled", do: r.look, every: tidyEvery / 5}
-	works := []*work{look, {name: "tidy the sent set", do: r.tidy, every: tidyEvery}, {name: "count the unsent rows", do: r.countUnsent, every: tidyEvery}}
+	look := &task{name: "find out what is settled", do: r.lookAtEnd, every: tidyEvery / 5}
+	works := []*task{look, {name: "tidy the sent set", do: r.tidySent, every: tidyEvery}, {name: "count the unsent rows", do: r.countUnsent, every: tidyEvery}}
 	if r.cfg.Delete {
 		every := passEvery(r.cfg.Keep)
 		look.every = min(look.every, every/5)
-		works = append(works, &work{name: "delete delivered rows", do: r.pass, every: every})
+		works = append(works, &task{name: "delete delivered rows", do: r.runPass, every: every})
 	}
 	defer r.closeConn()
 	next := time.Now()
@@ -128,17 +128,17 @@ func (r *Retention) Run(ctx context.Context) error {
 		case <-timer.C:
 		}
 		for _, w := range works {
-			err := w.once(ctx, r.cfg.Log)
+			err := w.runIfDue(ctx, r.cfg.Log)
 			if fenced := (*event.Stop)(nil); errors.As(err, &fenced) && ctx.Err() == nil {
 				return fenced
 			}
 		}
-		next = slices.MinFunc(works, func(a, b *work) int { return a.next.Compare(b.next) }).next
+		next = slices.MinFunc(works, func(a, b *task) int { return a.next.Compare(b.next) }).next
 	}
 }
 
-// work is something that is done again and again.
-type work struct {
+// task is something that is done again and again.
+type task struct {
 	name   string
 	do     func(context.Context) error
 	every  time.Duration
@@ -147,8 +147,8 @@ type work struct {
 	failed string        // the last error that was logged
 }
 
-// once does it if its time has come. One work that fails does not keep the others waiting.
-func (w *work) once(ctx context.Context, log *zap.Logger) error {
+// runIfDue does it if its time has come. One work that fails does not keep the others waiting.
+func (w *task) runIfDue(ctx context.Context, log *zap.Logger) error {
 	if time.Now().Before(w.next) {
 		return nil
 	}

@@ -143,8 +143,8 @@ func (r *rig) left() []string {
 				AND a.backend_xid::text::bigint BETWEEN s.first_tx & 4294967295 AND s.last_tx & 4294967295)`).Scan(&ended))
 		return ended
 	})
-	r.must(r.look(r.ctx))
-	r.must(r.pass(r.ctx))
+	r.must(r.lookAtEnd(r.ctx))
+	r.must(r.runPass(r.ctx))
 	return r.ids()
 }
 

@@ -18,7 +18,6 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 const (
@@ -26,9 +25,10 @@ const (
 	tidyChunks = 1000 // that are merged, or looked at, at once
 )
 
-// mergeable lists relations and chunks of slot $1 of which several parts were recorded within the
-// same ten minutes, of the last hour: a part is written with each report, ten times a second at
-// most. Parts are not merged over a longer time, because the newest decides when they are deleted.
+// mergeableSQL lists relations and chunks of slot $1 with several parts that were recorded within
+// the same ten minutes of the last hour: a part is written with each report, up to ten times a
+// second. Parts are not merged over a longer time, because the newest decides when they are
+// deleted.
 const mergeableSQL = `
 SELECT relation, chunk, array_agg(n), ''
 FROM cdc_relay.sent
@@ -58,7 +58,7 @@ FROM cdc_relay.sent
 WHERE slot = $1::text
 	AND (relation, chunk) > ($3::oid, $4::bigint)
 	AND (at < now() - interval '1 hour' OR at = 'infinity')
-	AND ` + ended + `
+	AND ` + partsEnded + `
 GROUP BY relation, chunk
 ORDER BY relation, chunk
 LIMIT $5::int`
@@ -76,7 +76,7 @@ LIMIT $5::int`
 
 var chunkBits = strconv.Itoa(sent.ChunkBits)
 
-// forgetSQL has purged dead letters go whose rows are no longer there: see
+// forgetSQL forgets the digests of purged dead letters whose rows are no longer there: see
 // retry/postgres.expireSQL.
 var forgetSQL = dlq.WriteFence + `,
 forgotten AS (
@@ -84,32 +84,32 @@ forgotten AS (
 	WHERE slot = $1::text AND relation::oid = $3::oid AND tx >> ` + chunkBits + ` = $4::bigint AND n = ANY ($5::bigint[]))
 SELECT EXISTS (SELECT FROM fence)`
 
-// tidy merges parts, and drops those of which no row is in the tables, a page at a time; and so the
-// digests of purged dead letters.
-func (r *Retention) tidy(ctx context.Context) error {
+// tidySent merges parts, and drops those of which no row is left in the tables, a page at a time.
+// The same goes for the digests of purged dead letters.
+func (r *Retention) tidySent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
 	if r.cfg.Keep >= time.Hour || !r.cfg.Delete { // else they go before
-		if err := r.merge(ctx); err != nil {
+		if err := r.mergeParts(ctx); err != nil {
 			return err
 		}
 	}
-	if r.past.end == 0 {
+	if r.pastLook.end == 0 {
 		return nil
 	}
-	if err := r.dropOrphans(ctx, oldSQL, dropSQL, &r.looked); err != nil {
+	if err := r.dropOrphans(ctx, oldSQL, dropSQL, &r.lookedChunk); err != nil {
 		return err
 	}
 	return r.dropOrphans(ctx, purgedSQL, forgetSQL, &r.lookedPurged)
 }
 
-func (r *Retention) merge(ctx context.Context) error {
-	list, err := r.chunks(ctx, mergeableSQL, r.cfg.Slot, tidyChunks)
+func (r *Retention) mergeParts(ctx context.Context) error {
+	list, err := r.listChunks(ctx, mergeableSQL, r.cfg.Slot, tidyChunks)
 	if err != nil {
 		return err
 	}
 	for _, of := range list {
-		if err := r.change(ctx, mergeSQL, of); err != nil {
+		if err := r.changeParts(ctx, mergeSQL, of); err != nil {
 			return err
 		}
 	}
@@ -124,7 +124,7 @@ type chunkParts struct {
 	Name     string // quoted; "": the relation is gone
 }
 
-func (r *Retention) chunks(ctx context.Context, sql string, args ...any) ([]chunkParts, error) {
+func (r *Retention) listChunks(ctx context.Context, sql string, args ...any) ([]chunkParts, error) {
 	rows, err := r.cfg.Pool.Query(ctx, sql, args...)
 	if err != nil {
 		return nil, fmt.Errorf("read cdc_relay.sent: %w", err)
@@ -136,19 +136,16 @@ func (r *Retention) chunks(ctx context.Context, sql string, args ...any) ([]chun
 	return list, nil
 }
 
-func (r *Retention) change(ctx context.Context, sql string, of chunkParts) error {
+func (r *Retention) changeParts(ctx context.Context, sql string, of chunkParts) error {
 	var ours bool
 	err := r.cfg.Pool.QueryRow(ctx, sql, r.cfg.Slot, r.cfg.Epoch, of.Relation, of.Chunk, of.Numbers).Scan(&ours)
-	if err == nil && !ours {
-		return dlq.Fenced(r.cfg.Slot, r.cfg.Epoch)
-	}
-	return err
+	return r.fencedUnless(ours, err)
 }
 
-// dropOrphans looks at the next page of what a statement lists, and at the first again after the
-// last.
+// dropOrphans drops, by dropSQL, those chunks of the next page of listSQL whose rows are gone.
+// looked is where the next page begins; after the last page it is the first again.
 func (r *Retention) dropOrphans(ctx context.Context, listSQL, dropSQL string, looked *chunkParts) error {
-	list, err := r.chunks(ctx, listSQL, r.cfg.Slot, r.past.snapshot, looked.Relation, looked.Chunk, tidyChunks)
+	list, err := r.listChunks(ctx, listSQL, r.cfg.Slot, r.pastLook.snapshot, looked.Relation, looked.Chunk, tidyChunks)
 	if err != nil {
 		return err
 	}
@@ -161,12 +158,12 @@ func (r *Retention) dropOrphans(ctx context.Context, listSQL, dropSQL string, lo
 		if n < 0 {
 			n = len(list)
 		}
-		empty, err := r.empty(ctx, list[:n])
+		empty, err := r.emptyChunks(ctx, list[:n])
 		if err != nil {
 			return err
 		}
 		for _, of := range empty {
-			if err := r.change(ctx, dropSQL, of); err != nil {
+			if err := r.changeParts(ctx, dropSQL, of); err != nil {
 				return err
 			}
 		}
@@ -175,9 +172,9 @@ func (r *Retention) dropOrphans(ctx context.Context, listSQL, dropSQL string, lo
 	return nil
 }
 
-// empty are those chunks of one relation of which no row is there. Of a table that is not
-// configured, or may not be read, none is.
-func (r *Retention) empty(ctx context.Context, list []chunkParts) (empty []chunkParts, err error) {
+// emptyChunks returns those chunks of one relation of which no row is left. A table that is not
+// configured, or may not be read, has none.
+func (r *Retention) emptyChunks(ctx context.Context, list []chunkParts) (empty []chunkParts, err error) {
 	name := list[0].Name
 	if name == "" {
 		return list, nil
@@ -195,11 +192,8 @@ func (r *Retention) empty(ctx context.Context, list []chunkParts) (empty []chunk
 	if i < 0 || !countable(&d) {
 		return nil, nil
 	}
-	column, kind := pgx.Identifier{d.Transaction}.Sanitize(), "xid8"
-	if d.Bigint {
-		kind = "bigint"
-	}
-	err = tableread.Read(ctx, r.cfg.Pool, name, func(tx pgx.Tx) error {
+	column, kind := pgx.Identifier{d.Transaction}.Sanitize(), sent.Column{Bigint: d.Bigint}.TypeSQL()
+	err = sent.ReadTable(ctx, r.cfg.Pool, name, func(tx pgx.Tx) error {
 		for _, of := range list {
 			first, next := strconv.FormatInt(of.Chunk<<sent.ChunkBits, 10), strconv.FormatInt((of.Chunk+1)<<sent.ChunkBits, 10)
 			var some bool
@@ -212,10 +206,17 @@ func (r *Retention) empty(ctx context.Context, list []chunkParts) (empty []chunk
 		}
 		return nil
 	})
-	if refusal, _ := tableread.IsRefusal(err); refusal != nil || passes(err) || sqlClass(err, "42501") {
-		empty, err = nil, nil
+	if mayNotBeRead(err) {
+		return nil, nil
 	}
 	return empty, err
+}
+
+// mayNotBeRead reports whether a table is left out after an error: it is refused, a right is
+// missing, or the error will pass.
+func mayNotBeRead(err error) bool {
+	refusal, _ := sent.IsRefusal(err)
+	return refusal != nil || isPassing(err) || sqlClass(err, "42501")
 }
 
 const (
@@ -224,15 +225,15 @@ const (
 	unsentChunks = 200 // that are looked at in a table, a minute
 )
 
-// unsent counts the rows of one table that the slot is past and that are not known to be sent: not
-// in the sent set, not deferred, no dead letter.
-type unsent struct {
+// unsentCount counts the rows of one table that the slot is past and that are not known to be sent:
+// not in the sent set, not deferred, no dead letter.
+type unsentCount struct {
 	chunk  int64           // to look at next
 	excess map[int64]int64 // such rows, by their chunk
 	nulls  int64           // rows that do not say which transaction wrote them
 }
 
-func (u *unsent) rows() int64 {
+func (u *unsentCount) rows() int64 {
 	rows := u.nulls
 	for n := range maps.Values(u.excess) {
 		rows += n
@@ -245,7 +246,7 @@ func (u *unsent) rows() int64 {
 func (r *Retention) countUnsent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if err := r.look(ctx); err != nil || r.past.end == 0 {
+	if err := r.lookAtEnd(ctx); err != nil || r.pastLook.end == 0 {
 		return err
 	}
 	counts := map[string]int64{}
@@ -260,17 +261,17 @@ func (r *Retention) countUnsent(ctx context.Context) error {
 		}
 		u := r.unsent[t.String()]
 		if u == nil {
-			u = &unsent{excess: map[int64]int64{}}
+			u = &unsentCount{excess: map[int64]int64{}}
 			r.unsent[t.String()] = u
 		}
 		name := pgx.Identifier{t.Schema, t.Name}.Sanitize()
-		err = tableread.Read(ctx, r.cfg.Pool, name, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, plan); err != nil {
+		err = sent.ReadTable(ctx, r.cfg.Pool, name, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, planSettings); err != nil {
 				return err
 			}
-			return u.count(ctx, tx, name, &d, r.cfg.Slot, r.past)
+			return u.countChunks(ctx, tx, name, &d, r.cfg.Slot, r.pastLook)
 		})
-		if refusal, _ := tableread.IsRefusal(err); refusal != nil || passes(err) || sqlClass(err, "42501") {
+		if mayNotBeRead(err) {
 			continue
 		}
 		if err != nil {
@@ -289,43 +290,41 @@ func countable(d *sent.Description) bool {
 	return d.Transaction != "" && !slices.ContainsFunc(d.Leaves, func(l sent.Leaf) bool { return !l.Indexed })
 }
 
-// moment is a snapshot, and where the WAL ended after it was taken: what had ended in it was
-// committed below that.
-type moment struct {
-	snapshot string
-	end      int64 // no transaction from it on had ended; 0: no moment
-	at       pglogrepl.LSN
+// look is a snapshot, and the end of the WAL after it was taken: the transactions that had ended in
+// the snapshot were committed below that position.
+type look struct {
+	snapshot string        // as PostgreSQL's text
+	end      int64         // its xmax: no transaction from it on had ended; 0: there is no look
+	at       pglogrepl.LSN // the end of the WAL after it
 }
 
-// look finds out which transactions the slot is past: those that had ended at the last look, once
-// everything up to the end of the WAL of then is settled.
-func (r *Retention) look(ctx context.Context) error {
-	if r.seen.end > 0 && r.cfg.Settled() < r.seen.at {
+// lookAtEnd takes a new look once the slot is past the last one: everything up to the end of the
+// WAL of then is settled, so all transactions that had ended then are settled, too.
+func (r *Retention) lookAtEnd(ctx context.Context) error {
+	if r.lastLook.end > 0 && r.cfg.Settled() < r.lastLook.at {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	past := r.seen
+	past := r.lastLook
 	err := r.cfg.Pool.QueryRow(ctx, `SELECT s::text, pg_snapshot_xmax(s)::text::bigint, pg_current_wal_insert_lsn() FROM pg_current_snapshot() s`).
-		Scan(&r.seen.snapshot, &r.seen.end, &r.seen.at)
+		Scan(&r.lastLook.snapshot, &r.lastLook.end, &r.lastLook.at)
 	if err != nil {
 		return fmt.Errorf("read the end of the WAL: %w", err)
 	}
-	r.past = past
+	r.pastLook = past
 	return nil
 }
 
-// count counts the rows without a transaction, and those of the next chunks, for at most a second.
-func (u *unsent) count(ctx context.Context, tx pgx.Tx, name string, d *sent.Description, slot string, past moment) error {
+// countChunks counts the rows without a transaction, and those of the next chunks, for at most a
+// second.
+func (u *unsentCount) countChunks(ctx context.Context, tx pgx.Tx, name string, d *sent.Description, slot string, past look) error {
 	column := "t." + pgx.Identifier{d.Transaction}.Sanitize()
 	err := tx.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM `+name+` t WHERE `+column+` IS NULL LIMIT `+strconv.Itoa(unsentCap)+`) t`).Scan(&u.nulls)
 	if err != nil {
 		return err
 	}
-	kind := "xid8"
-	if d.Bigint {
-		kind = "bigint"
-	}
+	kind := sent.Column{Bigint: d.Bigint}.TypeSQL()
 	next := `SELECT (` + sent.TxSQL(column, d.Bigint) + ` >> ` + strconv.Itoa(sent.ChunkBits) + `) FROM ` + name + ` t WHERE ` + column + ` >= $1::text::` + kind + ` ORDER BY ` + column + ` LIMIT 1`
 	id := d.IDSQL()
 	// for each row by an index, and not by a join with the whole table
@@ -364,14 +363,14 @@ SELECT count(*) FROM (
 			first = *chunk << sent.ChunkBits
 		}
 		if errors.Is(err, pgx.ErrNoRows) || err == nil && (chunk == nil || first >= past.end) {
-			u.forget(u.chunk, 1<<62) // nothing is there, or nothing that the slot is past
+			u.forgetChunks(u.chunk, 1<<62) // nothing is there, or nothing that the slot is past
 			u.chunk = 0
 			return nil
 		}
 		if err != nil {
 			return err
 		}
-		u.forget(u.chunk, *chunk)
+		u.forgetChunks(u.chunk, *chunk)
 		var n int64
 		if err := tx.QueryRow(ctx, countSQL, slot, d.Family, *chunk, strconv.FormatInt(first, 10), strconv.FormatInt(first+1<<sent.ChunkBits, 10), past.snapshot, d.Names).Scan(&n); err != nil {
 			if sqlClass(err, "57014") { // too many rows: the next round goes on behind them
@@ -379,7 +378,7 @@ SELECT count(*) FROM (
 			}
 			return err
 		}
-		u.forget(*chunk, *chunk+1)
+		u.forgetChunks(*chunk, *chunk+1)
 		if n > 0 && len(u.excess) < unsentCap {
 			u.excess[*chunk] = n
 		}
@@ -390,7 +389,7 @@ SELECT count(*) FROM (
 	return nil
 }
 
-// forget forgets what was counted in the chunks from one to another, without the latter.
-func (u *unsent) forget(from, to int64) {
+// forgetChunks forgets what was counted in the chunks from one to another, without the latter.
+func (u *unsentCount) forgetChunks(from, to int64) {
 	maps.DeleteFunc(u.excess, func(chunk, _ int64) bool { return chunk >= from && chunk < to })
 }

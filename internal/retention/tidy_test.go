@@ -18,7 +18,7 @@ func TestPartsAreMerged(t *testing.T) {
 	}
 	r.exec(`UPDATE cdc_relay.sent SET at = date_bin('10 minutes', now(), '2000-01-01') - interval '11 minutes'`)
 	r.deliver(r.slot, "kept")
-	r.must(r.tidy(r.ctx))
+	r.must(r.tidySent(r.ctx))
 	if n := r.parts(); n != 2 {
 		t.Errorf("%d parts are left, want the merged one and the new one", n)
 	}
@@ -36,9 +36,9 @@ func TestOrphansGo(t *testing.T) {
 	r.cfg.Delete = false
 	await := func(want int, after string) {
 		t.Helper()
-		r.must(r.look(r.ctx))
-		r.must(r.look(r.ctx))
-		r.must(r.tidy(r.ctx))
+		r.must(r.lookAtEnd(r.ctx))
+		r.must(r.lookAtEnd(r.ctx))
+		r.must(r.tidySent(r.ctx))
 		if n := r.parts(); n != want {
 			t.Fatalf("after %s %d parts are left, want %d", after, n, want)
 		}
@@ -58,9 +58,9 @@ func TestPurgedDeadLettersGo(t *testing.T) {
 	r.exec(`UPDATE cdc_relay.dead_letter SET digest = 1, relation = 'public.outbox'::regclass, tx = (SELECT tx::text::bigint FROM public.outbox)`)
 	want := func(want int) {
 		t.Helper()
-		r.must(r.look(r.ctx))
-		r.must(r.look(r.ctx))
-		r.must(r.tidy(r.ctx))
+		r.must(r.lookAtEnd(r.ctx))
+		r.must(r.lookAtEnd(r.ctx))
+		r.must(r.tidySent(r.ctx))
 		var left int
 		r.must(r.cfg.Pool.QueryRow(r.ctx, `SELECT count(digest) FROM cdc_relay.dead_letter WHERE slot = $1`, r.slot).Scan(&left))
 		if left != want {
@@ -88,16 +88,16 @@ func TestUnsent(t *testing.T) {
 	r.hold("dead_letter", "c dead", "open")
 	var settled pglogrepl.LSN
 	r.cfg.Settled = func() pglogrepl.LSN { return settled }
-	r.must(r.look(r.ctx))
+	r.must(r.lookAtEnd(r.ctx))
 	r.must(r.countUnsent(r.ctx))
 	if r.Unsent() != nil {
 		t.Error("it is counted although nothing is settled")
 	}
-	settled = r.seen.at
+	settled = r.lastLook.at
 	r.put("d, still to be sent")
 	want(3)
 	settled = 1
-	r.must(r.look(r.ctx))
+	r.must(r.lookAtEnd(r.ctx))
 	r.exec(`INSERT INTO public.outbox VALUES ('without', now(), NULL)`)
 	want(4)
 	r.exec(`UPDATE cdc_relay.dead_letter SET tx = 3, relation = 'public.outbox'::regclass`)

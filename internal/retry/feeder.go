@@ -226,7 +226,7 @@ func (f *feeder) nextAt() time.Time {
 	}
 	if !f.isStopped() {
 		soonest(f.requestsAt)
-		if f.t.line.Pauses().Any() {
+		if f.t.line.Pauses().AnyPaused() {
 			soonest(f.pausesAt)
 		}
 		if len(f.walks) > 0 {

@@ -70,7 +70,7 @@ func (f *feeder) walkOn(ctx context.Context) (bool, error) {
 	if len(f.walks) == 0 || began.Before(f.walkAt) {
 		return false, nil
 	}
-	if f.t.line.Pauses().Held() { // the lanes would give back what it finds
+	if f.t.line.Pauses().GuardIsOn() { // the lanes would give back what it finds
 		f.walkAt = began.Add(heldPause)
 		return false, nil
 	}
@@ -257,18 +257,18 @@ func (f *feeder) lookAtPauses(context.Context) (bool, error) {
 			}
 		}
 	}
-	if now.Before(f.pausesAt) || !all.Any() || all.Held() {
+	if now.Before(f.pausesAt) || !all.AnyPaused() || all.GuardIsOn() {
 		return false, nil
 	}
 	f.pausesAt = now.Add(time.Second)
-	for _, t := range all.Lonely(now) {
+	for _, t := range all.TargetsWithoutRows(now) {
 		f.startWalk(walk{of: t})
 	}
 	if now.Before(f.oldAt) {
 		return false, nil
 	}
 	f.oldAt = now.Add(min(max(f.cfg.DestinationMaxAge/20, time.Second), time.Minute))
-	for _, t := range all.Old() {
+	for _, t := range all.OldTargets() {
 		f.startWalk(walk{of: t, old: true})
 	}
 	return false, nil

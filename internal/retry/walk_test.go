@@ -304,7 +304,7 @@ func TestLonelyPause(t *testing.T) {
 					f.line.rest(false)
 				}
 				f.pass(time.Minute)
-				if f.line.pauses.Any() {
+				if f.line.pauses.AnyPaused() {
 					t.Errorf("%+v", f.line.pauses.List())
 				}
 			})

@@ -47,26 +47,26 @@ func TestRecorder(t *testing.T) {
 	}
 	r.Add(some(flushAt))
 	<-r.Full()
-	first, left := r.Take()
+	first, left := r.TakeEntries()
 	if len(first) != flushAt+1 || left != 0 {
 		t.Fatalf("taken are %d, and %d were left out", len(first), left)
 	}
 	r.Add(some(2))
-	r.Return(first)
-	if again, left := r.Take(); len(again) != flushAt+3 || left != 0 {
+	r.ReturnEntries(first)
+	if again, left := r.TakeEntries(); len(again) != flushAt+3 || left != 0 {
 		t.Errorf("after a write that failed %d are taken, %d were left out", len(again), left)
 	}
 	r.Add(some(maxPending + 5))
-	full, left := r.Take()
+	full, left := r.TakeEntries()
 	if len(full) != maxPending || left != 5 {
 		t.Errorf("of too many %d are taken, %d were left out", len(full), left)
 	}
 	r.Add(some(3))
-	r.Return(full)
-	if again, left := r.Take(); len(again) != maxPending || left != 3 {
+	r.ReturnEntries(full)
+	if again, left := r.TakeEntries(); len(again) != maxPending || left != 3 {
 		t.Errorf("after a write of too many that failed %d are taken, %d were left out", len(again), left)
 	}
-	if entries, left := r.Take(); len(entries)+left != 0 {
+	if entries, left := r.TakeEntries(); len(entries)+left != 0 {
 		t.Errorf("%d entries are there twice", len(entries))
 	}
 }
@@ -84,13 +84,13 @@ func TestRecorderAllocations(t *testing.T) {
 		for part := range slices.Chunk(entries, 16) { // as lanes do
 			r.Add(part)
 		}
-		taken, _ := r.Take()
+		taken, _ := r.TakeEntries()
 		for _, p := range Parts(taken) {
 			if _, err := m.Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, p.Digests, buf); err != nil {
 				t.Fatal(err)
 			}
 		}
-		r.Done(taken)
+		r.MarkWritten(taken)
 	}
 	round()
 	round()

@@ -102,9 +102,9 @@ type Recorder struct {
 	mu      sync.Mutex
 	pending []Entry
 	spare   []Entry // the memory of entries that are durable, for the next
-	left    int     // entries that were left out since Take
+	leftOut int     // entries that were left out since Take
 	added   uint64  // in all
-	done    uint64  // of those: recorded, or left out after they were taken
+	written uint64  // of those: recorded, or left out after they were taken
 	full    chan struct{}
 }
 
@@ -118,7 +118,7 @@ func (r *Recorder) Add(entries []Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	room := min(len(entries), maxPending-len(r.pending))
-	r.left += len(entries) - room
+	r.leftOut += len(entries) - room
 	r.pending = append(r.pending, entries[:room]...)
 	r.added += uint64(room)
 	if len(r.pending) >= flushAt {
@@ -138,27 +138,27 @@ func (r *Recorder) Full() <-chan struct{} {
 	return r.full
 }
 
-// Take removes all entries, and returns how many were left out since the last Take.
-func (r *Recorder) Take() (entries []Entry, left int) {
+// TakeEntries removes all entries, and returns how many were left out since the last Take.
+func (r *Recorder) TakeEntries() (entries []Entry, left int) {
 	if r == nil {
 		return nil, 0
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	entries, left = r.pending, r.left
-	r.pending, r.spare, r.left = r.spare[:0], nil, 0
+	entries, left = r.pending, r.leftOut
+	r.pending, r.spare, r.leftOut = r.spare[:0], nil, 0
 	return entries, left
 }
 
-// Done tells that entries that were taken are durable. It takes back their memory, unless that has
-// room for many more than are usual.
-func (r *Recorder) Done(entries []Entry) {
+// MarkWritten tells that entries that were taken are durable. It takes back their memory, unless
+// that has room for many more than are usual.
+func (r *Recorder) MarkWritten(entries []Entry) {
 	if r == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.done += uint64(len(entries))
+	r.written += uint64(len(entries))
 	if cap(entries) <= 2*flushAt {
 		r.spare = entries
 	}
@@ -172,11 +172,11 @@ func (r *Recorder) Counts() (added, done uint64) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.added, r.done
+	return r.added, r.written
 }
 
-// Return gives back entries that could not be written. To write an entry twice does no harm.
-func (r *Recorder) Return(entries []Entry) {
+// ReturnEntries gives back entries that could not be written. To write an entry twice does no harm.
+func (r *Recorder) ReturnEntries(entries []Entry) {
 	if r == nil {
 		return
 	}
@@ -184,8 +184,8 @@ func (r *Recorder) Return(entries []Entry) {
 	defer r.mu.Unlock()
 	room := max(0, maxPending-len(entries))
 	dropped := max(0, len(r.pending)-room)
-	r.left += dropped
-	r.done += uint64(dropped)
+	r.leftOut += dropped
+	r.written += uint64(dropped)
 	r.pending = append(entries, r.pending[:min(len(r.pending), room)]...)
 }
 

@@ -9,8 +9,6 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // Querier is a pool or a transaction.
@@ -46,10 +44,10 @@ type Description struct {
 
 // Leaf is a table with rows: the outbox table or a partition of it.
 type Leaf struct {
-	OID     uint32
-	Name    string   // quoted
-	Under   []uint32 // the relations as which the stream may name it: itself, and its parents
-	Indexed bool     // it has a valid btree index that begins with the transaction
+	OID       uint32
+	Name      string   // quoted
+	Ancestors []uint32 // the relations as which the stream may name it: itself, and its parents
+	Indexed   bool     // it has a valid btree index that begins with the transaction
 	// rows get their transaction whatever an INSERT says: by the column's default, and by the
 	// trigger
 	Defaults, Triggered bool
@@ -68,7 +66,7 @@ relatives AS (
 	UNION SELECT relid FROM root, pg_partition_tree(root.oid)
 	UNION SELECT relid FROM root, pg_partition_ancestors(root.oid) relid),
 columns AS (
-	SELECT attname::text AS name, ` + tableread.BaseTypeSQL("atttypid") + ` AS base, format_type(atttypid, atttypmod) AS kind
+	SELECT attname::text AS name, ` + BaseTypeSQL("atttypid") + ` AS base, format_type(atttypid, atttypmod) AS kind
 	FROM pg_attribute JOIN root ON attrelid = root.oid
 	WHERE attnum > 0 AND NOT attisdropped AND attgenerated <> 'v'),
 transaction AS (
@@ -134,12 +132,12 @@ func Describe(ctx context.Context, q Querier, t Table) (d Description, err error
 	if err != nil {
 		return d, fmt.Errorf("read what %s is: %w", t, err)
 	}
-	rows, err := q.Query(ctx, leavesSQL, d.OID, d.Transaction, Column{Name: d.Transaction}.Trigger())
+	rows, err := q.Query(ctx, leavesSQL, d.OID, d.Transaction, Column{Name: d.Transaction}.TriggerName())
 	if err != nil {
 		return d, fmt.Errorf("read the partitions of %s: %w", t, err)
 	}
 	d.Leaves, err = pgx.CollectRows(rows, func(row pgx.CollectableRow) (l Leaf, err error) {
-		return l, row.Scan(&l.OID, &l.Name, &l.Under, &l.Indexed, &l.Defaults, &l.Triggered)
+		return l, row.Scan(&l.OID, &l.Name, &l.Ancestors, &l.Indexed, &l.Defaults, &l.Triggered)
 	})
 	if err != nil {
 		return d, fmt.Errorf("read the partitions of %s: %w", t, err)
@@ -152,7 +150,7 @@ func (d *Description) IDSQL() string {
 	parts := []string{}
 	for i, name := range d.ID {
 		column := "t." + pgx.Identifier{name}.Sanitize()
-		parts = append(parts, "CASE WHEN "+column+" IS NOT NULL THEN "+tableread.TextSQL(column, d.Padded[i])+" END")
+		parts = append(parts, "CASE WHEN "+column+" IS NOT NULL THEN "+TextSQL(column, d.Padded[i])+" END")
 	}
 	text := "coalesce(" + strings.Join(append(parts, "NULL"), ", ") + ")"
 	return "convert_to(" + text + ", 'UTF8')"
@@ -201,7 +199,7 @@ FROM (
 	SELECT m.tx, m.id, %[2]s AS digest, coalesce(m.tx > came AND m.tx < next AND m.tx <= m.last, false) AS here
 	FROM (SELECT %[3]s AS tx, %[4]s AS id, server.*, %[5]s AS last FROM %[6]s t, server OFFSET 0) m) r
 WHERE NOT EXISTS (SELECT FROM recorded c WHERE c.digest = r.digest) AND (r.here OR NOT EXISTS (SELECT FROM held h WHERE h.id = r.id))`,
-		tableread.WholeXID("a.xmin"), DigestSQL("m.tx", "m.id"), tx, d.IDSQL(), tableread.WholeXID("t.xmin"), table)
+		WholeXIDSQL("a.xmin"), DigestSQL("m.tx", "m.id"), tx, d.IDSQL(), WholeXIDSQL("t.xmin"), table)
 }
 
 // UnsentPartsSQL groups the rows of UnsentSQL: their number, and as a part of the set has them
@@ -216,9 +214,9 @@ FROM (
 GROUP BY tx >> %[1]d, moved, part`, ChunkBits, maxPart, d.UnsentSQL(table))
 }
 
-// Tells reports whether each row of the table says which transaction wrote it, but for those from
-// before it had the column.
-func (d *Description) Tells() bool {
+// AllRowsTell reports whether each row of the table says which transaction wrote it, but for those
+// from before it had the column.
+func (d *Description) AllRowsTell() bool {
 	if d.Transaction == "" {
 		return false
 	}
@@ -240,16 +238,16 @@ func (c Column) quoted() (table, column string) {
 	return pgx.Identifier{c.Schema, c.Table}.Sanitize(), pgx.Identifier{c.Name}.Sanitize()
 }
 
-// Value is the SQL of the column's default: the transaction that runs, with its epoch.
-func (c Column) Value() string {
+// DefaultSQL is the SQL of the column's default: the transaction that runs, with its epoch.
+func (c Column) DefaultSQL() string {
 	if c.Bigint {
 		return "pg_catalog.pg_current_xact_id()::text::bigint"
 	}
 	return "pg_catalog.pg_current_xact_id()"
 }
 
-// Type is the SQL of the column's type.
-func (c Column) Type() string {
+// TypeSQL is the SQL of the column's type.
+func (c Column) TypeSQL() string {
 	if c.Bigint {
 		return "bigint"
 	}
@@ -260,7 +258,7 @@ func (c Column) Type() string {
 // once they would all get the transaction of this statement.
 func (c Column) AddSQL() string {
 	table, column := c.quoted()
-	return fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s %s, ALTER COLUMN %[2]s SET DEFAULT %[4]s", table, column, c.Type(), c.Value())
+	return fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s %s, ALTER COLUMN %[2]s SET DEFAULT %[4]s", table, column, c.TypeSQL(), c.DefaultSQL())
 }
 
 // IndexSQL makes the index by which retention finds rows; on is "ON", "ON ONLY" or
@@ -270,22 +268,22 @@ func (c Column) IndexSQL(on string) string {
 	return fmt.Sprintf("CREATE INDEX %s %s (%s)", on, table, column)
 }
 
-// Trigger is the trigger's name. It sorts behind those of other triggers, which run before it.
-func (c Column) Trigger() string { return shortened("zz_cdc_relay_" + c.Name) }
+// TriggerName is the trigger's name. It sorts behind those of other triggers, which run before it.
+func (c Column) TriggerName() string { return shortName("zz_cdc_relay_" + c.Name) }
 
-// Function is the name of the trigger's function, in the table's schema: each table has its own, as
-// two tables may have two owners.
-func (c Column) Function() string { return shortened("cdc_relay_" + c.Table + "_set_" + c.Name) }
+// FunctionName is the name of the trigger's function, in the table's schema: each table has its
+// own, as two tables may have two owners.
+func (c Column) FunctionName() string { return shortName("cdc_relay_" + c.Table + "_set_" + c.Name) }
 
-func (c Column) function() string { return pgx.Identifier{c.Schema, c.Function()}.Sanitize() }
+func (c Column) quotedFunction() string { return pgx.Identifier{c.Schema, c.FunctionName()}.Sanitize() }
 
 // functionSQL makes the trigger's function. Somebody else may have made one of that name before,
 // who could change later what runs as whoever inserts: it is taken from him.
 func (c Column) functionSQL() []string {
 	_, column := c.quoted()
 	return []string{
-		fmt.Sprintf("CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.%s := %s; RETURN NEW; END $$", c.function(), column, c.Value()),
-		fmt.Sprintf("ALTER FUNCTION %s() OWNER TO CURRENT_USER", c.function()),
+		fmt.Sprintf("CREATE OR REPLACE FUNCTION %s() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.%s := %s; RETURN NEW; END $$", c.quotedFunction(), column, c.DefaultSQL()),
+		fmt.Sprintf("ALTER FUNCTION %s() OWNER TO CURRENT_USER", c.quotedFunction()),
 	}
 }
 
@@ -293,9 +291,9 @@ func (c Column) functionSQL() []string {
 // It is ALWAYS for a subscription's rows.
 func (c Column) triggerSQL() []string {
 	table, column := c.quoted()
-	trigger := pgx.Identifier{c.Trigger()}.Sanitize()
+	trigger := pgx.Identifier{c.TriggerName()}.Sanitize()
 	return []string{
-		fmt.Sprintf("CREATE OR REPLACE TRIGGER %s BEFORE INSERT ON %s FOR EACH ROW WHEN (NEW.%s IS DISTINCT FROM %s) EXECUTE FUNCTION %s()", trigger, table, column, c.Value(), c.function()),
+		fmt.Sprintf("CREATE OR REPLACE TRIGGER %s BEFORE INSERT ON %s FOR EACH ROW WHEN (NEW.%s IS DISTINCT FROM %s) EXECUTE FUNCTION %s()", trigger, table, column, c.DefaultSQL(), c.quotedFunction()),
 		fmt.Sprintf("ALTER TABLE %s ENABLE ALWAYS TRIGGER %s", table, trigger),
 	}
 }
@@ -324,14 +322,14 @@ func (c Column) TableSQL() string {
         END IF;
         %[6]s;
     END IF;
-END $do$`, text(table), text(c.Name), text(c.Trigger()), c.Type(), c.IndexSQL("ON"), strings.Join(append(c.functionSQL(), c.triggerSQL()...), ";\n        "))
+END $do$`, quoteText(table), quoteText(c.Name), quoteText(c.TriggerName()), c.TypeSQL(), c.IndexSQL("ON"), strings.Join(append(c.functionSQL(), c.triggerSQL()...), ";\n        "))
 }
 
-func text(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
+func quoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// shortened is a name that PostgreSQL does not cut: one of more than 63 bytes ends with a checksum
+// shortName is a name that PostgreSQL does not cut: one of more than 63 bytes ends with a checksum
 // of it all, so that those of two tables are not the same.
-func shortened(name string) string {
+func shortName(name string) string {
 	const longest = 63
 	if len(name) <= longest {
 		return name

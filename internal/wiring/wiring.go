@@ -109,7 +109,7 @@ func Retained(c *config.Config) (list []sent.Table) {
 }
 
 // SlotSnapshot is a slot as metrics and status show it.
-func SlotSnapshot(name string, s slot.Seen) ops.Slot {
+func SlotSnapshot(name string, s slot.SlotSeen) ops.Slot {
 	return ops.Slot{
 		Name: name, Checked: s.Checked, ConfirmedFlush: s.ConfirmedFlush, Restart: s.Restart, Current: s.Current,
 		Active: s.Active(), WALStatus: s.WALStatus, SafeWALBytes: s.SafeWALBytes, SpilledBytes: s.SpilledBytes,

@@ -41,24 +41,23 @@ var allowed = map[string][]string{
 	// The floors of replication, from the ground up; check, setup and repair are commands beside
 	// the stream.
 	"replication/source":  {"sent", "event", "decode", "guard"},
-	"replication/schema":  {"sent", "event", "decode", "tableread", "replication/source"},
-	"replication/slot":    {"sent", "event", "decode", "guard", "tableread", "replication/source", "replication/schema"},
+	"replication/schema":  {"sent", "event", "decode", "replication/source"},
+	"replication/slot":    {"sent", "event", "decode", "guard", "replication/source", "replication/schema"},
 	"replication/session": {"sent", "event", "decode", "replication/source", "replication/schema", "replication/slot"},
 	"replication":         {"event", "decode", "replication/source", "replication/schema", "replication/slot", "replication/session"},
-	"replication/setup":   {"sent", "event", "decode", "tableread", "replication/source", "replication/schema", "replication/slot"},
+	"replication/setup":   {"sent", "event", "decode", "replication/source", "replication/schema", "replication/slot"},
 	// what a slot does not send goes to the retry table, as the stream and the retry writer would
 	// have it
-	"replication/repair":          {"sent", "event", "decode", "dlq", "sink", "tableread", "retry/store", "retry/postgres", "replication/source", "replication/slot", "replication/schema"},
-	"replication/check":           {"event", "decode", "guard", "tableread", "replication/source", "replication/schema", "replication/slot"},
+	"replication/repair":          {"sent", "event", "decode", "dlq", "sink", "retry/store", "retry/postgres", "replication/source", "replication/slot", "replication/schema"},
+	"replication/check":           {"sent", "event", "decode", "guard", "replication/source", "replication/schema", "replication/slot"},
 	"replication/replicationtest": {"sent", "event"},
 	"relay/inflight":              {"event", "sink", "retry/store"},
 	"relay/order":                 {"event", "sink", "retry/store", "relay/inflight"},
 	"guard":                       {"event"},
 	"relay":                       {"sent", "event", "decode", "sink", "guard", "retry/store", "relay/inflight", "relay/order"},
-	"tableread":                   {},
-	"sent":                        {"tableread"},
-	"retention":                   {"sent", "event", "tableread", "dlq"},
-	"dlq":                         {"sent", "event", "sink", "tableread"},
+	"sent":                        {},
+	"retention":                   {"sent", "event", "dlq"},
+	"dlq":                         {"sent", "event", "sink"},
 	"retry/store":                 {"event", "sink", "dlq"},
 	// postgres, and memorytest
 	"retry/...":               {"sent", "event", "sink", "dlq", "retry/store"},

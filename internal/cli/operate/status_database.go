@@ -109,7 +109,7 @@ func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, er
 		return &v, nil
 	}
 	// what the next start would stop at; a role that may not ask is told less
-	if stop, err := slot.NextStop(ctx, rc); err == nil && stop != nil && stop.Code == event.ExitOperator {
+	if stop, err := slot.ReadNextStop(ctx, rc); err == nil && stop != nil && stop.Code == event.ExitOperator {
 		v.Why += "; the next start stops: " + stop.Error()
 		v.Finding = stop.Finding
 	}

@@ -187,7 +187,7 @@ func heldText(list []ops.OpenTransaction) []string {
 		open[i] = source.OpenTransaction(t)
 		lines = append(lines, open[i].String())
 	}
-	return append(lines, source.EndOpen(open))
+	return append(lines, source.EndTransactionsHint(open))
 }
 
 func showLag(seconds *float64) string {

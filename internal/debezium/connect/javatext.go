@@ -221,9 +221,9 @@ func QuotedSize[T string | []byte](s T) int {
 }
 
 func appendEscape(dst []byte, c byte) []byte {
-	const short, letters = "\"\\\b\t\n\f\r", `"\btnfr`
+	const short, names = "\"\\\b\t\n\f\r", `"\btnfr`
 	if i := strings.IndexByte(short, c); i >= 0 {
-		return append(dst, '\\', letters[i])
+		return append(dst, '\\', names[i])
 	}
 	return appendUnicode(dst, uint16(c))
 }

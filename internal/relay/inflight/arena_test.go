@@ -27,7 +27,7 @@ func TestChunksBoundMemory(t *testing.T) {
 				a := &arenas[rapid.IntRange(0, len(arenas)-1).Draw(t, "lane")]
 				size := rapid.SampledFrom([]int{1, 10, 512, 3000, 4096, 15_000, 17_000, 70_000, int(limit), int(limit) + 1}).Draw(t, "size")
 				before := p.charged
-				c, buf, ok := p.place(a, size)
+				c, buf, ok := p.placeBytes(a, size)
 				if !ok {
 					if size <= int(limit) && before+int64(size) <= limit/2 {
 						t.Fatalf("no room for %d bytes with %d of %d charged", size, before, limit)
@@ -53,7 +53,7 @@ func TestChunksBoundMemory(t *testing.T) {
 				if slices.ContainsFunc(x.buf, func(b byte) bool { return b != x.mark }) {
 					t.Fatal("bytes of a live event were overwritten")
 				}
-				p.drop(x.c)
+				p.settleEvent(x.c)
 			},
 			"": func(t *rapid.T) {
 				var held, over int64
@@ -93,7 +93,7 @@ func TestQuietLanesStaySmall(t *testing.T) {
 	p := newChunks(16 << 20)
 	arenas := make([]Arena, 1000)
 	for i := range arenas {
-		if _, _, ok := p.place(&arenas[i], 200); !ok {
+		if _, _, ok := p.placeBytes(&arenas[i], 200); !ok {
 			t.Fatalf("lane %d has no room", i)
 		}
 	}
@@ -109,7 +109,7 @@ func TestBusyLaneTakesLargeChunks(t *testing.T) {
 	var a Arena
 	n := 0
 	for ; ; n++ {
-		if _, _, ok := p.place(&a, 700); !ok {
+		if _, _, ok := p.placeBytes(&a, 700); !ok {
 			break
 		}
 	}
@@ -125,7 +125,7 @@ func TestStragglerIsChargedForItsChunk(t *testing.T) {
 	var a Arena
 	stragglers := 0
 	for i := range 1_000_000 {
-		c, _, ok := p.place(&a, 500)
+		c, _, ok := p.placeBytes(&a, 500)
 		if !ok {
 			break
 		}
@@ -133,7 +133,7 @@ func TestStragglerIsChargedForItsChunk(t *testing.T) {
 			stragglers++
 			continue
 		}
-		p.drop(c)
+		p.settleEvent(c)
 	}
 	if stragglers < 60 || p.charged+p.idle > 4<<20 {
 		t.Fatalf("%d stragglers, %d bytes charged", stragglers, p.charged)

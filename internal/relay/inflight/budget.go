@@ -29,7 +29,7 @@ func NewBudget(events int, bytes int64) *Budget {
 
 // Admit takes in an event of size bytes for a's lane. It returns an empty item and the buffer for
 // the event's bytes. It returns nil when the in-flight budget is full: the reader then waits for
-// room and calls admit again.
+// room and calls Admit again.
 func (b *Budget) Admit(a *Arena, size int) (*Event, []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -37,7 +37,7 @@ func (b *Budget) Admit(a *Arena, size int) (*Event, []byte) {
 		b.waiting = true
 		return nil, nil
 	}
-	c, buf, ok := b.chunks.place(a, size)
+	c, buf, ok := b.chunks.placeBytes(a, size)
 	if !ok {
 		b.waiting = true
 		return nil, nil
@@ -61,7 +61,7 @@ func (b *Budget) Release(items []*Event) {
 	for _, it := range items {
 		b.bytes -= int64(it.Size)
 		if it.chunk != nil {
-			b.chunks.drop(it.chunk)
+			b.chunks.settleEvent(it.chunk)
 		}
 		it.clear()
 		it.Next = b.free
@@ -121,9 +121,9 @@ type chunk struct {
 	buf   []byte
 	used  int
 	live  int    // unsettled events in it
-	arena *Arena // whose lane's events
-	class int    // of its free list, -1 for a chunk of one event
-	next  *chunk // in its free list
+	arena *Arena // of the lane whose events are in it
+	class int    // its size is minChunk << class; -1: of one event, and of its size
+	next  *chunk // in the free list of its class
 }
 
 // Arena is a lane's share of the chunks. A chunk belongs to one lane for two reasons: events of a
@@ -136,14 +136,14 @@ type Arena struct {
 // chunks hands out chunks and takes them back; the budget's mutex guards it. What is handed out
 // plus what is in the free lists is never more than limit, apart from one oversize chunk.
 type chunks struct {
-	limit int64
-	// the largest class's size; 0 when limit is too small for classes: every event has its own
-	// chunk
-	largest int
-	charged int64
-	idle    int64 // bytes in the free lists
-	free    [chunkClasses]*chunk
-	over    bool // a chunk larger than limit is out
+	limit int64 // bytes: delivery.max_in_flight_bytes
+	// size of the largest class in bytes; 0: limit is too small for classes, and every event has a
+	// chunk of its own
+	largest     int
+	charged     int64                // bytes of the chunks that are handed out
+	idle        int64                // bytes of the chunks in the free lists
+	free        [chunkClasses]*chunk // free lists, by class
+	oversizeOut bool                 // a chunk larger than limit is out
 }
 
 func newChunks(limit int64) chunks {
@@ -154,19 +154,19 @@ func newChunks(limit int64) chunks {
 	return c
 }
 
-// place finds room for size bytes of a's lane and returns it with its chunk, or false when the
-// budget is used up.
-func (p *chunks) place(a *Arena, size int) (*chunk, []byte, bool) {
+// placeBytes finds room for size bytes of a's lane and returns it with its chunk; false: the budget
+// has no room. An event of no bytes needs no chunk.
+func (p *chunks) placeBytes(a *Arena, size int) (*chunk, []byte, bool) {
 	if size == 0 {
 		return nil, nil, true
 	}
 	c := a.open
 	if size > p.largest/4 {
-		if c = p.own(a, size); c == nil {
+		if c = p.ownChunk(a, size); c == nil {
 			return nil, nil, false
 		}
 	} else if c == nil || c.used+size > len(c.buf) {
-		if c = p.take(a, size); c == nil {
+		if c = p.takeChunk(a, size); c == nil {
 			return nil, nil, false
 		}
 		a.open = c
@@ -177,27 +177,27 @@ func (p *chunks) place(a *Arena, size int) (*chunk, []byte, bool) {
 	return c, buf, true
 }
 
-// own makes a chunk for one event. An event that is larger than the whole limit is admitted above
-// the limit, one such event at a time. It does not wait for an empty budget: the budget may never
-// become empty while another event waits.
-func (p *chunks) own(a *Arena, size int) *chunk {
+// ownChunk makes a chunk for one event. An event that is larger than the whole limit is admitted
+// above the limit, one such event at a time. It does not wait for an empty budget: the budget may
+// never become empty while another event waits.
+func (p *chunks) ownChunk(a *Arena, size int) *chunk {
 	switch {
-	case int64(size) > p.limit && p.over:
+	case int64(size) > p.limit && p.oversizeOut:
 		return nil
 	case int64(size) > p.limit:
-		p.over = true
+		p.oversizeOut = true
 	case !p.fits(size):
 		return nil
 	default:
-		p.charge(a, size)
+		p.chargeBytes(a, size)
 	}
 	return &chunk{buf: make([]byte, size), arena: a, class: -1}
 }
 
-// take opens a chunk of a class. The chunk is about as large as all chunks of the lane together, so
-// quiet lanes stay small and a busy lane gets large chunks. If the in-flight budget has no room for
-// that, the chunk has the smallest class that holds the event.
-func (p *chunks) take(a *Arena, size int) *chunk {
+// takeChunk opens a chunk of a class. The chunk is about as large as all chunks of the lane
+// together, so quiet lanes stay small and a busy lane gets large chunks. If the in-flight budget
+// has no room for that, the chunk has the smallest class that holds the event.
+func (p *chunks) takeChunk(a *Arena, size int) *chunk {
 	class := classOf(max(size, int(min(a.charged, int64(p.largest)))))
 	if !p.fits(minChunk << class) {
 		if class = classOf(size); !p.fits(minChunk << class) {
@@ -209,7 +209,7 @@ func (p *chunks) take(a *Arena, size int) *chunk {
 		p.free[class] = c.next
 		p.idle -= int64(len(c.buf))
 	}
-	p.charge(a, minChunk<<class)
+	p.chargeBytes(a, minChunk<<class)
 	if c == nil {
 		c = &chunk{buf: make([]byte, minChunk<<class), class: class}
 	}
@@ -219,8 +219,8 @@ func (p *chunks) take(a *Arena, size int) *chunk {
 
 func (p *chunks) fits(size int) bool { return p.charged+int64(size) <= p.limit }
 
-// charge books size bytes for a's lane; idle chunks give way to them.
-func (p *chunks) charge(a *Arena, size int) {
+// chargeBytes books size bytes for a's lane; idle chunks give way to them.
+func (p *chunks) chargeBytes(a *Arena, size int) {
 	p.charged += int64(size)
 	a.charged += int64(size)
 	if p.charged+p.idle > p.limit {
@@ -228,15 +228,15 @@ func (p *chunks) charge(a *Arena, size int) {
 	}
 }
 
-// drop notes that an event of c is settled. The last settled event frees the chunk, even if the
-// chunk is still open.
-func (p *chunks) drop(c *chunk) {
+// settleEvent notes that an event of c is settled. The last settled event frees the chunk, even if
+// the chunk is still open.
+func (p *chunks) settleEvent(c *chunk) {
 	if c.live--; c.live > 0 {
 		return
 	}
 	size := int64(len(c.buf))
 	if c.class < 0 && size > p.limit {
-		p.over = false
+		p.oversizeOut = false
 		return
 	}
 	p.charged -= size

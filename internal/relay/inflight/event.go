@@ -99,7 +99,8 @@ func (l *List) Push(e *Event) {
 	l.Last = e
 }
 
-// Pop removes the first event. An empty list keeps none alive: an ordering group outlives its rows.
+// Pop removes the first event. An empty list keeps none alive, since an ordering group outlives its
+// rows (TestEmptyListHoldsNothing).
 func (l *List) Pop() *Event {
 	e := l.First
 	if l.First = e.Next; l.First == nil {

@@ -23,35 +23,35 @@ type Commit struct {
 	own  pglogrepl.LSN
 	time time.Time
 
-	closed   bool
-	admitted int // events; known when closed
-	settled  int // events of its own
-	merged   int // settled events of the commits merged into it
+	closed   bool // Tracker.Close was called
+	admitted int  // its events in the line; known when closed
+	settled  int  // of those, the settled ones
+	merged   int  // settled events of the commits merged into it
 
 	prev, next *Commit // next is also the link of the free list
 }
 
 // Tracker is the list of commits in the order of the stream. Only the last one can be open.
 //
-// Why the watermark never passes an unsettled event: it moves in emit alone. emit is called in two
-// cases: with the end of the first commit once that commit is closed and settled, and with a
-// position that was received while the list was empty. A commit behind an unsettled one never
-// reaches emit: it hands its end to the commit before it and leaves the list. And emit itself
-// panics at a position behind the first commit of the list.
+// Why the watermark never passes an unsettled event: it moves in moveWatermark alone. That is
+// called in two cases: with the end of the first commit once that commit is closed and settled, and
+// with a position that was received while the list was empty. A commit behind an unsettled one
+// never reaches it: it hands its end to the commit before it and leaves the list. And moveWatermark
+// itself panics at a position behind the first commit of the list.
 type Tracker struct {
 	mu         sync.Mutex
 	head, tail *Commit
 	free       *Commit
 
-	mark    event.Watermark
-	moved   chan struct{} // cap 1
-	settled uint64        // events
-	covered uint64        // of those, the ones below the watermark
+	watermark event.Watermark
+	moved     chan struct{} // cap 1: the watermark has moved
+	settled   uint64        // events, in all
+	covered   uint64        // of those, the ones below the watermark
 }
 
 // NewTracker makes a tracker whose first watermark is start.
 func NewTracker(start pglogrepl.LSN) *Tracker {
-	return &Tracker{mark: event.Watermark{LSN: start}, moved: make(chan struct{}, 1)}
+	return &Tracker{watermark: event.Watermark{LSN: start}, moved: make(chan struct{}, 1)}
 }
 
 // Open appends the transaction that begins; it is called with its first event.
@@ -79,7 +79,7 @@ func (t *Tracker) Close(c *Commit, end pglogrepl.LSN, admitted int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	c.closed, c.end, c.own, c.admitted = true, end, end, admitted
-	t.leave(c)
+	t.removeSettled(c)
 }
 
 // Pass takes a position before which no transaction of ours is open: that of a keepalive, or the
@@ -89,7 +89,7 @@ func (t *Tracker) Pass(pos pglogrepl.LSN) {
 	defer t.mu.Unlock()
 	switch {
 	case t.tail == nil:
-		t.emit(pos, t.mark.Own)
+		t.moveWatermark(pos, t.watermark.Own)
 	case t.tail.closed:
 		t.tail.end = max(t.tail.end, pos)
 	}
@@ -102,14 +102,14 @@ func (t *Tracker) Settle(items []*Event) {
 	t.settled += uint64(len(items))
 	for _, it := range items {
 		it.commit.settled++
-		t.leave(it.commit)
+		t.removeSettled(it.commit)
 	}
 }
 
-// leave removes c from the list if it is settled. The first commit of the list moves the watermark;
-// any other hands its end to the commit before it. So no settled commit stays in the list, and no
-// other commit needs a check after the first one has left.
-func (t *Tracker) leave(c *Commit) {
+// removeSettled removes c from the list if it is settled. The first commit of the list moves the
+// watermark; any other hands its end to the commit before it. So no settled commit stays in the
+// list, and no other commit needs a check after the first one has left.
+func (t *Tracker) removeSettled(c *Commit) {
 	if !c.closed || c.settled != c.admitted {
 		return
 	}
@@ -121,7 +121,7 @@ func (t *Tracker) leave(c *Commit) {
 	if c.prev == nil {
 		t.head = c.next
 		t.covered += uint64(c.settled + c.merged)
-		t.emit(c.end, c.own)
+		t.moveWatermark(c.end, c.own)
 	} else {
 		p := c.prev
 		p.next = c.next
@@ -132,16 +132,16 @@ func (t *Tracker) leave(c *Commit) {
 	t.free = c
 }
 
-// emit is the only place where the watermark moves. It only ratchets up, and it panics rather than
-// Pass a commit that is not settled: such a position, once reported, loses events.
-func (t *Tracker) emit(lsn, own pglogrepl.LSN) {
+// moveWatermark is the only place where the watermark moves. It only rises. A position behind a
+// commit that is not settled would lose events once it is reported, so it panics.
+func (t *Tracker) moveWatermark(lsn, own pglogrepl.LSN) {
 	if t.head != nil && lsn > t.head.lsn {
 		panic(fmt.Sprintf("inflight: watermark %s would pass the unsettled commit %s", lsn, t.head.lsn))
 	}
-	if lsn <= t.mark.LSN && own <= t.mark.Own {
+	if lsn <= t.watermark.LSN && own <= t.watermark.Own {
 		return
 	}
-	t.mark = event.Watermark{LSN: max(lsn, t.mark.LSN), Own: max(own, t.mark.Own)}
+	t.watermark = event.Watermark{LSN: max(lsn, t.watermark.LSN), Own: max(own, t.watermark.Own)}
 	select {
 	case t.moved <- struct{}{}:
 	default:
@@ -152,15 +152,15 @@ func (t *Tracker) emit(lsn, own pglogrepl.LSN) {
 func (t *Tracker) Watermark() event.Watermark {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.mark
+	return t.watermark
 }
 
 // Moved delivers after the watermark moved; several moves may be one signal.
 func (t *Tracker) Moved() <-chan struct{} { return t.moved }
 
-// Above is how many settled events are above the watermark, and the commit time of the oldest
-// transaction with an unsettled event; zero when there is none.
-func (t *Tracker) Above() (settled uint64, oldest time.Time) {
+// SettledAbove returns how many settled events are above the watermark, and the commit time of the
+// oldest transaction with an unsettled event; zero: there is none.
+func (t *Tracker) SettledAbove() (settled uint64, oldest time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.head != nil {

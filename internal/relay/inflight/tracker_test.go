@@ -126,8 +126,8 @@ func TestTrackerAgainstDumb(t *testing.T) {
 	})
 }
 
-// TestTrackerRefusesToPassAnUnsettledCommit: emit is the last guard; asked for a position behind an
-// unsettled commit it dies.
+// TestTrackerRefusesToPassAnUnsettledCommit: moveWatermark is the last guard; asked for a position
+// behind an unsettled commit it dies.
 func TestTrackerRefusesToPassAnUnsettledCommit(t *testing.T) {
 	tr := NewTracker(10)
 	tr.Open(100, time.Time{})
@@ -139,7 +139,7 @@ func TestTrackerRefusesToPassAnUnsettledCommit(t *testing.T) {
 			t.Fatalf("watermark %s after the refusal, want 0/A", got)
 		}
 	}()
-	tr.emit(101, 101)
+	tr.moveWatermark(101, 101)
 }
 
 // TestTrackerListIsBounded: one stuck event at the head, and many transactions and keepalives

@@ -1,14 +1,14 @@
 // A new event on its way into a call: it is sent, waits, or is deferred.
 //
 // Why a later event cannot pass a deferred one (invariant I3). An event is deferred by decideNext
-// or after a rejection (answers.go). Both give it to the retry table through deferEvent, which
-// sets group.rows to some before the next event of the group is decided about. From then on
-// decideNext answers `goes` for no event of the group, until settle (groups.go) sets rows to none.
-// settle does that in one place, and only when all of this holds:
+// or after a rejection (answers.go). Both give it to the retry table through deferEvent, which sets
+// group.rows to some before the next event of the group is decided about. From then on decideNext
+// answers `goes` for no event of the group, until returnToDirect (groups.go) sets rows to none.
+// returnToDirect does that in one place, and only when all of this holds:
 //
 //   - no event of the group is on its way to the table (group.deferred is 0),
-//   - a read that began after the last row was committed has seen the end of the group (group.more
-//     is false; a commit during the read sets it again),
+//   - a read that began after the last row was committed has seen the end of the group
+//     (group.moreRows is false; a commit during the read sets it again),
 //   - every row that was read has been delivered, or has left the group in another way that is
 //     committed (hand, flying and status).
 //
@@ -31,9 +31,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// arrive queues new events: in ready, or behind an earlier event of their ordering group if one is
-// in the lane.
-func (m *Machine) arrive(arrived inflight.List) {
+// queueArrived queues new events in ready, or behind an earlier event of their ordering group that
+// is in the lane.
+func (m *Machine) queueArrived(arrived inflight.List) {
 	if !m.cfg.OneByOne {
 		m.ready.Join(&arrived)
 		return
@@ -49,7 +49,7 @@ func (m *Machine) arrive(arrived inflight.List) {
 			m.touch(g)
 			continue
 		}
-		m.group(e.Group, e.Place.ExchangeOrTopic).front = e
+		m.groupOf(e.Group, e.Place.ExchangeOrTopic).front = e
 		m.ready.Push(e)
 	}
 }
@@ -66,7 +66,8 @@ const (
 
 // decideNext decides about the first event of its ordering group that is not on the wire. g may be
 // nil: nothing is known of the group. An event is deferred only when no earlier event of its group
-// is on the wire, waiting or dying. So the rows of a group are written in commit order.
+// is on the wire, waiting, or on its way to the dead letters. So the rows of a group are written in
+// commit order.
 func (m *Machine) decideNext(e *inflight.Event, g *group) decision {
 	paused := m.guarded || m.cfg.Pauses.Paused(e.Place)
 	switch {
@@ -76,7 +77,7 @@ func (m *Machine) decideNext(e *inflight.Event, g *group) decision {
 		return waits
 	case g == nil:
 		return goes
-	case g.dying || g.replay != nil || g.asked() && g.rows == none:
+	case g.deadLettering || g.replay != nil || g.hasRequests() && g.rows == none:
 		return waits
 	case g.rows == some && m.waitsBehindRows(g):
 		return waits
@@ -84,7 +85,7 @@ func (m *Machine) decideNext(e *inflight.Event, g *group) decision {
 		return defers
 	case g.flying > 0:
 		return waits
-	case paused || g.rows == unknown && m.stop:
+	case paused || g.rows == unknown && m.stopping:
 		return defers
 	case g.rows == unknown:
 		return waits
@@ -92,8 +93,8 @@ func (m *Machine) decideNext(e *inflight.Event, g *group) decision {
 	return goes
 }
 
-// decide decides about an event of ready, or one in open that was not sent.
-func (m *Machine) decide(e *inflight.Event) decision {
+// decideEvent decides about an event of ready, or one in open that was not sent.
+func (m *Machine) decideEvent(e *inflight.Event) decision {
 	if e.Event.Fault != nil {
 		return defers
 	}
@@ -107,39 +108,41 @@ func (m *Machine) decide(e *inflight.Event) decision {
 	return m.decideNext(e, g)
 }
 
-// nothingWaits reports whether no ordering group has a state that decide has to look at.
+// nothingWaits reports whether no ordering group has a state that decideEvent has to look at.
 func (m *Machine) nothingWaits() bool {
-	return m.special == 0 && !m.guarded && !m.known.any() && !m.cfg.Pauses.Any() && (m.cfg.OneByOne || len(m.groups) == 0)
+	return m.specialGroups == 0 && !m.guarded && !m.known.anyUnsure() && !m.cfg.Pauses.AnyPaused() && (m.cfg.OneByOne || len(m.groups) == 0)
 }
 
-// rowsForOne is a compromise: the larger it is, the sooner does a busy group return, and the slower
-// do the events of others go until then.
+// rowsForOne is how many rows of a draining group are delivered for each new event that is deferred
+// behind them. The larger it is, the sooner a busy group returns to direct delivery, and the slower
+// the events of other groups go until then.
 const rowsForOne = 4
 
-// mostCredit bounds the events that are deferred after a time in which few came: without it all
-// that came in a long drain could be.
+// mostCredit bounds group.credit, in rows. Without it, all events of a burst after a long drain
+// could be deferred.
 const mostCredit = sink.MaxCallEvents
 
-// drainPatience is how long an event waits behind rows of which none moves: the retry table cannot
-// be read, or a row waits for its turn. Then it is deferred, so that the reader goes on.
+// drainPatience is how long a new event waits behind rows none of which moves, because the retry
+// table cannot be read or a row waits for its turn. Then it is deferred, so that the reader goes on
+// (TestNothingWaitsBehindRowsThatStandStill).
 const drainPatience = 5 * time.Second
 
 // waitsBehindRows reports whether a new event waits in memory until a row has been delivered. It
-// does not behind a row that may have no outcome for long.
+// does not wait behind a row that may have no outcome for long, as a probe has none.
 func (m *Machine) waitsBehindRows(g *group) bool {
-	waits := g.draining && g.credit < rowsForOne && !g.probing && !g.alone && m.now.Sub(g.moved) < drainPatience
-	if waits && m.lookAt.IsZero() {
-		m.lookAt = m.now.Add(drainPatience)
+	waits := g.draining && g.credit < rowsForOne && !g.probing && !g.firstApart && m.now.Sub(g.movedAt) < drainPatience
+	if waits && m.lookAtWaitingAt.IsZero() {
+		m.lookAtWaitingAt = m.now.Add(drainPatience)
 	}
 	return waits
 }
 
 // lookAtWaiting looks at groups whose events wait behind rows: none waits for 2 × drainPatience.
 func (m *Machine) lookAtWaiting() {
-	if m.lookAt.IsZero() || m.lookAt.After(m.now) {
+	if m.lookAtWaitingAt.IsZero() || m.lookAtWaitingAt.After(m.now) {
 		return
 	}
-	m.lookAt = time.Time{}
+	m.lookAtWaitingAt = time.Time{}
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
 		if g := m.groups[id]; g.draining && g.waiting.First != nil {
 			m.touch(g)
@@ -147,22 +150,22 @@ func (m *Machine) lookAtWaiting() {
 	}
 }
 
-// fill adds to open the events that may be sent, up to a full call. It adds nothing while an event
-// is in doubt, so the number of possible duplicates does not grow while calls fail.
-func (m *Machine) fill() {
+// fillCall adds to open the events that may be sent, up to a full call. It adds nothing while an
+// event is in doubt, so the number of possible duplicates does not grow while calls fail.
+func (m *Machine) fillCall() {
 	if m.open.unknown > 0 {
 		return
 	}
-	m.recheck()
-	m.moveOn()
+	m.recheckOpen()
+	m.moveGroupsOn()
 	if !m.crowded {
 		m.fillRows()
 	}
-	for m.ready.First != nil && m.open.room(m.ready.First) {
+	for m.ready.First != nil && m.open.hasRoom(m.ready.First) {
 		e := m.ready.First
-		what := m.decide(e)
+		what := m.decideEvent(e)
 		// its destination was paused just now, or its group waits: nothing may pass those in open
-		if what != goes && m.open.has(e) {
+		if what != goes && m.open.hasNewOfGroup(e) {
 			break
 		}
 		m.ready.Pop()
@@ -172,24 +175,24 @@ func (m *Machine) fill() {
 			m.putAside(e, what)
 		}
 	}
-	m.crowded = m.ready.First != nil && !m.open.room(m.ready.First) && m.open.onlyRows()
-	m.moveOn()
+	m.crowded = m.ready.First != nil && !m.open.hasRoom(m.ready.First) && m.open.onlyRows()
+	m.moveGroupsOn()
 	// once more: some rows wait until the new events of their ordering group have left ready
 	m.fillRows()
-	m.moveOn()
+	m.moveGroupsOn()
 }
 
-// recheck decides again about the events that were offered and not sent. An event stays in open if
-// an earlier one of its ordering group stays there.
-func (m *Machine) recheck() {
+// recheckOpen decides again about the events that were offered and not sent. An event stays in open
+// if an earlier one of its ordering group stays there.
+func (m *Machine) recheckOpen() {
 	items := m.open.items
 	m.open.reset()
 	for _, e := range items {
 		what := goes
 		if !e.IsRow() {
-			what = m.decide(e)
+			what = m.decideEvent(e)
 		}
-		if what == goes || m.open.has(e) {
+		if what == goes || m.open.hasNewOfGroup(e) {
 			m.open.add(e)
 		} else {
 			m.putAside(e, what)
@@ -198,14 +201,14 @@ func (m *Machine) recheck() {
 	clear(items[len(m.open.items):])
 }
 
-// choose fills the next call. While an event is in doubt, choose leaves out unsent events that may
-// no longer go. fill decides about them when no event of the lane is in doubt: then they are
-// deferred, unless an earlier event of their ordering group stays in open.
-func (m *Machine) choose() {
-	m.open.choose(&m.call, m.limit, func(e *inflight.Event) bool {
-		return e.State == sink.Unknown || e.IsRow() || m.decide(e) == goes
+// chooseCall fills the next call. While an event is in doubt, chooseCall leaves out unsent events
+// that may no longer go. fillCall decides about them when no event of the lane is in doubt: then
+// they are deferred, unless an earlier event of their ordering group stays in open.
+func (m *Machine) chooseCall() {
+	m.open.chooseCall(&m.call, m.callLimit, func(e *inflight.Event) bool {
+		return e.State == sink.Unknown || e.IsRow() || m.decideEvent(e) == goes
 	})
-	if !m.before.After(m.now) {
+	if !m.nextCallAt.After(m.now) {
 		m.out.Send = m.call.events
 	}
 }
@@ -215,14 +218,14 @@ func (m *Machine) choose() {
 func (m *Machine) putAside(e *inflight.Event, what decision) {
 	switch {
 	case e.Event.Fault != nil:
-		m.undecodable(e)
+		m.deadLetterUndecodable(e)
 	case what == defers:
 		if g := m.groups[e.Group]; g != nil {
-			g.release(e)
+			g.clearFront(e)
 		}
 		m.deferEvent(e)
 	default:
-		g := m.group(e.Group, e.Place.ExchangeOrTopic)
+		g := m.groupOf(e.Group, e.Place.ExchangeOrTopic)
 		if g.front == e {
 			g.front = nil
 			g.waiting.PushFront(e)
@@ -233,46 +236,46 @@ func (m *Machine) putAside(e *inflight.Event, what decision) {
 	}
 }
 
-// open holds the events that a lane offers to the sink and that have no outcome yet, in the order
-// of the lane. It never holds more than one full call. Events in doubt are offered again before any
-// new one. After an error they are offered one by one until one is confirmed. So within an ordering
-// group no event is offered before an earlier one that was offered, unless both are in the same
-// call: there the sink keeps the order. (With OneByOne no two events of an ordering group are in
-// open at once.)
-type open struct {
+// openEvents holds the events that a lane offers to the sink and that have no outcome yet, in the
+// order of the lane. It never holds more than one full call. Events in doubt are offered again
+// before any new one. After an error they are offered one by one until one is confirmed. So within
+// an ordering group no event is offered before an earlier one that was offered, unless both are in
+// the same call: there the sink keeps the order. (With OneByOne no two events of an ordering group
+// are in open at once.)
+type openEvents struct {
 	items   []*inflight.Event
 	bytes   int
 	unknown int // events in state Unknown
 }
 
-// room reports whether the event may be added to the call. An event that is larger than a call is
-// sent alone.
-func (o *open) room(e *inflight.Event) bool {
+// hasRoom reports whether the event may be added to the call. An event that is larger than a call
+// is sent alone.
+func (o *openEvents) hasRoom(e *inflight.Event) bool {
 	return len(o.items) == 0 || len(o.items) < sink.MaxCallEvents && o.bytes+e.Size <= sink.MaxCallBytes
 }
 
-func (o *open) add(e *inflight.Event) {
+func (o *openEvents) add(e *inflight.Event) {
 	e.State = sink.Unsent
 	o.items = append(o.items, e)
 	o.bytes += e.Size
 }
 
-// has reports whether a new event of the event's ordering group is in open.
-func (o *open) has(e *inflight.Event) bool {
+// hasNewOfGroup reports whether a new event of the event's ordering group is in open.
+func (o *openEvents) hasNewOfGroup(e *inflight.Event) bool {
 	return e.Group != 0 && slices.ContainsFunc(o.items, func(other *inflight.Event) bool { return other.Group == e.Group && !other.IsRow() })
 }
 
 // onlyRows reports whether no new event is in open.
-func (o *open) onlyRows() bool {
+func (o *openEvents) onlyRows() bool {
 	return !slices.ContainsFunc(o.items, func(e *inflight.Event) bool { return !e.IsRow() })
 }
 
 // reset empties open, so that the events can be added again.
-func (o *open) reset() { o.items, o.bytes, o.unknown = o.items[:0], 0, 0 }
+func (o *openEvents) reset() { o.items, o.bytes, o.unknown = o.items[:0], 0, 0 }
 
-// undecided reports whether an earlier event of the same ordering group has no outcome. The search
-// is quadratic. It is done only for rejected events.
-func (o *open) undecided(e *inflight.Event) bool {
+// earlierUndecided reports whether an earlier event of the same ordering group has no outcome. It
+// searches from the beginning, so it is asked only about rejected events.
+func (o *openEvents) earlierUndecided(e *inflight.Event) bool {
 	for _, earlier := range o.items {
 		switch {
 		case earlier == e:
@@ -287,7 +290,7 @@ func (o *open) undecided(e *inflight.Event) bool {
 // markUnsentBehind marks as unsent the events in doubt behind a rejected one of the same ordering
 // group. Such an event may have reached the broker and overtaken the rejected one, as any event in
 // flight may. If it has not, it is not sent again before the rejected one.
-func (o *open) markUnsentBehind(rejected *inflight.Event) {
+func (o *openEvents) markUnsentBehind(rejected *inflight.Event) {
 	behind := false
 	for _, e := range o.items {
 		if behind = behind || e == rejected; behind && e.Group == rejected.Group && e.Group != 0 && e.State == sink.Unknown {
@@ -296,8 +299,8 @@ func (o *open) markUnsentBehind(rejected *inflight.Event) {
 	}
 }
 
-// compact removes the events that have an outcome, and counts the others.
-func (o *open) compact() {
+// removeDecided removes the events that have an outcome, and counts the others.
+func (o *openEvents) removeDecided() {
 	rest := o.items[:0]
 	o.bytes, o.unknown = 0, 0
 	for _, e := range o.items {
@@ -315,18 +318,18 @@ func (o *open) compact() {
 	o.items = rest
 }
 
-// choose puts the events that are offered now into c, in order, limit events at most. When an event
-// is left out, the later ones of its ordering group are left out too.
-func (o *open) choose(c *call, limit int, may func(*inflight.Event) bool) {
-	c.items, c.events, c.left = c.items[:0], c.events[:0], c.left[:0]
+// chooseCall puts the events that are offered now into c, in order, limit events at most. When an
+// event is left out, the later ones of its ordering group are left out too.
+func (o *openEvents) chooseCall(c *call, limit int, may func(*inflight.Event) bool) {
+	c.items, c.events, c.leftOut = c.items[:0], c.events[:0], c.leftOut[:0]
 	for _, e := range o.items {
 		switch {
 		case len(c.items) == limit:
-		case o.unknown == 0 || !c.leftOut(e) && may(e):
+		case o.unknown == 0 || !c.leavesGroupOut(e) && may(e):
 			c.items = append(c.items, e)
 			c.events = append(c.events, &e.Event)
 		default:
-			c.left = append(c.left, e)
+			c.leftOut = append(c.leftOut, e)
 		}
 	}
 }
@@ -336,9 +339,10 @@ type call struct {
 	items    []*inflight.Event
 	events   []*event.Event
 	rejected []*inflight.Event // of the last call
-	left     []*inflight.Event // events of open that may not go now
+	leftOut  []*inflight.Event // events of open that may not go now
 }
 
-func (c *call) leftOut(e *inflight.Event) bool {
-	return e.Group != 0 && slices.ContainsFunc(c.left, func(other *inflight.Event) bool { return other.Group == e.Group })
+// leavesGroupOut reports whether an earlier event of the event's ordering group was left out.
+func (c *call) leavesGroupOut(e *inflight.Event) bool {
+	return e.Group != 0 && slices.ContainsFunc(c.leftOut, func(other *inflight.Event) bool { return other.Group == e.Group })
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// judge handles the outcomes of the call.
-func (m *Machine) judge(outcomes []sink.Outcome, err error) {
+// judgeOutcomes handles the outcomes of the call.
+func (m *Machine) judgeOutcomes(outcomes []sink.Outcome, err error) {
 	c := &m.call
 	c.rejected = c.rejected[:0]
 	refused, rows := 0, 0
@@ -29,13 +29,13 @@ func (m *Machine) judge(outcomes []sink.Outcome, err error) {
 		case sink.Rejected:
 			refused++
 			c.rejected = append(c.rejected, e)
-			if !m.cfg.OneByOne && m.open.undecided(e) {
+			if !m.cfg.OneByOne && m.open.earlierUndecided(e) {
 				// an earlier event of its ordering group must be deferred first
 				e.State = sink.Unsent
 				continue
 			}
 			e.State = sink.Rejected
-			m.reject(e, cmp.Or(out.Fault, &unexplained))
+			m.handleRejection(e, cmp.Or(out.Fault, &unexplained))
 		case sink.Unsent:
 			// This call did not send the event: if it was in doubt before, it stays in doubt.
 		default:
@@ -52,86 +52,86 @@ func (m *Machine) judge(outcomes []sink.Outcome, err error) {
 	for _, e := range c.items {
 		if e.State == sink.Confirmed {
 			// a row in doubt that comes before it must be read again if it is rejected
-			m.confirmed(e, mixed && m.open.undecided(e))
+			m.handleConfirm(e, mixed && m.open.earlierUndecided(e))
 		}
 	}
 	for _, e := range c.rejected {
 		if e.State == sink.Rejected && e.IsRow() && !isReplay(e) {
-			m.takeBack(e)
+			m.takeBackRowsBehind(e)
 		}
 	}
-	m.open.compact()
-	m.schedule(rows+len(m.out.Confirmed), refused, err)
+	m.open.removeDecided()
+	m.scheduleCall(rows+len(m.out.Confirmed), refused, err)
 }
 
 // unexplained stands in for the reason of a sink that gives none.
 var unexplained = sink.Fault{Class: sink.Transient, Reason: sink.Invalid, Text: "rejected without a reason"}
 
-// confirmed handles a confirm; overtook: an earlier event of its group has no outcome yet.
-func (m *Machine) confirmed(e *inflight.Event, overtook bool) {
+// handleConfirm handles a confirm; overtook: an earlier event of its group has no outcome yet.
+func (m *Machine) handleConfirm(e *inflight.Event, overtook bool) {
 	m.out.Ended = m.cfg.Pauses.Confirmed(e.Place, e.IsRow(), m.now) || m.out.Ended
 	if e.IsRow() {
-		m.rowConfirmed(e, overtook)
+		m.handleRowConfirm(e, overtook)
 	} else if g := m.groups[e.Group]; g != nil && g.front == e {
 		g.front = nil
 		m.touch(g)
 	}
 }
 
-// schedule sets when the next call may be made, and how large it may be. The time depends on
+// scheduleCall sets when the next call may be made, and how large it may be. The time depends on
 // whether this call confirmed or rejected something, the size on whether it failed or confirmed
 // something.
-func (m *Machine) schedule(confirmed, refused int, err error) {
-	m.before = time.Time{}
+func (m *Machine) scheduleCall(confirmed, refused int, err error) {
+	m.nextCallAt = time.Time{}
 	if confirmed+refused > 0 {
-		m.fails = 0
-	} else if m.fails++; m.fails > 1 {
+		m.failedCalls = 0
+	} else if m.failedCalls++; m.failedCalls > 1 {
 		// after the first failure the call is made again at once: the connection broke, and Publish
 		// waits for a new one
-		m.before = m.now.Add(m.cfg.Spin(m.fails - 2))
+		m.nextCallAt = m.now.Add(m.cfg.Spin(m.failedCalls - 2))
 	}
 	switch {
 	case err != nil:
-		m.limit = 1
+		m.callLimit = 1
 	case confirmed > 0:
-		m.limit = min(2*m.limit, sink.MaxCallEvents)
+		m.callLimit = min(2*m.callLimit, sink.MaxCallEvents)
 	}
 }
 
-// Fails is how many calls in a row have confirmed and rejected nothing.
-func (m *Machine) Fails() int { return m.fails }
+// FailedCalls is how many calls in a row have confirmed and rejected nothing.
+func (m *Machine) FailedCalls() int { return m.failedCalls }
 
-// probed handles the outcome of what was sent apart. A row in doubt is read again: until then it is
-// the first of its group, as before. A replay in doubt is requested again.
-func (m *Machine) probed(p *Probed) {
+// handleProbed handles the outcome of an event that was sent apart. A row in doubt is read again,
+// and stays the first of its group until then. A replay in doubt is requested again.
+func (m *Machine) handleProbed(p *Probed) {
 	e := p.Event
 	delete(m.apart, e)
 	if !isReplay(e) {
 		g := m.groups[e.Row.Group]
-		g.alone = false
+		g.firstApart = false
 		m.touch(g)
 	}
 	switch e.State = p.Outcome.State; {
 	case e.State == sink.Confirmed:
-		m.confirmed(e, false)
+		m.handleConfirm(e, false)
 	case e.State == sink.Rejected:
-		m.reject(e, cmp.Or(p.Outcome.Fault, &unexplained))
+		m.handleRejection(e, cmp.Or(p.Outcome.Fault, &unexplained))
 	case isReplay(e):
-		m.replayed(e, p.Outcome)
+		m.handleReplayed(e, p.Outcome)
 	default:
-		m.takeRowBack(e)
+		m.takeBackRow(e)
 		m.waitUntil(m.groups[e.Row.Group], m.now.Add(againPause))
 	}
 }
 
-// reject handles a rejection. A faulty destination is paused, and its event is deferred. An event
-// that may be accepted later is deferred too. An event that never will be accepted is
+// handleRejection handles a rejection. A faulty destination is paused, and its event is deferred.
+// An event that may be accepted later is deferred too. An event that never will be accepted is
 // dead-lettered.
-func (m *Machine) reject(e *inflight.Event, f *sink.Fault) {
+func (m *Machine) handleRejection(e *inflight.Event, f *sink.Fault) {
 	if e.Attempts == 0 {
 		e.Since = m.now
 	}
-	e.Attempts += attempt(f)
+	e.Attempts += attemptsSpent(f)
 	e.Refusal = f
 	m.out.Rejected = append(m.out.Rejected, Rejection{e, f, e.Attempts})
 	switch {
@@ -142,12 +142,12 @@ func (m *Machine) reject(e *inflight.Event, f *sink.Fault) {
 		m.cfg.Pauses.Watch(e.Place)
 	}
 	if e.IsRow() {
-		m.rejectRow(e, f)
+		m.handleRowRejection(e, f)
 		return
 	}
 	g := m.groups[e.Group]
 	switch {
-	case g != nil && g.front != e && g.dying:
+	case g != nil && g.front != e && g.deadLettering:
 		// OneByOne is off, and an earlier event that was rejected in the same call waits: this
 		// event waits behind it, and no attempt is spent.
 		e.State, e.Attempts = sink.Unsent, 0
@@ -161,17 +161,18 @@ func (m *Machine) reject(e *inflight.Event, f *sink.Fault) {
 		e.Dead = true
 	}
 	if g != nil {
-		g.release(e)
+		g.clearFront(e)
 	}
 	if e.Dead && !m.cfg.Block {
-		m.deadLetter(e)
+		m.deadLetterEvent(e)
 		return
 	}
 	m.deferEvent(e)
 }
 
-// attempt is 0 for an event of which values are left out: there was nothing to send.
-func attempt(f *sink.Fault) int {
+// attemptsSpent is how many attempts a rejection spends: none if values of the event were left out,
+// for then nothing was sent.
+func attemptsSpent(f *sink.Fault) int {
 	if f.Reason == sink.RowTooLarge {
 		return 0
 	}
@@ -184,12 +185,12 @@ func (m *Machine) deferEvent(e *inflight.Event) {
 	if e.Group == 0 {
 		return
 	}
-	g := m.group(e.Group, e.Place.ExchangeOrTopic)
+	g := m.groupOf(e.Group, e.Place.ExchangeOrTopic)
 	m.touch(g)
 	g.deferred++
 	g.credit = max(0, g.credit-rowsForOne)
 	if g.rows == unknown {
-		g.more = true // there may be rows before this one
+		g.moreRows = true // there may be rows before this one
 	}
 	g.rows = some
 	// What the stream repeats after a crash may be in front of rows that an earlier leader has
@@ -200,47 +201,47 @@ func (m *Machine) deferEvent(e *inflight.Event) {
 	}
 }
 
-// deadLetter gives an event to the dead letters. Its ordering group waits until the row is
+// deadLetterEvent gives an event to the dead letters. Its ordering group waits until the row is
 // committed, and goes on then.
-func (m *Machine) deadLetter(e *inflight.Event) {
+func (m *Machine) deadLetterEvent(e *inflight.Event) {
 	m.out.Defer = append(m.out.Defer, e)
 	if e.Group != 0 {
-		g := m.group(e.Group, e.Place.ExchangeOrTopic)
-		g.dying = true
+		g := m.groupOf(e.Group, e.Place.ExchangeOrTopic)
+		g.deadLettering = true
 		m.touch(g)
 	}
 }
 
-// undecodable dead-letters a row that cannot be relayed as configured.
-func (m *Machine) undecodable(e *inflight.Event) {
+// deadLetterUndecodable dead-letters a row that cannot be relayed as configured.
+func (m *Machine) deadLetterUndecodable(e *inflight.Event) {
 	e.Refusal = &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: e.Event.Fault.Error()}
 	e.Attempts, e.Since, e.Dead = 1, m.now, true
 	m.out.Rejected = append(m.out.Rejected, Rejection{e, e.Refusal, 1})
-	m.deadLetter(e)
+	m.deadLetterEvent(e)
 }
 
-// rowConfirmed handles a row that the broker has. Its confirm may end the pause of its place.
-func (m *Machine) rowConfirmed(e *inflight.Event, overtook bool) {
+// handleRowConfirm handles a row that the broker has. Its confirm may end the pause of its place.
+func (m *Machine) handleRowConfirm(e *inflight.Event, overtook bool) {
 	m.out.Delivered = append(m.out.Delivered, e)
 	if isReplay(e) {
-		m.replayed(e, sink.Outcome{State: sink.Confirmed})
+		m.handleReplayed(e, sink.Outcome{State: sink.Confirmed})
 		return
 	}
 	g := m.groups[e.Row.Group]
 	g.flying--
-	g.credit, g.moved = min(g.credit+1, mostCredit), m.now
+	g.credit, g.movedAt = min(g.credit+1, mostCredit), m.now
 	if !g.refused && !overtook {
-		g.gone = after(e)
+		g.lastGone = afterRow(e)
 	}
-	m.finish(g, Result{Event: e, Result: store.Result{Row: e.Row, Kind: store.Delivered}})
-	m.probeDone(g, sink.Outcome{State: sink.Confirmed})
+	m.giveResult(g, Result{Event: e, Result: store.Result{Row: e.Row, Kind: store.Delivered}})
+	m.endProbe(g, sink.Outcome{State: sink.Confirmed})
 	m.touch(g)
 }
 
-// rejectRow handles the rejection of a row.
-func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
+// handleRowRejection handles the rejection of a row.
+func (m *Machine) handleRowRejection(e *inflight.Event, f *sink.Fault) {
 	if isReplay(e) {
-		m.replayed(e, sink.Outcome{State: sink.Rejected, Fault: f})
+		m.handleReplayed(e, sink.Outcome{State: sink.Rejected, Fault: f})
 		return
 	}
 	g := m.groups[e.Row.Group]
@@ -248,15 +249,15 @@ func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
 	g.refused = true
 	// a row before it was rejected in the same call
 	if g.status == rests || g.status == writing {
-		m.giveBack(e)
+		m.giveRowsBack(e)
 		m.touch(g)
 		return
 	}
 	own := f.Reason == sink.NotAllowed && !f.Whole // of the pair, without asking the exchange
 	if own && g.target.Dest == 0 {
-		m.notProbing(g)
+		m.cancelProbe(g)
 	} else {
-		m.probeDone(g, sink.Outcome{State: sink.Rejected, Fault: f})
+		m.endProbe(g, sink.Outcome{State: sink.Rejected, Fault: f})
 	}
 	res := store.Result{
 		Row: e.Row, Kind: store.Backoff, Attempts: e.Row.Attempts,
@@ -272,15 +273,15 @@ func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
 		switch {
 		case m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt):
 			res.Kind = store.Dead
-		case paused && !m.stop: // the row waits for the end of the pause: nothing is written
+		case paused && !m.stopping: // the row waits for the end of the pause: nothing is written
 			m.out.NoRow++
-			m.giveBack(e)
-			g.more = true
-			m.rest(g, target)
+			m.giveRowsBack(e)
+			g.moreRows = true
+			m.restBehindPause(g, target)
 			m.touch(g)
 			return
 		default: // the pause has ended meanwhile, or there are too many pauses to note this one
-			res.After = max(m.cfg.Patience(m.now.Sub(e.Row.DeferredAt)), m.cfg.Pauses.Turn(m.now))
+			res.After = max(m.cfg.Patience(m.now.Sub(e.Row.DeferredAt)), m.cfg.Pauses.NextTurn(m.now))
 		}
 	case sink.Transient:
 		res.Attempts++
@@ -288,22 +289,22 @@ func (m *Machine) rejectRow(e *inflight.Event, f *sink.Fault) {
 		if e.Row.Attempts == 0 { // First, if it is set, is the time of a destination's fault
 			first = m.now
 		}
-		if m.cfg.Pauses.Spent(e.Place, res.Attempts, m.cfg.MaxAttempts, first, m.now) {
+		if m.cfg.Pauses.AttemptsSpent(e.Place, res.Attempts, m.cfg.MaxAttempts, first, m.now) {
 			res.Kind = store.Dead
 		} else {
 			res.After = m.cfg.Backoff(res.Attempts)
 		}
 	case sink.Permanent:
-		res.Attempts += attempt(f)
+		res.Attempts += attemptsSpent(f)
 		res.Kind = store.Dead
 	}
-	m.write(g, Result{Event: e, Result: res})
+	m.writeFirstRow(g, Result{Event: e, Result: res})
 	m.touch(g)
 }
 
-// takeBack takes the rows behind a rejected one out of open, as far as they were not sent: nothing
-// may pass a row that stays in the table.
-func (m *Machine) takeBack(rejected *inflight.Event) {
+// takeBackRowsBehind takes the unsent rows behind a rejected one out of open: nothing may pass a
+// row that stays in the table.
+func (m *Machine) takeBackRowsBehind(rejected *inflight.Event) {
 	g := m.groups[rejected.Row.Group]
 	if g == nil { // forgotten: nothing of it was left in open
 		return
@@ -312,15 +313,16 @@ func (m *Machine) takeBack(rejected *inflight.Event) {
 		if e.Row != nil && e.Request == nil && e.Row.Group == rejected.Row.Group && e.State == sink.Unsent {
 			e.State = sink.Rejected // so that compact removes it from open
 			g.flying--
-			m.giveBack(e)
+			m.giveRowsBack(e)
 		}
 	}
 	m.touch(g)
 }
 
-// tooOld is the result of a row that has waited too long and is not sent. The row keeps its own
-// last rejection. If it has none, the result names the fault that paused its place.
-func (m *Machine) tooOld(e *inflight.Event) store.Result {
+// tooOldResult is the result of a row that becomes a dead letter without being sent again, because
+// it has waited for destination_max_age. It keeps its last rejection, or names the fault that
+// paused its place.
+func (m *Machine) tooOldResult(e *inflight.Event) store.Result {
 	res := store.Result{Row: e.Row, Kind: store.Dead, Attempts: e.Row.Attempts}
 	if f := m.cfg.Pauses.Fault(e.Place); e.Row.Reason == "" && f != nil {
 		res.Class, res.Reason, res.Text, res.Destination = f.Class, f.Reason, f.Text, f.Destination
@@ -328,28 +330,28 @@ func (m *Machine) tooOld(e *inflight.Event) store.Result {
 	return res
 }
 
-// finish gives a result to the retry table; the group is not forgotten before it is committed.
-func (m *Machine) finish(g *group, r Result) {
-	g.pending++
+// giveResult gives a result to the retry table. The group is remembered until it is committed.
+func (m *Machine) giveResult(g *group, r Result) {
+	g.pendingResults++
 	m.out.Finish = append(m.out.Finish, r)
 }
 
-// write gives the result of the group's first row to the retry table. Nothing of the group goes
-// until it is committed.
-func (m *Machine) write(g *group, r Result) {
+// writeFirstRow gives the result of the group's first row to the retry table. Nothing of the group
+// is sent until that is committed.
+func (m *Machine) writeFirstRow(g *group, r Result) {
 	g.refused = true
 	m.stopWaiting(g)
 	g.status = writing
-	m.finish(g, r)
+	m.giveResult(g, r)
 }
 
 // isReplay reports whether the event is a dead letter that is replayed, or the mirror's copy of
 // one.
 func isReplay(e *inflight.Event) bool { return e.Request != nil || e.Done != nil }
 
-// replayed handles the outcome of a replay or a copy. One that is not at the broker, or in doubt,
-// is given back.
-func (m *Machine) replayed(e *inflight.Event, out sink.Outcome) {
+// handleReplayed handles the outcome of a replay or a copy. One that is not at the broker, or in
+// doubt, is given back.
+func (m *Machine) handleReplayed(e *inflight.Event, out sink.Outcome) {
 	if g := m.groups[e.Group]; g != nil && g.replay == e {
 		g.flying--
 		g.replay = nil

@@ -16,58 +16,59 @@ const MaxGroups = 100_000
 // for its end, and a walk finds many of them sooner than reads of each.
 const guardedRoom = 16
 
-// Room is how many ordering groups with rows the lanes of a line may know one by one.
-type Room struct {
-	limit   int64
-	taken   atomic.Int64
-	waiting atomic.Int64 // of those, the ones with rows
+// GroupRoom is how many ordering groups with rows the lanes of a line may know one by one.
+type GroupRoom struct {
+	limit   int64        // groups; MaxGroups, less in tests
+	taken   atomic.Int64 // groups that the lanes know now
+	waiting atomic.Int64 // of those, the ones with rows, and blocked ones
 }
 
-// NewRoom makes room for so many groups.
-func NewRoom(limit int) *Room { return &Room{limit: int64(limit)} }
+// NewGroupRoom makes room for limit groups.
+func NewGroupRoom(limit int) *GroupRoom { return &GroupRoom{limit: int64(limit)} }
 
 // Waiting is how many groups are known to have rows, or to be blocked.
-func (r *Room) Waiting() int { return int(r.waiting.Load()) }
+func (r *GroupRoom) Waiting() int { return int(r.waiting.Load()) }
 
-// known are the ordering groups of a lane that it knows to have rows, or to have none; and the
-// exchanges and topics that may have rows of groups that it does not know: because this leader has
-// just begun, or because there was no room. There the first event of an unknown group waits for a
-// read of the group.
-type known struct {
-	room        *Room
+// knownGroups is what a lane knows about which groups have rows: a list of groups one by one, the
+// first to be forgotten first, and the exchanges and topics it is unsure of. Those may have rows of
+// groups that are not in the list, because this leader has just begun or there was no room. There
+// the first event of an unknown group waits for a read of the group.
+type knownGroups struct {
+	room        *GroupRoom
 	first, last *group
-	unsure      map[uint64]bool // whether a group was forgotten since a walk began
-	at          time.Time       // of the next request for walks
+	// unsure exchanges and topics; true: a group of it was forgotten since its last walk began
+	unsure map[uint64]bool
+	walkAt time.Time // when walks are asked for next; zero: there is no need
 }
 
 // walkPause is the pause between two requests for a walk, when no pause ends in between: a group
 // that was forgotten while it waited for a time is found again after it.
 const walkPause = 10 * time.Second
 
-func newKnown(r *Room) known { return known{room: r, unsure: map[uint64]bool{}} }
+func newKnown(r *GroupRoom) knownGroups { return knownGroups{room: r, unsure: map[uint64]bool{}} }
 
-func (k *known) any() bool { return len(k.unsure) > 0 }
+func (k *knownGroups) anyUnsure() bool { return len(k.unsure) > 0 }
 
-func (k *known) mayHaveRows(exchangeOrTopic uint64) bool {
+func (k *knownGroups) mayHaveRows(exchangeOrTopic uint64) bool {
 	_, is := k.unsure[exchangeOrTopic]
 	return is
 }
 
-// walkBegins takes the begin of a walk: it finds every group that was forgotten before. The lane is
-// told of the begin before the walk reads. The walk misses a row only if it was committed later, so
-// the lane is told of that row after the begin. Both may come with one Step, which forgets groups
+// beginWalk notes that a walk begins, which finds every group that was forgotten before. The lane
+// is told of the begin before the walk reads. The walk misses only rows that are committed later,
+// and the lane is told of those after the begin. Both may come with one Step, which forgets groups
 // only after it has taken both.
-func (m *Machine) walkBegins(exchangeOrTopic uint64) {
+func (m *Machine) beginWalk(exchangeOrTopic uint64) {
 	if m.known.mayHaveRows(exchangeOrTopic) {
 		m.known.unsure[exchangeOrTopic] = m.guarded // then what it finds is given back
 	}
 }
 
-// walkEnds takes the end of a walk. It counts only if no group was forgotten since the walk began:
-// such a group may have been known while the walk passed it.
-func (m *Machine) walkEnds(exchangeOrTopic uint64) {
+// endWalk makes the lane sure of an exchange or topic again, if no group was forgotten since the
+// walk began: the walk may have passed such a group while it was still known.
+func (m *Machine) endWalk(exchangeOrTopic uint64) {
 	// a lane that stops takes no groups in
-	if forgotten, is := m.known.unsure[exchangeOrTopic]; !is || forgotten || m.stop {
+	if forgotten, is := m.known.unsure[exchangeOrTopic]; !is || forgotten || m.stopping {
 		return
 	}
 	delete(m.known.unsure, exchangeOrTopic)
@@ -78,32 +79,32 @@ func (m *Machine) walkEnds(exchangeOrTopic uint64) {
 	}
 }
 
-// makeRoom counts a group, if it is not counted yet. Where there is no room, the first ones that
-// only wait are forgotten; where there is none such, the group is counted all the same: then each
-// group has an event or a row in memory, and their number is bounded. A group that must stay moves
-// to the end of the list, so that those that must stay for long do not hide the others.
+// makeRoom adds a group to the list, if it is not there yet. Without room, the first groups of the
+// list that only wait are forgotten. If none only waits, the group is added all the same: then each
+// has an event or a row in memory, which bounds their number. A group that must stay moves to the
+// end of the list, so that it does not hide others (TestGroupsThatStayDoNotKeepTheOthers).
 func (m *Machine) makeRoom(g *group) {
 	k := &m.known
 	if g.counted {
 		return
 	}
-	k.add(g)
+	k.addGroup(g)
 	limit := k.room.limit
 	if m.guarded && !m.cfg.Block { // else no walk ends the doubt about an exchange
 		limit /= guardedRoom
 	}
 	for tries := 0; k.room.taken.Load() > limit && k.first != g && tries < 64; tries++ {
 		if old := k.first; old.canBeForgotten() {
-			m.forget(old)
+			m.forgetGroup(old)
 		} else {
-			k.remove(old)
-			k.add(old)
+			k.removeGroup(old)
+			k.addGroup(old)
 		}
 	}
 }
 
-// add adds a group at the end of the list.
-func (k *known) add(g *group) {
+// addGroup appends a group to the list.
+func (k *knownGroups) addGroup(g *group) {
 	g.counted = true
 	k.room.taken.Add(1)
 	if k.last == nil {
@@ -114,25 +115,26 @@ func (k *known) add(g *group) {
 	k.last = g
 }
 
-// forget drops a group. If it has rows, its exchange or topic has unknown groups from now on.
-func (m *Machine) forget(g *group) {
+// forgetGroup drops a group. If it has rows, its exchange or topic has unknown groups from now on.
+func (m *Machine) forgetGroup(g *group) {
 	if g.rows != none || g.blocked {
-		m.forgot(g.exchangeOrTopic)
+		m.noteForgotten(g.exchangeOrTopic)
 	}
-	m.unrest(g)
-	m.drop(g)
+	m.endRest(g)
+	m.dropGroup(g)
 }
 
-// forgot notes that an exchange or topic has rows of an unknown group, which a walk is to find.
-func (m *Machine) forgot(exchangeOrTopic uint64) {
+// noteForgotten notes that an exchange or topic has rows of a group that is not in the list: a walk
+// is to find it.
+func (m *Machine) noteForgotten(exchangeOrTopic uint64) {
 	m.known.unsure[exchangeOrTopic] = true
-	if m.known.at.IsZero() {
-		m.known.at = m.now.Add(walkPause)
+	if m.known.walkAt.IsZero() {
+		m.known.walkAt = m.now.Add(walkPause)
 	}
 }
 
-// remove removes a group from the list.
-func (k *known) remove(g *group) {
+// removeGroup removes a group from the list.
+func (k *knownGroups) removeGroup(g *group) {
 	if !g.counted {
 		return
 	}
@@ -153,20 +155,20 @@ func (k *known) remove(g *group) {
 
 // askForWalks asks for walks through the exchanges and topics of which groups were forgotten.
 func (m *Machine) askForWalks() {
-	if m.known.at.IsZero() || m.known.at.After(m.now) {
+	if m.known.walkAt.IsZero() || m.known.walkAt.After(m.now) {
 		return
 	}
-	m.known.at = time.Time{}
+	m.known.walkAt = time.Time{}
 	for exchangeOrTopic, forgotten := range m.known.unsure {
 		if forgotten {
 			m.out.Walk = append(m.out.Walk, exchangeOrTopic)
-			m.known.at = m.now.Add(walkPause)
+			m.known.walkAt = m.now.Add(walkPause)
 		}
 	}
 }
 
-// group returns the state of an ordering group. It creates the state if there is none.
-func (m *Machine) group(id, exchangeOrTopic uint64) *group {
+// groupOf returns the state of an ordering group. It creates the state if there is none.
+func (m *Machine) groupOf(id, exchangeOrTopic uint64) *group {
 	g := m.groups[id]
 	if g == nil {
 		if g = m.spare; g == nil {
@@ -183,11 +185,11 @@ func (m *Machine) group(id, exchangeOrTopic uint64) *group {
 	return g
 }
 
-func (m *Machine) drop(g *group) {
-	m.known.remove(g)
+func (m *Machine) dropGroup(g *group) {
+	m.known.removeGroup(g)
 	m.countWaiting(g, false)
 	if g.wasSpecial {
-		m.special--
+		m.specialGroups--
 	}
 	delete(m.groups, g.id)
 	*g = group{next: m.spare}

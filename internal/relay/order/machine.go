@@ -37,7 +37,7 @@ type Config struct {
 	Backoff  func(attempt int) time.Duration
 	Patience func(age time.Duration) time.Duration
 	Pauses   *Pauses
-	Room     *Room // shared by the lanes of a line
+	Room     *GroupRoom // shared by the lanes of a line
 }
 
 // Machine is the order machine of one lane. One goroutine uses it.
@@ -47,45 +47,49 @@ type Machine struct {
 	out Actions
 
 	ready inflight.List // new events in the order in which they go
-	open  open
+	open  openEvents
 	call  call
-	// how many events a call may have: 1 after a failed call, doubled by each that confirms
-	limit  int
-	fails  int // calls in a row without a confirmed or rejected event
-	before time.Time
+	// callLimit is how many events a call may have: 1 after a failed call, doubled by each call
+	// that confirms something, at most sink.MaxCallEvents.
+	callLimit   int
+	failedCalls int       // calls in a row without a confirmed or rejected event
+	nextCallAt  time.Time // no call is made before; zero: it may be made now
 
-	groups  map[uint64]*group
-	spare   *group // free list
-	special int    // groups for which decide has to look
-	stop    bool
-	guarded bool // see guard
+	groups        map[uint64]*group // by id
+	spare         *group            // free list
+	specialGroups int               // groups for which decideEvent has to look
+	stopping      bool              // Input.Stopping came
+	guarded       bool              // the disk guard is on: see setGuard
 
-	replays inflight.List
+	replays inflight.List // replays and copies that were not sent yet
 	// the first event of ready found no room in the last call, which had only rows: it goes before
 	// more rows
 	crowded bool
 	turns   []*group // groups with rows in hand, in turn
-	touched []*group // moveOn has to look at them
+	touched []*group // moveGroupsOn has to look at them
 	// the events that are sent apart, without the probes of paused destinations
 	apart   map[*inflight.Event]struct{}
-	toRead  []*group  // groups to be read
-	reading int       // wants without an answer
-	lookAt  time.Time // of the next look at events that wait behind rows; zero: none waits
-	due     dues
-	resting map[Target]*resting
-	probeAt time.Time // of the next look at the probes of resting
-	seen    uint64    // the version of the registry that resting was compared with
-	known   known
-	// up to here the stream may repeat what an earlier leader has deferred
-	repeated event.Position
-	// when the row of such an event was written last: a walk that read before may have missed it
+	toRead  []*group // groups with status toRead
+	reading int      // wants without an answer
+	// lookAtWaitingAt is the time of the next look at events that wait behind rows; zero: none
+	// waits.
+	lookAtWaitingAt time.Time
+	due             dueGroups
+	resting         map[Target]*restingGroups
+	probeAt         time.Time // of the next look at the probes of resting
+	pausesSeen      uint64    // Pauses.Version when resting was compared with the registry
+	known           knownGroups
+	// repeated is the position up to which the stream may repeat what an earlier leader has
+	// deferred. repeatedAt is when the row of such an event was written last: a walk that read
+	// before may have missed it.
+	repeated   event.Position
 	repeatedAt time.Time
 }
 
 // New makes a machine.
 func New(cfg Config) *Machine {
 	return &Machine{
-		cfg: cfg, limit: sink.MaxCallEvents, groups: map[uint64]*group{}, apart: map[*inflight.Event]struct{}{}, resting: map[Target]*resting{}, known: newKnown(cfg.Room),
+		cfg: cfg, callLimit: sink.MaxCallEvents, groups: map[uint64]*group{}, apart: map[*inflight.Event]struct{}{}, resting: map[Target]*restingGroups{}, known: newKnown(cfg.Room),
 	}
 }
 
@@ -100,44 +104,44 @@ func (m *Machine) Step(in *Input) *Actions {
 	m.now = in.Now
 	m.out.reset()
 	if in.Outcomes != nil {
-		m.judge(in.Outcomes, in.Err)
+		m.judgeOutcomes(in.Outcomes, in.Err)
 	}
 	for i := range in.Probed {
-		m.probed(&in.Probed[i])
+		m.handleProbed(&in.Probed[i])
 	}
 	for i := range in.Written {
-		m.written(&in.Written[i])
+		m.handleWritten(&in.Written[i])
 	}
-	m.guard(in.Guarded)
-	if in.Stopping && !m.stop {
-		m.stopFeeding()
+	m.setGuard(in.Guarded)
+	if in.Stopping && !m.stopping {
+		m.prepareStop()
 	}
 	for i := range in.Found {
-		m.found(&in.Found[i])
+		m.handleFound(&in.Found[i])
 	}
 	for i := range in.Finished {
-		m.finished(&in.Finished[i])
+		m.handleFinished(&in.Finished[i])
 	}
-	if m.stop {
+	if m.stopping {
 		m.giveReplaysBack()
 	} else if !m.guarded {
-		m.pausesEnded()
-		m.takeDue()
-		m.probe()
+		m.readRestedGroups()
+		m.readDueGroups()
+		m.startProbes()
 		m.lookAtWaiting()
 	}
-	m.moveOn()
-	m.arrive(in.Arrived)
-	m.moveOn()
-	m.fill()
-	m.read()
-	m.choose()
-	m.out.Wake = m.wake()
+	m.moveGroupsOn()
+	m.queueArrived(in.Arrived)
+	m.moveGroupsOn()
+	m.fillCall()
+	m.askForRows()
+	m.chooseCall()
+	m.out.Wake = m.wakeTime()
 	return &m.out
 }
 
-// wake is when the machine has something to do if nothing arrives.
-func (m *Machine) wake() time.Time {
+// wakeTime is when the machine has something to do although nothing arrives; zero: never.
+func (m *Machine) wakeTime() time.Time {
 	var at time.Time
 	soonest := func(t time.Time) {
 		if !t.IsZero() && (at.IsZero() || t.Before(at)) {
@@ -145,20 +149,20 @@ func (m *Machine) wake() time.Time {
 		}
 	}
 	if len(m.call.items) > 0 {
-		soonest(m.before)
+		soonest(m.nextCallAt)
 	}
 	if m.ready.First != nil && len(m.open.items) == 0 {
 		soonest(m.now.Add(time.Millisecond)) // what was put aside may go now
 	}
-	if m.stop || m.guarded {
+	if m.stopping || m.guarded {
 		return at
 	}
-	soonest(m.due.next())
+	soonest(m.due.nextTime())
 	if len(m.resting) > 0 {
 		soonest(m.probeAt)
 	}
-	soonest(m.known.at)
-	soonest(m.lookAt)
+	soonest(m.known.walkAt)
+	soonest(m.lookAtWaitingAt)
 	return at
 }
 
@@ -281,24 +285,24 @@ func (a *Actions) reset() {
 	}
 }
 
-// stopFeeding prepares a stop: rows in hand go back, and the events that are kept in memory behind
-// rows are deferred.
-func (m *Machine) stopFeeding() {
-	m.stop = true
+// prepareStop prepares a stop: rows in hand are given back, and the events that wait in memory
+// behind rows are deferred.
+func (m *Machine) prepareStop() {
+	m.stopping = true
 	m.toRead = nil
 	for _, g := range m.groups {
 		for _, q := range g.requests { // what they wait for may never come
 			m.out.Finish = append(m.out.Finish, Result{Request: q, Returned: true})
 		}
 		g.requests = nil
-		if m.notNow(g); g.status == toRead {
-			g.status, g.more = idle, true
+		if m.emptyHand(g); g.status == toRead {
+			g.status, g.moreRows = idle, true
 		}
 		m.touch(g)
 	}
 }
 
-// guard takes the state of the disk guard.
+// setGuard is told with each Step whether the disk guard is on.
 //
 // Why order holds (I3). The guard only adds a reason to defer, and takes away reasons to send:
 // while it is on decideNext never answers `goes`. What it defers are rows like others, in the order
@@ -310,25 +314,25 @@ func (m *Machine) stopFeeding() {
 // Why memory stays flat (I5). A group whose rows are committed only waits for the end of the guard.
 // So the lanes know few of them (guardedRoom); of the others the exchange or topic is marked as one
 // that may have rows of any group, and a walk finds them at the end.
-func (m *Machine) guard(on bool) {
+func (m *Machine) setGuard(on bool) {
 	if m.guarded == on {
 		return
 	}
 	m.guarded = on
 	if on {
-		m.guardBegins()
+		m.beginGuard()
 	} else {
-		m.guardEnds()
+		m.endGuard()
 	}
 }
 
-// guardBegins defers the events of the last call, and gives the rows in hand back. What a walk
+// beginGuard defers the events of the last call, and gives the rows in hand back. What a walk
 // under way finds is given back as well, so its end must not count.
-func (m *Machine) guardBegins() {
+func (m *Machine) beginGuard() {
 	for exchangeOrTopic := range m.known.unsure {
 		m.known.unsure[exchangeOrTopic] = true
 	}
-	m.leaveReplays()
+	m.unblockReplays()
 	m.deferOpen()
 	for _, g := range m.turns {
 		g.inTurn = false
@@ -337,29 +341,29 @@ func (m *Machine) guardBegins() {
 	m.turns, m.toRead = m.turns[:0], nil
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[id]
-		if m.notNow(g); g.status == toRead {
-			g.status, g.more = idle, true
+		if m.emptyHand(g); g.status == toRead {
+			g.status, g.moreRows = idle, true
 		}
-		if !g.alone { // the outcome of what was sent apart comes
-			m.notProbing(g)
+		if !g.firstApart { // the outcome of what was sent apart comes
+			m.cancelProbe(g)
 		}
 		m.touch(g)
 	}
-	m.fails, m.before = 0, time.Time{}
+	m.failedCalls, m.nextCallAt = 0, time.Time{}
 }
 
-// guardEnds reads the groups that have rows. Those that were forgotten are found by a walk.
-func (m *Machine) guardEnds() {
+// endGuard reads the groups that have rows. Those that were forgotten are found by a walk.
+func (m *Machine) endGuard() {
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
 		m.touch(m.groups[id])
 	}
-	if m.known.any() {
-		m.known.at = m.now
+	if m.known.anyUnsure() {
+		m.known.walkAt = m.now
 	}
 }
 
-// leaveReplays lets no event wait behind a replay that is not on the wire.
-func (m *Machine) leaveReplays() {
+// unblockReplays frees the groups of replays that are not on the wire: no event waits behind them.
+func (m *Machine) unblockReplays() {
 	for e := m.replays.First; e != nil; e = e.Next {
 		if g := m.groups[e.Group]; g != nil && g.replay == e {
 			g.replay = nil
@@ -376,21 +380,21 @@ func (m *Machine) deferOpen() {
 	for _, e := range items {
 		switch {
 		case isReplay(e):
-			m.replayed(e, sink.Outcome{State: e.State})
+			m.handleReplayed(e, sink.Outcome{State: e.State})
 		case e.IsRow():
-			m.takeRowBack(e)
+			m.takeBackRow(e)
 		default:
-			m.putAside(e, m.decide(e))
+			m.putAside(e, m.decideEvent(e))
 		}
 	}
 }
 
-// takeRowBack takes back a row that was sent, or was about to be, and has no outcome: it stays in
+// takeBackRow takes back a row that was sent, or was about to be, and has no outcome: it stays in
 // the table, and its group is read again from before it.
-func (m *Machine) takeRowBack(e *inflight.Event) {
+func (m *Machine) takeBackRow(e *inflight.Event) {
 	g := m.groups[e.Row.Group]
 	g.flying--
-	g.more, g.refused = true, true
-	m.giveBack(e)
+	g.moreRows, g.refused = true, true
+	m.giveRowsBack(e)
 	m.touch(g)
 }

@@ -17,7 +17,7 @@ func TestGroupsThatStayDoNotKeepTheOthers(t *testing.T) {
 	const stay, pass = 100, 1000
 	place := sink.Place{ExchangeOrTopic: theExchange, Dest: 1}
 	m := New(Config{
-		OneByOne: true, MaxAttempts: 3, Room: NewRoom(1), Pauses: NewPauses(PausesConfig{}),
+		OneByOne: true, MaxAttempts: 3, Room: NewGroupRoom(1), Pauses: NewPauses(PausesConfig{}),
 		Spin:     func(int) time.Duration { return 50 * time.Millisecond },
 		Backoff:  func(int) time.Duration { return time.Second },
 		Patience: func(time.Duration) time.Duration { return time.Second },
@@ -106,7 +106,7 @@ func (s *story) step() {
 			fmt.Fprintf(&s.out, " %s", ev.ID)
 		}
 		s.out.WriteByte('\n')
-	} else if !a.Wake.IsZero() && s.m.fails < 2 { // the wait after failures has a jitter
+	} else if !a.Wake.IsZero() && s.m.failedCalls < 2 { // the wait after failures has a jitter
 		fmt.Fprintf(&s.out, "wakes in %s\n", a.Wake.Sub(s.now))
 	}
 }

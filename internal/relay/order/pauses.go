@@ -36,13 +36,14 @@ type PausesConfig struct {
 	Ended func(p sink.Paused, forgotten bool, now time.Time)
 }
 
-// maxPauses bounds the number of pauses, and maxBytes that of their texts: names may be made from
-// data, and a long one of control characters is shown four times as long. Beyond it an event is
-// sent, rejected and deferred. Half of both is kept for what brokers refuse: without that, forged
-// names that are not allowed would take them all, and each of them costs the broker nothing.
+// maxPauses bounds the number of pauses, and maxPauseBytes that of their texts: names may be made
+// from data, and a long one of control characters is shown four times as long. Beyond it an event
+// is sent, rejected and deferred. Half of both is kept for what brokers refuse: without that,
+// forged names that are not allowed would take them all, and each of them costs the broker nothing
+// (TestForgedNamesLeaveRoom).
 const (
-	maxPauses = 10_000
-	maxBytes  = 4 << 20
+	maxPauses     = 10_000
+	maxPauseBytes = 4 << 20
 )
 
 // Pauses has the paused destinations. A pause only saves useless sends: what keeps the order is
@@ -54,51 +55,54 @@ const (
 // again (retry.Table.Load).
 type Pauses struct {
 	cfg     PausesConfig
-	count   atomic.Int32 // how many pauses there are: zero saves the lanes the lock
-	version atomic.Uint64
-	held    atomic.Bool // the disk guard is on
+	count   atomic.Int32  // how many pauses there are: zero saves the lanes the lock
+	version atomic.Uint64 // how many pauses have ended
+	guarded atomic.Bool   // the disk guard is on
 
 	mu     sync.Mutex
-	paused map[Target]*entry
-	bytes  int // of their texts
-	// how many ordering groups the lanes have at rest behind a target. It outlives a pause: a lane
-	// may not have noticed its end when the next one begins.
-	resting map[Target]int
-	watched watched
-	turn    time.Time // the last that was taken; see Turn
+	paused map[Target]*pause
+	bytes  int // of the names and texts in paused, at most maxPauseBytes and one text
+	// resting is how many ordering groups the lanes have at rest behind a target. It outlives a
+	// pause: a lane may not have noticed its end when the next one begins (TestRestOutlivesAPause).
+	resting  map[Target]int
+	watched  watched
+	lastTurn time.Time // the time of the last turn that was taken; see NextTurn
 }
 
-// entry is one pause.
-type entry struct {
+// pause is one pause.
+type pause struct {
 	sink.Paused
 	fault   *sink.Fault
 	refusal refusal
-	nacks   time.Duration // how long each rejection has been a nack
-	asked   bool          // of a held one: an operator has asked for a retry since the last refusal
-	probe
+	nacks   time.Duration // for how long there was nothing but nacks
+	// retryAsked: an operator has asked for a retry since the last refusal. Only a held pause needs
+	// it.
+	retryAsked bool
+	probeTimes
 }
 
 // isHeld reports whether an operator decides when the pause ends: sink.Fault.Held. Nothing else
 // ends it then: no confirm, for what it is about was sent before or by a replay, no other refusal,
 // and no probe goes.
-func (e *entry) isHeld() bool { return e.Fix != "" && !e.asked }
+func (e *pause) isHeld() bool { return e.Fix != "" && !e.retryAsked }
 
 // NewPauses makes a registry.
 func NewPauses(cfg PausesConfig) *Pauses {
 	if cfg.Jitter == nil {
 		cfg.Jitter = func(time.Duration) time.Duration { return 0 }
 	}
-	return &Pauses{cfg: cfg, paused: map[Target]*entry{}, resting: map[Target]int{}}
+	return &Pauses{cfg: cfg, paused: map[Target]*pause{}, resting: map[Target]int{}}
 }
 
-// Any reports whether anything is paused.
-func (r *Pauses) Any() bool { return r.count.Load() > 0 }
+// AnyPaused reports whether anything is paused.
+func (r *Pauses) AnyPaused() bool { return r.count.Load() > 0 }
 
-// Hold says that the disk guard is on, or off: while it is on nothing goes anywhere.
-func (r *Pauses) Hold(on bool) { r.held.Store(on) }
+// SetGuard notes whether the disk guard is on: while it is on nothing is sent.
+func (r *Pauses) SetGuard(on bool) { r.guarded.Store(on) }
 
-// Held reports whether the disk guard is on: then it is of no use to look for rows that may go.
-func (r *Pauses) Held() bool { return r.held.Load() }
+// GuardIsOn reports whether the disk guard is on: then there is no use in looking for rows that may
+// go.
+func (r *Pauses) GuardIsOn() bool { return r.guarded.Load() }
 
 // Version changes with each pause that ends.
 func (r *Pauses) Version() uint64 { return r.version.Load() }
@@ -109,21 +113,21 @@ func (r *Pauses) Paused(p sink.Place) bool {
 	return is
 }
 
-// Target is what of a place is paused.
+// Target is what is paused of a place: its whole exchange or topic, or its destination.
 func (r *Pauses) Target(p sink.Place) (t Target, is bool) {
-	if !r.Any() {
+	if !r.AnyPaused() {
 		return Target{}, false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	t, e := r.of(p)
+	t, e := r.pauseOf(p)
 	return t, e != nil
 }
 
-func (r *Pauses) of(p sink.Place) (Target, *entry) {
+func (r *Pauses) pauseOf(p sink.Place) (Target, *pause) {
 	dest := Target{p.ExchangeOrTopic, p.Dest}
-	if e := r.paused[dest.whole()]; e != nil {
-		return dest.whole(), e
+	if e := r.paused[dest.exchangeOrTopic()]; e != nil {
+		return dest.exchangeOrTopic(), e
 	}
 	return dest, r.paused[dest]
 }
@@ -139,7 +143,7 @@ func (r *Pauses) IsPaused(t Target) bool {
 func (r *Pauses) Fault(p sink.Place) *sink.Fault {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, e := r.of(p); e != nil {
+	if _, e := r.pauseOf(p); e != nil {
 		return e.fault
 	}
 	return nil
@@ -165,9 +169,9 @@ func (r *Pauses) List() []sink.Paused {
 
 // covered reports whether the whole exchange or topic of a destination is paused: probes find out
 // about that first.
-func (r *Pauses) covered(t Target) bool { return t.Dest != 0 && r.paused[t.whole()] != nil }
+func (r *Pauses) covered(t Target) bool { return t.Dest != 0 && r.paused[t.exchangeOrTopic()] != nil }
 
-func (t Target) whole() Target { return Target{ExchangeOrTopic: t.ExchangeOrTopic} }
+func (t Target) exchangeOrTopic() Target { return Target{ExchangeOrTopic: t.ExchangeOrTopic} }
 
 // Refused takes a rejection that blames the destination: its pause begins, or goes on. A fault of
 // the pair or partition shows that the exchange or topic itself answers, so a pause of the exchange
@@ -181,37 +185,37 @@ func (r *Pauses) Refused(p sink.Place, f *sink.Fault, now time.Time) (ended bool
 	t := Target{p.ExchangeOrTopic, p.Dest}
 	if f.Whole {
 		t.Dest = 0
-	} else if e := r.paused[t.whole()]; e != nil && f.Reason != sink.NotAllowed && !e.isHeld() {
-		ended = r.end(t.whole(), false, now)
+	} else if e := r.paused[t.exchangeOrTopic()]; e != nil && f.Reason != sink.NotAllowed && !e.isHeld() {
+		ended = r.endPause(t.exchangeOrTopic(), false, now)
 	}
-	most, bytes := maxPauses, maxBytes
+	most, bytes := maxPauses, maxPauseBytes
 	if f.Reason == sink.NotAllowed {
 		most, bytes = most/2, bytes/2
 	}
 	if e := r.paused[t]; e != nil {
 		r.refusedAgain(e, f, now)
 	} else if len(r.paused) < most && r.bytes < bytes {
-		r.begin(t, f, now)
+		r.beginPause(t, f, now)
 	}
 	return ended
 }
 
-func (r *Pauses) begin(t Target, f *sink.Fault, now time.Time) {
-	e := &entry{
+func (r *Pauses) beginPause(t Target, f *sink.Fault, now time.Time) {
+	e := &pause{
 		Paused: sink.Paused{Destination: f.Destination, Reason: f.Reason, Text: f.Text, Since: now, Fix: f.Held},
-		fault:  f, refusal: begun(now), probe: probe{wait: minProbe},
+		fault:  f, refusal: newRefusal(now), probeTimes: probeTimes{wait: minProbe},
 	}
 	r.paused[t] = e
 	r.bytes += len(e.Destination) + len(e.Text)
 	r.count.Store(int32(len(r.paused)))
-	r.schedule(e, now)
+	r.scheduleProbe(e, now)
 	if r.cfg.Began != nil {
 		r.cfg.Began(e.Paused)
 	}
 }
 
-func (r *Pauses) refusedAgain(e *entry, f *sink.Fault, now time.Time) {
-	counted := e.refusal.again(now, e.gap)
+func (r *Pauses) refusedAgain(e *pause, f *sink.Fault, now time.Time) {
+	counted := e.refusal.add(now, e.gap)
 	switch {
 	case e.isHeld():
 		return
@@ -221,30 +225,30 @@ func (r *Pauses) refusedAgain(e *entry, f *sink.Fault, now time.Time) {
 		e.nacks += counted
 	}
 	r.bytes += len(f.Text) - len(e.Text)
-	e.fault, e.Reason, e.Text, e.Fix, e.asked = f, f.Reason, f.Text, f.Held, false
+	e.fault, e.Reason, e.Text, e.Fix, e.retryAsked = f, f.Reason, f.Text, f.Held, false
 	if e.isHeld() && r.cfg.Began != nil {
 		r.cfg.Began(e.Paused)
 	}
 }
 
-// Confirmed takes a confirm. That of a row ends the pause of its place; ended says whether it did.
-// That of a new event, which was on the wire before the pause began, ends none. But the refusal was
-// not continuous: it counts from this confirm.
+// Confirmed takes a confirm. The confirm of a row ends the pause of its place; ended says whether
+// it did. A new event was on the wire before the pause began, so its confirm ends none. But it
+// shows that the refusal was not continuous: refusal counts from this confirm.
 func (r *Pauses) Confirmed(p sink.Place, row bool, now time.Time) (ended bool) {
-	r.confirmedAnywhere(p, now)
-	if !r.Any() {
+	r.noteConfirm(p, now)
+	if !r.AnyPaused() {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	dest := Target{p.ExchangeOrTopic, p.Dest}
-	for _, t := range [2]Target{dest.whole(), dest} {
+	for _, t := range [2]Target{dest.exchangeOrTopic(), dest} {
 		switch e := r.paused[t]; {
 		case e == nil:
 		case row && !e.isHeld():
-			ended = r.end(t, false, now) || ended
+			ended = r.endPause(t, false, now) || ended
 		default:
-			e.refusal, e.nacks, e.wait = begun(now), 0, minProbe
+			e.refusal, e.nacks, e.wait = newRefusal(now), 0, minProbe
 		}
 	}
 	return ended
@@ -255,10 +259,10 @@ func (r *Pauses) Confirmed(p sink.Place, row bool, now time.Time) (ended bool) {
 func (r *Pauses) Forget(t Target, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.end(t, true, now)
+	r.endPause(t, true, now)
 }
 
-func (r *Pauses) end(t Target, forgotten bool, now time.Time) bool {
+func (r *Pauses) endPause(t Target, forgotten bool, now time.Time) bool {
 	e := r.paused[t]
 	if e == nil {
 		return false
@@ -284,37 +288,37 @@ type refusal struct {
 	lasted time.Duration
 }
 
-func begun(now time.Time) refusal { return refusal{since: now, last: now} }
+func newRefusal(now time.Time) refusal { return refusal{since: now, last: now} }
 
-// again takes a rejection, and returns how much it adds.
-func (r *refusal) again(now time.Time, atMost time.Duration) time.Duration {
+// add counts a rejection, and returns by how much the refusal became longer: at most atMost.
+func (r *refusal) add(now time.Time, atMost time.Duration) time.Duration {
 	counted := max(0, min(now.Sub(r.last), atMost))
 	r.last, r.lasted = now, r.lasted+counted
 	return counted
 }
 
-// from is for how long there has been refusal since t, at least: all the time before t is taken for
-// refusal, also that without an answer.
-func (r *refusal) from(t time.Time) time.Duration { return r.lasted - max(0, t.Sub(r.since)) }
+// lastedSince is for how long, at least, there was refusal after t: all the time before t is taken
+// for refusal, also the time without an answer.
+func (r *refusal) lastedSince(t time.Time) time.Duration { return r.lasted - max(0, t.Sub(r.since)) }
 
 // TooOld reports whether a row has waited for its destination as long as it may: whether the
 // destination has refused for so long since the row was deferred, and since its last confirm.
 // Nothing is known of the time before the pause began, in this term and for this target: it does
 // not count. So a row dies late rather than early.
 func (r *Pauses) TooOld(p sink.Place, deferred time.Time) bool {
-	if r.cfg.MaxAge <= 0 || !r.Any() {
+	if r.cfg.MaxAge <= 0 || !r.AnyPaused() {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	_, e := r.of(p)
-	return e != nil && e.refusal.from(deferred) > r.cfg.MaxAge
+	_, e := r.pauseOf(p)
+	return e != nil && e.refusal.lastedSince(deferred) > r.cfg.MaxAge
 }
 
-// Old lists the targets that have refused for longer than MaxAge: they may have rows that are too
-// old.
-func (r *Pauses) Old() (old []Target) {
-	if r.cfg.MaxAge <= 0 || !r.Any() {
+// OldTargets lists the paused targets that may have rows that are too old: they have refused for
+// longer than MaxAge.
+func (r *Pauses) OldTargets() (old []Target) {
+	if r.cfg.MaxAge <= 0 || !r.AnyPaused() {
 		return nil
 	}
 	r.mu.Lock()

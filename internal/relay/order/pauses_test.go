@@ -38,7 +38,7 @@ func tell(t *testing.T, cfg PausesConfig) *pauseStory {
 
 func dest(p sink.Place) Target { return Target{p.ExchangeOrTopic, p.Dest} }
 
-func whole(p sink.Place) Target { return dest(p).whole() }
+func whole(p sink.Place) Target { return dest(p).exchangeOrTopic() }
 
 func (s *pauseStory) after(d time.Duration) *pauseStory {
 	s.now = s.now.Add(d)
@@ -176,7 +176,7 @@ func TestWholeExchangeAndPair(t *testing.T) {
 	target, _ := s.Target(orders)
 	s.want("the exchange is paused", target == whole(orders) && s.Fault(orders).Reason == sink.NoExchange, true)
 	s.want("probe of the pair", s.TakeProbe(dest(orders), s.after(time.Minute).now) || !s.ProbeAt(dest(orders)).IsZero(), false)
-	if lonely := s.Lonely(s.now); len(lonely) != 1 || lonely[0] != whole(orders) {
+	if lonely := s.TargetsWithoutRows(s.now); len(lonely) != 1 || lonely[0] != whole(orders) {
 		t.Errorf("without a row to probe with: %v, want the exchange alone", lonely)
 	}
 	s.want("the exchange answers", s.Confirmed(invoices, true, s.now), true)
@@ -223,7 +223,7 @@ func TestPausesAreBoundedByBytes(t *testing.T) {
 	for n := range maxPauses {
 		s.refused(sink.Place{ExchangeOrTopic: 2, Dest: uint64(n + 1)}, long)
 	}
-	if n := len(s.List()); n == 0 || n > maxBytes/6000+1 {
+	if n := len(s.List()); n == 0 || n > maxPauseBytes/6000+1 {
 		t.Errorf("%d destinations are paused", n)
 	}
 	s.refused(sink.Place{ExchangeOrTopic: 2, Dest: 1}, nack) // whose text is short
@@ -257,21 +257,21 @@ func TestConcurrentUse(t *testing.T) {
 			dice := rand.New(rand.NewPCG(1, uint64(lane)))
 			for n := range 2000 {
 				p, now := places[dice.IntN(len(places))], began.Add(time.Duration(n)*time.Second)
-				r.Candidates(dest(p), 1)
+				r.AddResting(dest(p), 1)
 				r.Refused(p, []*sink.Fault{&nack, &noExchange}[dice.IntN(2)], now)
 				r.Watch(p)
 				r.Confirmed(p, dice.IntN(4) == 0, now)
 				if target, is := r.Target(p); is && r.TakeProbe(target, now) {
 					r.ProbeDone(target, sink.Outcome{State: sink.Rejected, Fault: &nack}, now)
 				}
-				r.Spent(p, n, 20, began, now)
+				r.AttemptsSpent(p, n, 20, began, now)
 				r.TooOld(p, began)
 				r.Retry(p, now)
 				r.ProbeAt(dest(p))
-				r.Lonely(now)
-				r.Old()
+				r.TargetsWithoutRows(now)
+				r.OldTargets()
 				r.List()
-				r.Candidates(dest(p), -1)
+				r.AddResting(dest(p), -1)
 			}
 		})
 	}
@@ -282,7 +282,7 @@ func TestConcurrentUse(t *testing.T) {
 	for _, p := range places {
 		r.Confirmed(p, true, began)
 	}
-	if r.Any() || len(r.List()) > 0 {
+	if r.AnyPaused() || len(r.List()) > 0 {
 		t.Errorf("paused: %v, want none", r.List())
 	}
 }
@@ -350,7 +350,7 @@ func TestAge(t *testing.T) {
 			}
 			c.told(s)
 			s.want("too old", s.TooOld(c.at, began), c.old)
-			s.want("listed", len(s.Old()) > 0, c.old || c.at != orders)
+			s.want("listed", len(s.OldTargets()) > 0, c.old || c.at != orders)
 		})
 	}
 }

@@ -15,57 +15,57 @@ import (
 // Nothing else is sent to what is paused, and only the confirm of a row ends a pause. So from time
 // to time one row per target is sent as a probe. The wait between two probes doubles up to
 // maxProbe. A destination that nacks is perhaps one full queue of several that are bound, and the
-// others take each probe. So after nacksFor of nothing but nacks the wait doubles on, up to
+// others take each probe. So after nackedTime of nothing but nacks the wait doubles on, up to
 // maxNackedProbe. So it does at once where the relay itself refuses: its patterns are those of its
 // start, so such a probe only finds out that no row is left. A confirm, or an operator's request,
 // begins again with minProbe.
 const (
 	minProbe       = time.Second
 	maxProbe       = 10 * time.Second
-	nacksFor       = 10 * time.Minute
+	nackedTime     = 10 * time.Minute
 	maxNackedProbe = 2 * time.Minute
 )
 
-// each is how long a probe has to itself: names may be made from data, and thousands of
-// destinations that refuse cost as much as a hundred.
-const each = 10 * time.Millisecond
+// probeSpacing is the time between two probes, or two turns, on average. Names may be made from
+// data: with it thousands of refusing destinations cost no more than a hundred.
+const probeSpacing = 10 * time.Millisecond
 
-// maxTurn bounds what others cost a row that does not wait for a pause.
+// maxTurn bounds how long a row that does not wait for a pause waits for the turns of others.
 const maxTurn = 2 * time.Minute
 
-// probe is when a paused target is probed.
-type probe struct {
-	out      bool
+// probeTimes is when a paused target is probed.
+type probeTimes struct {
+	out      bool          // a probe is on its way
 	at       time.Time     // of the next probe
-	wait     time.Duration // between two probes
-	gap      time.Duration // wait, as it was drawn for the next probe
+	wait     time.Duration // between two probes: minProbe, doubled by each refusal
+	gap      time.Duration // wait and its jitter, as drawn for the next probe
 	searched time.Time     // no search for a row to probe with before that time
 }
 
-// schedule sets the time of the next probe. Targets that were paused together are not probed
+// scheduleProbe sets the time of the next probe. Targets that were paused together are not probed
 // together.
-func (r *Pauses) schedule(e *entry, now time.Time) {
-	wait := max(e.wait, time.Duration(len(r.paused))*each)
+func (r *Pauses) scheduleProbe(e *pause, now time.Time) {
+	wait := max(e.wait, time.Duration(len(r.paused))*probeSpacing)
 	e.gap = wait + r.cfg.Jitter(wait/5)
 	e.at = now.Add(e.gap)
 }
 
-// Turn is the least wait of a row that was refused and does not wait for a pause. Each such row
-// takes a turn: beyond maxPauses there may be any number of them.
-func (r *Pauses) Turn(now time.Time) time.Duration {
+// NextTurn takes a turn for a row that was refused and does not wait for a pause, and returns how
+// long the row must wait for it. Beyond maxPauses there may be any number of such rows.
+func (r *Pauses) NextTurn(now time.Time) time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.turn.Before(now) {
-		r.turn = now
+	if r.lastTurn.Before(now) {
+		r.lastTurn = now
 	}
-	wait := min(r.turn.Add(each).Sub(now), maxTurn)
-	r.turn = now.Add(wait)
+	wait := min(r.lastTurn.Add(probeSpacing).Sub(now), maxTurn)
+	r.lastTurn = now.Add(wait)
 	return wait
 }
 
-// ProbeAt is when a probe of the target is due; zero: it is not paused, or a probe is on its way,
-// or its whole exchange or topic is paused: that is probed first. A lane that has an ordering group
-// at rest there then asks for it with TakeProbe.
+// ProbeAt is when a probe of the target is due. Zero: it is not paused, a probe is on its way, or
+// its whole exchange or topic is paused, which is probed first. A lane with an ordering group at
+// rest there asks for the probe with TakeProbe when the time has come.
 func (r *Pauses) ProbeAt(t Target) time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -84,9 +84,9 @@ func (r *Pauses) TakeProbe(t Target, now time.Time) bool {
 		return false
 	}
 	if e.isHeld() { // the time of a probe is counted as a refusal all the same
-		e.refusal.again(now, e.gap)
+		e.refusal.add(now, e.gap)
 		e.wait = min(2*e.wait, maxProbe)
-		r.schedule(e, now)
+		r.scheduleProbe(e, now)
 		return false
 	}
 	e.out = true
@@ -105,12 +105,12 @@ func (r *Pauses) ProbeDone(t Target, out sink.Outcome, now time.Time) {
 	e.out = false
 	if out.State == sink.Rejected && out.Fault != nil && out.Fault.Class == sink.Destination {
 		most := maxProbe
-		if e.nacks >= nacksFor || e.Reason == sink.NotAllowed {
+		if e.nacks >= nackedTime || e.Reason == sink.NotAllowed {
 			most = maxNackedProbe
 		}
 		e.wait = min(2*e.wait, most)
 	}
-	r.schedule(e, now)
+	r.scheduleProbe(e, now)
 	if out.State == sink.Unsent { // the destination was not asked: it need not wait for long
 		e.at = now.Add(min(e.gap, maxProbe))
 	}
@@ -120,13 +120,14 @@ func (r *Pauses) ProbeDone(t Target, out sink.Outcome, now time.Time) {
 func (r *Pauses) Retry(p sink.Place, now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, e := r.of(p); e != nil {
-		e.wait, e.at, e.nacks, e.asked = minProbe, now, 0, true
+	if _, e := r.pauseOf(p); e != nil {
+		e.wait, e.at, e.nacks, e.retryAsked = minProbe, now, 0, true
 	}
 }
 
-// Candidates adds to the number of ordering groups that the lanes have at rest behind a target.
-func (r *Pauses) Candidates(t Target, n int) {
+// AddResting adds n, which may be negative, to the number of ordering groups at rest behind a
+// target.
+func (r *Pauses) AddResting(t Target, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.resting[t] += n; r.resting[t] == 0 {
@@ -134,10 +135,11 @@ func (r *Pauses) Candidates(t Target, n int) {
 	}
 }
 
-// Lonely lists the paused targets of which a probe is due and no ordering group is at rest: a walk
-// finds one, or nothing is left there. It lists a target once in maxProbe.
-func (r *Pauses) Lonely(now time.Time) (lonely []Target) {
-	if !r.Any() {
+// TargetsWithoutRows lists the paused targets whose probe is due and behind which no ordering group
+// rests: a walk finds a row for the probe, or nothing is left there. It lists a target once in
+// maxProbe.
+func (r *Pauses) TargetsWithoutRows(now time.Time) (lonely []Target) {
+	if !r.AnyPaused() {
 		return nil
 	}
 	r.mu.Lock()
@@ -152,11 +154,11 @@ func (r *Pauses) Lonely(now time.Time) (lonely []Target) {
 }
 
 // watched are the exchanges and topics (with OfDest: destinations) with an event that was rejected
-// for a fault of its own. The map is copied to be changed, so that a confirm takes no lock: what is
-// watched stays so to the end of the term.
+// for a fault of its own. They are watched to the end of the term. The map is replaced when one is
+// added, so that a confirm takes no lock.
 type watched struct {
-	of atomic.Pointer[map[uint64]*watch]
-	mu sync.Mutex
+	of atomic.Pointer[map[uint64]*watch] // by watchKey
+	mu sync.Mutex                        // held by who replaces the map, and for watch.refusal
 }
 
 // maxWatched bounds the map: names may be made from data.
@@ -167,7 +169,7 @@ type watch struct {
 	refusal   refusal      // such rejections without a confirm; guarded by watched.mu
 }
 
-func (r *Pauses) watchOf(p sink.Place) uint64 {
+func (r *Pauses) watchKey(p sink.Place) uint64 {
 	if r.cfg.OfDest {
 		return p.Dest
 	}
@@ -176,7 +178,7 @@ func (r *Pauses) watchOf(p sink.Place) uint64 {
 
 // Watch begins to record confirms of the place's exchange or topic.
 func (r *Pauses) Watch(p sink.Place) {
-	w, key := &r.watched, r.watchOf(p)
+	w, key := &r.watched, r.watchKey(p)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	known := map[uint64]*watch{}
@@ -189,28 +191,28 @@ func (r *Pauses) Watch(p sink.Place) {
 	w.of.Store(&known)
 }
 
-func (r *Pauses) watch(p sink.Place) *watch {
+func (r *Pauses) watchOf(p sink.Place) *watch {
 	if of := r.watched.of.Load(); of != nil {
-		return (*of)[r.watchOf(p)]
+		return (*of)[r.watchKey(p)]
 	}
 	return nil
 }
 
-func (r *Pauses) confirmedAnywhere(p sink.Place, now time.Time) {
+func (r *Pauses) noteConfirm(p sink.Place, now time.Time) {
 	// the events of a call have the same time: it is written once
-	if w := r.watch(p); w != nil && w.confirmed.Load() != now.UnixNano() {
+	if w := r.watchOf(p); w != nil && w.confirmed.Load() != now.UnixNano() {
 		w.confirmed.Store(now.UnixNano())
 	}
 }
 
-// Spent takes the rejection of a row for a fault of its own, after Watch, and reports whether its
-// attempts are spent; first is its first attempt. Attempts alone do not make a dead letter: if
-// nothing passes there, it may not be the event's fault. So something of its exchange or topic must
-// have been confirmed since the first attempt, or such rejections have gone on there for longer
-// than MaxAge since then. Of the time between two of them no more than MaxBackoff counts: in an
-// outage nothing is rejected.
-func (r *Pauses) Spent(p sink.Place, attempts, most int, first, now time.Time) bool {
-	w := r.watch(p)
+// AttemptsSpent counts the rejection of a row for a fault of its own, after Watch, and reports
+// whether its attempts are spent; first is its first attempt. Attempts alone make no dead letter:
+// if nothing passes there, it may not be the event's fault. So something of its exchange or topic
+// must have been confirmed since the first attempt, or such rejections have gone on there for
+// longer than MaxAge since then. Of the time between two of them no more than MaxBackoff counts: in
+// an outage nothing is rejected.
+func (r *Pauses) AttemptsSpent(p sink.Place, attempts, most int, first, now time.Time) bool {
+	w := r.watchOf(p)
 	if w == nil {
 		return false
 	}
@@ -222,10 +224,10 @@ func (r *Pauses) Spent(p sink.Place, attempts, most int, first, now time.Time) b
 	}
 	switch {
 	case w.refusal.since.IsZero():
-		w.refusal = begun(now)
+		w.refusal = newRefusal(now)
 	case confirmed.After(w.refusal.since):
-		w.refusal = begun(confirmed)
+		w.refusal = newRefusal(confirmed)
 	}
-	w.refusal.again(now, r.cfg.MaxBackoff)
-	return attempts >= most && (confirmed.After(first) || r.cfg.MaxAge > 0 && w.refusal.from(first) > r.cfg.MaxAge)
+	w.refusal.add(now, r.cfg.MaxBackoff)
+	return attempts >= most && (confirmed.After(first) || r.cfg.MaxAge > 0 && w.refusal.lastedSince(first) > r.cfg.MaxAge)
 }

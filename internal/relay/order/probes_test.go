@@ -42,18 +42,18 @@ func TestProbesOverAll(t *testing.T) {
 func TestTurn(t *testing.T) {
 	s := tell(t, PausesConfig{})
 	for range 500 {
-		s.Turn(s.now)
+		s.NextTurn(s.now)
 	}
-	if wait := s.Turn(s.now); wait != 501*each {
+	if wait := s.NextTurn(s.now); wait != 501*probeSpacing {
 		t.Errorf("the 501st waits for %s", wait)
 	}
 	for range 1_000_000 {
-		s.Turn(s.now)
+		s.NextTurn(s.now)
 	}
-	if wait := s.Turn(s.now); wait != maxTurn {
+	if wait := s.NextTurn(s.now); wait != maxTurn {
 		t.Errorf("behind a million it waits for %s", wait)
 	}
-	if wait := s.Turn(s.after(time.Hour).now); wait != each {
+	if wait := s.NextTurn(s.after(time.Hour).now); wait != probeSpacing {
 		t.Errorf("the only one waits for %s", wait)
 	}
 }
@@ -149,28 +149,28 @@ func TestOneProbe(t *testing.T) {
 func TestRestOutlivesAPause(t *testing.T) {
 	s := tell(t, PausesConfig{})
 	s.refused(orders, nack)
-	s.Candidates(dest(orders), 1)
+	s.AddResting(dest(orders), 1)
 	s.Confirmed(orders, true, s.now)
 	s.refused(orders, nack)
-	s.want("nothing rests there", len(s.Lonely(s.after(minProbe).now)) > 0, false)
-	s.Candidates(dest(orders), -1)
-	s.want("nothing rests there", len(s.Lonely(s.now)) > 0, true)
+	s.want("nothing rests there", len(s.TargetsWithoutRows(s.after(minProbe).now)) > 0, false)
+	s.AddResting(dest(orders), -1)
+	s.want("nothing rests there", len(s.TargetsWithoutRows(s.now)) > 0, true)
 }
 
 // A search for a row to probe with begins when a probe is due and nothing rests there, and goes on
 // slowly. A row that comes meanwhile does not wait for it.
 func TestLonely(t *testing.T) {
 	s := tell(t, PausesConfig{})
-	lonely := func() bool { return slices.Contains(s.Lonely(s.now), dest(orders)) }
+	lonely := func() bool { return slices.Contains(s.TargetsWithoutRows(s.now), dest(orders)) }
 	s.want("nothing is paused", lonely(), false)
 	s.refused(orders, nack)
 	s.want("before a probe is due", lonely(), false)
 	s.want("a probe is due", lonely() || s.after(minProbe) == nil || lonely(), true)
 	s.want("again at once", lonely() || s.after(maxProbe-1) == nil || lonely(), false)
 	s.want("again later", s.after(1) != nil && lonely(), true)
-	s.Candidates(dest(orders), 1)
+	s.AddResting(dest(orders), 1)
 	s.want("probed at once", s.TakeProbe(dest(orders), s.now), true)
-	s.Candidates(dest(orders), -1)
+	s.AddResting(dest(orders), -1)
 	s.want("a probe is out", s.after(time.Hour) != nil && lonely(), false)
 }
 
@@ -182,7 +182,7 @@ func TestSpent(t *testing.T) {
 	attempts := func(s *pauseStory, n int) (spent bool) {
 		for range n {
 			s.Watch(orders)
-			spent = s.Spent(orders, most, most, began, s.after(wait).now)
+			spent = s.AttemptsSpent(orders, most, most, began, s.after(wait).now)
 		}
 		return spent
 	}
@@ -230,7 +230,7 @@ func TestSpent(t *testing.T) {
 		{"attempts are left", false, func(s *pauseStory) bool {
 			attempts(s, 1)
 			s.Confirmed(orders, false, s.now)
-			return s.Spent(orders, most-1, most, began, s.now)
+			return s.AttemptsSpent(orders, most-1, most, began, s.now)
 		}, false},
 		{"nothing passes for less than the age", false, func(s *pauseStory) bool { return attempts(s, int(7*day/wait)) }, false},
 		{"nothing passes for the age", false, func(s *pauseStory) bool { return attempts(s, int(7*day/wait)+2) }, true},
@@ -241,7 +241,7 @@ func TestSpent(t *testing.T) {
 		}, false},
 		{"a later event of the exchange", false, func(s *pauseStory) bool {
 			attempts(s, int(7*day/wait)+2)
-			return s.Spent(orders, most, most, s.now, s.now)
+			return s.AttemptsSpent(orders, most, most, s.now, s.now)
 		}, false},
 		{"after a restart", false, func(s *pauseStory) bool {
 			s.after(7 * day)

@@ -109,7 +109,7 @@ func (w *world) hear() {
 
 func (w *world) pass(d time.Duration) {
 	w.now = w.now.Add(d)
-	for _, t := range w.m.cfg.Pauses.Lonely(w.now) {
+	for _, t := range w.m.cfg.Pauses.TargetsWithoutRows(w.now) {
 		w.walks = append(w.walks, &walk{exchange: t.ExchangeOrTopic, dest: t.Dest})
 	}
 }
@@ -332,7 +332,7 @@ func (w *world) check() {
 		}
 	}
 	for _, g := range w.m.groups {
-		inMemory += g.inHand + g.pending
+		inMemory += g.inHand + g.pendingResults
 	}
 	inMemory += len(w.m.toRead)
 	w.mostInMemory = max(w.mostInMemory, inMemory)
@@ -381,7 +381,7 @@ func (w *world) end() {
 func (w *world) quiet() string {
 	m := w.m
 	have := map[string]int{
-		"groups": len(m.groups), "special": m.special, "reading": m.reading, "resting": len(m.resting), "toRead": len(m.toRead),
+		"groups": len(m.groups), "special": m.specialGroups, "reading": m.reading, "resting": len(m.resting), "toRead": len(m.toRead),
 		"turns": len(m.turns), "open": len(m.open.items), "unsure": len(m.known.unsure), "room": int(m.known.room.taken.Load()),
 		"waiting": m.known.room.Waiting(), "rows": len(w.table), "writing": len(w.writing), "wants": len(w.wants), "results": len(w.results),
 	}

@@ -14,22 +14,22 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// written takes the report that the row of a deferred event is committed.
-func (m *Machine) written(w *Written) {
+// handleWritten notes that the row of a deferred event is committed.
+func (m *Machine) handleWritten(w *Written) {
 	g := m.groups[w.RowGroup]
 	switch {
-	case !w.Ordered && (w.Dead || m.stop):
+	case !w.Ordered && (w.Dead || m.stopping):
 		return
 	case !w.Ordered: // it has no order: its row is a group of its own
-		g = m.group(w.RowGroup, w.Place.ExchangeOrTopic)
+		g = m.groupOf(w.RowGroup, w.Place.ExchangeOrTopic)
 		g.rows = some
 		// The stream has repeated it after its first row was delivered: this row is not behind that
 		// one, where the next read would begin.
-		if g.read != (store.After{}) {
-			g.refused, g.stale, g.gone = true, g.wanted, store.After{}
+		if g.lastRead != (store.After{}) {
+			g.refused, g.stale, g.lastGone = true, g.wanted, store.After{}
 		}
 	case w.Dead && !m.cfg.Block:
-		g.dying = false
+		g.deadLettering = false
 		m.touch(g)
 		return
 	default:
@@ -38,37 +38,37 @@ func (m *Machine) written(w *Written) {
 	if w.Ordered && !m.repeated.Less(w.Position) { // it may be in front of rows that were read
 		g.repeated--
 		m.repeatedAt = m.now
-		g.refused, g.stale, g.gone = true, g.wanted, store.After{}
+		g.refused, g.stale, g.lastGone = true, g.wanted, store.After{}
 	}
 	if w.Dead {
 		g.blocked, g.draining = true, false
 	} else {
-		g.more, g.news = true, true
-		m.firstOf(g, w)
+		g.moreRows, g.committedSinceRead = true, true
+		m.awaitFirstRow(g, w)
 	}
 	m.touch(g)
 }
 
-// firstOf decides what a group waits for whose first row in the table may be this one.
-func (m *Machine) firstOf(g *group, w *Written) {
+// awaitFirstRow decides what a group waits for after a row was committed that may be its first.
+func (m *Machine) awaitFirstRow(g *group, w *Written) {
 	switch target, paused := m.cfg.Pauses.Target(w.Place); {
-	case g.status != idle || m.stop || m.guarded || g.blocked:
-	case g.inHand+g.flying > 0 || g.refused: // moveOn reads on
+	case g.status != idle || m.stopping || m.guarded || g.blocked:
+	case g.inHand+g.flying > 0 || g.refused: // moveGroupsOn reads on
 	case w.DueIn > 0:
 		m.waitUntil(g, m.now.Add(w.DueIn))
 	case paused:
-		m.rest(g, target)
+		m.restBehindPause(g, target)
 	default:
-		m.toBeRead(g)
+		m.queueRead(g)
 	}
 }
 
 // maxWants bounds the wants without an answer.
 const maxWants = 500
 
-// read asks for rows. A group with a rejected row is read again only when the results of the rows
-// that were on the wire with it are committed: it begins in front of these.
-func (m *Machine) read() {
+// askForRows asks for rows. A group with a rejected row is read again only when the results of the
+// rows that were on the wire with it are committed: it begins in front of these.
+func (m *Machine) askForRows() {
 	if m.guarded {
 		return
 	}
@@ -79,16 +79,16 @@ func (m *Machine) read() {
 			continue
 		case m.reading >= maxWants:
 			rest = append(rest, m.toRead[i:]...)
-		case g.wanted || g.repeated > 0 || g.refused && (g.flying > 0 || g.pending > 0 || g.inHand > 0):
+		case g.wanted || g.repeated > 0 || g.refused && (g.flying > 0 || g.pendingResults > 0 || g.inHand > 0):
 			rest = append(rest, g)
 			continue
 		default:
 			if g.refused {
-				g.refused, g.read = false, g.gone
+				g.refused, g.lastRead = false, g.lastGone
 			}
-			g.status, g.wanted, g.news = reading, true, false
+			g.status, g.wanted, g.committedSinceRead = reading, true, false
 			m.reading++
-			m.out.Read = append(m.out.Read, Want{Want: store.Want{Group: g.id, After: g.read}, ExchangeOrTopic: g.exchangeOrTopic, Probe: g.probing})
+			m.out.Read = append(m.out.Read, Want{Want: store.Want{Group: g.id, After: g.lastRead}, ExchangeOrTopic: g.exchangeOrTopic, Probe: g.probing})
 			continue
 		}
 		break
@@ -98,18 +98,18 @@ func (m *Machine) read() {
 	m.askForWalks()
 }
 
-// takeDue lets groups be read whose time has come.
-func (m *Machine) takeDue() {
+// readDueGroups queues reads of the groups whose time has come.
+func (m *Machine) readDueGroups() {
 	for len(m.due) > 0 && !m.due[0].at.After(m.now) {
 		d := heap.Pop(&m.due).(dueGroup)
-		if g := m.groups[d.group]; g != nil && g.status == due && g.at.Equal(d.at) {
-			m.toBeRead(g)
+		if g := m.groups[d.group]; g != nil && g.status == due && g.dueAt.Equal(d.at) {
+			m.queueRead(g)
 		}
 	}
 }
 
-// found takes rows that were read.
-func (m *Machine) found(f *Found) {
+// handleFound handles one thing that was found in the tables; see Found.
+func (m *Machine) handleFound(f *Found) {
 	g := m.groups[f.Group]
 	switch {
 	case f.Replay != nil:
@@ -122,64 +122,64 @@ func (m *Machine) found(f *Found) {
 		}
 		return
 	case f.WalkBegins:
-		m.walkBegins(f.ExchangeOrTopic)
+		m.beginWalk(f.ExchangeOrTopic)
 		return
 	case f.WalkEnds:
-		m.walkEnds(f.ExchangeOrTopic)
+		m.endWalk(f.ExchangeOrTopic)
 		return
 	case f.Request != nil:
-		m.requested(f)
+		m.handleRequest(f)
 		return
 	case f.Changed:
-		if g = m.group(f.Group, f.ExchangeOrTopic); g.status != held {
-			m.wakeUp(g)
+		if g = m.groupOf(f.Group, f.ExchangeOrTopic); g.status != held {
+			m.readChanged(g)
 		}
 		return
 	case !f.Walk:
 		m.reading--
 		g.wanted = false
 		if g.stale {
-			m.leaveStale(g, f.Rows)
+			m.giveStaleBack(g, f.Rows)
 			return
 		}
 		g.status = idle
 	case m.isOutdated(f):
-		m.giveBack(f.Rows...)
+		m.giveRowsBack(f.Rows...)
 		return
-	case m.stop || m.guarded || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pending == 0)):
-		m.giveBack(f.Rows...) // the group goes its own way
+	case m.stopping || m.guarded || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pendingResults == 0)):
+		m.giveRowsBack(f.Rows...) // the group goes its own way
 		return
 	default:
-		g = m.group(f.Group, f.ExchangeOrTopic)
-		m.unrest(g)
-		g.news = true
+		g = m.groupOf(f.Group, f.ExchangeOrTopic)
+		m.endRest(g)
+		g.committedSinceRead = true
 	}
-	g.more = f.More || g.news
+	g.moreRows = f.More || g.committedSinceRead
 	g.blocked = f.Blocked
 	switch {
-	case g.asked() || m.stop || f.Blocked:
-		m.giveBack(f.Rows...)
-		g.more = true
+	case g.hasRequests() || m.stopping || f.Blocked:
+		m.giveRowsBack(f.Rows...)
+		g.moreRows = true
 		if f.Blocked {
 			g.rows = some
 		}
-		m.notNow(g)
-		m.notProbing(g)
+		m.emptyHand(g)
+		m.cancelProbe(g)
 	case f.Failed: // a row is there, so new events are deferred behind it
 		g.rows = some
-		m.giveBack(f.Rows...)
+		m.giveRowsBack(f.Rows...)
 		m.waitUntil(g, m.now.Add(unreadPause))
 	case len(f.Rows) > 0:
 		g.rows = some
-		m.take(g, f.Rows)
-	case g.more: // its first row is not known to be committed yet, or had no room
+		m.takeRows(g, f.Rows)
+	case g.moreRows: // its first row is not known to be committed yet, or had no room
 		g.rows = some
-		m.notProbing(g)
+		m.cancelProbe(g)
 		draining := g.draining // its rows go on soon
 		m.waitUntil(g, m.now.Add(againPause))
 		g.draining = draining
 	default:
-		m.notProbing(g)
+		m.cancelProbe(g)
 		if g.rows == unknown {
 			g.rows = none
 		}
@@ -187,50 +187,51 @@ func (m *Machine) found(f *Found) {
 	m.touch(g)
 }
 
-// leaveStale gives rows back because something was rejected while they were read: what is behind it
-// stays where it is.
-func (m *Machine) leaveStale(g *group, rows []*inflight.Event) {
-	g.stale, g.more = false, true
-	m.giveBack(rows...)
+// giveStaleBack gives rows back that were read while a row before them was rejected: what is behind
+// a rejected row stays in the table.
+func (m *Machine) giveStaleBack(g *group, rows []*inflight.Event) {
+	g.stale, g.moreRows = false, true
+	m.giveRowsBack(rows...)
 	if g.status == reading {
 		g.status = idle
 	}
 	m.touch(g)
 }
 
-// isOutdated reports whether a repeated row may have been written in front of what a walk found,
-// after the walk read. Its group may be forgotten, so all such rows wait for the next walk.
+// isOutdated reports whether what a walk found may be out of date: a repeated event was written
+// after the walk read, perhaps in front of these rows. Its group may be forgotten, so the rows of
+// all groups wait for the next walk.
 func (m *Machine) isOutdated(f *Found) bool {
 	if m.repeatedAt.IsZero() || f.ReadAt.After(m.repeatedAt) {
 		return false
 	}
 	if m.known.mayHaveRows(f.ExchangeOrTopic) {
-		m.forgot(f.ExchangeOrTopic)
+		m.noteForgotten(f.ExchangeOrTopic)
 	}
 	return true
 }
 
 const (
-	// of a group that cannot be read or placed
+	// until a group is read again whose rows cannot be read or placed
 	unreadPause = 5 * time.Second
-	// of a group whose first row is not known to be committed yet, or had no room
+	// likewise, if its first row is not known to be committed yet, or found no room
 	againPause = 50 * time.Millisecond
 )
 
-// take takes rows in hand. The first of them decides what the group waits for.
-func (m *Machine) take(g *group, rows []*inflight.Event) {
+// takeRows takes rows in hand, and puts the group in the queue of those whose rows go.
+func (m *Machine) takeRows(g *group, rows []*inflight.Event) {
 	last := rows[len(rows)-1]
-	g.read = after(last)
+	g.lastRead = afterRow(last)
 	for _, e := range rows {
 		g.hand.Push(e)
 		g.inHand++
 	}
-	g.draining, g.moved = true, m.now
-	m.turn(g)
+	g.draining, g.movedAt = true, m.now
+	m.queueTurn(g)
 }
 
-// turn puts a group with rows in hand in the queue of those whose rows go.
-func (m *Machine) turn(g *group) {
+// queueTurn puts a group with rows in hand in the queue of those whose rows go.
+func (m *Machine) queueTurn(g *group) {
 	if !g.inTurn && g.inHand > 0 {
 		g.inTurn = true
 		m.turns = append(m.turns, g)
@@ -253,13 +254,13 @@ func (m *Machine) fillRows() {
 	m.fillReplays(fits)
 	left := m.turns[:0]
 	for i, g := range m.turns {
-		for g.hand.First != nil && fits(g.hand.First) && m.mayGo(g, g.hand.First) {
+		for g.hand.First != nil && fits(g.hand.First) && m.rowMayGo(g, g.hand.First) {
 			e := g.hand.Pop()
 			g.inHand--
 			g.flying++
 			m.touch(g)
 			if m.goesApart(g, e) {
-				g.alone = true
+				g.firstApart = true
 				m.sendApart(e, e.Row.Attempts > 0, g.probing)
 				break
 			}
@@ -278,15 +279,15 @@ func (m *Machine) fillRows() {
 	m.turns = left
 }
 
-// mayGo reports whether the first row in hand may go now. Where it may not go for long, the group
-// gives its rows back and waits.
-func (m *Machine) mayGo(g *group, e *inflight.Event) bool {
+// rowMayGo reports whether the first row in hand may go now. Where it may not go for long, the
+// group gives its rows back and waits.
+func (m *Machine) rowMayGo(g *group, e *inflight.Event) bool {
 	target, paused := m.cfg.Pauses.Target(e.Place)
 	if target != g.target {
-		m.notProbing(g)
+		m.cancelProbe(g)
 	}
 	switch {
-	case g.front != nil || g.dying || g.replay != nil || g.alone || g.flying > 0 && (m.cfg.OneByOne || m.goesApart(g, e)):
+	case g.front != nil || g.deadLettering || g.replay != nil || g.firstApart || g.flying > 0 && (m.cfg.OneByOne || m.goesApart(g, e)):
 		return false
 	// a probe goes all the same: a destination waits for it
 	case m.goesApart(g, e) && len(m.apart) >= maxAlone && !g.probing:
@@ -301,33 +302,34 @@ func (m *Machine) mayGo(g *group, e *inflight.Event) bool {
 	case paused && g.flying > 0:
 		return false
 	case paused && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt):
-		m.writeTooOld(g)
+		m.deadLetterTooOld(g)
 		return false
 	case paused:
-		m.rest(g, target)
+		m.restBehindPause(g, target)
 		return false
 	}
 	return true
 }
 
-// writeTooOld makes dead letters of the first rows in hand that are paused and too old. With
+// deadLetterTooOld makes dead letters of the first rows in hand that are paused and too old. With
 // on_dead_letter: block the first one blocks the others.
-func (m *Machine) writeTooOld(g *group) {
+func (m *Machine) deadLetterTooOld(g *group) {
 	first := g.hand.Pop()
 	g.inHand--
 	for e := g.hand.First; e != nil && !m.cfg.Block && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt); e = g.hand.First {
 		g.hand.Pop()
 		g.inHand--
-		m.finish(g, Result{Event: e, Result: m.tooOld(e)})
+		m.giveResult(g, Result{Event: e, Result: m.tooOldResult(e)})
 	}
-	m.write(g, Result{Event: first, Result: m.tooOld(first)})
+	m.writeFirstRow(g, Result{Event: first, Result: m.tooOldResult(first)})
 }
 
 // maxAlone is how many events are sent apart at a time, without the probes of paused destinations.
 const maxAlone = 100
 
-// goesApart reports whether a row is sent apart from the lane's calls: one that was rejected before
-// may be rejected again, and what the broker then closes or delays would be that of all others.
+// goesApart reports whether a row is sent apart from the lane's calls: probes, and rows that were
+// rejected before. Over a rejection the broker may close the channel, or delay it, which all other
+// events of the call would share.
 func (m *Machine) goesApart(g *group, e *inflight.Event) bool {
 	return m.cfg.Apart && (g.probing || e.Row.Attempts > 0)
 }
@@ -353,11 +355,11 @@ func (m *Machine) fillReplays(fits func(*inflight.Event) bool) {
 			break
 		}
 		if e.Group != 0 {
-			g := m.group(e.Group, e.Place.ExchangeOrTopic)
+			g := m.groupOf(e.Group, e.Place.ExchangeOrTopic)
 			if g.replay == nil {
 				g.replay = e
 			}
-			if m.touch(g); g.replay != e || g.front != nil || g.dying || g.flying > 0 || m.open.has(e) {
+			if m.touch(g); g.replay != e || g.front != nil || g.deadLettering || g.flying > 0 || m.open.hasNewOfGroup(e) {
 				rest.Push(e)
 				continue
 			}
@@ -373,27 +375,27 @@ func (m *Machine) fillReplays(fits func(*inflight.Event) bool) {
 	m.replays = rest
 }
 
-// giveReplaysBack gives back what was not sent.
+// giveReplaysBack gives back the replays and copies that were not sent.
 func (m *Machine) giveReplaysBack() {
 	for m.replays.First != nil {
 		e := m.replays.Pop()
 		if g := m.groups[e.Group]; g != nil && g.replay == e {
-			g.flying++ // replayed takes it off
+			g.flying++ // handleReplayed takes it off
 		}
-		m.replayed(e, sink.Outcome{State: sink.Unsent})
+		m.handleReplayed(e, sink.Outcome{State: sink.Unsent})
 	}
 }
 
-// finished takes a result that is committed.
-func (m *Machine) finished(r *Result) {
+// handleFinished notes that a result of a row, or an operator's request, is committed.
+func (m *Machine) handleFinished(r *Result) {
 	if r.Request != nil {
-		m.answered(r.Request)
+		m.handleAnswered(r.Request)
 		return
 	}
 	g := m.groups[r.Event.Row.Group]
-	g.pending--
+	g.pendingResults--
 	if g.status == writing && r.Kind != store.Delivered {
-		g.status, g.more = idle, true
+		g.status, g.moreRows = idle, true
 		if r.Kind == store.Backoff && r.After > 0 {
 			m.waitUntil(g, m.now.Add(r.After))
 		} // a dead letter that blocks the group is found by the read: it may be closed by now
@@ -401,36 +403,36 @@ func (m *Machine) finished(r *Result) {
 	m.touch(g)
 }
 
-// requested takes an operator's request about a row. The row may be in flight: if it left the table
-// now, it would be delivered or written once more. So the group comes to rest first.
-func (m *Machine) requested(f *Found) {
-	if m.stop { // the request is read again by the next leader
+// handleRequest queues an operator's request about a row. The row may be in flight: if it left the
+// table now, it would be delivered or written once more. So the group comes to rest first.
+func (m *Machine) handleRequest(f *Found) {
+	if m.stopping { // the request is read again by the next leader
 		m.out.Finish = append(m.out.Finish, Result{Request: f.Request, Returned: true})
 		return
 	}
-	g := m.group(f.Group, f.ExchangeOrTopic)
+	g := m.groupOf(f.Group, f.ExchangeOrTopic)
 	g.requests = append(g.requests, f.Request)
-	m.notNow(g)
+	m.emptyHand(g)
 	m.touch(g)
 }
 
-// answered takes a request that was carried out.
-func (m *Machine) answered(q *store.Request) {
+// handleAnswered notes that a request was carried out.
+func (m *Machine) handleAnswered(q *store.Request) {
 	g := m.groups[q.Row.Group]
 	if q.Kind == store.Retry {
 		m.cfg.Pauses.Retry(sink.Place{ExchangeOrTopic: q.Row.ExchangeOrTopic, Dest: q.Row.Dest}, m.now)
 	}
-	if g.pending--; g.pending == 0 {
+	if g.pendingResults--; g.pendingResults == 0 {
 		g.status = idle
-		m.wakeUp(g)
+		m.readChanged(g)
 	}
 }
 
-// wakeUp reads a group again whose rows somebody else has changed.
-func (m *Machine) wakeUp(g *group) {
-	m.unrest(g)
+// readChanged reads a group again whose rows somebody else has changed.
+func (m *Machine) readChanged(g *group) {
+	m.endRest(g)
 	g.blocked = false // the read tells
-	g.more, g.rows, g.refused, g.stale = true, some, true, g.wanted
+	g.moreRows, g.rows, g.refused, g.stale = true, some, true, g.wanted
 	if g.status == due {
 		g.status = idle
 	}

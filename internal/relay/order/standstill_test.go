@@ -16,7 +16,7 @@ import (
 func revMachine(c Config) *Machine {
 	c.MaxAttempts = 3
 	if c.Room == nil {
-		c.Room = NewRoom(100000)
+		c.Room = NewGroupRoom(100000)
 	}
 	if c.Pauses == nil {
 		c.Pauses = NewPauses(PausesConfig{})
@@ -122,7 +122,7 @@ func TestProbeOfAGroupThatCannotBeRead(t *testing.T) {
 
 // groups that wait for a time and are forgotten leave their entry in due.
 func TestDueGrows(t *testing.T) {
-	m := revMachine(Config{OneByOne: true, Room: NewRoom(10)})
+	m := revMachine(Config{OneByOne: true, Room: NewGroupRoom(10)})
 	now := time.Unix(1000, 0)
 	for i := range uint32(100000) {
 		row := revRow(1+uint64(i%1000), i%1000, 1)

@@ -99,7 +99,7 @@ func (w *world) start() {
 	}
 	w.m = New(Config{
 		Apart:    w.apart,
-		OneByOne: w.oneByOne, MaxAttempts: 2, Room: NewRoom(w.room), Pauses: NewPauses(PausesConfig{}),
+		OneByOne: w.oneByOne, MaxAttempts: 2, Room: NewGroupRoom(w.room), Pauses: NewPauses(PausesConfig{}),
 		Spin:     func(int) time.Duration { return 50 * time.Millisecond },
 		Backoff:  func(int) time.Duration { return time.Duration(1+w.IntN(3000)) * time.Millisecond },
 		Patience: func(time.Duration) time.Duration { return time.Duration(1+w.IntN(3000)) * time.Millisecond },

@@ -29,12 +29,12 @@ func Run(ctx context.Context, c source.Config) ([]Finding, error) {
 		return nil, err
 	}
 	defer source.ClosePool(pool)
-	k := checker{c: &c, pool: pool}
-	if !k.reached(ctx) {
+	k := checker{cfg: &c, pool: pool}
+	if !k.checkReached(ctx) {
 		return k.list, nil
 	}
 	for _, question := range []func(context.Context){
-		k.login, k.direct, k.walLevel, k.encoding, k.replication, k.room, k.syncStandby, k.connections, k.objects, k.standbys, k.largeRows, k.guard,
+		k.checkLogin, k.checkPooler, k.checkWALLevel, k.checkEncoding, k.checkReplication, k.checkFreeSlots, k.checkSyncStandby, k.checkConnectionLimits, k.checkObjects, k.checkStandbys, k.checkLargeRows, k.checkGuard,
 	} {
 		ctx, cancel := context.WithTimeout(ctx, questionBound)
 		question(ctx)
@@ -46,31 +46,33 @@ func Run(ctx context.Context, c source.Config) ([]Finding, error) {
 // questionBound is how long one test may take.
 const questionBound = 10 * time.Second
 
-func (c *checker) reached(ctx context.Context) bool {
+// checkReached asks who and where the relay is; false: PostgreSQL cannot be reached.
+func (c *checker) checkReached(ctx context.Context) bool {
 	var version string
 	err := c.pool.QueryRow(ctx, `SELECT session_user::text, current_database()::text, current_setting('server_version')`).Scan(&c.user, &c.database, &version)
-	return c.add("postgres", fmt.Sprintf("%s at %s, PostgreSQL %s", c.user, c.database, version), source.OrFatal(c.c, err))
+	return c.addResult("postgres", fmt.Sprintf("%s at %s, PostgreSQL %s", c.user, c.database, version), source.OrFatal(c.cfg, err))
 }
 
-func (c *checker) walLevel(ctx context.Context) {
-	c.add("wal_level", "logical", source.CheckServer(ctx, c.pool))
+func (c *checker) checkWALLevel(ctx context.Context) {
+	c.addResult("wal_level", "logical", source.CheckServer(ctx, c.pool))
 }
 
-func (c *checker) encoding(ctx context.Context) {
-	encoding, err := source.Unconvertible(ctx, c.pool)
+func (c *checker) checkEncoding(ctx context.Context) {
+	encoding, err := source.UnconvertibleEncoding(ctx, c.pool)
 	if refused := source.CheckEncoding(ctx, c.pool); err == nil && refused == nil && encoding != "" {
-		c.warn("encoding", fmt.Sprintf("the database has encoding %s: a row with text that PostgreSQL cannot convert to UTF-8 would stop the stream", encoding),
+		c.addWarning("encoding", fmt.Sprintf("the database has encoding %s: a row with text that PostgreSQL cannot convert to UTF-8 would stop the stream", encoding),
 			"let services write with client_encoding UTF8, as most drivers do: such a text cannot come in by it")
 	} else {
-		c.add("encoding", "all text can be sent as UTF-8", cmp.Or(refused, err))
+		c.addResult("encoding", "all text can be sent as UTF-8", cmp.Or(refused, err))
 	}
 }
 
-func (c *checker) syncStandby(ctx context.Context) {
-	c.add("synchronous standby", "not a candidate", slot.RefuseSyncStandby(ctx, c.pool, c.c))
+func (c *checker) checkSyncStandby(ctx context.Context) {
+	c.addResult("synchronous standby", "not a candidate", slot.RefuseSyncStandby(ctx, c.pool, c.cfg))
 }
 
-func (c *checker) objects(ctx context.Context) {
+// checkObjects tests schema, record and tables, and then what can only be tested with them.
+func (c *checker) checkObjects(ctx context.Context) {
 	err := schema.Verify(ctx, c.pool, schema.Trust{})
 	var version int
 	if err == nil {
@@ -78,15 +80,15 @@ func (c *checker) objects(ctx context.Context) {
 	}
 	switch {
 	case err == nil && version == 0:
-		c.missing("schema", "cdc_relay does not exist yet", schema.MayCreate(ctx, c.pool))
+		c.addMissing("schema", "cdc_relay does not exist yet", schema.MayCreate(ctx, c.pool))
 	case err == nil && version < len(schema.Migrations()):
-		c.older(ctx, version)
+		c.addOlderSchema(ctx, version)
 	default:
 		if err == nil {
 			err = schema.CheckRights(ctx, c.pool)
 		}
-		if c.schema(ctx, version, err) {
-			c.audit(ctx)
+		if c.checkSchema(ctx, version, err) {
+			c.checkAudit(ctx)
 		}
 	}
 	var rec *slot.Record
@@ -95,58 +97,59 @@ func (c *checker) objects(ctx context.Context) {
 	}
 	readable := err == nil
 	if err == nil && version > 0 {
-		if rec, err = slot.ReadRecord(ctx, c.pool, c.c.Slot); err != nil {
-			c.add("schema", "", err)
+		if rec, err = slot.ReadRecord(ctx, c.pool, c.cfg.Slot); err != nil {
+			c.addResult("schema", "", err)
 			return
 		}
 	}
 	if rec != nil || err == nil && version > 0 {
-		if c.found, err = slot.Examine(ctx, c.pool, c.c, c.server(rec)); err != nil {
-			c.add("schema", "", err)
+		if c.found, err = slot.ExamineState(ctx, c.pool, c.cfg, c.serverIdentity(rec)); err != nil {
+			c.addResult("schema", "", err)
 			return
 		}
 	}
 	if err == nil && version > 0 {
-		c.unheld(ctx)
-		c.gaps(ctx)
+		c.checkUnheld(ctx)
+		c.checkGaps(ctx)
 	}
 	if rec != nil {
-		c.retryTable(ctx, cmp.Or(c.id.SystemID, rec.SystemID))
+		c.checkRetryTable(ctx, cmp.Or(c.id.SystemID, rec.SystemID))
 	}
-	c.messages(ctx)
-	tables, err := schema.FindTables(ctx, c.pool, c.c, rec == nil)
-	if len(c.c.Tables) > 0 && !c.add("tables", c.fitting(ctx, tables)+": the mapping fits", err) {
+	c.checkMessages(ctx)
+	tables, err := schema.FindTables(ctx, c.pool, c.cfg, rec == nil)
+	if len(c.cfg.Tables) > 0 && !c.addResult("tables", c.describeTables(ctx, tables)+": the mapping fits", err) {
 		return
 	}
 	for _, t := range tables {
 		for _, unused := range t.Unused {
-			c.warn("tables", fmt.Sprintf("%s: not used, as only a default names it: %s", t, unused), "change the column's type if it is meant")
+			c.addWarning("tables", fmt.Sprintf("%s: not used, as only a default names it: %s", t, unused), "change the column's type if it is meant")
 		}
 	}
-	c.c.Tables = tables
-	c.slot(ctx, rec, readable)
+	c.cfg.Tables = tables
+	c.checkSlot(ctx, rec, readable)
 }
 
-// older adds the finding about a schema of an older version of the relay.
-func (c *checker) older(ctx context.Context, version int) {
+// addOlderSchema adds the finding that the schema is of an older version of the relay.
+func (c *checker) addOlderSchema(ctx context.Context, version int) {
 	const name = "schema"
 	detail := fmt.Sprintf("the tables of cdc_relay are those of an older version of the relay (version %d, this one has %d)", version, len(schema.Migrations()))
 	may, err := schema.MayMigrate(ctx, c.pool)
 	switch {
 	case err != nil:
-		c.add(name, "", err)
-	case may && c.c.Create:
-		c.warn(name, detail+": the next start brings them up to date", "cdc-relay init")
+		c.addResult(name, "", err)
+	case may && c.cfg.Create:
+		c.addWarning(name, detail+": the next start brings them up to date", "cdc-relay init")
 	case may:
-		c.fail(name, detail+" and source.create is false", "cdc-relay init")
+		c.addFailure(name, detail+" and source.create is false", "cdc-relay init")
 	default:
-		c.fail(name, detail+", and this role may not bring them up to date", source.InitHint(c.user))
+		c.addFailure(name, detail+", and this role may not bring them up to date", source.InitHint(c.user))
 	}
 }
 
-// schema adds the finding about the schema cdc_relay: err is what is wrong with it. A schema of the
-// relay's own role works, but whoever logs in as it can change it.
-func (c *checker) schema(ctx context.Context, version int, err error) bool {
+// checkSchema adds the findings about the schema cdc_relay and its owner, and reports whether it
+// can be used; err is what is wrong with it. A schema of the relay's own role works, but whoever
+// logs in as it can change it.
+func (c *checker) checkSchema(ctx context.Context, version int, err error) bool {
 	const name = "schema"
 	detail := fmt.Sprintf("cdc_relay, version %d", version)
 	var owner string
@@ -159,20 +162,20 @@ func (c *checker) schema(ctx context.Context, version int, err error) bool {
 	}
 	switch {
 	case err != nil || super && !login:
-		return c.add(name, detail, err)
+		return c.addResult(name, detail, err)
 	case owner == schema.OwnerRole:
-		c.add(name, detail, nil)
+		c.addResult(name, detail, nil)
 		if len(members) > 0 {
-			c.warn("schema owner", fmt.Sprintf("these may become %s, here and in each database of the cluster, and so run code as the relay: %s", owner, strings.Join(members, ", ")),
+			c.addWarning("schema owner", fmt.Sprintf("these may become %s, here and in each database of the cluster, and so run code as the relay: %s", owner, strings.Join(members, ", ")),
 				"unless they are those who run init: REVOKE "+owner+" FROM "+source.QuoteName(members[0])+", and so on")
 		}
 		return true
 	case super:
-		c.warn(name, fmt.Sprintf("%s, belongs to superuser %q, who can log in, and not to %s", detail, owner, schema.OwnerRole),
+		c.addWarning(name, fmt.Sprintf("%s, belongs to superuser %q, who can log in, and not to %s", detail, owner, schema.OwnerRole),
 			source.InitHint(c.user)+", as a superuser, which hands it over")
 		return true
 	}
-	c.warn(name, fmt.Sprintf("%s, belongs to the relay's own role %q and not to %s: what the relay may change, it could drop", detail, owner, schema.OwnerRole),
+	c.addWarning(name, fmt.Sprintf("%s, belongs to the relay's own role %q and not to %s: what the relay may change, it could drop", detail, owner, schema.OwnerRole),
 		source.InitHint(c.user)+", as a superuser, or as a role that may hand it over")
 	return true
 }
@@ -196,20 +199,23 @@ const (
 	LevelFail = "fail"
 )
 
+// checker is one run of the tests, and what they have found so far.
 type checker struct {
-	c    *source.Config
+	cfg  *source.Config
 	pool *pgxpool.Pool
 	list []Finding
 
-	user, database string        // once reached
-	id             slot.Identity // of the replication connection; zero: there is none
-	found          *slot.Found   // nil: the schema could not be read
+	user, database string           // once reached
+	id             slot.Identity    // of the replication connection; zero: there is none
+	found          *slot.FoundState // nil: the schema could not be read
 }
 
-func (c *checker) add(name, good string, err error) bool {
+// addResult adds a finding: ok with the detail good, or failed with err, its fix and its ID. It
+// reports which.
+func (c *checker) addResult(name, good string, err error) bool {
 	f := Finding{Name: name, Level: LevelOK, Detail: good}
 	if err != nil && c.found != nil {
-		err = c.found.Name(err, 0)
+		err = c.found.NameStop(err, 0)
 	}
 	if err != nil {
 		f.Level, f.Detail, f.Fix = LevelFail, source.OneLine(err).Error(), cmp.Or(source.FixConnect(err), source.FixAbsent(err))
@@ -227,11 +233,12 @@ func (c *checker) add(name, good string, err error) bool {
 	return err == nil
 }
 
-func (c *checker) fail(name, detail, fix string) {
+func (c *checker) addFailure(name, detail, fix string) {
 	c.list = append(c.list, Finding{Name: name, Level: LevelFail, Detail: detail, Fix: fix})
 }
 
-// warnUnchecked adds a warning if an optional test failed to run, and reports whether it did.
+// warnUnchecked adds a warning if err says that an optional test could not be made. It reports
+// whether it did.
 func (c *checker) warnUnchecked(name string, err error) bool {
 	if err == nil {
 		return false
@@ -240,10 +247,10 @@ func (c *checker) warnUnchecked(name string, err error) bool {
 	if source.SQLState(err) == "42501" {
 		fix = "GRANT pg_monitor TO " + source.QuoteName(c.user)
 	}
-	c.warn(name, "cannot be checked: "+source.OneLine(err).Error(), fix)
+	c.addWarning(name, "cannot be checked: "+source.OneLine(err).Error(), fix)
 	return true
 }
 
-func (c *checker) warn(name, detail, fix string) {
+func (c *checker) addWarning(name, detail, fix string) {
 	c.list = append(c.list, Finding{Name: name, Level: LevelWarn, Detail: detail, Fix: fix})
 }

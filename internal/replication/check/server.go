@@ -18,44 +18,47 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-func (c *checker) replication(ctx context.Context) {
-	conn, err := source.ConnectStream(ctx, c.c)
+// checkReplication tests whether the role may replicate, and keeps who the server is.
+func (c *checker) checkReplication(ctx context.Context) {
+	conn, err := source.ConnectStream(ctx, c.cfg)
 	if err != nil {
-		c.add("replication connection", "", source.OrFatal(c.c, err))
+		c.addResult("replication connection", "", source.OrFatal(c.cfg, err))
 		return
 	}
 	defer source.CloseStream(conn)
 	c.id, err = slot.Identify(ctx, conn)
-	c.add("replication connection", "this role may replicate", source.OrFatal(c.c, err))
+	c.addResult("replication connection", "this role may replicate", source.OrFatal(c.cfg, err))
 }
 
-// room checks for a free slot and a free walsender. Ours are not counted: they may exist already.
-func (c *checker) room(ctx context.Context) {
+// checkFreeSlots tests whether a slot and a walsender are free. Ours are not counted: they may
+// exist already.
+func (c *checker) checkFreeSlots(ctx context.Context) {
 	var slots, maxSlots, senders, maxSenders int
 	err := c.pool.QueryRow(ctx, `SELECT (SELECT count(*) FROM pg_replication_slots WHERE slot_name <> $1), current_setting('max_replication_slots')::int,
 		(SELECT count(*) FROM pg_stat_replication WHERE application_name IS DISTINCT FROM $2), current_setting('max_wal_senders')::int`,
-		c.c.Slot, c.c.ApplicationName()).Scan(&slots, &maxSlots, &senders, &maxSenders)
+		c.cfg.Slot, c.cfg.ApplicationName()).Scan(&slots, &maxSlots, &senders, &maxSenders)
 	if err != nil {
 		c.warnUnchecked("replication slots", err)
 		return
 	}
 	if detail := fmt.Sprintf("%d of %d used by others", slots, maxSlots); slots < maxSlots {
-		c.add("replication slots", detail, nil)
+		c.addResult("replication slots", detail, nil)
 	} else {
-		c.fail("replication slots", detail+": none is left for the relay",
+		c.addFailure("replication slots", detail+": none is left for the relay",
 			fmt.Sprintf("ALTER SYSTEM SET max_replication_slots = %d, then restart the server; or drop an unused one (SELECT slot_name, active FROM pg_replication_slots)", maxSlots+4))
 	}
 	detail := fmt.Sprintf("%d of %d used by others", senders, maxSenders)
 	if senders+1 >= maxSenders {
-		c.warn("wal senders", detail+": the relay needs one, and a second relay another while it starts",
+		c.addWarning("wal senders", detail+": the relay needs one, and a second relay another while it starts",
 			fmt.Sprintf("ALTER SYSTEM SET max_wal_senders = %d, then restart the server", max(10, maxSenders+4)))
 		return
 	}
-	c.add("wal senders", detail, nil)
+	c.addResult("wal senders", detail, nil)
 }
 
-// connections compares the limits of role and database with what the relay opens.
-func (c *checker) connections(ctx context.Context) {
+// checkConnectionLimits compares the connection limits of role and database with what the relay
+// opens.
+func (c *checker) checkConnectionLimits(ctx context.Context) {
 	const name = "connections"
 	const need = source.PoolConnections + 1
 	var role, database, all int
@@ -64,21 +67,21 @@ func (c *checker) connections(ctx context.Context) {
 	switch {
 	case c.warnUnchecked(name, err):
 	case role >= 0 && role < need:
-		c.warn(name, fmt.Sprintf("this role may have %d, the relay uses up to %d", role, need), fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT -1", source.QuoteName(c.user)))
+		c.addWarning(name, fmt.Sprintf("this role may have %d, the relay uses up to %d", role, need), fmt.Sprintf("ALTER ROLE %s CONNECTION LIMIT -1", source.QuoteName(c.user)))
 	case database >= 0 && database < need:
-		c.warn(name, fmt.Sprintf("this database may have %d, the relay uses up to %d", database, need), fmt.Sprintf("ALTER DATABASE %s CONNECTION LIMIT -1", source.QuoteName(c.database)))
+		c.addWarning(name, fmt.Sprintf("this database may have %d, the relay uses up to %d", database, need), fmt.Sprintf("ALTER DATABASE %s CONNECTION LIMIT -1", source.QuoteName(c.database)))
 	default:
-		c.add(name, fmt.Sprintf("the relay uses up to %d; max_connections is %d", need, all), nil)
+		c.addResult(name, fmt.Sprintf("the relay uses up to %d; max_connections is %d", need, all), nil)
 	}
 }
 
-// direct detects a connection pooler: it may drop the settings that the relay sends, and it gives
-// its clients a backend pid of its own instead of the server's.
-func (c *checker) direct(ctx context.Context) {
+// checkPooler detects a connection pooler: it may drop the settings that the relay sends, and it
+// gives its clients a backend pid of its own instead of the server's.
+func (c *checker) checkPooler(ctx context.Context) {
 	const name = "connection pooler"
 	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
-		c.add(name, "", err)
+		c.addResult(name, "", err)
 		return
 	}
 	defer conn.Release()
@@ -86,10 +89,10 @@ func (c *checker) direct(ctx context.Context) {
 	err = conn.QueryRow(ctx, `SELECT pg_backend_pid()`).Scan(&pid)
 	var lost []string
 	if err == nil {
-		lost, err = droppedSettings(ctx, conn, c.c)
+		lost, err = droppedSettings(ctx, conn, c.cfg)
 	}
 	if err != nil {
-		c.add(name, "", err)
+		c.addResult(name, "", err)
 		return
 	}
 	c.reportPooler(conn.Conn().PgConn().PID() == pid, lost)
@@ -101,12 +104,12 @@ func (c *checker) reportPooler(samePID bool, lost []string) {
 	const name = "connection pooler"
 	switch {
 	case len(lost) > 0:
-		c.fail(name, "something between the relay and PostgreSQL, such as PgBouncer, drops settings of the relay's sessions: "+strings.Join(lost, ", "), source.FixPooler)
+		c.addFailure(name, "something between the relay and PostgreSQL, such as PgBouncer, drops settings of the relay's sessions: "+strings.Join(lost, ", "), source.FixPooler)
 	case !samePID:
-		c.warn(name, "something between the relay and PostgreSQL answers for it. A proxy that gives each connection its own session is harmless; a pooler that shares sessions is not",
+		c.addWarning(name, "something between the relay and PostgreSQL answers for it. A proxy that gives each connection its own session is harmless; a pooler that shares sessions is not",
 			"if it is a pooler, "+source.FixPooler)
 	default:
-		c.add(name, "none in between", nil)
+		c.addResult(name, "none in between", nil)
 	}
 }
 
@@ -129,23 +132,23 @@ func droppedSettings(ctx context.Context, q source.Querier, c *source.Config) ([
 	return lost, err
 }
 
-// login warns of a connection that somebody between the relay and PostgreSQL could read, or answer
-// in the server's place: a role with REPLICATION can read the whole database.
-func (c *checker) login(ctx context.Context) {
+// checkLogin warns if somebody between the relay and PostgreSQL could read the connection, or
+// answer in the server's place: a role with REPLICATION can read the whole database.
+func (c *checker) checkLogin(ctx context.Context) {
 	const name = "postgres login"
 	conn, err := c.pool.Acquire(ctx)
 	if err != nil {
-		c.add(name, "", err)
+		c.addResult(name, "", err)
 		return
 	}
 	defer conn.Release()
 	pg := conn.Conn().PgConn()
 	detail, warn := judgeLogin(&conn.Conn().Config().Config, pg.Conn())
 	if !warn {
-		c.add(name, detail, nil)
+		c.addResult(name, detail, nil)
 		return
 	}
-	c.warn(name, detail, fixLogin(c.c.URL, pg.Conn()))
+	c.addWarning(name, detail, fixLogin(c.cfg.URL, pg.Conn()))
 }
 
 // judgeLogin describes a connection that was made with cfg, and reports whether it is worth a
@@ -169,7 +172,7 @@ func loginRisk(cfg *pgconn.Config, conn net.Conn) string {
 	if cfg.ChannelBinding == "require" {
 		return "" // a login through somebody in between fails, and no other is permitted
 	}
-	switch weakest(cfg) {
+	switch weakestTLS(cfg) {
 	case plain:
 		return "over TLS, but sslmode allow or prefer goes on without it when somebody in between refuses it"
 	case unverified:
@@ -185,15 +188,15 @@ func loginRisk(cfg *pgconn.Config, conn net.Conn) string {
 
 // How far a configuration verifies the server, the weakest first.
 const (
-	plain = iota
-	unverified
-	anyName
-	verified
+	plain      = iota // without TLS
+	unverified        // TLS with any server
+	anyName           // TLS with any server that has a certificate of the CA
+	verified          // TLS with the server of that name
 )
 
-// weakest is the weakest of what the configuration permits: sslmode allow and prefer permit two
+// weakestTLS is the weakest of what the configuration permits: sslmode allow and prefer permit two
 // things, and several hosts are one after the other. Sockets of this machine have no TLS.
-func weakest(cfg *pgconn.Config) int {
+func weakestTLS(cfg *pgconn.Config) int {
 	strength := func(host string, t *tls.Config) int {
 		switch {
 		case strings.HasPrefix(host, "/"):

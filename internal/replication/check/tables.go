@@ -16,12 +16,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// messages warns about encodings (rows of tables are converted to UTF-8, messages are not), and
-// while every login of the database may emit messages, as PostgreSQL comes: an event of a table
-// needs INSERT on the table, one that is a message nothing else.
-func (c *checker) messages(ctx context.Context) {
+// checkMessages warns of a database in another encoding than UTF-8, since PostgreSQL does not
+// convert messages, and while every login of the database may emit messages, as is PostgreSQL's
+// default: an event of a table needs INSERT on the table, one that is a message needs no other
+// right.
+func (c *checker) checkMessages(ctx context.Context) {
 	const name = "messages"
-	if c.c.Messages.Prefix == "" {
+	if c.cfg.Messages.Prefix == "" {
 		return
 	}
 	var encoding, all string
@@ -29,23 +30,23 @@ func (c *checker) messages(ctx context.Context) {
 	err := c.pool.QueryRow(ctx, `SELECT current_setting('server_encoding'), bool_or(has_function_privilege('public', oid, 'EXECUTE')),
 			string_agg(oid::regprocedure::text, ', ' ORDER BY oid)
 		FROM pg_proc WHERE pronamespace = 'pg_catalog'::regnamespace AND proname = 'pg_logical_emit_message'`).Scan(&encoding, &open, &all)
-	detail := fmt.Sprintf("prefix %q, database encoding %s", c.c.Messages.Prefix, encoding)
+	detail := fmt.Sprintf("prefix %q, database encoding %s", c.cfg.Messages.Prefix, encoding)
 	if err == nil && encoding != "UTF8" {
-		c.warn(name, detail+": PostgreSQL does not convert messages, and one that is not UTF-8 is not relayed",
-			fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, convert_to(..., 'UTF8'))", source.QuoteText(c.c.Messages.Prefix)))
+		c.addWarning(name, detail+": PostgreSQL does not convert messages, and one that is not UTF-8 is not relayed",
+			fmt.Sprintf("SELECT pg_logical_emit_message(true, %s, convert_to(..., 'UTF8'))", source.QuoteText(c.cfg.Messages.Prefix)))
 	}
 	if err == nil && open {
-		c.warn(name, detail+": PUBLIC may execute pg_logical_emit_message, so every login of this database can forge events",
+		c.addWarning(name, detail+": PUBLIC may execute pg_logical_emit_message, so every login of this database can forge events",
 			fmt.Sprintf("as a superuser, in this database: REVOKE EXECUTE ON FUNCTION %[1]s FROM PUBLIC; GRANT EXECUTE ON FUNCTION %[1]s TO <role that writes events>", all))
 	}
 	if err != nil || encoding == "UTF8" && !open {
-		c.add(name, detail, err)
+		c.addResult(name, detail, err)
 	}
 }
 
-// fitting describes the tables as the relay will read them: OIDs, and the mapped columns with their
-// types.
-func (c *checker) fitting(ctx context.Context, tables []decode.Table) string {
+// describeTables describes the tables as the relay will read them: OIDs, and the mapped columns
+// with their types.
+func (c *checker) describeTables(ctx context.Context, tables []decode.Table) string {
 	texts := make([]string, len(tables))
 	for i, t := range tables {
 		m := t.Mapping
@@ -55,7 +56,7 @@ func (c *checker) fitting(ctx context.Context, tables []decode.Table) string {
 		}
 		var columns string
 		err := c.pool.QueryRow(ctx, `SELECT coalesce(string_agg(attname || ' ' || format_type(atttypid, atttypmod), ', ' ORDER BY attnum), '') FROM pg_attribute
-			WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND attname = ANY ($2)`, t.OID, append(names, c.c.Columns...)).Scan(&columns)
+			WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND attname = ANY ($2)`, t.OID, append(names, c.cfg.Columns...)).Scan(&columns)
 		if err != nil {
 			columns = "cannot read its columns: " + source.OneLine(err).Error()
 		}
@@ -64,30 +65,31 @@ func (c *checker) fitting(ctx context.Context, tables []decode.Table) string {
 	return strings.Join(texts, ", ")
 }
 
-// readable checks whether the tables can be read. Without that no slot is created; later only
+// checkReadable checks whether the tables can be read. Without that no slot is created; later only
 // `events show` needs it, and the replay of a row over source.max_event_bytes.
-func (c *checker) readable(ctx context.Context, created bool) bool {
+func (c *checker) checkReadable(ctx context.Context, created bool) bool {
 	const name = "rights"
-	err := slot.CheckReadable(ctx, c.pool, c.c)
+	err := slot.CheckReadable(ctx, c.pool, c.cfg)
 	var stop *event.Stop
 	if created && errors.As(err, &stop) {
 		if strings.HasPrefix(stop.What, "row level") {
 			err = nil // it was for the moment of creation
 		} else {
-			c.warn(name, fmt.Sprintf("role %q may not read the outbox: `events show` does not find what was delivered, and a row over source.max_event_bytes is not replayed", c.user), stop.Fix)
+			c.addWarning(name, fmt.Sprintf("role %q may not read the outbox: `events show` does not find what was delivered, and a row over source.max_event_bytes is not replayed", c.user), stop.Fix)
 			return false
 		}
 	}
-	return c.add(name, "this role may do what the relay does", err)
+	return c.addResult(name, "this role may do what the relay does", err)
 }
 
-// retryTable reports rows of another system: they are not sent. Only an operator knows whether this
-// server goes on in the place of that system, and nobody else will send them, or is a copy of it.
-func (c *checker) retryTable(ctx context.Context, systemID string) {
+// checkRetryTable reports rows of another system: they are not sent. Only an operator knows whether
+// this server goes on in the place of that system, and nobody else will send them, or is a copy of
+// it.
+func (c *checker) checkRetryTable(ctx context.Context, systemID string) {
 	rows, err := c.pool.Query(ctx, `SELECT system_id, count(*) FILTER (WHERE deferred) || ' deferred, ' || count(*) FILTER (WHERE NOT deferred) || ' dead letters', count(*), max(n)
 		FROM (SELECT system_id, true AS deferred, n FROM cdc_relay.retry WHERE slot = $1
 			UNION ALL SELECT system_id, false, n FROM cdc_relay.dead_letter WHERE slot = $1 AND state = 'open') r
-		WHERE system_id <> $2 GROUP BY system_id ORDER BY system_id`, c.c.Slot, systemID)
+		WHERE system_id <> $2 GROUP BY system_id ORDER BY system_id`, c.cfg.Slot, systemID)
 	var foreign, moves []string
 	var other, many string
 	var count, last int64
@@ -100,79 +102,78 @@ func (c *checker) retryTable(ctx context.Context, systemID string) {
 	}
 	switch {
 	case err != nil:
-		c.add("deferred events", "", fmt.Errorf("read cdc_relay.retry: %w", err))
+		c.addResult("deferred events", "", fmt.Errorf("read cdc_relay.retry: %w", err))
 	case len(foreign) == 0:
-		c.add("deferred events", "all of this system", nil)
+		c.addResult("deferred events", "all of this system", nil)
 	default:
-		c.warn("deferred events", "rows of another system are not sent: "+strings.Join(foreign, ", "),
+		c.addWarning("deferred events", "rows of another system are not sent: "+strings.Join(foreign, ", "),
 			"list them with `cdc-relay deferred list` and `cdc-relay dead-letters list`; if this database is a copy and the other server still runs, leave them: they are sent there; "+
 				"if this server has taken its place (pg_upgrade, restore), this has them sent before what is new of their keys (a relay that leads ends with exit 1 and must be started again): "+
 				strings.Join(moves, "; "))
 	}
 }
 
-// unheld names the other slots of relays in which something waits for nobody.
-func (c *checker) unheld(ctx context.Context) {
+// checkUnheld names the other slots of relays in which something waits for nobody.
+func (c *checker) checkUnheld(ctx context.Context) {
 	const name = "unheld slot"
-	list, err := slot.ReadUnheld(ctx, c.pool, c.c.Slot)
+	list, err := slot.ReadUnheld(ctx, c.pool, c.cfg.Slot)
 	c.warnUnchecked(name, err)
 	for _, u := range list {
-		c.warn(name, fmt.Sprintf("nobody holds slot %s: %s", u.Name, u.Waits()), u.Fix())
+		c.addWarning(name, fmt.Sprintf("nobody holds slot %s: %s", u.Name, u.Waits()), u.Fix())
 	}
 }
 
-// largeRows says what a row may cost in memory.
-func (c *checker) largeRows(context.Context) {
+// checkLargeRows adds what a row may cost in memory.
+func (c *checker) checkLargeRows(context.Context) {
 	const name = "max_event_bytes"
-	if c.c.MaxEventBytes == 0 {
-		c.add(name, "not set: a row takes about three times its size of the relay's memory, and PostgreSQL sends rows of up to 1 GB", nil)
+	if c.cfg.MaxEventBytes == 0 {
+		c.addResult(name, "not set: a row takes about three times its size of the relay's memory, and PostgreSQL sends rows of up to 1 GB", nil)
 		return
 	}
-	c.add(name, "a row of more than "+source.BytesText(uint64(c.c.MaxEventBytes))+" becomes a dead letter, and is not held in memory", nil)
+	c.addResult(name, "a row of more than "+source.BytesText(uint64(c.cfg.MaxEventBytes))+" becomes a dead letter, and is not held in memory", nil)
 }
 
-// guard tests the limits of the disk guard against the server's, and says what is left of its own.
-func (c *checker) guard(ctx context.Context) {
+// checkGuard tests the limits of the disk guard against the server's, and adds how much it may
+// still defer.
+func (c *checker) checkGuard(ctx context.Context) {
 	const name = "disk guard"
-	if !c.c.Guard.IsSet() {
+	if !c.cfg.Guard.IsSet() {
 		return
 	}
-	if err := source.CheckGuard(ctx, c.pool, c.c.Guard); err != nil {
-		c.add(name, "", err)
+	if err := source.CheckGuard(ctx, c.pool, c.cfg.Guard); err != nil {
+		c.addResult(name, "", err)
 		return
 	}
-	left, err := c.guardLeft(ctx)
+	left, err := c.guardBytesLeft(ctx)
 	if !c.warnUnchecked(name, err) {
-		c.add(name, "its limits fit the server's"+left, nil)
+		c.addResult(name, "its limits fit the server's"+left, nil)
 	}
 }
 
-// guardLeft says how much the guard may still defer. It is all before the tables are there.
-func (c *checker) guardLeft(ctx context.Context) (string, error) {
+// guardBytesLeft is how much the guard may still defer, for people; "": all, as there are no tables
+// yet.
+func (c *checker) guardBytesLeft(ctx context.Context) (string, error) {
 	var exists bool
 	if err := c.pool.QueryRow(ctx, "SELECT to_regclass('cdc_relay.dead_letter') IS NOT NULL").Scan(&exists); err != nil || !exists {
 		return "", err
 	}
-	disk, err := slot.ReadDisk(ctx, c.pool, c.c.Slot, c.c.Guard)
+	disk, err := slot.ReadDisk(ctx, c.pool, c.cfg.Slot, c.cfg.Guard)
 	used := disk.Own
-	if err == nil && used >= c.c.Guard.MaxBytes/2 {
+	if err == nil && used >= c.cfg.Guard.MaxBytes/2 {
 		var rows int64
-		rows, err = slot.ReadRows(ctx, c.pool, c.c.Guard)
+		rows, err = slot.ReadRows(ctx, c.pool, c.cfg.Guard)
 		used = min(used, rows)
 	}
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("; %s of guard.max_bytes is left", source.BytesText(uint64(max(0, c.c.Guard.MaxBytes-used)))), nil
+	return fmt.Sprintf("; %s of guard.max_bytes is left", source.BytesText(uint64(max(0, c.cfg.Guard.MaxBytes-used)))), nil
 }
 
-// Tests of who may forge the audit: rights that somebody was given beyond what the relay and
-// deploy/sql/03-operator.sql need.
-
-// forgersSQL lists, per role and object, the rights by which the audit or a request can be forged,
-// with the REVOKE. Who may become the owner is left out, since nothing binds him, and so are roles
-// that the relay's is a member of, where the relay needs the right. A column's right counts unless
-// an operator may give that column. TRIGGER is the line schema's.
+// forgersSQL lists, per role and object, the rights by which the audit or a request can be forged:
+// more than the relay and deploy/sql/03-operator.sql need. Roles that may become the owner are left
+// out, since nothing binds them, and so are roles that the relay's is a member of, where the relay
+// needs the right. A right on a column counts unless operators need it. TRIGGER is checkSchema's.
 const forgersSQL = `WITH rights AS (
 		SELECT c.oid, c.relname::text AS object, NULL::text AS col, a.grantee, a.privilege_type AS priv, c.relowner AS owner
 		FROM pg_class c CROSS JOIN LATERAL aclexplode(c.relacl) a WHERE c.oid = ANY ('{cdc_relay.audit,cdc_relay.request,cdc_relay.bulk}'::regclass[])
@@ -195,9 +196,9 @@ const forgersSQL = `WITH rights AS (
 	WHERE m.roleid = 'pg_write_all_data'::regrole AND NOT r.rolsuper
 	ORDER BY 1, 2`
 
-// audit warns about roles that may write into the audit, or change what it is written from, and
-// about a relay that could: what it may not, nobody who has its password may.
-func (c *checker) audit(ctx context.Context) {
+// checkAudit warns about roles that may write into the audit, or change what it is written from,
+// and about a relay that could: what it may not, nobody who has its password may.
+func (c *checker) checkAudit(ctx context.Context) {
 	const name = "audit"
 	var owner string
 	var owns bool
@@ -221,12 +222,12 @@ func (c *checker) audit(ctx context.Context) {
 	switch {
 	case c.warnUnchecked(name, err):
 	case owns: // first: asked by an owner, the relay's role would be one of those below
-		c.warn(name, fmt.Sprintf("role %q may do what the owner of cdc_relay (%s) may: the audit is only as safe as its password", c.user, owner),
+		c.addWarning(name, fmt.Sprintf("role %q may do what the owner of cdc_relay (%s) may: the audit is only as safe as its password", c.user, owner),
 			"use a role that owns nothing here: "+source.InitHint("ROLE"))
 	case len(who) > 0:
-		c.warn(name, "unless they are roles of other relays, these may forge or remove what operators did: "+strings.Join(who, "; "),
+		c.addWarning(name, "unless they are roles of other relays, these may forge or remove what operators did: "+strings.Join(who, "; "),
 			strings.Join(fixes, "; "))
 	default:
-		c.add(name, fmt.Sprintf("the relay appends, operators ask; only %s may change it", owner), nil)
+		c.addResult(name, fmt.Sprintf("the relay appends, operators ask; only %s may change it", owner), nil)
 	}
 }

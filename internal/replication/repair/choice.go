@@ -17,41 +17,39 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
-// table is an outbox table.
-type table struct {
+// outboxTable is an outbox table whose rows are copied. Its SQL is of a row with the alias t.
+type outboxTable struct {
 	Table
-	by *byColumn // the column to order by; nil: another order
+	orderBy *orderColumn // the column to order by (--order-by); nil: another order
 
-	id string // SQL of the event's id in UTF-8
-	// SQL of the transaction that wrote the row, a bigint; "": the table has no column for it
-	tx       string
-	family   []uint32
-	restored bool   // it may have come with a dump: see slot.Record.Restored
-	first    string // what was there before the slot was: see schema.OutboxTable.First; "": nothing
-	named    named  // of a resend
+	id       string        // SQL of the event's id in UTF-8
+	tx       string        // SQL of the transaction that wrote the row, a bigint; "": none
+	family   []uint32      // sent.Description.Family
+	restored bool          // its rows may have come with a dump: see slot.Record.Restored
+	first    string        // schema.OutboxTable.First; "": there were no rows before the slot
+	resendBy resendColumns // set for a resend alone
 }
 
-// named is how a resend names rows of a table.
-type named struct {
+// resendColumns are the columns by which a resend chooses rows of a table, as far as it does.
+type resendColumns struct {
 	id, key, aggregate Part
-	time               string // SQL
+	time               string // SQL of the event's time; "": it does not choose by time
 }
 
-// describe reads what the tables are.
-func (r *run) describe(ctx context.Context) ([]table, error) {
-	tables := make([]table, len(r.c.Tables))
+// describeTables reads what the configured tables are, and refuses those that cannot be copied.
+func (r *run) describeTables(ctx context.Context) ([]outboxTable, error) {
+	tables := make([]outboxTable, len(r.c.Tables))
 	r.tables = tables
 	for i, of := range r.c.Tables {
 		t := &tables[i]
 		var err error
-		if t.Table, err = Describe(ctx, r.pool, r.c, of); err != nil {
+		if t.Table, err = DescribeTable(ctx, r.pool, r.c, of); err != nil {
 			return nil, err
 		}
 		if r.opt.OrderBy != "" {
-			if t.by, err = r.readByColumn(ctx, of); err != nil {
+			if t.orderBy, err = r.readByColumn(ctx, of); err != nil {
 				return nil, err
 			}
 		}
@@ -68,7 +66,7 @@ func (r *run) describe(ctx context.Context) ([]table, error) {
 				return nil, err
 			}
 		}
-		if was, there := r.was.Tables[source.QuoteTable(of)]; there && was.OID == of.OID && was.First != schema.NoRows {
+		if was, there := r.remembered.Tables[source.QuoteTable(of)]; there && was.OID == of.OID && was.First != schema.NoRows {
 			t.first = was.First
 		}
 	}
@@ -80,7 +78,7 @@ func (r *run) describe(ctx context.Context) ([]table, error) {
 
 // refuseHalfDetached ends a run if DETACH PARTITION CONCURRENTLY was begun and not finished: a
 // query leaves the partition out, and the catalogue has it as a partition still.
-func (r *run) refuseHalfDetached(ctx context.Context, tables []table) error {
+func (r *run) refuseHalfDetached(ctx context.Context, tables []outboxTable) error {
 	for i := range tables {
 		var parent, partition string
 		err := r.pool.QueryRow(ctx, `WITH RECURSIVE tree AS (SELECT $1::oid AS oid UNION SELECT inhrelid FROM pg_inherits JOIN tree ON inhparent = tree.oid)
@@ -90,14 +88,14 @@ func (r *run) refuseHalfDetached(ctx context.Context, tables []table) error {
 		case err != nil:
 			return fmt.Errorf("read pg_inherits: %w", err)
 		default:
-			return usage(fmt.Sprintf("DETACH PARTITION CONCURRENTLY of partition %s was interrupted: its rows are not read, and are a table's of its own only once it is finished", partition),
+			return usageStop(fmt.Sprintf("DETACH PARTITION CONCURRENTLY of partition %s was interrupted: its rows are not read, and are a table's of its own only once it is finished", partition),
 				fmt.Sprintf("ALTER TABLE %s DETACH PARTITION %s FINALIZE; then attach it again if its rows are to be sent", parent, partition))
 		}
 	}
 	return nil
 }
 
-// conditionSQL is the operator's condition.
+// conditionSQL is the operator's condition (--where) on a row of alias t.
 func (r *run) conditionSQL() string {
 	if r.opt.Where == "" {
 		return "true"
@@ -105,9 +103,9 @@ func (r *run) conditionSQL() string {
 	return "(" + r.opt.Where + "\n)::boolean" // it may be NULL, which is a text
 }
 
-// unsentSQL is the condition that a row of alias t may have to be sent, beside the operator's. For
-// a backfill each row has. Of a table without the transaction nothing is known, and the operator's
-// condition alone decides.
+// unsentSQL is the condition that a row of alias t may have to be sent, in addition to the
+// operator's. A backfill sends every row. Of a table without a column for the transaction nothing
+// is known, and the operator's condition alone decides. Otherwise, of a row to be sent all is true:
 //
 //   - It is not in the sent set: no broker has confirmed it. See package sent. A row without its
 //     transaction is in no set.
@@ -116,7 +114,7 @@ func (r *run) conditionSQL() string {
 //     sends. All that began before has ended (see checkEnded), so none of it can appear after the
 //     gap is closed. A row may have its number from another server, of which the data was restored:
 //     then the transaction counts that put it here, too.
-func (r *run) unsentSQL(t *table) string {
+func (r *run) unsentSQL(t *outboxTable) string {
 	switch {
 	case r.resend != nil && (!r.resend.knowsSent() || t.tx == ""):
 		return r.chosenSQL(t)
@@ -134,25 +132,27 @@ func (r *run) unsentSQL(t *table) string {
 }
 
 // ofGapSQL is the condition that a row may be of an accepted gap.
-func (r *run) ofGapSQL(t *table) string {
+func (r *run) ofGapSQL(t *outboxTable) string {
 	return fmt.Sprintf(`%s IS NULL OR %[1]s < %d OR %[1]s >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint OR age(t.xmin) > age('%d'::xid)`, t.tx, r.task.until, uint32(r.task.until))
 }
 
-// notSentSQL is a condition of its own, which is a join: within an OR it would be asked row by row.
-func (t *table) notSentSQL() string {
+// notSentSQL is the condition that a row is not in the sent set. It must not stand within an OR: it
+// is a join, and would be evaluated row by row there.
+func (t *outboxTable) notSentSQL() string {
 	return `NOT EXISTS (SELECT FROM sent_rows s WHERE s.digest = ` + sent.DigestSQL(t.tx, t.id) + `)`
 }
 
 // beforeSQL is the condition that a row was there before the slot was.
-func (t *table) beforeSQL() string {
+func (t *outboxTable) beforeSQL() string {
 	if t.first == "" {
 		return "false"
 	}
 	return `coalesce(pg_visible_in_snapshot((` + t.tx + `)::text::xid8, ` + source.QuoteText(t.first) + `::pg_snapshot), false)`
 }
 
-// withSQL begins a statement with unsentSQL: what the slot is known to have sent of a table.
-func (r *run) withSQL(t *table) string {
+// withSQL begins a statement that has unsentSQL or notSentSQL: it selects what the slot is known to
+// have sent of a table.
+func (r *run) withSQL(t *outboxTable) string {
 	return `WITH sent_rows AS MATERIALIZED (SELECT DISTINCT unnest(digests) AS digest FROM cdc_relay.sent WHERE slot = ` + source.QuoteText(r.c.Slot) +
 		` AND relation = ANY (` + sent.OIDArray(t.family) + `)) `
 }
@@ -161,19 +161,23 @@ func (r *run) withSQL(t *table) string {
 // left out: one that is not configured now ends the run, and others are named in the report.
 func (r *run) checkTables(ctx context.Context) error {
 	configured := r.c.QuotedTables()
-	for _, name := range slices.Sorted(maps.Keys(r.was.Tables)) {
-		was := r.was.Tables[name]
+	var oids []uint32
+	for i := range r.tables {
+		oids = append(oids, r.tables[i].OID)
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.remembered.Tables)) {
+		was := r.remembered.Tables[name]
 		var now uint32
 		var former []string
 		err := r.pool.QueryRow(ctx, `SELECT coalesce((SELECT c.oid FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE format('"%s"."%s"', replace(nspname, '"', '""'), replace(relname, '"', '""')) = $1), 0),
 			array(SELECT c.oid::regclass::text FROM pg_class c WHERE c.oid = ANY ($2::oid[]) AND c.oid <> ALL ($3::oid[]) AND relkind IN ('r', 'p'))`,
-			name, append(was.Former, was.OID), r.oids()).Scan(&now, &former)
+			name, append(was.Former, was.OID), oids).Scan(&now, &former)
 		if err != nil {
 			return fmt.Errorf("read pg_class: %w", err)
 		}
 		if !slices.Contains(configured, name) {
 			if now != 0 || len(former) > 0 {
-				return usage(fmt.Sprintf("slot %q has relayed table %s, which is not in source.tables: its rows would be left out", r.c.Slot, name),
+				return usageStop(fmt.Sprintf("slot %q has relayed table %s, which is not in source.tables: its rows would be left out", r.c.Slot, name),
 					"add it to source.tables; if it is no outbox table any more, drop or rename it")
 			}
 			continue
@@ -186,14 +190,6 @@ func (r *run) checkTables(ctx context.Context) error {
 		}
 	}
 	return r.nameDetached(ctx)
-}
-
-// oids are those of the configured tables.
-func (r *run) oids() (list []uint32) {
-	for i := range r.tables {
-		list = append(list, r.tables[i].OID)
-	}
-	return list
 }
 
 // nameDetached names tables of which the slot has sent rows, and those with a column for the
@@ -230,7 +226,7 @@ func (r *run) nameDetached(ctx context.Context) error {
 // checkWhere has the server parse the expression, in each table and in two places: what is one
 // condition stands in both, and "true) OR (true" or a second statement does not. Nothing of it
 // runs.
-func (r *run) checkWhere(ctx context.Context, tables []table) error {
+func (r *run) checkWhere(ctx context.Context, tables []outboxTable) error {
 	if r.opt.Where == "" {
 		return nil
 	}
@@ -244,22 +240,22 @@ func (r *run) checkWhere(ctx context.Context, tables []table) error {
 		for _, sql := range []string{"SELECT FROM %[1]s t WHERE (%[2]s\n)", "SELECT CASE WHEN %[2]s\n THEN 1 END FROM %[1]s t"} {
 			_, err := conn.Conn().PgConn().Prepare(ctx, "", fmt.Sprintf(sql, source.QuoteTable(t.Table.Table), r.opt.Where), nil)
 			if source.SQLState(err) != "" {
-				return usage(fmt.Sprintf("the WHERE is not a condition on table %s: %s", t, source.OneLine(err)), "write an SQL expression of its columns, such as created_at > '2026-01-31'")
+				return usageStop(fmt.Sprintf("the WHERE is not a condition on table %s: %s", t, source.OneLine(err)), "write an SQL expression of its columns, such as created_at > '2026-01-31'")
 			}
 			if err != nil {
 				return fmt.Errorf("check the WHERE: %w", err)
 			}
 		}
-		if err := r.checkUsed(ctx, conn, t); err != nil {
+		if err := r.checkWhereCode(ctx, conn, t); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// usedSQL is what the view of a condition uses: functions, operators, domains and relations other
-// than the table. theirs: it is of a role that is not trusted, and its code would run as the relay.
-// another: an ordinary table, quoted; "": it is none.
+// usedSQL lists what the view of a condition uses: functions, operators, domains, and relations
+// other than the table. Its columns: the thing, its owner, whether its code would run as the relay
+// and the owner is not trusted, and its quoted name if it is an ordinary table, else "".
 const usedSQL = `
 SELECT pg_describe_object(d.refclassid, d.refobjid, 0), pg_get_userbyid(owner),
 	coalesce(c.relkind NOT IN ('r', 'p'), true) AND owner NOT IN (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (session_user, current_user)),
@@ -274,9 +270,9 @@ FROM pg_rewrite r
 WHERE r.ev_class = 'pg_temp.cdc_relay_where'::regclass AND owner IS NOT NULL AND c.oid IS DISTINCT FROM $1
 ORDER BY 1`
 
-// checkUsed refuses a condition that calls code of another role, such as the table's owner. It
+// checkWhereCode refuses a condition that calls code of another role, such as the table's owner. It
 // is looked up in a view that is made and rolled back: nothing of it runs.
-func (r *run) checkUsed(ctx context.Context, conn *pgxpool.Conn, t *table) error {
+func (r *run) checkWhereCode(ctx context.Context, conn *pgxpool.Conn, t *outboxTable) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return fmt.Errorf("check the WHERE: %w", err)
@@ -285,10 +281,10 @@ func (r *run) checkUsed(ctx context.Context, conn *pgxpool.Conn, t *table) error
 	_, err = tx.Exec(ctx, "CREATE TEMPORARY VIEW cdc_relay_where AS SELECT FROM "+source.QuoteTable(t.Table.Table)+" t WHERE ("+r.opt.Where+"\n)")
 	switch state := source.SQLState(err); {
 	case state == "42501" && strings.Contains(err.Error(), "temporary"):
-		return usage("the role may not make temporary objects, by which a WHERE is looked at before it runs: "+source.OneLine(err).Error(),
+		return usageStop("the role may not make temporary objects, by which a WHERE is looked at before it runs: "+source.OneLine(err).Error(),
 			"GRANT TEMPORARY ON DATABASE to it, or choose the rows without --where")
 	case state != "":
-		return usage(fmt.Sprintf("the WHERE is not a condition on table %s: %s", t, source.OneLine(err)), "write an SQL expression of its columns, such as created_at > '2026-01-31'")
+		return usageStop(fmt.Sprintf("the WHERE is not a condition on table %s: %s", t, source.OneLine(err)), "write an SQL expression of its columns, such as created_at > '2026-01-31'")
 	case err != nil:
 		return fmt.Errorf("check the WHERE: %w", err)
 	}
@@ -302,7 +298,7 @@ func (r *run) checkUsed(ctx context.Context, conn *pgxpool.Conn, t *table) error
 	_, err = pgx.ForEachRow(rows, []any{&what, &owner, &theirs, &another}, func() error {
 		switch {
 		case theirs:
-			return usage(fmt.Sprintf("the WHERE uses %s of role %s, which would run with the rights of the relay", what, owner),
+			return usageStop(fmt.Sprintf("the WHERE uses %s of role %s, which would run with the rights of the relay", what, owner),
 				"write it without, or have a superuser own it")
 		case another != "":
 			tables = append(tables, another)
@@ -314,7 +310,7 @@ func (r *run) checkUsed(ctx context.Context, conn *pgxpool.Conn, t *table) error
 	}
 	for _, name := range tables {
 		if err == nil {
-			err = r.readError("check the WHERE", tableread.Check(ctx, tx, name))
+			err = r.readError("check the WHERE", sent.CheckTable(ctx, tx, name))
 		}
 	}
 	return err

@@ -19,8 +19,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
-// copyRows copies the rows that a snapshot shows ("": one that is taken now), and then has finish
-// do what belongs to it, all in one transaction. The snapshot is held until the last row is read.
+// copyRows copies the rows that a snapshot shows ("": one that is taken now), and then calls
+// finish, all in one transaction. incarnation returns which incarnation and positions the copies
+// get. The snapshot is held until the last row is read.
 //
 // The rows have an incarnation and positions of which no event of a slot is. Among the rows of the
 // slot they come after those that wait already, whose incarnation or position is lower, and before
@@ -30,7 +31,7 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	if err != nil {
 		return err
 	}
-	to := &attended{conn: conn, silence: r.c.SilenceLimit()}
+	to := &attendedConn{conn: conn, silence: r.c.SilenceLimit()}
 	defer to.close()
 	tx, err := conn.Begin(ctx)
 	if err != nil {
@@ -50,7 +51,7 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	if err != nil {
 		return err
 	}
-	to.tell(ctx) // it is idle for as long as all tables are sorted
+	to.keepTelling(ctx) // it is idle for as long as all tables are sorted
 	copied, err := r.copySnapshot(ctx, to, snapshot, n, at)
 	to.mu.Lock()
 	defer to.mu.Unlock()
@@ -60,7 +61,7 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	if copied < r.report.counted {
 		err := fmt.Errorf("of %d rows that were counted %d could be read: nothing is copied; run it again", r.report.counted, copied)
 		if r.resend != nil { // the WHERE is never the same
-			return usage(err.Error(), "")
+			return usageStop(err.Error(), "")
 		}
 		return err
 	}
@@ -73,7 +74,7 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 		return err
 	}
 	if r.resend == nil { // else finish has noted who asked for it
-		if r.audited, err = slot.Audit(ctx, tx, r.c.Slot, r.id.SystemID, r.report.action(), r.opt.Reason, r.report.audit()); err != nil {
+		if r.audited, err = slot.WriteAudit(ctx, tx, r.c.Slot, r.id.SystemID, r.report.auditAction(), r.opt.Reason, r.report.auditText()); err != nil {
 			return err
 		}
 	}
@@ -85,9 +86,9 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 }
 
 // copySnapshot counts the rows, and copies them in the snapshot in which they were counted.
-func (r *run) copySnapshot(ctx context.Context, conn *attended, snapshot string, incarnation int64, at positions) (copied int64, err error) {
-	var rows *merged
-	err = r.count(ctx, snapshot, func(snapshot string, f facts) (err error) {
+func (r *run) copySnapshot(ctx context.Context, conn *attendedConn, snapshot string, incarnation int64, at positions) (copied int64, err error) {
+	var rows *mergedReader
+	err = r.countRows(ctx, snapshot, func(snapshot string, f counts) (err error) {
 		rows, err = r.openAll(ctx, snapshot, f.tracked)
 		return err
 	})
@@ -95,7 +96,7 @@ func (r *run) copySnapshot(ctx context.Context, conn *attended, snapshot string,
 		return 0, err
 	}
 	defer rows.close()
-	if err := rows.begin(ctx); err != nil {
+	if err := rows.readFirst(ctx); err != nil {
 		return 0, r.readError("read rows", r.asWhereError(err))
 	}
 	ev, err := r.newEvents(ctx, rows, incarnation, at)
@@ -105,7 +106,7 @@ func (r *run) copySnapshot(ctx context.Context, conn *attended, snapshot string,
 	table := postgres.New(r.pool, source.BackendPID, store.Config{
 		Slot: r.c.Slot, SystemID: r.id.SystemID, Incarnation: incarnation, Columns: r.c.Columns, Scope: r.opt.Scope,
 	})
-	return table.Copy(ctx, conn.conn, &conn.mu, ev.read)
+	return table.Copy(ctx, conn.conn, &conn.mu, ev.nextRow)
 }
 
 // removeHeld takes out the copies of events that the retry table or the dead letters have already:
@@ -150,7 +151,7 @@ func (r *run) removeHeld(ctx context.Context, tx pgx.Tx, incarnation int64, at p
 			SELECT c.n FROM copies c JOIN held h ON h.digest = c.digest AND h.tx = c.tx WHERE (c.relation, h.relation) IN (SELECT root, member FROM family) AND `+sameWay+`
 			UNION ALL SELECT c.n FROM copies c JOIN held h ON h.id = c.id WHERE (h.tx IS NULL OR c.tx IS NULL) AND NOT h.emptied AND `+sameWay+`
 				AND (h.relation IS NULL OR c.relation IS NULL OR (c.relation, h.relation) IN (SELECT root, member FROM family))
-				AND (`+fields("c", contents)+`) IS NOT DISTINCT FROM (`+fields("h", contents)+`))`,
+				AND (`+columnsOf("c", contents)+`) IS NOT DISTINCT FROM (`+columnsOf("h", contents)+`))`,
 		r.c.Slot, r.id.SystemID, incarnation, at.first().String(), at.last().String(), tables, members)
 	if err != nil {
 		return 0, fmt.Errorf("leave out events that are held: %w", err)
@@ -158,13 +159,13 @@ func (r *run) removeHeld(ctx context.Context, tx pgx.Tx, incarnation int64, at p
 	return tag.RowsAffected(), nil
 }
 
-// fields are columns of an alias.
-func fields(alias, columns string) string {
+// columnsOf is a list of columns with an alias before each.
+func columnsOf(alias, columns string) string {
 	return alias + "." + strings.ReplaceAll(columns, ", ", ", "+alias+".")
 }
 
-// nextIncarnation is an incarnation for rows before a new slot: MakeReady gives the slot a higher
-// one.
+// nextIncarnation returns the incarnation for rows that come before a new slot, which begins at at:
+// MakeReady gives the slot a higher one.
 func (r *run) nextIncarnation(at pglogrepl.LSN) func(context.Context, pgx.Tx) (int64, positions, error) {
 	return func(ctx context.Context, tx pgx.Tx) (n int64, _ positions, err error) {
 		if err := tx.QueryRow(ctx, `SELECT `+slot.NextIncarnation, r.c.Slot).Scan(&n); err != nil {
@@ -215,22 +216,20 @@ func closeConn(conn *pgx.Conn) {
 	_ = conn.Close(ctx) // what was read is kept, and what is not committed is rolled back
 }
 
-// A transaction that waits for this process, for hours perhaps, and that the server ends if the
-// process is frozen.
-
-// attended is the connection of such a transaction.
-type attended struct {
-	mu      sync.Mutex // whoever uses conn has it
-	conn    *pgx.Conn
-	silence time.Duration // after which the server ends it
-	end     context.CancelFunc
-	told    sync.WaitGroup
+// attendedConn is a connection whose transaction may wait for this process for hours. The server is
+// told that the process lives, and ends the transaction if it is frozen.
+type attendedConn struct {
+	mu          sync.Mutex // held by whoever uses conn
+	conn        *pgx.Conn
+	silence     time.Duration      // after which the server ends the session
+	stopTelling context.CancelFunc // ends keepTelling; nil: it was not called
+	telling     sync.WaitGroup
 }
 
-// tell begins to tell the server that the process lives, while nothing else is asked, until close.
-func (a *attended) tell(ctx context.Context) {
-	ctx, a.end = context.WithCancel(ctx)
-	a.told.Go(func() {
+// keepTelling tells the server again and again that the process lives, from now until close.
+func (a *attendedConn) keepTelling(ctx context.Context) {
+	ctx, a.stopTelling = context.WithCancel(ctx)
+	a.telling.Go(func() {
 		for source.Sleep(ctx, a.silence/6) {
 			if a.mu.TryLock() {
 				_, _ = a.conn.PgConn().Exec(ctx, "SELECT 1").ReadAll() //nolint:errcheck // the next statement finds out
@@ -241,10 +240,10 @@ func (a *attended) tell(ctx context.Context) {
 }
 
 // close ends the connection, with its transaction.
-func (a *attended) close() {
-	if a.end != nil {
-		a.end()
-		a.told.Wait()
+func (a *attendedConn) close() {
+	if a.stopTelling != nil {
+		a.stopTelling()
+		a.telling.Wait()
 	}
 	closeConn(a.conn)
 }

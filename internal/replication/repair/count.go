@@ -1,4 +1,4 @@
-// What there is, before anything is changed: rows, and what their order could be.
+// Counting the rows before anything is changed, and finding an order for them.
 
 package repair
 
@@ -19,29 +19,29 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
-// prepare finds the tables.
-func (r *run) prepare(ctx context.Context, first bool) (err error) {
+// prepareTables finds the configured tables and what they are; first: a missing one is a wrong
+// configuration, and not a loss.
+func (r *run) prepareTables(ctx context.Context, first bool) (err error) {
 	if r.c.Tables, err = schema.FindTables(ctx, r.pool, r.c, first); err != nil {
 		return err
 	}
 	if err := slot.CheckReadable(ctx, r.pool, r.c); err != nil {
 		return err
 	}
-	r.tables, err = r.describe(ctx)
+	r.tables, err = r.describeTables(ctx)
 	return err
 }
 
-// judge decides by what was counted whether the rows are sent, and in which order.
-func (r *run) judge(ctx context.Context, f facts) error {
+// judgeCounts decides by the counts whether the rows are sent, and in which order.
+func (r *run) judgeCounts(ctx context.Context, f counts) error {
 	if r.resend != nil && f.rows > dlq.MaxResent {
 		fix := "narrow the choice, such as by --from and --to"
 		if r.resend.Gap != 0 { // it is sent as a whole
 			fix = "stop the relay and run `cdc-relay recover`, which takes any number"
 		}
-		return usage(fmt.Sprintf("%d rows are chosen, and one resend takes %d at most", f.rows, dlq.MaxResent), fix)
+		return usageStop(fmt.Sprintf("%d rows are chosen, and one resend takes %d at most", f.rows, dlq.MaxResent), fix)
 	}
 	if err := r.checkKnown(f); err != nil {
 		return err
@@ -54,32 +54,35 @@ func (r *run) judge(ctx context.Context, f facts) error {
 		return err
 	}
 	r.nameTied(f)
-	r.fill(f)
+	r.fillReport(f)
 	return nil
 }
 
-// facts are what was counted.
-type facts struct {
-	tracked       bool // track_commit_timestamp is on
-	rows, untimed int64
-	unknown       int64 // of the rows: those that do not say which transaction wrote them
-	timeless      int64 // of the rows: those of which --from and --to do not know the time
-	leftOut       int64 // rows that the WHERE leaves out
-	older         int64 // of the rows: those of transactions before one of which rows were sent
-	// by table: all rows, NULL in the column to order by, and rows that have one place: see tiedSQL
+// counts are what was counted.
+type counts struct {
+	tracked  bool  // commit timestamps can be used: track_commit_timestamp is on
+	rows     int64 // that are to be sent
+	untimed  int64 // of the rows: those whose order is not known: see untimedSQL
+	unknown  int64 // of the rows: those that do not say which transaction wrote them
+	timeless int64 // of the rows: those whose time is not known, for --from and --to
+	leftOut  int64 // rows that the WHERE leaves out
+	older    int64 // of the rows: those of transactions before one of which rows were sent
+	held     int64 // deferred events and dead letters of the slot
+	// By table: rows, those with NULL in the column to order by, and those that share their place
+	// with others: see tiedSQL.
 	of, nulls, tied []int64
-	held            int64 // deferred events and dead letters of the slot
 }
 
-// count reads every table once, under one snapshot ("": one that is taken now), and judges what it
-// finds. then, if any, is called while the snapshot and the locks are held, to read the same rows.
-func (r *run) count(ctx context.Context, snapshot string, then func(snapshot string, f facts) error) error {
+// countRows counts the rows of every table, under one snapshot ("": one that is taken now), and
+// judges the counts. then, unless nil, is called while the snapshot and the locks are held, to read
+// the same rows.
+func (r *run) countRows(ctx context.Context, snapshot string, then func(snapshot string, f counts) error) error {
 	conn, err := r.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer closeConn(conn)
-	f := facts{of: make([]int64, len(r.tables)), nulls: make([]int64, len(r.tables)), tied: make([]int64, len(r.tables))}
+	f := counts{of: make([]int64, len(r.tables)), nulls: make([]int64, len(r.tables)), tied: make([]int64, len(r.tables))}
 	tx, err := r.beginRead(ctx, conn, snapshot)
 	if err == nil && then != nil {
 		snapshot, err = r.keepSnapshot(ctx, tx)
@@ -96,7 +99,7 @@ func (r *run) count(ctx context.Context, snapshot string, then func(snapshot str
 	if err != nil {
 		return r.readError("count rows", err)
 	}
-	if err := r.judge(ctx, f); err != nil || then == nil {
+	if err := r.judgeCounts(ctx, f); err != nil || then == nil {
 		return err
 	}
 	return then(snapshot, f)
@@ -113,19 +116,19 @@ func (r *run) keepSnapshot(ctx context.Context, tx pgx.Tx) (snapshot string, err
 	return snapshot, err
 }
 
-// countTable adds what is found in a table.
-func (r *run) countTable(ctx context.Context, tx pgx.Tx, i int, f *facts) error {
+// countTable adds the counts of table i to f.
+func (r *run) countTable(ctx context.Context, tx pgx.Tx, i int, f *counts) error {
 	t := &r.tables[i]
 	name := source.QuoteTable(t.Table.Table)
-	if err := tableread.Lock(ctx, tx, r.pool, name); err != nil {
+	if err := sent.LockTable(ctx, tx, r.pool, name); err != nil {
 		return err
 	}
 	null, timeless := "false", "false"
-	if t.by != nil {
-		null = t.by.quoted() + " IS NULL"
+	if t.orderBy != nil {
+		null = t.orderBy.quoted() + " IS NULL"
 	}
-	if t.named.time != "" {
-		timeless = t.named.time + " IS NULL"
+	if t.resendBy.time != "" {
+		timeless = t.resendBy.time + " IS NULL"
 	}
 	before := "false" // a row that was sent
 	if t.tx != "" && r.task.lost {
@@ -145,13 +148,13 @@ func (r *run) countTable(ctx context.Context, tx pgx.Tx, i int, f *facts) error 
 	}
 	f.of[i], f.tied[i], f.older = rows, tied, f.older+older
 	f.rows, f.untimed, f.unknown, f.timeless, f.leftOut = f.rows+rows, f.untimed+untimed, f.unknown+unknown, f.timeless+none, f.leftOut+leftOut
-	return tableread.Check(ctx, r.pool, name)
+	return sent.CheckTable(ctx, r.pool, name)
 }
 
 // nameLeftOut puts into the report how many rows of a table are not known to be sent, and are left
 // out all the same: nobody expects this slot to send those that were there before it, and of those
 // that name no transaction nothing is known.
-func (r *run) nameLeftOut(ctx context.Context, tx pgx.Tx, t *table) error {
+func (r *run) nameLeftOut(ctx context.Context, tx pgx.Tx, t *outboxTable) error {
 	// else rows of no transaction are refused: see checkKnown
 	unsent := r.resend != nil && r.resend.Unsent
 	if t.tx == "" || r.report.backfill || r.resend != nil && !r.resend.knowsSent() || t.first == "" && !unsent && r.task.until == 0 {
@@ -161,8 +164,8 @@ func (r *run) nameLeftOut(ctx context.Context, tx pgx.Tx, t *table) error {
 	if r.task.until > 0 {
 		after = "NOT " + t.beforeSQL() + " AND NOT (" + r.ofGapSQL(t) + ")"
 	}
-	if r.resend != nil && r.resend.past != "" {
-		after += fmt.Sprintf(" AND pg_visible_in_snapshot((%s)::text::xid8, %s::pg_snapshot)", t.tx, source.QuoteText(r.resend.past))
+	if r.resend != nil && r.resend.pastSnapshot != "" {
+		after += fmt.Sprintf(" AND pg_visible_in_snapshot((%s)::text::xid8, %s::pg_snapshot)", t.tx, source.QuoteText(r.resend.pastSnapshot))
 	}
 	var before, unknown, later int64
 	err := tx.QueryRow(ctx, r.withSQL(t)+"SELECT count(*) FILTER (WHERE "+t.beforeSQL()+"), count(*) FILTER (WHERE "+t.tx+" IS NULL), count(*) FILTER (WHERE "+after+") FROM "+
@@ -170,16 +173,16 @@ func (r *run) nameLeftOut(ctx context.Context, tx pgx.Tx, t *table) error {
 	if err != nil {
 		return err
 	}
-	r.name(t, before, "whose transactions the table had before the slot was made are left out")
-	r.name(t, later, "are not known to be sent and came after the gap: what the slot does not send of them, `cdc-relay resend --unsent` does")
+	r.addRowsNote(t, before, "whose transactions the table had before the slot was made are left out")
+	r.addRowsNote(t, later, "are not known to be sent and came after the gap: what the slot does not send of them, `cdc-relay resend --unsent` does")
 	if unsent {
-		r.name(t, unknown, "that do not say which transaction wrote them are left out: choose them by --where or --id")
+		r.addRowsNote(t, unknown, "that do not say which transaction wrote them are left out: choose them by --where or --id")
 	}
 	return nil
 }
 
-// nameTied puts into the report what of the order is a guess.
-func (r *run) nameTied(f facts) {
+// nameTied puts into the report for which rows the order is a guess.
+func (r *run) nameTied(f counts) {
 	what, over := "", ""
 	switch r.order {
 	case byNamed:
@@ -193,27 +196,28 @@ func (r *run) nameTied(f facts) {
 	}
 	tables := 0
 	for i := range r.tables {
-		r.name(&r.tables[i], f.tied[i], what)
+		r.addRowsNote(&r.tables[i], f.tied[i], what)
 		if f.of[i] > 0 {
 			tables++
 		}
 	}
 	if tables > 1 {
-		r.note(over)
+		r.addNote(over)
 	}
 	if f.older > 0 {
-		r.note(fmt.Sprintf("%d rows are of transactions before one of which rows were sent: of their keys newer events may have been sent before", f.older))
+		r.addNote(fmt.Sprintf("%d rows are of transactions before one of which rows were sent: of their keys newer events may have been sent before", f.older))
 	}
 }
 
-// name puts something about rows of a table into the report.
-func (r *run) name(t *table, rows int64, what string) {
+// addRowsNote puts a sentence about some rows of a table into the report, if there are any.
+func (r *run) addRowsNote(t *outboxTable, rows int64, what string) {
 	if rows > 0 {
-		r.note(fmt.Sprintf("table %s: %d rows %s", t, rows, what))
+		r.addNote(fmt.Sprintf("table %s: %d rows %s", t, rows, what))
 	}
 }
 
-func (r *run) note(what string) {
+// addNote puts a sentence into the report, once.
+func (r *run) addNote(what string) {
 	if !slices.Contains(r.report.Named, what) { // a lost slot's are counted twice
 		r.report.Named = append(r.report.Named, what)
 	}
@@ -221,9 +225,9 @@ func (r *run) note(what string) {
 
 // checkKnown refuses to send rows, or to leave them out, of which nobody can say whether they were
 // sent, or whether they are of the time that is named.
-func (r *run) checkKnown(f facts) error {
+func (r *run) checkKnown(f counts) error {
 	if f.timeless > 0 {
-		return usage(fmt.Sprintf("--from and --to: the time of %d rows is not known: no timestamp column has it, and the server does not know when they were committed", f.timeless),
+		return usageStop(fmt.Sprintf("--from and --to: the time of %d rows is not known: no timestamp column has it, and the server does not know when they were committed", f.timeless),
 			"choose the rows by --where; with track_commit_timestamp = on the time of later commits is known")
 	}
 	if r.report.backfill || r.resend == nil && r.opt.Where != "" || r.resend != nil && !r.resend.knowsSent() {
@@ -233,19 +237,19 @@ func (r *run) checkKnown(f facts) error {
 		t := &r.tables[i]
 		switch {
 		case t.tx == "" && r.resend != nil:
-			return usage(fmt.Sprintf("table %s has no column for the transaction that wrote a row (outbox.transaction): which rows were sent is not known", t),
+			return usageStop(fmt.Sprintf("table %s has no column for the transaction that wrote a row (outbox.transaction): which rows were sent is not known", t),
 				"choose the rows by --id, --key, --from and --to or --where; and run the SQL of `cdc-relay init --add-transaction-column`, so that it is known from then on")
 		case t.tx == "":
-			return usage(fmt.Sprintf("table %s has no column for the transaction that wrote a row (outbox.transaction): which rows were sent is not known", t),
+			return usageStop(fmt.Sprintf("table %s has no column for the transaction that wrote a row (outbox.transaction): which rows were sent is not known", t),
 				"choose the rows: --where EXPR, or --where true for all; and run the SQL of `cdc-relay init --add-transaction-column`, so that it is known from then on")
 		}
 	}
 	if f.unknown > 0 && !r.opt.DryRun && r.resend != nil && r.resend.Gap != 0 {
-		return usage(fmt.Sprintf("%d of %d rows do not say which transaction wrote them: whether they were sent is not known", f.unknown, f.rows),
+		return usageStop(fmt.Sprintf("%d of %d rows do not say which transaction wrote them: whether they were sent is not known", f.unknown, f.rows),
 			"send what you choose with --where, and close the gap: `cdc-relay resend --gap N --none --reason TEXT`")
 	}
 	if f.unknown > 0 && !r.opt.DryRun && r.resend == nil { // --unsent leaves them out
-		return usage(fmt.Sprintf("%d of %d rows do not say which transaction wrote them: whether they were sent is not known", f.unknown, f.rows),
+		return usageStop(fmt.Sprintf("%d of %d rows do not say which transaction wrote them: whether they were sent is not known", f.unknown, f.rows),
 			"choose the rows: --where true sends them too, and --where 'tx IS NOT NULL' leaves them out, with the name of your column")
 	}
 	return nil
@@ -268,12 +272,12 @@ type order string
 
 // chooseOrder returns the order of what was counted. Without commit timestamps for all of it, it is
 // unknown: ids of transactions say when they began, and places in the table say nothing.
-func chooseOrder(opt RecoverOptions, f facts, tables []table, fix string) (order, error) {
+func chooseOrder(opt RecoverOptions, f counts, tables []outboxTable, fix string) (order, error) {
 	switch {
 	case opt.OrderBy != "":
 		for i, nulls := range f.nulls {
 			if nulls > 0 {
-				return "", usage(fmt.Sprintf("column %q of table %s is NULL in %d rows: it gives no order", opt.OrderBy, tables[i], nulls),
+				return "", usageStop(fmt.Sprintf("column %q of table %s is NULL in %d rows: it gives no order", opt.OrderBy, tables[i], nulls),
 					"order by another column, narrow the rows, or use --unordered")
 			}
 		}
@@ -285,41 +289,42 @@ func chooseOrder(opt RecoverOptions, f facts, tables []table, fix string) (order
 	case opt.Unordered || f.rows <= 1 || opt.DryRun:
 		return unordered, nil
 	case f.tracked:
-		return "", usage(fmt.Sprintf("order unknown: %d of %d rows have no commit timestamp, or were changed since; track_commit_timestamp may have been off when they were committed, or they came with a dump", f.untimed, f.rows), fix)
+		return "", usageStop(fmt.Sprintf("order unknown: %d of %d rows have no commit timestamp, or were changed since; track_commit_timestamp may have been off when they were committed, or they came with a dump", f.untimed, f.rows), fix)
 	}
-	return "", usage(fmt.Sprintf("order unknown: track_commit_timestamp is off, and %d rows would be sent in any order", f.rows), fix)
+	return "", usageStop(fmt.Sprintf("order unknown: track_commit_timestamp is off, and %d rows would be sent in any order", f.rows), fix)
 }
 
 const orderFix = "name a column that rises with each commit of a key: --order-by %s; or, if nobody counts on the order: --unordered"
 
-// sql returns what rows of several tables are merged by, and the ORDER BY of one.
-func (o order) sql(t *table, merged bool) (key, sort string) {
+// sortSQL returns the SQL of the key by which rows of several tables are merged, and the ORDER BY
+// of one table.
+func (o order) sortSQL(t *outboxTable, merged bool) (key, sort string) {
 	key = "0::bigint"
 	switch o {
 	case byCommit:
 		return t.commitTimeSQL(true), t.commitSQL()
 	case byNamed:
 		if merged {
-			key = t.by.keySQL()
+			key = t.orderBy.keySQL()
 		}
-		return key, t.by.quoted()
+		return key, t.orderBy.quoted()
 	case unordered, unneeded:
 	}
 	// the best there is: transactions by their beginning
 	return "coalesce(" + t.transactionSQL() + ", 0)", t.transactionSQL()
 }
 
-// transactionSQL is the transaction that wrote a row; NULL: it is not known.
-func (t *table) transactionSQL() string { return cmp.Or(t.tx, "NULL::bigint") }
+// transactionSQL is the SQL of the transaction that wrote a row; NULL: it is not known.
+func (t *outboxTable) transactionSQL() string { return cmp.Or(t.tx, "NULL::bigint") }
 
-// commitSQL is when a row was committed; NULL: it is not known. The server refuses ids that it has
-// not given yet, and knows the last 2^31 at most.
+// commitSQL is the SQL of the time at which a row was committed; NULL: it is not known. The server
+// refuses ids that it has not given yet, and knows the last 2^31 at most.
 //
-// A row that came with a dump has a number that was given to another transaction here, or will be:
-// one that is not committed before the row was there is not its own. Where rows may have come so,
-// the row's version must be of the very commit. What a subscription has applied has the time of
-// the other server, and so none.
-func (t *table) commitSQL() string {
+// A row that came with a dump has the number of another transaction of this server, past or future.
+// If that was committed after the row's version was written, it is not the row's own. Where rows
+// may have come with a dump, both commits must even have the same time. Of what a subscription
+// applied the timestamp is the other server's, so it is not used.
+func (t *outboxTable) commitSQL() string {
 	if t.tx == "" {
 		return "NULL::timestamptz"
 	}
@@ -331,23 +336,24 @@ func (t *table) commitSQL() string {
 		" THEN (SELECT c.at FROM (SELECT " + at + " AS at) c WHERE c.at " + as + " pg_xact_commit_timestamp(t.xmin)) END"
 }
 
-// untimedSQL is whether the order of a row is not known: its commit, or its place among the rows of
-// its key and transaction, of which another one was changed since. The number of the command is
-// that of who wrote the row last. A table that was written again has all rows of a transaction in
-// the order of before.
-func (r *run) untimedSQL(t *table, tracked bool) string {
+// untimedSQL is the condition that the order of a row is not known: the time of its commit, or its
+// place among the rows of its key and transaction. The place is that of the command that wrote the
+// row last. So it is lost if one of these rows was changed since; if the whole table was rewritten,
+// all of them are in their old order.
+func (r *run) untimedSQL(t *outboxTable, tracked bool) string {
 	sql := t.commitTimeSQL(tracked) + " IS NULL"
-	if tracked && t.tx != "" && t.by == nil && r.opt.Scope != event.Free {
+	if tracked && t.tx != "" && t.orderBy == nil && r.opt.Scope != event.Free {
 		sql += " OR min(t.xmin::text) OVER same <> max(t.xmin::text) OVER same AND bool_or(pg_xact_commit_timestamp(t.xmin) IS DISTINCT FROM " + t.commitSQL() + ") OVER same"
 	}
 	return sql
 }
 
-// tiedSQL is whether another row of the operator's condition has the place of a row: of those of a
-// key that one transaction wrote, or that have the same value to order by, the server does not say
-// which came first. The number of a command and the place in the table mostly do; not those of one
-// INSERT into free space, nor of rows that their own transaction changed, or tried to.
-func (r *run) tiedSQL(t *table) string {
+// tiedSQL is the condition that a row shares its place in the order with another row that is to be
+// sent: both are of one key, and of one transaction or with the same value to order by. Which came
+// first is then a guess, from the number of the command and the place in the table. It is wrong for
+// rows that one INSERT wrote into free space, and for rows that their own transaction changed, or
+// tried to.
+func (r *run) tiedSQL(t *outboxTable) string {
 	if r.opt.Scope == event.Free {
 		return "false"
 	}
@@ -358,11 +364,11 @@ func (r *run) tiedSQL(t *table) string {
 	return ordered + " AND count(*) FILTER (WHERE " + r.conditionSQL() + ") OVER same > 1"
 }
 
-// windowSQL are the rows of a row's ordering group that have its place in the order.
-func (r *run) windowSQL(t *table) string {
+// windowSQL is the window "same": the rows of a row's ordering group that share its place.
+func (r *run) windowSQL(t *outboxTable) string {
 	place := t.transactionSQL()
-	if t.by != nil {
-		place = t.by.quoted()
+	if t.orderBy != nil {
+		place = t.orderBy.quoted()
 	}
 	if r.opt.Scope == event.PerKey {
 		place += ", " + t.partSQL(t.Mapping.Aggregate) + ", " + t.partSQL(t.Mapping.Key)
@@ -370,15 +376,15 @@ func (r *run) windowSQL(t *table) string {
 	return " WINDOW same AS (PARTITION BY " + place + ")"
 }
 
-// partSQL is the text of a part of a row's event, by the output function of its type. NULL: the
-// table has no column for it.
-func (t *table) partSQL(names decode.Names) string {
+// partSQL is the SQL of the text of a part of a row's event, by the output function of its type;
+// NULL: the table has no column for it.
+func (t *outboxTable) partSQL(names decode.Names) string {
 	texts := []string{"NULL"}
 	for _, name := range names.Any {
 		for _, c := range t.Columns {
 			if c.Name == name {
 				column := "t." + source.QuoteName(name)
-				texts = append(texts, "CASE num_nonnulls("+column+") WHEN 1 THEN "+tableread.TextSQL(column, c.TypeOID == pgtype.BPCharOID)+" END")
+				texts = append(texts, "CASE num_nonnulls("+column+") WHEN 1 THEN "+sent.TextSQL(column, c.TypeOID == pgtype.BPCharOID)+" END")
 			}
 		}
 	}
@@ -386,20 +392,20 @@ func (t *table) partSQL(names decode.Names) string {
 }
 
 // commitTimeSQL is commitSQL in microseconds.
-func (t *table) commitTimeSQL(tracked bool) string {
+func (t *outboxTable) commitTimeSQL(tracked bool) string {
 	if !tracked {
 		return "NULL::bigint"
 	}
 	return "(extract(epoch FROM " + t.commitSQL() + ") * 1000000)::bigint"
 }
 
-// byColumn is a column to order by.
-type byColumn struct{ name, kind string }
+// orderColumn is a column to order by.
+type orderColumn struct{ name, kind string }
 
-func (b *byColumn) quoted() string { return "t." + source.QuoteName(b.name) }
+func (b *orderColumn) quoted() string { return "t." + source.QuoteName(b.name) }
 
 // keySQL is the column's value as a number, or as a text whose bytes have its order.
-func (b *byColumn) keySQL() string {
+func (b *orderColumn) keySQL() string {
 	switch b.kind {
 	case "smallint", "integer", "bigint":
 		return b.quoted() + "::bigint"
@@ -410,14 +416,14 @@ func (b *byColumn) keySQL() string {
 	}
 }
 
-// ownTime is the column of a table that says when a row was inserted, by its default, or else by
-// being its only timestamp; "": there is none.
-func (r *run) ownTime(ctx context.Context, t *table) (name string, err error) {
+// ownTime is the column of a table that seems to have the time at which a row was inserted: one
+// with the current time as its default, or else the only timestamp; "": there is none.
+func (r *run) ownTime(ctx context.Context, t *outboxTable) (name string, err error) {
 	err = r.pool.QueryRow(ctx, `SELECT coalesce((
 			SELECT attname::text FROM (
 				SELECT attname, attnum, count(*) OVER () AS n, coalesce(pg_get_expr(adbin, adrelid) ~* 'now\(\)|current_timestamp|(statement|clock|transaction)_timestamp\(\)', false) AS timed
 				FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
-				WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND `+tableread.BaseTypeSQL("atttypid")+` IN ('timestamptz'::regtype, 'timestamp'::regtype)) c
+				WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND `+sent.BaseTypeSQL("atttypid")+` IN ('timestamptz'::regtype, 'timestamp'::regtype)) c
 			WHERE timed OR n = 1 ORDER BY timed DESC, attnum LIMIT 1), '')`, t.OID).Scan(&name)
 	if err != nil {
 		return "", fmt.Errorf("read the columns of %s: %w", t, err)
@@ -449,33 +455,33 @@ var comparableKinds = map[string]string{
 
 // readByColumn finds the column to order by. Its type, of a domain the base type, must be one of
 // PostgreSQL's own: to compare values of another may run code of the table's owner.
-func (r *run) readByColumn(ctx context.Context, t decode.Table) (*byColumn, error) {
-	b := &byColumn{name: r.opt.OrderBy}
+func (r *run) readByColumn(ctx context.Context, t decode.Table) (*orderColumn, error) {
+	b := &orderColumn{name: r.opt.OrderBy}
 	var own, sortable bool
 	err := r.pool.QueryRow(ctx, `SELECT format_type(y.oid, NULL), y.typnamespace = 'pg_catalog'::regnamespace AND a.attgenerated <> 'v',
 			EXISTS (SELECT FROM pg_opclass o JOIN pg_am m ON m.oid = o.opcmethod WHERE m.amname = 'btree' AND o.opcdefault AND (o.opcintype = y.oid
 				OR EXISTS (SELECT FROM pg_cast c WHERE c.castsource = y.oid AND c.casttarget = o.opcintype AND c.castmethod = 'b')))
-		FROM pg_attribute a JOIN pg_type y ON y.oid = `+tableread.BaseTypeSQL("a.atttypid")+` WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped`,
+		FROM pg_attribute a JOIN pg_type y ON y.oid = `+sent.BaseTypeSQL("a.atttypid")+` WHERE a.attrelid = $1 AND a.attname = $2 AND a.attnum > 0 AND NOT a.attisdropped`,
 		t.OID, b.name).Scan(&b.kind, &own, &sortable)
 	fix := "name a column that rises with each commit of a key"
-	var before *byColumn // of another table
+	var before *orderColumn // of another table
 	for i := range r.tables {
-		if r.tables[i].by != nil {
-			before = r.tables[i].by
+		if r.tables[i].orderBy != nil {
+			before = r.tables[i].orderBy
 		}
 	}
 	switch {
 	case source.IsNoRows(err):
-		return nil, usage(fmt.Sprintf("--order-by: table %s has no column %q", t, b.name), fix)
+		return nil, usageStop(fmt.Sprintf("--order-by: table %s has no column %q", t, b.name), fix)
 	case err != nil:
 		return nil, fmt.Errorf("read the columns of %s: %w", t, err)
 	case !own || !sortable:
-		return nil, usage(fmt.Sprintf("--order-by: column %q of table %s has type %s, whose values have no order of PostgreSQL's own", b.name, t, b.kind), fix)
+		return nil, usageStop(fmt.Sprintf("--order-by: column %q of table %s has type %s, whose values have no order of PostgreSQL's own", b.name, t, b.kind), fix)
 	case len(r.c.Tables) > 1 && comparableKinds[b.kind] == "":
-		return nil, usage(fmt.Sprintf("--order-by: column %q of table %s has type %s, which cannot be compared with other tables", b.name, t, b.kind),
+		return nil, usageStop(fmt.Sprintf("--order-by: column %q of table %s has type %s, which cannot be compared with other tables", b.name, t, b.kind),
 			"name a column of an integer type, date, timestamp or uuid")
 	case before != nil && comparableKinds[before.kind] != comparableKinds[b.kind]:
-		return nil, usage(fmt.Sprintf("--order-by: column %q of table %s has type %s, and that of another table has type %s", b.name, t, b.kind, before.kind), "name a column of one type")
+		return nil, usageStop(fmt.Sprintf("--order-by: column %q of table %s has type %s, and that of another table has type %s", b.name, t, b.kind, before.kind), "name a column of one type")
 	}
 	return b, nil
 }

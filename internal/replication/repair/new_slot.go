@@ -18,7 +18,7 @@ import (
 )
 
 // replaceSlot drops what is left of the slot, makes a new one, and copies the rows of the gap in
-// its snapshot. What was found wrong so far has changed nothing.
+// its snapshot. All that can be checked in advance was checked before it.
 func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View) error {
 	if err := schema.EnsurePublication(ctx, r.pool, r.c); err != nil {
 		return err
@@ -27,53 +27,53 @@ func (r *run) replaceSlot(ctx context.Context, rec *slot.Record, view *slot.View
 	if err != nil {
 		return err
 	}
-	r.sent = sent.KeepForeign(r.was).After(r.was)
-	if err := slot.Fence(ctx, r.pool, r.c); err != nil {
+	r.sent = sent.KeepForeign(r.remembered).AddRemembered(r.remembered)
+	if err := slot.BeginRemaking(ctx, r.pool, r.c); err != nil {
 		return err
 	}
 	if err := slot.Drop(ctx, r.pool, r.c, r.id, view, "lost"); err != nil {
-		r.restore(ctx, rec)
+		r.restoreState(ctx, rec)
 		return err
 	}
 	made, none, err := slot.Make(ctx, r.pool, r.stream, r.c)
 	if err != nil {
 		if none {
-			r.restore(ctx, rec)
+			r.restoreState(ctx, rec)
 		}
 		return err
 	}
-	return r.fillNew(ctx, made, func(ctx context.Context) {
-		if slot.Unmake(ctx, r.pool, r.c) {
-			r.restore(ctx, rec)
+	return r.fillNewSlot(ctx, made, func(ctx context.Context) {
+		if slot.DropUnfinished(ctx, r.pool, r.c) {
+			r.restoreState(ctx, rec)
 		}
 	})
 }
 
-// restore puts the record's state back, once there is no slot for certain: an operator's word that
-// the loss is accepted, too.
-func (r *run) restore(ctx context.Context, rec *slot.Record) {
-	err := slot.Unfence(ctx, r.pool, r.c, rec.State)
+// restoreState puts the record's state back, once there is certainly no slot. An operator's
+// acceptance of the loss comes back with it.
+func (r *run) restoreState(ctx context.Context, rec *slot.Record) {
+	err := slot.CancelRemaking(ctx, r.pool, r.c, rec.State)
 	if err != nil {
 		r.c.Log.Warn("failed to write that no slot is being made: a relay stops with exit 3 until recover is run again", zap.Error(err))
 	}
 }
 
-// fillNew copies rows in the snapshot of a new slot and makes it ready. undo is called if that has
-// failed for certain.
-func (r *run) fillNew(ctx context.Context, made slot.Made, undo func(context.Context)) error {
+// fillNewSlot copies the rows that the snapshot of a new slot shows, and makes the slot ready. undo
+// is called if that has certainly failed.
+func (r *run) fillNewSlot(ctx context.Context, made slot.Made, undo func(context.Context)) error {
 	r.setUntil(made.At)
 	err := r.copyRows(ctx, made.Snapshot, r.nextIncarnation(made.At), func(ctx context.Context, tx pgx.Tx) error {
 		if err := r.closeGaps(ctx, tx); err != nil {
 			return err
 		}
-		if err := r.beginAt(ctx, tx); err != nil {
+		if err := r.noteFirst(ctx, tx); err != nil {
 			return err
 		}
 		return slot.MakeReady(ctx, tx, r.c, r.id, r.sent, made.At)
 	})
 	if err != nil {
 		ctx = context.WithoutCancel(ctx)
-		committed, failed := r.committed(ctx)
+		committed, failed := r.wasCommitted(ctx)
 		switch {
 		case failed != nil: // whoever runs it again finds out
 			return errors.Join(err, failed)
@@ -86,26 +86,26 @@ func (r *run) fillNew(ctx context.Context, made slot.Made, undo func(context.Con
 	return nil
 }
 
-// beginAt notes what was there before the slot: with init --backfill nothing, if no row was left
-// out. Whoever has left some out delivers them.
-func (r *run) beginAt(ctx context.Context, tx pgx.Tx) error {
+// noteFirst notes, for a backfill, which rows were there before the slot and are not sent by it:
+// none, unless a condition left some out. Whoever left them out delivers them.
+func (r *run) noteFirst(ctx context.Context, tx pgx.Tx) error {
 	switch {
 	case !r.report.backfill: // a table of which it is not known begins with the next leader
 	case r.opt.Where != "" || r.report.LeftOut > 0:
-		first, err := slot.Past(ctx, tx, r.c.Slot)
+		first, err := slot.PastSnapshot(ctx, tx, r.c.Slot)
 		if err != nil {
 			return err
 		}
-		r.sent.BeginAt(first)
+		r.sent.SetFirst(first)
 	default:
-		r.sent.BeginAt(schema.NoRows)
+		r.sent.SetFirst(schema.NoRows)
 	}
 	return nil
 }
 
-// committed reports whether the copy was committed although its commit was not answered. The lock
-// waits for a transaction that is still at it: its connection is closed, so it ends.
-func (r *run) committed(ctx context.Context) (yes bool, err error) {
+// wasCommitted reports whether the copy was committed although its commit was not answered. The
+// lock waits for a transaction that is still at it: its connection is closed, so it ends.
+func (r *run) wasCommitted(ctx context.Context) (yes bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	_, err = r.pool.Exec(ctx, `SELECT FROM cdc_relay.slots WHERE slot = $1 FOR UPDATE`, r.c.Slot)
@@ -134,27 +134,27 @@ func (r *run) closeGaps(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// backfill makes the first slot, as the first start of a relay does, and copies the rows that its
-// snapshot shows. The record is in state creating meanwhile: a start after a kill makes the slot
-// again and refuses the rows.
-func (r *run) backfill(ctx context.Context) error {
+// runBackfill makes the first slot, as the first start of a relay does, and copies the rows that
+// its snapshot shows. The record is in state creating meanwhile: a start after a kill makes the
+// slot again and refuses the rows.
+func (r *run) runBackfill(ctx context.Context) error {
 	c := r.c
 	rec, view, err := slot.ReadBoth(ctx, r.pool, c.Slot)
 	switch {
 	case err != nil:
 		return err
 	case rec != nil && (rec.Used || rec.State != slot.StateCreating):
-		return usage(fmt.Sprintf("slot %q has been in use: rows from before it cannot be told from those that it has sent", c.Slot),
+		return usageStop(fmt.Sprintf("slot %q has been in use: rows from before it cannot be told from those that it has sent", c.Slot),
 			"for rows that a lost slot has not sent run `cdc-relay recover`; for a new relay of all rows choose another source.slot")
 	case rec == nil && view != nil:
-		return slot.UnknownSlot(c, view, r.id)
+		return slot.UnknownStop(c, view, r.id)
 	}
 	// nothing says whether the rows came with a dump
 	r.report.backfill, r.restored = true, true
-	if err := r.prepare(ctx, true); err != nil {
+	if err := r.prepareTables(ctx, true); err != nil {
 		return err
 	}
-	if err := r.count(ctx, "", nil); err != nil {
+	if err := r.countRows(ctx, "", nil); err != nil {
 		return err
 	}
 	if err := schema.EnsurePublication(ctx, r.pool, c); err != nil {
@@ -178,7 +178,7 @@ func (r *run) backfill(ctx context.Context) error {
 		}
 		return err
 	}
-	return r.fillNew(ctx, made, func(ctx context.Context) { slot.UndoFailed(ctx, r.pool, c) })
+	return r.fillNewSlot(ctx, made, func(ctx context.Context) { slot.UndoCreation(ctx, r.pool, c) })
 }
 
 // fillGap copies the rows of the gap, without a new slot. They have the incarnation of the slot
@@ -189,12 +189,12 @@ func (r *run) backfill(ctx context.Context) error {
 // meanwhile has not seen these rows, and its term ends.
 func (r *run) fillGap(ctx context.Context) error {
 	finish := func(ctx context.Context, tx pgx.Tx) error {
-		view, err := slot.Read(ctx, r.pool, r.c.Slot)
+		view, err := slot.ReadView(ctx, r.pool, r.c.Slot)
 		if err != nil {
 			return err
 		}
 		if view != nil && view.Active() {
-			return usage(fmt.Sprintf("slot %q is in use by %s since: recover runs while no relay does", r.c.Slot, view.HolderName()), "stop every relay of this slot, and run it again")
+			return usageStop(fmt.Sprintf("slot %q is in use by %s since: recover runs while no relay does", r.c.Slot, view.HolderName()), "stop every relay of this slot, and run it again")
 		}
 		if err := slot.RaiseEpoch(ctx, tx, r.c); err != nil {
 			return err
@@ -211,8 +211,9 @@ func (r *run) fillGap(ctx context.Context) error {
 	return r.copyRows(ctx, "", r.gapPositions, finish)
 }
 
-// gapPositions are below the end of the gap, and above everything that waits of its incarnation.
-// Several gaps may end at one position: an operator accepts a slot again that has not moved.
+// gapPositions returns the gap's incarnation, and positions below the end of the gap and above
+// everything that waits of that incarnation. Several gaps may end at one position, when an operator
+// accepts a slot again that has not moved.
 func (r *run) gapPositions(ctx context.Context, tx pgx.Tx) (int64, positions, error) {
 	var before int64
 	var highest pglogrepl.LSN
@@ -230,21 +231,22 @@ func (r *run) gapPositions(ctx context.Context, tx pgx.Tx) (int64, positions, er
 	return r.task.incarnation, at, nil
 }
 
-// Commit records begin at multiples of 8, so the seven positions between two of them are no
-// commit's. Each has as many events as cdc_position has digits for.
+// Commit records begin at multiples of 8, so the seven positions between two of them are free. Each
+// takes as many events as cdc_position has digits for.
 const (
 	perCommit = 100_000_000
 	commits   = 7
 )
 
-// positions are those of one run: they rise with the rank of a row, and are below base + 8.
+// positions are the positions of the copies of one run. They rise with the rank of a row, between
+// base and base + 8.
 type positions struct{ base pglogrepl.LSN } // a multiple of 8
 
-// positionsBelow are just below a position from which on commits are sent.
+// positionsBelow are the free positions just below at, from which on the slot sends commits.
 func positionsBelow(at pglogrepl.LSN) positions { return positions{at&^7 - 8} }
 
-// of returns the position of the row of that rank, from 0.
-func (p positions) of(rank int64) (event.Position, error) {
+// position returns the position of the row with that rank, counted from 0.
+func (p positions) position(rank int64) (event.Position, error) {
 	if rank >= perCommit*commits {
 		return event.Position{}, fmt.Errorf("more than %d rows cannot be copied at once: narrow them with a WHERE", perCommit*commits)
 	}

@@ -28,7 +28,6 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pglogrepl"
@@ -39,8 +38,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // RecoverOptions say how to recover.
@@ -64,42 +63,42 @@ type Router interface {
 	Route(ev *event.Event) event.Route
 }
 
-// run is one run of a command.
+// run is one run of recover, of init --backfill or of a resend.
 type run struct {
 	c      *source.Config
 	opt    RecoverOptions
 	pool   *pgxpool.Pool
-	stream *pgconn.PgConn
+	stream *pgconn.PgConn // the replication connection; nil: a resend has none
 	id     slot.Identity
-	began  time.Time
+	began  time.Time // to the microsecond: the commit time of rows whose own is not known
 
-	resend *resend // nil: it is another command
-	task   task
-	was    schema.Sends // what is remembered of the slot
-	// its tables may have rows of a dump: see slot.Record.Restored
-	restored bool
-	sent     schema.Sends // what the publication sends now
-	tables   []table
-	order    order
-	report   Report
-	audited  int64 // the number of the audit's row of the copy, which is there once it is committed
-	// the commit of the copy was asked for: after an error it may have taken place
+	resend     *resendRun // nil: it is another command
+	task       task
+	remembered schema.Sends // what is remembered of the slot
+	restored   bool         // its tables may have rows of a dump: see slot.Record.Restored
+	sent       schema.Sends // what the publication sends now; for a new slot
+	tables     []outboxTable
+	order      order
+	report     Report
+	// the number of the copy's row in the audit, which is there once it is committed
+	audited int64
+	// committing: the commit of the copy was asked for, so after an error it may have taken place
 	committing bool
 }
 
 // Recover copies the rows of the gap of a lost slot, and makes a new slot; or those of the oldest
 // gap that an operator has accepted, when the slot is in use again.
 func Recover(ctx context.Context, c source.Config, opt RecoverOptions) (Report, error) {
-	return start(ctx, c, opt, (*run).recover, true)
+	return startRun(ctx, c, opt, (*run).runRecover, true)
 }
 
 // Backfill makes the first slot, and copies the rows from before it.
 func Backfill(ctx context.Context, c source.Config, opt RecoverOptions) (Report, error) {
-	return start(ctx, c, opt, (*run).backfill, false)
+	return startRun(ctx, c, opt, (*run).runBackfill, false)
 }
 
-// CheckWhere refuses an expression before init changes anything. A table that is still to be
-// created is checked after that.
+// CheckWhere refuses a WHERE that is not a condition on each table that exists, before init changes
+// anything. Tables that init creates are checked after that.
 func CheckWhere(ctx context.Context, c source.Config, where string) error {
 	pool, err := source.ConnectPool(&c)
 	if err != nil {
@@ -107,21 +106,22 @@ func CheckWhere(ctx context.Context, c source.Config, where string) error {
 	}
 	defer source.ClosePool(pool)
 	r := &run{c: &c, pool: pool, opt: RecoverOptions{Where: where}}
-	var there []table
+	var there []outboxTable
 	for _, t := range c.Tables {
 		var exists bool
 		if err := pool.QueryRow(ctx, `SELECT to_regclass($1) IS NOT NULL`, source.QuoteTable(t)).Scan(&exists); err != nil {
 			return source.OrFatal(&c, err)
 		}
 		if exists {
-			there = append(there, table{Table: Table{Table: t}})
+			there = append(there, outboxTable{Table: Table{Table: t}})
 		}
 	}
 	return r.checkWhere(ctx, there)
 }
 
-// start connects and does it. used: there must have been a relay.
-func start(ctx context.Context, c source.Config, opt RecoverOptions, do func(*run, context.Context) error, used bool) (Report, error) {
+// startRun connects, takes the lock on the slot's creation, and calls do. used: without a schema of
+// a relay it is refused.
+func startRun(ctx context.Context, c source.Config, opt RecoverOptions, do func(*run, context.Context) error, used bool) (Report, error) {
 	// As a takeover does: the key is about starting the relay, which would begin with what is
 	// committed from then on.
 	c.Create = true
@@ -129,7 +129,7 @@ func start(ctx context.Context, c source.Config, opt RecoverOptions, do func(*ru
 		return Report{}, err
 	}
 	if len(c.Tables) == 0 {
-		return Report{}, usage("source.tables names no table: only rows of a table can be copied, logical messages are nowhere but in the WAL", "")
+		return Report{}, usageStop("source.tables names no table: only rows of a table can be copied, logical messages are nowhere but in the WAL", "")
 	}
 	pool, err := source.ConnectPool(&c)
 	if err != nil {
@@ -141,7 +141,7 @@ func start(ctx context.Context, c source.Config, opt RecoverOptions, do func(*ru
 	case err != nil:
 		return Report{}, source.OrFatal(&c, err)
 	case used && version == 0:
-		return Report{}, usage("no relay has used this database: there is nothing to recover", "correct source.url")
+		return Report{}, usageStop("no relay has used this database: there is nothing to recover", "correct source.url")
 	}
 	r := &run{c: &c, opt: opt, pool: pool, began: time.Now().UTC().Truncate(time.Microsecond)}
 	r.report.Slot, r.report.DryRun = c.Slot, opt.DryRun
@@ -149,7 +149,7 @@ func start(ctx context.Context, c source.Config, opt RecoverOptions, do func(*ru
 		return r.report, source.OrFatal(&c, err)
 	}
 	defer source.CloseStream(r.stream)
-	err = slot.Locked(ctx, pool, &c, func(ctx context.Context) error { return do(r, ctx) })
+	err = slot.WithCreationLock(ctx, pool, &c, func(ctx context.Context) error { return do(r, ctx) })
 	if state := source.SQLState(err); !r.committing && (state == "25P03" || state == "57P01") {
 		err = &event.Stop{
 			Code: event.ExitFailure, Reason: "frozen", Err: err, Fix: "run it again",
@@ -159,8 +159,9 @@ func start(ctx context.Context, c source.Config, opt RecoverOptions, do func(*ru
 	return r.report, source.OrFatal(&c, err)
 }
 
-// recover looks at everything first: whatever is wrong with the input changes nothing.
-func (r *run) recover(ctx context.Context) error {
+// runRecover is the command of that name. It checks everything first: whatever is wrong with the
+// input changes nothing.
+func (r *run) runRecover(ctx context.Context) error {
 	rec, view, err := slot.ReadBoth(ctx, r.pool, r.c.Slot)
 	if err != nil {
 		return err
@@ -168,11 +169,11 @@ func (r *run) recover(ctx context.Context) error {
 	if err := r.findTask(ctx, rec, view); err != nil {
 		return err
 	}
-	if err := r.prepare(ctx, false); err != nil {
+	if err := r.prepareTables(ctx, false); err != nil {
 		return err
 	}
 	if r.opt.DryRun || r.task.lost { // else the copy counts, before anything is changed
-		if err := r.count(ctx, "", nil); err != nil {
+		if err := r.countRows(ctx, "", nil); err != nil {
 			return err
 		}
 	}
@@ -185,39 +186,39 @@ func (r *run) recover(ctx context.Context) error {
 	return r.fillGap(ctx)
 }
 
-// What there is to recover: the slot that is lost, or a gap that was accepted. Everything else is a
-// sentence and exit 2.
-
-// task is what a run has to copy.
+// task is what a run has to recover: a lost slot, or an accepted gap.
 type task struct {
-	lost bool // a new slot is made
-	// the system whose deferred events are sent here from now on; "", or this one: there is none
+	lost bool // the slot is lost: a new one is made
+	// movedFrom is the system whose deferred events are sent here from now on; "", or this one:
+	// there is none.
 	movedFrom string
-	// of an accepted gap: what transactions from this one on wrote the slot sends; 0: no bound
+	// until is the transaction at which an accepted gap ends: the slot sends what this one and
+	// later ones wrote; 0: no bound.
 	until int64
-	// The gap in the WAL, as far as it is known: for the report, no row is chosen by it.
+	// The gap in the WAL, as far as it is known. It is for the report: no row is chosen by it.
 	fromLSN, untilLSN pglogrepl.LSN
 	gap               int64 // the id of the accepted gap; 0: the slot is lost
 	incarnation       int64 // of the gap
 	later             int64 // accepted gaps that are left to the next run
 }
 
-// findTask finds out what to do, or why there is nothing.
+// findTask finds out what there is to recover: a lost slot or an accepted gap. If there is neither,
+// or it cannot be recovered now, the error is a usageStop.
 func (r *run) findTask(ctx context.Context, rec *slot.Record, view *slot.View) error {
 	c := r.c
 	switch {
 	case rec == nil:
-		return usage(fmt.Sprintf("there is nothing to recover: no relay has used slot %q in this database", c.Slot),
+		return usageStop(fmt.Sprintf("there is nothing to recover: no relay has used slot %q in this database", c.Slot),
 			"for rows from before the first slot run `cdc-relay init --backfill`")
 	case rec.State == slot.StateTakeover:
-		return usage(fmt.Sprintf("the takeover by slot %q from slot %q is not complete", c.Slot, rec.TookFrom),
+		return usageStop(fmt.Sprintf("the takeover by slot %q from slot %q is not complete", c.Slot, rec.TookFrom),
 			"finish it, or give it up with `cdc-relay teardown --yes`")
 	case rec.State == slot.StateCreating && !rec.Used:
-		return usage(fmt.Sprintf("there is nothing to recover: slot %q was never in use", c.Slot), "for rows from before it run `cdc-relay init --backfill`")
+		return usageStop(fmt.Sprintf("there is nothing to recover: slot %q was never in use", c.Slot), "for rows from before it run `cdc-relay init --backfill`")
 	case view != nil && view.NotOurs(r.id.Database) != "":
-		return usage(fmt.Sprintf("slot %q %s: recover does not touch it", c.Slot, view.NotOurs(r.id.Database)), "correct source.slot, or choose another one")
+		return usageStop(fmt.Sprintf("slot %q %s: recover does not touch it", c.Slot, view.NotOurs(r.id.Database)), "correct source.slot, or choose another one")
 	case view != nil && view.Active() && !(rec.State == slot.StateCreating && view.HalfMade()):
-		return usage(fmt.Sprintf("slot %q is in use by %s: recover runs while no relay does", c.Slot, view.HolderName()), "stop every relay of this slot, and run it again")
+		return usageStop(fmt.Sprintf("slot %q is in use by %s: recover runs while no relay does", c.Slot, view.HolderName()), "stop every relay of this slot, and run it again")
 	}
 	lost, err := r.isLost(ctx, rec, view)
 	if err != nil {
@@ -226,7 +227,7 @@ func (r *run) findTask(ctx context.Context, rec *slot.Record, view *slot.View) e
 	if err := r.checkServer(rec); err != nil && lost {
 		return err
 	}
-	if r.was, err = rec.SentBefore(ctx, r.pool, r.id); err != nil {
+	if r.remembered, err = rec.SentBefore(ctx, r.pool, r.id); err != nil {
 		return err
 	}
 	r.restored = rec.Restored || rec.SystemID != r.id.SystemID
@@ -237,7 +238,7 @@ func (r *run) findTask(ctx context.Context, rec *slot.Record, view *slot.View) e
 	return r.findGap(ctx, rec, view)
 }
 
-// isLost reports whether nothing more can be read from the slot that the record describes.
+// isLost reports whether nothing more can be read from the slot.
 //
 // A slot that somebody else has created again is not lost: it has what was committed since, also
 // rows that are deleted by now. An operator accepts it, and then its gap is recovered.
@@ -249,21 +250,22 @@ func (r *run) isLost(ctx context.Context, rec *slot.Record, view *slot.View) (bo
 	return why != "", err
 }
 
-// checkServer wants an operator's word when the slot was read from another server, or on another
-// timeline of it: only he knows whether this one has taken its place.
+// checkServer wants --same-data when the slot was read from another server, or on another timeline
+// of it: only an operator knows whether this one has taken its place.
 func (r *run) checkServer(rec *slot.Record) error {
-	moved := rec.OfOther(r.id)
+	moved := rec.IsOfOtherServer(r.id)
 	switch {
 	case moved && !r.opt.SameData:
-		return usage(fmt.Sprintf("slot %q was read from system %s on timeline %d, and this is system %s on timeline %d", r.c.Slot, rec.SystemID, rec.Timeline, r.id.SystemID, r.id.Timeline),
+		return usageStop(fmt.Sprintf("slot %q was read from system %s on timeline %d, and this is system %s on timeline %d", r.c.Slot, rec.SystemID, rec.Timeline, r.id.SystemID, r.id.Timeline),
 			"if this server goes on with the same data, add --same-data, which has its deferred events sent too; if it is a copy, see `cdc-relay check`")
 	case !moved && r.opt.SameData:
-		return usage("--same-data is for another server than the one that the slot was read from, and this is that one", "leave it out")
+		return usageStop("--same-data is for another server than the one that the slot was read from, and this is that one", "leave it out")
 	}
 	return nil
 }
 
-// checkAccepted wants a gap of a slot that was accepted: a copy has none.
+// checkAccepted refuses a lost slot that was accepted without a gap, as that of a copy is. If there
+// is a gap, it is where the report begins.
 func (r *run) checkAccepted(ctx context.Context, rec *slot.Record) error {
 	var open int64
 	var at pglogrepl.LSN
@@ -272,8 +274,8 @@ func (r *run) checkAccepted(ctx context.Context, rec *slot.Record) error {
 	if err != nil {
 		return fmt.Errorf("read cdc_relay.gap: %w", err)
 	}
-	if open == 0 && rec.State == slot.StateAdopt && !rec.OfOther(r.id) {
-		return usage(fmt.Sprintf("there is nothing to recover: slot %q is accepted without a gap, as that of a copy is, whose original sends what was committed before", r.c.Slot),
+	if open == 0 && rec.State == slot.StateAdopt && !rec.IsOfOtherServer(r.id) {
+		return usageStop(fmt.Sprintf("there is nothing to recover: slot %q is accepted without a gap, as that of a copy is, whose original sends what was committed before", r.c.Slot),
 			"start the relay, which makes a new slot")
 	}
 	if open > 0 {
@@ -286,29 +288,29 @@ func (r *run) checkAccepted(ctx context.Context, rec *slot.Record) error {
 func (r *run) findGap(ctx context.Context, rec *slot.Record, view *slot.View) error {
 	c := r.c
 	if r.opt.SameData {
-		return usage("--same-data is for a slot that is lost", "leave it out")
+		return usageStop("--same-data is for a slot that is lost", "leave it out")
 	}
 	if rec.State == slot.StateAdopt {
-		return usage(fmt.Sprintf("slot %q is accepted, and no relay has used it since", c.Slot),
+		return usageStop(fmt.Sprintf("slot %q is accepted, and no relay has used it since", c.Slot),
 			"start the relay once, which begins where the slot is, and stop it; then run `cdc-relay recover`")
 	}
-	found, err := slot.Examine(ctx, r.pool, c, r.id)
+	found, err := slot.ExamineState(ctx, r.pool, c, r.id)
 	if err != nil {
 		return err
 	}
-	stop, err := found.Judge(ctx, r.pool, c)
+	stop, err := found.NextStop(ctx, r.pool, c)
 	switch {
 	case err != nil:
 		return err
 	case stop != nil:
-		return usage("the slot is not lost, but a relay does not use it: "+stop.What, stop.Fix)
+		return usageStop("the slot is not lost, but a relay does not use it: "+stop.What, stop.Fix)
 	}
 	t := &r.task
 	err = r.pool.QueryRow(ctx, `SELECT g.id, g.incarnation, g.until_xid::text::bigint, coalesce(g.from_lsn, '0/0'), coalesce(g.until_lsn, '0/0'), count(*) OVER () - 1
 		FROM cdc_relay.gap g WHERE g.slot = $1 AND g.system_id = $2 AND g.recovered_at IS NULL AND g.until_xid IS NOT NULL ORDER BY g.id LIMIT 1`,
 		c.Slot, r.id.SystemID).Scan(&t.gap, &t.incarnation, &t.until, &t.fromLSN, &t.untilLSN, &t.later)
 	if source.IsNoRows(err) {
-		return usage(fmt.Sprintf("there is nothing to recover: slot %q is in order, and no accepted gap is open", c.Slot), "")
+		return usageStop(fmt.Sprintf("there is nothing to recover: slot %q is in order, and no accepted gap is open", c.Slot), "")
 	}
 	if err != nil {
 		return fmt.Errorf("read cdc_relay.gap: %w", err)
@@ -316,10 +318,10 @@ func (r *run) findGap(ctx context.Context, rec *slot.Record, view *slot.View) er
 	return r.checkEnded(ctx)
 }
 
-// checkEnded wants all transactions of this database to have ended that began before an accepted
-// gap ended. Of such a one the slot may send nothing, since it wrote while the publication did not
-// have the table, and its rows would not be seen yet. Each that writes holds the lock of its own
-// id, which every role may see.
+// checkEnded refuses to run while a transaction of this database is open that began before the
+// accepted gap ended. It may have written while the publication did not have the table, so the slot
+// sends nothing of it, and its rows are not visible yet. A transaction that writes holds the lock
+// of its own id, which every role may see.
 func (r *run) checkEnded(ctx context.Context) error {
 	var open bool
 	err := r.pool.QueryRow(ctx, `SELECT EXISTS (
@@ -337,7 +339,7 @@ func (r *run) checkEnded(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return usage("transactions that began before the gap ended are still open, and may have rows of it: "+source.OpenText(list), source.EndOpen(list)+"; then run it again")
+	return usageStop("transactions that began before the gap ended are still open, and may have rows of it: "+source.OpenTransactionsText(list), source.EndTransactionsHint(list)+"; then run it again")
 }
 
 // Report is the result of a run. Of a dry run the numbers are those that it would have, at most.
@@ -372,8 +374,8 @@ type Report struct {
 	backfill bool
 }
 
-// fill fills in what is known once the rows are counted.
-func (r *run) fill(f facts) {
+// fillReport puts into the report what is known once the rows are counted.
+func (r *run) fillReport(f counts) {
 	rep := &r.report
 	rep.counted, rep.Recovered, rep.Order = f.rows, f.rows, string(r.order)
 	if r.order == byNamed {
@@ -393,42 +395,36 @@ func (r *run) fill(f facts) {
 		return
 	}
 	rep.Lost = append(rep.Lost, "rows that were deleted from "+r.c.TableNames()+" before now: nothing shows how many")
-	if prefixes := r.prefixes(); len(prefixes) > 0 {
-		rep.Lost = append(rep.Lost, "logical messages with prefix "+strings.Join(prefixes, ", ")+": only the WAL had them")
+	if prefix := r.c.Messages.Prefix; prefix != "" {
+		rep.Lost = append(rep.Lost, "logical messages with prefix "+prefix+": only the WAL had them")
 	}
 }
 
-func (r *run) prefixes() []string {
-	if r.c.Messages.Prefix == "" {
-		return nil
-	}
-	return []string{r.c.Messages.Prefix}
-}
-
-func (rep *Report) action() string {
+// auditAction is the name of the command, as the audit has it.
+func (rep *Report) auditAction() string {
 	if rep.backfill {
 		return "backfill"
 	}
 	return "recover"
 }
 
-// audit is the result as the audit has it: no names from rows.
-func (rep *Report) audit() string {
+// auditText is the result as the audit has it: no names from rows.
+func (rep *Report) auditText() string {
 	return fmt.Sprintf("%d rows copied into the retry table, %d were held, %d were left out by a condition; order: %s",
 		rep.Recovered, rep.Held, rep.LeftOut, rep.Order)
 }
 
-// usage is exit 2: nothing is changed.
-func usage(what, fix string) *event.Stop {
+// usageStop is the Stop (exit 2) for input that does not fit: nothing is changed.
+func usageStop(what, fix string) *event.Stop {
 	return &event.Stop{Code: event.ExitUsage, Reason: "usage", What: what, Fix: fix}
 }
 
-// readError is an error of reading a table.
+// readError is the error of a run after an error of reading a table; nil for nil.
 func (r *run) readError(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
-	if refusal, refused := tableread.IsRefusal(err); refused {
+	if refusal, refused := sent.IsRefusal(err); refused {
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "rights",
 			What: fmt.Sprintf("table %s, whose rows are copied, %s", refusal.Table, refusal.Why), Fix: refusal.Fix,
@@ -440,11 +436,11 @@ func (r *run) readError(doing string, err error) error {
 	return fmt.Errorf("%s: %w", doing, err)
 }
 
-// asWhereError returns an error that the values of rows have caused in the WHERE: it may be right
-// in form and divide by zero.
+// asWhereError turns an error about values into a usageStop if there is a WHERE: it may be right in
+// form and divide by zero.
 func (r *run) asWhereError(err error) error {
 	if state := source.SQLState(err); r.opt.Where != "" && len(state) == 5 && state[:2] == "22" {
-		return usage("the WHERE fails at a row: "+source.OneLine(err).Error(), "correct it")
+		return usageStop("the WHERE fails at a row: "+source.OneLine(err).Error(), "correct it")
 	}
 	return err
 }

@@ -18,7 +18,7 @@ func TestPositions(t *testing.T) {
 		p := positionsBelow(start)
 		last := event.Position{Commit: p.base}
 		for _, rank := range []int64{0, 1, perCommit - 1, perCommit, commits*perCommit - 1} {
-			pos, err := p.of(rank)
+			pos, err := p.position(rank)
 			if err != nil || !last.Less(pos) || pos.Commit >= start || pos.Commit%8 == 0 || pos.Commit < p.first() || pos.Commit > p.last() {
 				t.Errorf("rank %d before %s: %s, after %s: %v", rank, start, pos, last, err)
 			}
@@ -28,30 +28,30 @@ func TestPositions(t *testing.T) {
 			last = pos
 		}
 	}
-	if _, err := positionsBelow(0x1000).of(commits * perCommit); err == nil {
+	if _, err := positionsBelow(0x1000).position(commits * perCommit); err == nil {
 		t.Error("there is a position beyond the last one")
 	}
 }
 
 // Without a word of the operator rows go only in the order of their commits, all of it.
 func TestChooseOrder(t *testing.T) {
-	tables := []table{{Table: Table{Table: decode.Table{Schema: "public", Name: "outbox"}}}}
+	tables := []outboxTable{{Table: Table{Table: decode.Table{Schema: "public", Name: "outbox"}}}}
 	for name, c := range map[string]struct {
 		opt  RecoverOptions
-		f    facts
+		f    counts
 		want order
 		says string
 	}{
-		"tracked":             {RecoverOptions{}, facts{tracked: true, rows: 2}, byCommit, ""},
-		"tracked and allowed": {RecoverOptions{Unordered: true}, facts{tracked: true, rows: 2}, byCommit, ""},
-		"tracked too late":    {RecoverOptions{}, facts{tracked: true, rows: 2, untimed: 1}, "", "1 of 2 rows have no commit timestamp"},
-		"not tracked":         {RecoverOptions{}, facts{rows: 2, untimed: 2}, "", "track_commit_timestamp is off"},
-		"nothing to order":    {RecoverOptions{}, facts{}, unordered, ""},
-		"allowed":             {RecoverOptions{Unordered: true}, facts{rows: 2, untimed: 2}, unordered, ""},
-		"a dry run":           {RecoverOptions{DryRun: true}, facts{rows: 2, untimed: 2}, unordered, ""},
-		"none is kept":        {RecoverOptions{Scope: event.Free}, facts{rows: 2, untimed: 2}, unneeded, ""},
-		"by column":           {RecoverOptions{OrderBy: "at"}, facts{tracked: true, rows: 2, nulls: []int64{0}}, byNamed, ""},
-		"by column of NULLs":  {RecoverOptions{OrderBy: "at"}, facts{tracked: true, rows: 2, nulls: []int64{1}}, "", `column "at" of table public.outbox is NULL in 1 rows`},
+		"tracked":             {RecoverOptions{}, counts{tracked: true, rows: 2}, byCommit, ""},
+		"tracked and allowed": {RecoverOptions{Unordered: true}, counts{tracked: true, rows: 2}, byCommit, ""},
+		"tracked too late":    {RecoverOptions{}, counts{tracked: true, rows: 2, untimed: 1}, "", "1 of 2 rows have no commit timestamp"},
+		"not tracked":         {RecoverOptions{}, counts{rows: 2, untimed: 2}, "", "track_commit_timestamp is off"},
+		"nothing to order":    {RecoverOptions{}, counts{}, unordered, ""},
+		"allowed":             {RecoverOptions{Unordered: true}, counts{rows: 2, untimed: 2}, unordered, ""},
+		"a dry run":           {RecoverOptions{DryRun: true}, counts{rows: 2, untimed: 2}, unordered, ""},
+		"none is kept":        {RecoverOptions{Scope: event.Free}, counts{rows: 2, untimed: 2}, unneeded, ""},
+		"by column":           {RecoverOptions{OrderBy: "at"}, counts{tracked: true, rows: 2, nulls: []int64{0}}, byNamed, ""},
+		"by column of NULLs":  {RecoverOptions{OrderBy: "at"}, counts{tracked: true, rows: 2, nulls: []int64{1}}, "", `column "at" of table public.outbox is NULL in 1 rows`},
 	} {
 		got, err := chooseOrder(c.opt, c.f, tables, "")
 		if got != c.want || (err == nil) != (c.says == "") || err != nil && !strings.Contains(err.Error(), c.says) {
@@ -64,7 +64,7 @@ func TestBefore(t *testing.T) {
 	in := []row{{key: 1, command: 9}, {key: 2, text: "a", command: 1}, {key: 2, text: "b", command: 0}, {key: 2, text: "b", command: 1}, {key: 2, text: "b", command: 1, table: 1}}
 	for i := range in {
 		for j := range in {
-			if in[i].before(&in[j]) != (i < j) {
+			if in[i].isBefore(&in[j]) != (i < j) {
 				t.Errorf("%+v before %+v: %t", in[i], in[j], i >= j)
 			}
 		}
@@ -86,9 +86,9 @@ func TestPlaceOfAnUnknownTopic(t *testing.T) {
 		if name == "" {
 			of.name = nil
 		}
-		e := events{run: &run{c: &source.Config{}, opt: RecoverOptions{Sink: of}}, incarnation: 4}
+		e := rowMaker{run: &run{c: &source.Config{}, opt: RecoverOptions{Sink: of}}, incarnation: 4}
 		ev := event.Event{ID: []byte("1"), Ordered: true, Hash: 12345}
-		e.place(&ev)
+		e.placeEvent(&ev)
 		group, ordered := event.PerKey.Group(&ev, want)
 		if r := e.row; r.ExchangeOrTopic != want || r.Dest != 0 || r.Group != group || r.Ordered != ordered || r.Incarnation != 4 || string(r.Event.Route.Name) != name {
 			t.Errorf("%q: %+v", name, r)

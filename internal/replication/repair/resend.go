@@ -31,36 +31,37 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
-// resend is the job of a run that sends rows again.
-type resend struct {
+// resendRun is the job of a run that sends rows again.
+type resendRun struct {
 	dlq.Choice
-	job   int64 // 0: the rows are only counted
-	route event.Route
-	rate  float64 // rows per second; 0: as fast as they go
-	who   string
-	epoch int64
-	// what had ended then, text of a pg_snapshot; the slot is past all of it
-	past        string
-	incarnation int64
+	job   int64       // the job's number; 0: the rows are only counted
+	route event.Route // where the copies go; nil names: where the rows go
+	rate  float64     // rows per second; 0: as fast as they go
+	who   string      // who asked for it
+	epoch int64       // of the leader's term
+	// pastSnapshot is the text of a snapshot: the slot is past all transactions that had ended in
+	// it. "": the rows are only counted.
+	pastSnapshot string
+	incarnation  int64 // of the slot
 }
 
 // knowsSent reports whether the choice goes by the sent set.
-func (s *resend) knowsSent() bool { return s.Unsent || s.Gap != 0 }
+func (s *resendRun) knowsSent() bool { return s.Unsent || s.Gap != 0 }
 
 // CountResend checks a choice, and counts its rows. It changes nothing. Of a dry run the order may
 // be unknown. A row that waits already, or is an open dead letter, is counted: the job leaves it
 // out.
 func CountResend(ctx context.Context, c source.Config, pool *pgxpool.Pool, r *dlq.Resend, scope event.Scope, dryRun bool) (Report, error) {
-	run := newResend(&c, pool, &resend{Choice: r.Choice}, r.Condition)
+	run := newResend(&c, pool, &resendRun{Choice: r.Choice}, r.Condition)
 	run.opt.Scope, run.opt.DryRun = scope, dryRun
 	err := run.prepareResend(ctx)
 	if err == nil {
-		err = run.count(ctx, "", nil)
+		err = run.countRows(ctx, "", nil)
 	}
 	return run.report, source.OrFatal(&c, err)
 }
 
-func newResend(c *source.Config, pool *pgxpool.Pool, r *resend, condition string) *run {
+func newResend(c *source.Config, pool *pgxpool.Pool, r *resendRun, condition string) *run {
 	own := *c
 	return &run{
 		c: &own, pool: pool, resend: r, began: time.Now().UTC().Truncate(time.Microsecond),
@@ -78,30 +79,30 @@ func (r *run) prepareResend(ctx context.Context) error {
 			}
 		}
 		if one == nil {
-			return usage(fmt.Sprintf("table %s is not in source.tables", name), "name one of "+r.c.TableNames())
+			return usageStop(fmt.Sprintf("table %s is not in source.tables", name), "name one of "+r.c.TableNames())
 		}
 		r.c.Tables = one
 	}
 	if len(r.c.Tables) == 0 {
-		return usage("source.tables names no table: only rows of a table can be sent again, logical messages are nowhere but in the WAL", "")
+		return usageStop("source.tables names no table: only rows of a table can be sent again, logical messages are nowhere but in the WAL", "")
 	}
 	rec, err := slot.ReadRecord(ctx, r.pool, r.c.Slot)
 	switch {
 	case err != nil:
 		return err
 	case rec == nil:
-		return usage(fmt.Sprintf("no relay has used slot %q in this database: nothing was sent", r.c.Slot), "start the relay")
+		return usageStop(fmt.Sprintf("no relay has used slot %q in this database: nothing was sent", r.c.Slot), "start the relay")
 	}
-	r.id.SystemID, r.was, r.restored = rec.SystemID, rec.Sends, rec.Restored
+	r.id.SystemID, r.remembered, r.restored = rec.SystemID, rec.Sends, rec.Restored
 	if s := r.resend; s.Gap != 0 {
 		if s.Unsent || s.Table != "" || s.IDs != nil || s.Key != nil || s.Aggregate != nil || !s.From.IsZero() || !s.To.IsZero() || r.opt.Where != "" {
-			return usage("a gap is sent again as a whole: nothing else may choose of its rows", "leave out --table and the like")
+			return usageStop("a gap is sent again as a whole: nothing else may choose of its rows", "leave out --table and the like")
 		}
 		if err := r.findNamedGap(ctx); err != nil {
 			return err
 		}
 	}
-	if err := r.prepare(ctx, false); err != nil {
+	if err := r.prepareTables(ctx, false); err != nil {
 		return err
 	}
 	if r.resend.knowsSent() && r.resend.Table == "" {
@@ -121,50 +122,50 @@ func (r *run) findNamedGap(ctx context.Context) error {
 	switch {
 	case source.IsNoRows(err):
 		if err = dlq.New(r.pool, r.c.Slot).NoGap(ctx, t.gap); err == nil {
-			return usage(fmt.Sprintf("gap %d is of another system", t.gap), "close it by your word: `cdc-relay resend --gap N --none --reason TEXT`")
+			return usageStop(fmt.Sprintf("gap %d is of another system", t.gap), "close it by your word: `cdc-relay resend --gap N --none --reason TEXT`")
 		}
-		return usage(err.Error(), "")
+		return usageStop(err.Error(), "")
 	case err != nil:
 		return fmt.Errorf("read cdc_relay.gap: %w", err)
 	case until == nil:
-		return usage(fmt.Sprintf("gap %d has no end yet: no relay has used the slot since it was accepted", t.gap), "start the relay once")
+		return usageStop(fmt.Sprintf("gap %d has no end yet: no relay has used the slot since it was accepted", t.gap), "start the relay once")
 	}
 	t.until = *until
 	return r.checkEnded(ctx)
 }
 
 // chosenSQL is the condition that a row of alias t is one of the choice, beside the operator's.
-func (r *run) chosenSQL(t *table) string {
+func (r *run) chosenSQL(t *outboxTable) string {
 	list := []string{"true"}
 	s := r.resend
 	if len(s.IDs) > 0 {
 		var ids []string
 		for _, id := range s.IDs {
-			ids = append(ids, t.named.id.IsSQL(string(id)))
+			ids = append(ids, t.resendBy.id.EqualsSQL(string(id)))
 		}
 		list = append(list, "("+strings.Join(ids, " OR ")+")")
 	}
 	if s.Key != nil {
-		list = append(list, t.named.key.IsSQL(string(s.Key)))
+		list = append(list, t.resendBy.key.EqualsSQL(string(s.Key)))
 	}
 	if s.Aggregate != nil {
-		list = append(list, t.named.aggregate.IsSQL(string(s.Aggregate)))
+		list = append(list, t.resendBy.aggregate.EqualsSQL(string(s.Aggregate)))
 	}
 	// A row whose time is not known is chosen, so that it is counted: see checkKnown.
 	if !s.From.IsZero() {
-		list = append(list, "("+t.named.time+" >= "+quoteTime(s.From)+") IS NOT FALSE")
+		list = append(list, "("+t.resendBy.time+" >= "+quoteTime(s.From)+") IS NOT FALSE")
 	}
 	if !s.To.IsZero() {
-		list = append(list, "("+t.named.time+" < "+quoteTime(s.To)+") IS NOT FALSE")
+		list = append(list, "("+t.resendBy.time+" < "+quoteTime(s.To)+") IS NOT FALSE")
 	}
 	if s.Unsent && t.tx != "" { // of others nothing is known: see nameLeftOut
 		list = append(list, t.tx+" IS NOT NULL")
 	}
 	// Else the slot may still send it. A number that is not given here yet is of a restored row.
 	// Rows of a gap have their own bound (unsentSQL), and none may be left out: it is closed.
-	if s.past != "" && t.tx != "" && s.Gap == 0 {
+	if s.pastSnapshot != "" && t.tx != "" && s.Gap == 0 {
 		list = append(list, fmt.Sprintf(`coalesce(pg_visible_in_snapshot((%s)::text::xid8, %s::pg_snapshot) OR %[1]s >= pg_snapshot_xmax(pg_current_snapshot())::text::bigint, %[3]t)`,
-			t.tx, source.QuoteText(s.past), !s.Unsent))
+			t.tx, source.QuoteText(s.pastSnapshot), !s.Unsent))
 	}
 	return strings.Join(list, " AND ")
 }
@@ -174,7 +175,7 @@ func quoteTime(t time.Time) string {
 }
 
 // nameColumns finds the columns by which the choice names rows of a table.
-func (r *run) nameColumns(ctx context.Context, t *table) (err error) {
+func (r *run) nameColumns(ctx context.Context, t *outboxTable) (err error) {
 	s, m := r.resend, &t.Mapping
 	for _, part := range []struct {
 		flag  string
@@ -182,21 +183,21 @@ func (r *run) nameColumns(ctx context.Context, t *table) (err error) {
 		names decode.Names
 		to    *Part
 	}{
-		{"id", len(s.IDs) > 0, m.ID, &t.named.id},
-		{"key", s.Key != nil, m.Key, &t.named.key},
-		{"aggregate", s.Aggregate != nil, m.Aggregate, &t.named.aggregate},
+		{"id", len(s.IDs) > 0, m.ID, &t.resendBy.id},
+		{"key", s.Key != nil, m.Key, &t.resendBy.key},
+		{"aggregate", s.Aggregate != nil, m.Aggregate, &t.resendBy.aggregate},
 	} {
 		if !part.given {
 			continue
 		}
 		if *part.to, err = FindPart(ctx, r.pool, t.Table.Table, part.names.Any); err != nil {
-			if own := (*NotOwn)(nil); errors.As(err, &own) {
-				return usage(fmt.Sprintf("--%s: %v", part.flag, own), "name rows by --where")
+			if own := (*ForeignTypeError)(nil); errors.As(err, &own) {
+				return usageStop(fmt.Sprintf("--%s: %v", part.flag, own), "name rows by --where")
 			}
 			return err
 		}
 		if len(*part.to) == 0 {
-			return usage(fmt.Sprintf("--%s: table %s has no column for it", part.flag, t), "name rows by --where, or the other tables by --table")
+			return usageStop(fmt.Sprintf("--%s: table %s has no column for it", part.flag, t), "name rows by --where, or the other tables by --table")
 		}
 		values := [][]byte{s.Key}
 		switch part.flag {
@@ -206,22 +207,22 @@ func (r *run) nameColumns(ctx context.Context, t *table) (err error) {
 			values = [][]byte{s.Aggregate}
 		}
 		for _, v := range values { // a text that is no value of the column's type
-			if err := part.to.Check(ctx, r.pool, string(v)); err != nil {
-				return usage(fmt.Sprintf("--%s is %q: table %s: %s", part.flag, v, t, source.OneLine(err)), "")
+			if err := part.to.CheckText(ctx, r.pool, string(v)); err != nil {
+				return usageStop(fmt.Sprintf("--%s is %q: table %s: %s", part.flag, v, t, source.OneLine(err)), "")
 			}
 		}
 	}
 	if s.From.IsZero() && s.To.IsZero() {
 		return nil
 	}
-	t.named.time, err = r.timeSQL(ctx, t)
+	t.resendBy.time, err = r.timeSQL(ctx, t)
 	return err
 }
 
 // timeSQL is the SQL of the event's time, as the stream has it: that of the timestamp columns, else
 // that of the commit. Where neither is known it is that of the column that looks like it, and the
 // report says so; NULL: there is none.
-func (r *run) timeSQL(ctx context.Context, t *table) (string, error) {
+func (r *run) timeSQL(ctx context.Context, t *outboxTable) (string, error) {
 	names := t.Mapping.Timestamp.Any
 	if t.Mapping.Untimed {
 		names = nil
@@ -264,7 +265,7 @@ func (r *run) timeSQL(ctx context.Context, t *table) (string, error) {
 
 // columnTimes are the times that columns of a table give; nothing: it has none of them. As to the
 // decoder a time without zone is UTC, and infinity is no time. zone: all of them have one.
-func (r *run) columnTimes(ctx context.Context, t *table, names []string) (list []string, zone bool, err error) {
+func (r *run) columnTimes(ctx context.Context, t *outboxTable, names []string) (list []string, zone bool, err error) {
 	part, err := FindPart(ctx, r.pool, t.Table.Table, names)
 	if err != nil || len(part) == 0 {
 		return nil, true, err
@@ -300,7 +301,7 @@ func (r *run) copyResend(ctx context.Context) error {
 			gap AS (UPDATE cdc_relay.gap g SET recovered_at = now(), job = job.job FROM job WHERE g.id = $6),
 			noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT $1, $7, $8, 'resend', 0, $9, 'job ' || job.job || ': ' || $10 FROM job)
 			SELECT EXISTS (SELECT FROM fence), EXISTS (SELECT FROM job)`,
-			r.c.Slot, s.epoch, s.job, r.report.Recovered, r.report.Held, s.Gap, r.id.SystemID, s.who, r.opt.Reason, r.report.audit()).Scan(&ours, &open)
+			r.c.Slot, s.epoch, s.job, r.report.Recovered, r.report.Held, s.Gap, r.id.SystemID, s.who, r.opt.Reason, r.report.auditText()).Scan(&ours, &open)
 		switch {
 		case err != nil:
 			return fmt.Errorf("note the copied rows: %w", err)
@@ -313,8 +314,8 @@ func (r *run) copyResend(ctx context.Context) error {
 	})
 }
 
-// due is when the row of a rank is sent.
-func (s *resend) due(began time.Time, rank int64) time.Time {
+// dueAt is when the row with that rank is sent; zero: at once.
+func (s *resendRun) dueAt(began time.Time, rank int64) time.Time {
 	if s.rate <= 0 || rank == 0 {
 		return time.Time{}
 	}
@@ -340,15 +341,17 @@ type ResenderConfig struct {
 type Resender struct {
 	cfg    ResenderConfig
 	woken  chan struct{} // cap 1
-	logged string
-	// of the job that waits: what had ended at a moment, and where the WAL ended after
-	// it
-	job  int64
-	past string
-	at   pglogrepl.LSN
-	// marked: the slot is past that; mark: entries of the sent set that were added then
-	marked bool
-	mark   uint64
+	logged string        // the error text that was logged last; "" after a success
+
+	// Of the job that waits until the slot is past a moment: the text of a snapshot, and the end of
+	// the WAL after it was taken.
+	job          int64
+	pastSnapshot string
+	pastLSN      pglogrepl.LSN
+	// slotPassed: the slot is past at. mark is how many entries the sent set's Recorder had then:
+	// they must be written, too.
+	slotPassed bool
+	sentMark   uint64
 }
 
 // NewResender makes a Resender; it starts nothing.
@@ -379,7 +382,7 @@ var (
 // does not depend on it. Only a newer leader, an *event.Stop, ends it.
 func (s *Resender) Run(ctx context.Context) error {
 	for {
-		busy, err := s.once(ctx)
+		busy, err := s.runDueJobs(ctx)
 		switch stop := (*event.Stop)(nil); {
 		case ctx.Err() != nil:
 			return nil //nolint:nilerr // whatever the error, the term is over
@@ -422,8 +425,8 @@ const jobsSQL = dlq.ReadFence + `
 	WHERE b.slot = $1::text AND b.system_id IN ($3, '') AND b.kind = 'resend' AND (b.state IN ('asking', 'sending') OR b.state = 'cancelled' AND b.result = '')
 	ORDER BY b.state = 'sending', b.job LIMIT 100`
 
-// once does what is due. busy: there are jobs.
-func (s *Resender) once(ctx context.Context) (busy bool, err error) {
+// runDueJobs does for each job what is due; busy: there are jobs.
+func (s *Resender) runDueJobs(ctx context.Context) (busy bool, err error) {
 	bounded, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	rows, err := s.cfg.Pool.Query(bounded, jobsSQL, s.cfg.Source.Slot, s.cfg.Epoch, s.cfg.SystemID)
@@ -441,7 +444,7 @@ func (s *Resender) once(ctx context.Context) (busy bool, err error) {
 	if err := rows.Err(); err != nil {
 		return false, fmt.Errorf("read cdc_relay.bulk: %w", err)
 	}
-	if err := s.change(ctx, closeSQL, s.cfg.SystemID); err != nil {
+	if err := s.runFenced(ctx, closeSQL, s.cfg.SystemID); err != nil {
 		return true, fmt.Errorf("close resend jobs: %w", err)
 	}
 	var errs []error // of one job: the others go on
@@ -450,9 +453,9 @@ func (s *Resender) once(ctx context.Context) (busy bool, err error) {
 		var err error
 		switch j.state {
 		case "asking":
-			err = s.copy(ctx, j)
+			err = s.copyJob(ctx, j)
 		case "cancelled":
-			err = s.takeBack(ctx, j.id)
+			err = s.takeBackCopies(ctx, j.id)
 		}
 		if err != nil && !errors.Is(err, errNotYet) {
 			errs = append(errs, fmt.Errorf("resend job %d: %w", j.id, err))
@@ -467,8 +470,8 @@ const closeSQL = dlq.WriteFence + `,
 		WHERE b.slot = $1 AND b.system_id = $3 AND b.kind = 'resend' AND b.state = 'sending' AND NOT EXISTS (SELECT FROM cdc_relay.retry t WHERE t.slot = $1 AND t.resend = b.job))
 	SELECT EXISTS (SELECT FROM fence)`
 
-// change runs a statement under the fence.
-func (s *Resender) change(ctx context.Context, sql string, args ...any) error {
+// runFenced runs a statement under the leader's fence: it selects whether the epoch is still ours.
+func (s *Resender) runFenced(ctx context.Context, sql string, args ...any) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	var ours bool
@@ -479,22 +482,22 @@ func (s *Resender) change(ctx context.Context, sql string, args ...any) error {
 	return err
 }
 
-// copy copies the rows of a job. What is wrong with its choice fails it.
-func (s *Resender) copy(ctx context.Context, j *resendJob) error {
-	r := &resend{job: j.id, rate: j.rate, who: j.who, epoch: s.cfg.Epoch, incarnation: s.cfg.Incarnation, route: event.Route{Name: j.routeName, RoutingKey: j.routingKey}}
+// copyJob copies the rows of a job. What is wrong with its choice fails it.
+func (s *Resender) copyJob(ctx context.Context, j *resendJob) error {
+	r := &resendRun{job: j.id, rate: j.rate, who: j.who, epoch: s.cfg.Epoch, incarnation: s.cfg.Incarnation, route: event.Route{Name: j.routeName, RoutingKey: j.routingKey}}
 	if err := json.Unmarshal(j.choice, &r.Choice); err != nil { // whoever asks in SQL may write any
-		return s.fail(ctx, j, "its choice cannot be read")
+		return s.failJob(ctx, j, "its choice cannot be read")
 	}
 	// what the slot is still to send is left out: a copy would be sent before older events of its
 	// key
-	if err := s.settled(ctx, j.id); err != nil {
+	if err := s.checkSettled(ctx, j.id); err != nil {
 		return err
 	}
-	r.past = s.past
+	r.pastSnapshot = s.pastSnapshot
 	run := newResend(&s.cfg.Source, s.cfg.Pool, r, j.condition)
 	run.id.SystemID = s.cfg.SystemID
 	run.opt.Sink, run.opt.Scope, run.opt.Reason = s.cfg.Sink, s.cfg.Scope, j.why
-	ctx, stopWatch := s.watch(ctx, j.id)
+	ctx, stopWatch := s.watchCancel(ctx, j.id)
 	defer stopWatch()
 	err := run.copyResend(ctx)
 	switch stop := (*event.Stop)(nil); {
@@ -505,16 +508,16 @@ func (s *Resender) copy(ctx context.Context, j *resendJob) error {
 	case errors.Is(err, errCancelled), errors.Is(context.Cause(ctx), errCancelled):
 		return nil
 	case errors.As(err, &stop) && stop.Code == event.ExitUsage || errors.As(err, &stop) && stop.Reason == "rights":
-		return s.fail(ctx, j, stop.What)
+		return s.failJob(ctx, j, stop.What)
 	case strings.HasPrefix(source.SQLState(err), "22"): // a value that is none to the server
-		return s.fail(ctx, j, source.OneLine(err).Error())
+		return s.failJob(ctx, j, source.OneLine(err).Error())
 	}
 	return err
 }
 
-// watch returns a context that ends once the job is cancelled: then the server ends what it reads
-// for it. Until stop is called it looks once a second.
-func (s *Resender) watch(ctx context.Context, job int64) (_ context.Context, stop func()) {
+// watchCancel returns a context that ends once the job is cancelled: then the server ends what it
+// reads for it. Until stop is called it looks once a second.
+func (s *Resender) watchCancel(ctx context.Context, job int64) (_ context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() {
@@ -534,35 +537,36 @@ func (s *Resender) watch(ctx context.Context, job int64) (_ context.Context, sto
 	}
 }
 
-// settled returns nil once the slot is past a moment after the job was asked for, and what was
+// checkSettled returns nil once the slot is past a moment after the job was asked for, and what was
 // confirmed until then is recorded: all that had ended at that moment is delivered, deferred or a
-// dead letter. Entries of the sent set are added before their events are settled.
-func (s *Resender) settled(ctx context.Context, job int64) error {
+// dead letter. Until then it returns errNotYet. Entries of the sent set are added before their
+// events are settled.
+func (s *Resender) checkSettled(ctx context.Context, job int64) error {
 	if s.job != job {
 		ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 		defer cancel()
-		err := s.cfg.Pool.QueryRow(ctx, `SELECT s::text, pg_current_wal_insert_lsn() FROM pg_current_snapshot() s`).Scan(&s.past, &s.at)
+		err := s.cfg.Pool.QueryRow(ctx, `SELECT s::text, pg_current_wal_insert_lsn() FROM pg_current_snapshot() s`).Scan(&s.pastSnapshot, &s.pastLSN)
 		if err != nil {
 			return fmt.Errorf("read the end of the WAL: %w", err)
 		}
-		s.job, s.marked = job, false
+		s.job, s.slotPassed = job, false
 	}
-	if s.cfg.Settled() < s.at {
+	if s.cfg.Settled() < s.pastLSN {
 		return errNotYet
 	}
 	added, done := s.cfg.Sent.Counts()
-	if !s.marked {
-		s.mark, s.marked = added, true
+	if !s.slotPassed {
+		s.sentMark, s.slotPassed = added, true
 	}
-	if done < s.mark {
+	if done < s.sentMark {
 		return errNotYet
 	}
 	return nil
 }
 
-// fail ends a job of which nothing was copied.
-func (s *Resender) fail(ctx context.Context, j *resendJob, why string) error {
-	return s.change(ctx, dlq.WriteFence+`,
+// failJob ends a job of which nothing was copied.
+func (s *Resender) failJob(ctx context.Context, j *resendJob, why string) error {
+	return s.runFenced(ctx, dlq.WriteFence+`,
 		failed AS (UPDATE cdc_relay.bulk b SET state = 'failed', closed_at = now(), filter = NULL, condition = NULL, result = $4 FROM fence
 			WHERE b.job = $3 AND b.state = 'asking' RETURNING b.slot, b.system_id, b.who, b.reason),
 		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result)
@@ -570,9 +574,9 @@ func (s *Resender) fail(ctx context.Context, j *resendJob, why string) error {
 		SELECT EXISTS (SELECT FROM fence)`, j.id, why)
 }
 
-// takeBack deletes the copies of a job that was cancelled. Those that are with a lane are sent all
-// the same. A gap that they were of is open again.
-func (s *Resender) takeBack(ctx context.Context, job int64) error {
+// takeBackCopies deletes the copies of a job that was cancelled. Those that are with a lane are
+// sent all the same. If the job was for a gap, the gap is open again.
+func (s *Resender) takeBackCopies(ctx context.Context, job int64) error {
 	for {
 		var left bool
 		bounded, cancel := context.WithTimeout(ctx, source.AnswerTimeout)

@@ -21,29 +21,28 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // row is a row of a table, valid until the next one of that table.
 type row struct {
-	table int
-	// where it belongs among the rows of all tables
+	table int // its index in run.tables
+	// Its place among the rows of all tables: key, or text in an order by uuid, then command.
 	key     int64
-	text    string // in place of key, of an order by uuid
-	command int64
-	// microseconds since 1970, of the commit; timed: it is known
-	time  int64
-	timed bool
+	text    string
+	command int64 // the number of the command in its transaction
+	time    int64 // of the commit, in microseconds since 1970
+	timed   bool  // time is known
 
 	values [][]byte // as text; nil: NULL, or left out
 	// of a row over source.max_event_bytes: the length of each value, -1 for NULL; else nil
 	lengths []int64
 }
 
-// before reports whether a row comes before another table's. Rows that are equal are in any order:
-// they are of one command, or of transactions that commit at the same time.
-func (a *row) before(b *row) bool {
+// isBefore reports whether a row comes before another table's. Rows that are equal are in any
+// order: they are of one command, or of transactions that commit at the same time.
+func (a *row) isBefore(b *row) bool {
 	switch {
 	case a.key != b.key:
 		return a.key < b.key
@@ -55,38 +54,37 @@ func (a *row) before(b *row) bool {
 	return a.table < b.table
 }
 
-// reader reads a table. One row is in memory, and what the connections buffer.
+// tableReader reads a table. One row is in memory, and what the connections buffer.
 //
 // It locks the table, so the server ends its session if this process is frozen: for a minute it
 // asks for nothing, or takes nothing of what it is sent. The rows of the only table are sent as
 // fast as they are taken. Of several tables one may wait for its turn for hours. Its rows are asked
 // for one by one, so that nothing is under way meanwhile, and the server is told that the process
 // lives.
-type reader struct {
-	attended
-	only bool // table
-	// of the only table
-	result *pgconn.MultiResultReader
+type tableReader struct {
+	attendedConn
+	only   bool                      // it is the only table
+	result *pgconn.MultiResultReader // of the only table, as rows; nil: nothing was fetched yet
 	rows   *pgconn.ResultReader
-	row    row
-	text   bool // the key is a text
+	row    row  // the current row
+	text   bool // the key is row.text
 }
 
-// read opens a reader of a table in a snapshot. The transaction is read-only and its connection is
-// used for nothing else (tableread.Alone), and it ends with close.
-func (r *run) read(ctx context.Context, i int, snapshot string, tracked bool) (*reader, error) {
+// openReader opens a reader of table i in a snapshot. Its transaction is read-only, its connection
+// is used for nothing else, as in sent.InOwnConnection, and both end with close.
+func (r *run) openReader(ctx context.Context, i int, snapshot string, tracked bool) (*tableReader, error) {
 	conn, err := r.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
 	t := &r.tables[i]
-	rd := &reader{attended: attended{conn: conn, silence: r.c.SilenceLimit()}, only: len(r.tables) == 1, row: row{table: i}, text: t.by != nil && t.by.kind == "uuid" && len(r.tables) > 1}
-	if err := r.open(ctx, rd, t, snapshot, tracked); err != nil {
+	rd := &tableReader{attendedConn: attendedConn{conn: conn, silence: r.c.SilenceLimit()}, only: len(r.tables) == 1, row: row{table: i}, text: t.orderBy != nil && t.orderBy.kind == "uuid" && len(r.tables) > 1}
+	if err := r.openCursor(ctx, rd, t, snapshot, tracked); err != nil {
 		rd.close()
 		return nil, r.readError("read rows", r.asWhereError(err))
 	}
 	if !rd.only {
-		rd.tell(ctx)
+		rd.keepTelling(ctx)
 	}
 	return rd, nil
 }
@@ -95,24 +93,24 @@ func (r *run) read(ctx context.Context, i int, snapshot string, tracked bool) (*
 // number of the command in its transaction, the commit time, and then the columns. The rows of one
 // transaction come in the order of their commands, those of one command as they are stored. The
 // number of a command counts through subtransactions, whose rows have ids of their own.
-func (r *run) selectSQL(t *table, tracked bool) string {
-	key, sort := r.order.sql(t, len(r.tables) > 1)
+func (r *run) selectSQL(t *outboxTable, tracked bool) string {
+	key, sort := r.order.sortSQL(t, len(r.tables) > 1)
 	values, from := t.ValuesSQL(r.c.MaxEventBytes)
 	list := append([]string{key, "t.cmin::text::bigint", t.commitTimeSQL(tracked)}, values...)
 	return r.withSQL(t) + "SELECT " + strings.Join(list, ", ") + " FROM " + from + " WHERE " + r.unsentSQL(t) + " AND " + r.conditionSQL() +
 		" ORDER BY " + sort + ", t.cmin::text::bigint, t.ctid"
 }
 
-// fixed is the number of columns in front of a table's own.
-const fixed = 4
+// leadingColumns is the number of columns that selectSQL puts before a table's own.
+const leadingColumns = 4
 
-// open begins the transaction and has the rows sent.
-func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, tracked bool) error {
+// openCursor begins the reader's transaction, locks and checks the table, and declares the cursor.
+func (r *run) openCursor(ctx context.Context, rd *tableReader, t *outboxTable, snapshot string, tracked bool) error {
 	tx, err := r.beginRead(ctx, rd.conn, snapshot)
 	if err != nil {
 		return err
 	}
-	if err := tableread.Lock(ctx, tx, r.pool, source.QuoteTable(t.Table.Table)); err != nil {
+	if err := sent.LockTable(ctx, tx, r.pool, source.QuoteTable(t.Table.Table)); err != nil {
 		return err
 	}
 	if err := r.checkFiles(ctx, tx, t); err != nil {
@@ -130,10 +128,11 @@ func (r *run) open(ctx context.Context, rd *reader, t *table, snapshot string, t
 }
 
 // checkFiles ends the run if a table was written again, or got or lost a partition, between the
-// snapshot and our lock: the new rows are of a transaction that the snapshot does not see.
-func (r *run) checkFiles(ctx context.Context, tx pgx.Tx, t *table) error {
+// snapshot and our lock: the new rows are of a transaction that the snapshot does not see
+// (TestRecoverOfATableThatIsRewritten).
+func (r *run) checkFiles(ctx context.Context, tx pgx.Tx, t *outboxTable) error {
 	const sql = `SELECT coalesce(string_agg(c.oid || ':' || c.relfilenode, ',' ORDER BY c.oid), '') FROM pg_class c
-		WHERE c.relkind = 'r' AND c.oid IN (SELECT $1::oid UNION SELECT inhrelid FROM ` + tableread.Heirs + ` WHERE inhparent IN (SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid)))`
+		WHERE c.relkind = 'r' AND c.oid IN (SELECT $1::oid UNION SELECT inhrelid FROM ` + sent.HeirsSQL + ` WHERE inhparent IN (SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid)))`
 	var then, now string
 	if err := tx.QueryRow(ctx, sql, t.OID).Scan(&then); err != nil {
 		return err
@@ -150,8 +149,8 @@ func (r *run) checkFiles(ctx context.Context, tx pgx.Tx, t *table) error {
 	return nil
 }
 
-// fetch reads the values of the next row; nil: there is none.
-func (rd *reader) fetch(ctx context.Context) ([][]byte, error) {
+// fetchValues reads the values of the next row; nil: there is none.
+func (rd *tableReader) fetchValues(ctx context.Context) ([][]byte, error) {
 	rd.mu.Lock()
 	defer rd.mu.Unlock()
 	if !rd.only {
@@ -178,34 +177,34 @@ func (rd *reader) fetch(ctx context.Context) ([][]byte, error) {
 	return nil, err
 }
 
-// next reads the next row; false: there is none.
-func (rd *reader) next(ctx context.Context) (bool, error) {
-	values, err := rd.fetch(ctx)
+// readNext reads the next row; false: there is none.
+func (rd *tableReader) readNext(ctx context.Context) (bool, error) {
+	values, err := rd.fetchValues(ctx)
 	if values == nil {
 		return false, err
 	}
 	r := &rd.row
 	if rd.text {
 		r.text = string(values[0])
-	} else if r.key, err = number(values[0]); err != nil {
+	} else if r.key, err = parseNumber(values[0]); err != nil {
 		return false, err
 	}
-	if r.command, err = number(values[1]); err != nil {
+	if r.command, err = parseNumber(values[1]); err != nil {
 		return false, err
 	}
 	if r.timed = values[2] != nil; r.timed {
-		if r.time, err = number(values[2]); err != nil {
+		if r.time, err = parseNumber(values[2]); err != nil {
 			return false, err
 		}
 	}
 	if r.lengths, err = ReadLengths(values[3]); err != nil {
 		return false, err
 	}
-	r.values = values[fixed:]
+	r.values = values[leadingColumns:]
 	return true, nil
 }
 
-func number(text []byte) (int64, error) {
+func parseNumber(text []byte) (int64, error) {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
 		return 0, fmt.Errorf("read a row: %w", err)
@@ -213,18 +212,18 @@ func number(text []byte) (int64, error) {
 	return n, nil
 }
 
-// merged reads several tables at once.
-type merged struct {
-	readers []*reader // those that have a row
-	all     []*reader
-	last    *reader // whose row was returned last
+// mergedReader merges the rows of several tables.
+type mergedReader struct {
+	readers []*tableReader // those that have a current row
+	all     []*tableReader // by table
+	last    *tableReader   // whose row was returned last; nil: none was
 }
 
 // openAll opens a reader for each table, all of one snapshot.
-func (r *run) openAll(ctx context.Context, snapshot string, tracked bool) (*merged, error) {
-	m := &merged{}
+func (r *run) openAll(ctx context.Context, snapshot string, tracked bool) (*mergedReader, error) {
+	m := &mergedReader{}
 	for i := range r.tables {
-		rd, err := r.read(ctx, i, snapshot, tracked)
+		rd, err := r.openReader(ctx, i, snapshot, tracked)
 		if err != nil {
 			m.close()
 			return nil, err
@@ -234,10 +233,11 @@ func (r *run) openAll(ctx context.Context, snapshot string, tracked bool) (*merg
 	return m, nil
 }
 
-// begin reads the first row of each table. All are locked by now: none is written again meanwhile.
-func (m *merged) begin(ctx context.Context) error {
+// readFirst reads the first row of each table. All are locked by now: none is written again
+// meanwhile.
+func (m *mergedReader) readFirst(ctx context.Context) error {
 	for _, rd := range m.all {
-		there, err := rd.next(ctx)
+		there, err := rd.readNext(ctx)
 		if err != nil {
 			return err
 		}
@@ -248,10 +248,10 @@ func (m *merged) begin(ctx context.Context) error {
 	return nil
 }
 
-// next returns the next row; nil: there is none. It is valid until the next call.
-func (m *merged) next(ctx context.Context) (*row, error) {
+// nextRow returns the next row; nil: there is none. It is valid until the next call.
+func (m *mergedReader) nextRow(ctx context.Context) (*row, error) {
 	if m.last != nil {
-		there, err := m.last.next(ctx)
+		there, err := m.last.readNext(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -266,7 +266,7 @@ func (m *merged) next(ctx context.Context) (*row, error) {
 	}
 	m.last = nil
 	for _, rd := range m.readers {
-		if m.last == nil || rd.row.before(&m.last.row) {
+		if m.last == nil || rd.row.isBefore(&m.last.row) {
 			m.last = rd
 		}
 	}
@@ -276,36 +276,38 @@ func (m *merged) next(ctx context.Context) (*row, error) {
 	return &m.last.row, nil
 }
 
-func (m *merged) close() {
+func (m *mergedReader) close() {
 	for _, rd := range m.all {
 		rd.close()
 	}
 }
 
-// events makes rows of the retry table of rows of the outbox, each as the stream would have made it
-// and the writer would have deferred it.
-type events struct {
+// rowMaker makes rows of the retry table from rows of the outbox, each as the stream would have
+// made its event, and the writer would have deferred it.
+type rowMaker struct {
 	*run
 	ctx         context.Context
-	rows        *merged
+	rows        *mergedReader
 	decoder     *decode.Decoder
-	incarnation int64
+	incarnation int64 // of the copies
 	positions   positions
-	rank        int64
-	next, end   int64 // numbers that are leased and not used
-	of          int64 // as were counted
-	shown       time.Time
+	rank        int64 // of the next row, from 0
+	// numbers of rows that are leased and not used: from next, before end
+	nextNumber, leasedEnd int64
+	totalRows             int64     // how many rows were counted
+	shownAt               time.Time // when progress was reported last
 
-	open   pglogrepl.LSN // the commit of the transaction that is open to the decoder
-	msg    decode.Message
-	frame  []byte
-	insert []byte
-	row    store.Row
+	// the commit of the transaction that is open in the decoder; 0: none is
+	openCommit pglogrepl.LSN
+	msg        decode.Message
+	frame      []byte    // of a begin or a commit, reused
+	insert     []byte    // the frame of the current row, reused
+	row        store.Row // the current row of the retry table
 }
 
 // newEvents makes the decoder and describes the tables to it.
-func (r *run) newEvents(ctx context.Context, rows *merged, incarnation int64, at positions) (*events, error) {
-	ev := &events{run: r, ctx: ctx, rows: rows, incarnation: incarnation, positions: at, of: r.report.counted}
+func (r *run) newEvents(ctx context.Context, rows *mergedReader, incarnation int64, at positions) (*rowMaker, error) {
+	ev := &rowMaker{run: r, ctx: ctx, rows: rows, incarnation: incarnation, positions: at, totalRows: r.report.counted}
 	tables := make([]Table, len(r.tables))
 	for i := range r.tables {
 		tables[i] = r.tables[i].Table
@@ -315,53 +317,54 @@ func (r *run) newEvents(ctx context.Context, rows *merged, incarnation int64, at
 	return ev, err
 }
 
-// read is the next row for the retry table; io.EOF: there is none. It is valid until the next call.
-func (e *events) read() (*store.Row, error) {
+// nextRow makes the next row for the retry table; io.EOF: there is none. It is valid until the next
+// call.
+func (e *rowMaker) nextRow() (*store.Row, error) {
 	if err := e.ctx.Err(); err != nil {
 		return nil, err
 	}
-	row, err := e.rows.next(e.ctx)
+	row, err := e.rows.nextRow(e.ctx)
 	if err != nil {
 		return nil, e.readError("read rows", e.asWhereError(err))
 	}
 	if row == nil {
-		e.tell(true)
+		e.reportProgress(true)
 		return nil, cmp.Or(e.checkTables(), io.EOF)
 	}
-	if err := e.decode(row); err != nil {
+	if err := e.decodeRow(row); err != nil {
 		return nil, err
 	}
-	if err := e.number(); err != nil {
+	if err := e.leaseNumber(); err != nil {
 		return nil, err
 	}
 	e.rank++
-	e.tell(false)
+	e.reportProgress(false)
 	return &e.row, nil
 }
 
-// checkTables looks at the tables again, while their locks are still held (tableread.Read).
-func (e *events) checkTables() error {
+// checkTables looks at the tables again, while their locks are still held (sent.ReadTable).
+func (e *rowMaker) checkTables() error {
 	for _, t := range e.tables {
-		if err := tableread.Check(e.ctx, e.pool, source.QuoteTable(t.Table.Table)); err != nil {
+		if err := sent.CheckTable(e.ctx, e.pool, source.QuoteTable(t.Table.Table)); err != nil {
 			return e.readError("read rows", err)
 		}
 	}
 	return nil
 }
 
-// decode makes the event of a row: a transaction of its own to the decoder.
-func (e *events) decode(row *row) error {
-	if e.open != 0 { // the row before is no longer needed
-		e.frame = CommitFrame(e.frame, e.open)
+// decodeRow makes the event of a row, which is a transaction of its own to the decoder.
+func (e *rowMaker) decodeRow(row *row) error {
+	if e.openCommit != 0 { // the row before is no longer needed
+		e.frame = CommitFrame(e.frame, e.openCommit)
 		if err := e.decoder.Decode(e.frame, &e.msg); err != nil {
 			return err
 		}
 	}
-	pos, err := e.positions.of(e.rank)
+	pos, err := e.positions.position(e.rank)
 	if err != nil {
 		return err
 	}
-	e.open = pos.Commit
+	e.openCommit = pos.Commit
 	at := row.time
 	if !row.timed {
 		at = e.began.UnixMicro()
@@ -382,18 +385,18 @@ func (e *events) decode(row *row) error {
 	if !row.timed { // the best that is known: its timestamp column, else now
 		ev.CommitTime = ev.Time
 	}
-	e.place(&ev)
+	e.placeEvent(&ev)
 	return nil
 }
 
-// place fills in where the event goes: what a lane would have found out when it deferred it.
+// placeEvent fills in where the event goes: what a lane would have found out when it deferred it.
 //
 // A topic's partitions are known only to a relay that is connected. Then the row has no destination
 // (Dest 0, which is none's). That changes nothing but how the row is found: a lane that reads it
 // asks the sink again where it belongs (retry.foundOf), and a walk leaves out rows of a paused
 // destination by what is stored here, so it reads those without one in any case. Rows whose topic
 // has got more partitions since they were deferred are in the same position.
-func (e *events) place(ev *event.Event) {
+func (e *rowMaker) placeEvent(ev *event.Event) {
 	route := e.opt.Sink.Route(ev)
 	own := route
 	if s := e.resend; s != nil && (s.route.Name != nil || s.route.RoutingKey != nil) {
@@ -428,37 +431,34 @@ func (e *events) place(ev *event.Event) {
 	}
 	if s := e.resend; s != nil {
 		e.row.Resend, e.row.Group = s.job, event.Resent(group, s.job)
-		e.row.NextAttempt = s.due(e.began, e.rank)
+		e.row.NextAttempt = s.dueAt(e.began, e.rank)
 	}
 }
 
-// number leases numbers for rows, as the writer of a relay does.
-func (e *events) number() error {
-	if e.next == e.end {
-		err := e.pool.QueryRow(e.ctx, `SELECT nextval('cdc_relay.row_number')`).Scan(&e.next)
+// leaseNumber gives the row a number. They are leased, as the writer of a relay does.
+func (e *rowMaker) leaseNumber() error {
+	if e.nextNumber == e.leasedEnd {
+		err := e.pool.QueryRow(e.ctx, `SELECT nextval('cdc_relay.row_number')`).Scan(&e.nextNumber)
 		if err != nil {
 			return fmt.Errorf("lease row numbers: %w", err)
 		}
-		e.end = e.next + store.LeaseSize
+		e.leasedEnd = e.nextNumber + store.LeaseSize
 	}
-	e.row.N = e.next
-	e.next++
+	e.row.N = e.nextNumber
+	e.nextNumber++
 	return nil
 }
 
-// tell reports progress a few times a second.
-func (e *events) tell(last bool) {
+// reportProgress reports progress a few times a second.
+func (e *rowMaker) reportProgress(last bool) {
 	if e.opt.Progress == nil || e.rank%256 != 0 && !last {
 		return
 	}
-	if now := time.Now(); last || now.Sub(e.shown) > 200*time.Millisecond {
-		e.shown = now
-		e.opt.Progress(e.rank, max(e.of, e.rank))
+	if now := time.Now(); last || now.Sub(e.shownAt) > 200*time.Millisecond {
+		e.shownAt = now
+		e.opt.Progress(e.rank, max(e.totalRows, e.rank))
 	}
 }
-
-// Frames of pgoutput, protocol version 1, for rows that were read from a table: so the decoder of
-// the stream makes their events, and there is no second mapping.
 
 // epoch2000 is 2000-01-01 in microseconds since 1970-01-01, from which frames count.
 const epoch2000 = 946_684_800_000_000
@@ -472,7 +472,7 @@ func BeginFrame(buf []byte, commit pglogrepl.LSN, time int64) []byte {
 	return binary.BigEndian.AppendUint32(buf, 0) // xid
 }
 
-// CommitFrame ends it.
+// CommitFrame ends the transaction whose commit is at that position.
 func CommitFrame(buf []byte, commit pglogrepl.LSN) []byte {
 	buf = append(buf[:0], 'C', 0)
 	buf = binary.BigEndian.AppendUint64(buf, uint64(commit))
@@ -480,7 +480,7 @@ func CommitFrame(buf []byte, commit pglogrepl.LSN) []byte {
 	return binary.BigEndian.AppendUint64(buf, 0)
 }
 
-// typeFrame has the base type of a domain, one of PostgreSQL's own.
+// typeFrame describes the domain that is a column's type: its base type, one of PostgreSQL's own.
 func typeFrame(c decode.Column) []byte {
 	buf := binary.BigEndian.AppendUint32([]byte{'Y'}, c.OwnOID)
 	return append(append(append(buf, 0), c.Type.Name...), 0)

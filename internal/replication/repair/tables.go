@@ -20,7 +20,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // Table is an outbox table: its columns as the stream would send them.
@@ -32,8 +32,8 @@ type Table struct {
 	typmods []int32
 }
 
-// Describe reads what a table is.
-func Describe(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of decode.Table) (t Table, err error) {
+// DescribeTable reads the columns of a table, and how it is read.
+func DescribeTable(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of decode.Table) (t Table, err error) {
 	t.Table = of
 	if t.Columns, t.typmods, err = schema.TableColumns(ctx, pool, c, of); err != nil {
 		return t, err
@@ -51,7 +51,7 @@ func Describe(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of deco
 
 // NewDecoder makes a decoder of the stream, and describes the tables to it.
 func NewDecoder(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of []Table) (*decode.Decoder, error) {
-	keys, err := source.Keys(ctx, pool, c.Slot)
+	keys, err := source.ReadKeyHash(ctx, pool, c.Slot)
 	if err != nil {
 		return nil, err
 	}
@@ -91,7 +91,7 @@ func NewDecoder(ctx context.Context, pool *pgxpool.Pool, c *source.Config, of []
 // NULL. Empty: the table has none of them.
 type Part []PartColumn
 
-// PartColumn is one of them.
+// PartColumn is one column of a Part.
 type PartColumn struct {
 	Name string
 	Kind string // its type in SQL, of a domain the base type
@@ -99,14 +99,14 @@ type PartColumn struct {
 	equals bool
 }
 
-// NotOwn is the error for a column whose type is not one of PostgreSQL's own: to compare its values
-// would run functions of its owner.
-type NotOwn struct {
+// ForeignTypeError is the error for a column whose type is not one of PostgreSQL's own: to compare
+// its values would run functions of its owner.
+type ForeignTypeError struct {
 	Column string
 	Table  decode.Table
 }
 
-func (e *NotOwn) Error() string {
+func (e *ForeignTypeError) Error() string {
 	return fmt.Sprintf("the type of column %s of %s is not one of PostgreSQL's own", e.Column, e.Table)
 }
 
@@ -114,7 +114,7 @@ func (e *NotOwn) Error() string {
 func FindPart(ctx context.Context, pool *pgxpool.Pool, t decode.Table, names []string) (p Part, err error) {
 	rows, err := pool.Query(ctx, `SELECT attname::text, 'pg_catalog.' || quote_ident(y.typname), y.typnamespace = 'pg_catalog'::regnamespace,
 			EXISTS (SELECT FROM pg_operator o WHERE o.oprname = '=' AND o.oprleft = y.oid AND o.oprright = y.oid) OR y.typname = 'varchar' AS equals
-		FROM pg_attribute JOIN pg_type y ON y.oid = `+tableread.BaseTypeSQL("atttypid")+`
+		FROM pg_attribute JOIN pg_type y ON y.oid = `+sent.BaseTypeSQL("atttypid")+`
 		WHERE attrelid = $1 AND attnum > 0 AND attname = ANY ($2::text[]) AND NOT attisdropped
 		ORDER BY array_position($2::text[], attname::text)`, t.OID, names)
 	if err != nil {
@@ -124,7 +124,7 @@ func FindPart(ctx context.Context, pool *pgxpool.Pool, t decode.Table, names []s
 	var own bool
 	_, err = pgx.ForEachRow(rows, []any{&c.Name, &c.Kind, &own, &c.equals}, func() error {
 		if !own {
-			return &NotOwn{c.Name, t}
+			return &ForeignTypeError{c.Name, t}
 		}
 		p = append(p, c)
 		return nil
@@ -132,8 +132,8 @@ func FindPart(ctx context.Context, pool *pgxpool.Pool, t decode.Table, names []s
 	return p, err
 }
 
-// IsSQL is the condition that the part of a row of alias t is a text.
-func (p Part) IsSQL(text string) string {
+// EqualsSQL is the condition that the part of a row of alias t is a text.
+func (p Part) EqualsSQL(text string) string {
 	value := source.QuoteText(text)
 	var any, first []string
 	for _, c := range p {
@@ -143,7 +143,7 @@ func (p Part) IsSQL(text string) string {
 		} else {
 			any = append(any, name+"::text = "+value)
 		}
-		first = append(first, "CASE WHEN "+name+" IS NOT NULL THEN "+tableread.TextSQL(name, c.Kind == "pg_catalog.bpchar")+" END")
+		first = append(first, "CASE WHEN "+name+" IS NOT NULL THEN "+sent.TextSQL(name, c.Kind == "pg_catalog.bpchar")+" END")
 	}
 	sql := "(" + strings.Join(any, " OR ") + ")"
 	if len(p) > 1 { // one of them may have the text, and another one comes before it
@@ -152,8 +152,8 @@ func (p Part) IsSQL(text string) string {
 	return sql
 }
 
-// Check returns the server's error for a text that is no value of the columns' types.
-func (p Part) Check(ctx context.Context, pool *pgxpool.Pool, text string) error {
+// CheckText returns the server's error for a text that is no value of the columns' types.
+func (p Part) CheckText(ctx context.Context, pool *pgxpool.Pool, text string) error {
 	for _, c := range p {
 		if !c.equals {
 			continue
@@ -218,11 +218,11 @@ func ReadLengths(text []byte) (lengths []int64, err error) {
 // why: there is no such event, or it cannot be told which one it is, until somebody changes
 // something. An error may pass.
 func ReadRow(ctx context.Context, pool *pgxpool.Pool, c source.Config, of *event.Event) (ev *event.Event, why string, err error) {
-	w := wanted{pool: pool, c: &c, of: of}
-	ctx, cancel := context.WithTimeout(ctx, w.patience()+source.AnswerTimeout)
+	w := leftOutRow{pool: pool, c: &c, of: of}
+	ctx, cancel := context.WithTimeout(ctx, w.statementTimeout()+source.AnswerTimeout)
 	defer cancel()
-	err = w.read(ctx)
-	var no cannot
+	err = w.readEvent(ctx)
+	var no cannotRead
 	var stop *event.Stop
 	switch state := source.SQLState(err); {
 	case err == nil:
@@ -239,35 +239,36 @@ func ReadRow(ctx context.Context, pool *pgxpool.Pool, c source.Config, of *event
 	return nil, fmt.Sprintf("its row cannot be read from %s: %s", of.LeftOut.Table, source.OneLine(err)), nil
 }
 
-// cannot is why an event cannot be made of a row.
-type cannot string
+// cannotRead is why an event cannot be made of a row.
+type cannotRead string
 
-func (c cannot) Error() string { return string(c) }
+func (c cannotRead) Error() string { return string(c) }
 
-// wanted is the row that is read.
-type wanted struct {
+// leftOutRow is the row of an event of which values are left out.
+type leftOutRow struct {
 	pool   *pgxpool.Pool
 	c      *source.Config
-	of     *event.Event
-	table  Table
-	insert []byte // the frame of the row
-	event  *event.Event
+	of     *event.Event // the event
+	table  Table        // set by findTable
+	insert []byte       // the frame of the row; nil: it was not read
+	event  *event.Event // the whole event; nil: it was not made
 }
 
-func (w *wanted) quoted() string { return source.QuoteTable(w.table.Table) }
+func (w *leftOutRow) quoted() string { return source.QuoteTable(w.table.Table) }
 
-// patience is the statement_timeout for the row, by its size: as large rows of the retry table have
-// it.
-func (w *wanted) patience() time.Duration {
+// statementTimeout is the statement_timeout for the row, by its size, as for large rows of the
+// retry table: 15 s, and a second for each 5 MiB.
+func (w *leftOutRow) statementTimeout() time.Duration {
 	return 15*time.Second + time.Duration(w.of.LeftOut.Bytes/(5<<20))*time.Second
 }
 
-func (w *wanted) read(ctx context.Context) error {
+// readEvent finds the table and the row, and makes the event.
+func (w *leftOutRow) readEvent(ctx context.Context) error {
 	switch {
 	case w.of.LeftOut.Table == "":
-		return cannot("it was a logical message, which is in no table: emit it again, and discard this dead letter")
+		return cannotRead("it was a logical message, which is in no table: emit it again, and discard this dead letter")
 	case len(w.of.ID) == 0:
-		return cannot("its id is not known (NULL, or itself too large): insert the row again, and discard this dead letter")
+		return cannotRead("its id is not known (NULL, or itself too large): insert the row again, and discard this dead letter")
 	}
 	if err := w.findTable(ctx); err != nil {
 		return err
@@ -276,8 +277,8 @@ func (w *wanted) read(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	err = tableread.Read(ctx, w.pool, w.quoted(), func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = "+strconv.FormatInt(w.patience().Milliseconds(), 10)); err != nil {
+	err = sent.ReadTable(ctx, w.pool, w.quoted(), func(tx pgx.Tx) error {
+		if _, err := tx.Exec(ctx, "SET LOCAL statement_timeout = "+strconv.FormatInt(w.statementTimeout().Milliseconds(), 10)); err != nil {
 			return err
 		}
 		var found int
@@ -286,27 +287,28 @@ func (w *wanted) read(ctx context.Context) error {
 		}
 		switch found {
 		case 0:
-			return w.gone()
+			return w.goneError()
 		case 1:
-			return w.fetch(ctx, tx, condition)
+			return w.fetchRow(ctx, tx, condition)
 		}
-		return cannot(fmt.Sprintf("several rows of %s have this id: it cannot be told which one it is", w.of.LeftOut.Table))
+		return cannotRead(fmt.Sprintf("several rows of %s have this id: it cannot be told which one it is", w.of.LeftOut.Table))
 	})
-	if refusal, refused := tableread.IsRefusal(err); refused {
-		return cannot(refusal.Error() + ": " + refusal.Fix)
+	if refusal, refused := sent.IsRefusal(err); refused {
+		return cannotRead(refusal.Error() + ": " + refusal.Fix)
 	}
 	if err != nil {
 		return err
 	}
-	return w.decode(ctx)
+	return w.decodeEvent(ctx)
 }
 
-func (w *wanted) gone() error {
-	return cannot(fmt.Sprintf("the row is no longer in %s: insert it again, and discard this dead letter", w.of.LeftOut.Table))
+// goneError is the error for a row that was deleted.
+func (w *leftOutRow) goneError() error {
+	return cannotRead(fmt.Sprintf("the row is no longer in %s: insert it again, and discard this dead letter", w.of.LeftOut.Table))
 }
 
 // findTable finds the table among the configured ones.
-func (w *wanted) findTable(ctx context.Context) error {
+func (w *leftOutRow) findTable(ctx context.Context) error {
 	for _, t := range w.c.Tables {
 		if t.String() != w.of.LeftOut.Table {
 			continue
@@ -318,23 +320,23 @@ func (w *wanted) findTable(ctx context.Context) error {
 		if one.Tables, err = schema.FindTables(ctx, w.pool, &one, false); err != nil {
 			return err
 		}
-		w.table, err = Describe(ctx, w.pool, w.c, one.Tables[0])
+		w.table, err = DescribeTable(ctx, w.pool, w.c, one.Tables[0])
 		return err
 	}
-	return cannot(fmt.Sprintf("table %s is not in source.tables: its row cannot be read", w.of.LeftOut.Table))
+	return cannotRead(fmt.Sprintf("table %s is not in source.tables: its row cannot be read", w.of.LeftOut.Table))
 }
 
 // conditionSQL is the condition that a row has the id, under any of the names that an id may have.
-func (w *wanted) conditionSQL(ctx context.Context) (string, error) {
+func (w *leftOutRow) conditionSQL(ctx context.Context) (string, error) {
 	part, err := FindPart(ctx, w.pool, w.table.Table, w.table.Mapping.ID.Any)
-	if own := (*NotOwn)(nil); errors.As(err, &own) {
-		return "", cannot("its row is not searched: " + own.Error())
+	if own := (*ForeignTypeError)(nil); errors.As(err, &own) {
+		return "", cannotRead("its row is not searched: " + own.Error())
 	}
-	return part.IsSQL(string(w.of.ID)), err
+	return part.EqualsSQL(string(w.of.ID)), err
 }
 
-// fetch reads the row, and makes a frame of it.
-func (w *wanted) fetch(ctx context.Context, tx pgx.Tx, condition string) error {
+// fetchRow reads the row, and makes a frame of it.
+func (w *leftOutRow) fetchRow(ctx context.Context, tx pgx.Tx, condition string) error {
 	list := make([]string, len(w.table.Columns))
 	for i, c := range w.table.Columns {
 		list[i] = "t." + source.QuoteName(c.Name)
@@ -353,13 +355,13 @@ func (w *wanted) fetch(ctx context.Context, tx pgx.Tx, condition string) error {
 		return err
 	}
 	if w.insert == nil { // it was deleted after it was counted
-		return w.gone()
+		return w.goneError()
 	}
 	return nil
 }
 
-// decode makes the event.
-func (w *wanted) decode(ctx context.Context) error {
+// decodeEvent makes the event from the frame.
+func (w *leftOutRow) decodeEvent(ctx context.Context) error {
 	decoder, err := NewDecoder(ctx, w.pool, w.c, []Table{w.table})
 	if err != nil {
 		return err
@@ -377,9 +379,9 @@ func (w *wanted) decode(ctx context.Context) error {
 	case msg.Kind != decode.Row:
 		return fmt.Errorf("a row of %s was not taken for an event", w.table)
 	case msg.Event.Fault != nil:
-		return cannot("its row cannot be read as an event: " + msg.Event.Fault.Error())
+		return cannotRead("its row cannot be read as an event: " + msg.Event.Fault.Error())
 	case !bytes.Equal(msg.Event.ID, w.of.ID):
-		return w.gone()
+		return w.goneError()
 	}
 	w.event = msg.Event // the decoder's, which nobody else has
 	return nil

@@ -16,13 +16,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
-// shape is the columns of a configured table in the catalogue, and those that are not sent with its
-// rows. Without this check an optional column that is not sent would be missing from the messages
-// unnoticed.
-type shape struct {
+// tableShape is the columns of a configured table in the catalogue, and those that are not sent
+// with its rows. Without this check an optional column that is not sent would be missing from the
+// messages unnoticed.
+type tableShape struct {
 	oid     uint32          // of the table under the configured name; 0: there is none
 	columns []decode.Column // in order, without the generated ones that are not sent
 	typmods []int32         // of the columns
@@ -32,8 +32,8 @@ type shape struct {
 	unlisted []string
 }
 
-func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode.Table, bySchema bool) (shape, error) {
-	var s shape
+func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode.Table, bySchema bool) (tableShape, error) {
+	var s tableShape
 	type column struct {
 		OID             uint32
 		Name            string
@@ -51,9 +51,9 @@ func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode
 				WHEN p.attnums IS NOT NULL THEN p.attnums @> to_jsonb(a.attnum)
 				ELSE a.attgenerated = '' OR a.attgenerated = 's' AND p.stored END, false)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-		LEFT JOIN LATERAL (`+sentSQL(bySchema)+`) p ON true
+		LEFT JOIN LATERAL (`+publishedSQL(bySchema)+`) p ON true
 		LEFT JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-		LEFT JOIN pg_type y ON y.oid = `+tableread.BaseTypeSQL("a.atttypid")+`
+		LEFT JOIN pg_type y ON y.oid = `+sent.BaseTypeSQL("a.atttypid")+`
 		WHERE n.nspname = $2 AND c.relname = $3 AND c.relkind IN ('r', 'p') ORDER BY a.attnum`, c.Publication, t.Schema, t.Name)
 	if err != nil {
 		return s, err
@@ -78,14 +78,14 @@ func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode
 
 // checkGenerated refuses a mapping to a column that is computed by the server and not sent. used: a
 // slot is read with the publication.
-func (s shape) checkGenerated(c *source.Config, t decode.Table, used bool) error {
+func (s tableShape) checkGenerated(c *source.Config, t decode.Table, used bool) error {
 	missed := t.Misses(s.columns, s.generated, c.Columns)
 	if len(missed) == 0 {
 		return nil
 	}
 	adopt := "" // an altered publication is
 	if used {
-		adopt = source.AgainHint
+		adopt = source.StartAgainHint
 	}
 	return &event.Stop{
 		Code: event.ExitMapping, Reason: "mapping",
@@ -98,7 +98,7 @@ func (s shape) checkGenerated(c *source.Config, t decode.Table, used bool) error
 // checkListed refuses a column list without a mapped column, even if another column for the same
 // part is listed: an application that fills the hidden column would send events without it. accept
 // is added to the fix.
-func (s shape) checkListed(c *source.Config, t decode.Table, accept string) error {
+func (s tableShape) checkListed(c *source.Config, t decode.Table, accept string) error {
 	missed := t.Reads(s.unlisted, c.Columns)
 	if len(missed) == 0 {
 		return nil
@@ -109,7 +109,7 @@ func (s shape) checkListed(c *source.Config, t decode.Table, accept string) erro
 
 // checkTypes makes the same check as the stream does at the table's first row: a table whose rows
 // would all become dead letters is refused.
-func (s shape) checkTypes(ctx context.Context, q source.Querier, c *source.Config, t decode.Table) error {
+func (s tableShape) checkTypes(ctx context.Context, q source.Querier, c *source.Config, t decode.Table) error {
 	if err := t.Check(s.columns, c.Columns); err != nil || t.Fits == nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (s shape) checkTypes(ctx context.Context, q source.Querier, c *source.Confi
 // modifiers: what a Relation frame has. Without a publication they are those that a new one would
 // send.
 func TableColumns(ctx context.Context, q source.Querier, c *source.Config, t decode.Table) (columns []decode.Column, typmods []int32, err error) {
-	bySchema, err := knowsSchemas(ctx, q)
+	bySchema, err := hasSchemaPublications(ctx, q)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -147,7 +147,7 @@ func TableColumns(ctx context.Context, q source.Querier, c *source.Config, t dec
 // their OIDs. firstStart says whether a table that is not there is a wrong configuration (exit 4)
 // or a loss (exit 3).
 func FindTables(ctx context.Context, pool *pgxpool.Pool, c *source.Config, firstStart bool) ([]decode.Table, error) {
-	bySchema, err := knowsSchemas(ctx, pool)
+	bySchema, err := hasSchemaPublications(ctx, pool)
 	if err != nil {
 		return nil, err
 	}
@@ -158,7 +158,7 @@ func FindTables(ctx context.Context, pool *pgxpool.Pool, c *source.Config, first
 			return nil, err
 		}
 		if s.oid == 0 {
-			return nil, tableMissing(c, t, firstStart)
+			return nil, tableMissingStop(c, t, firstStart)
 		}
 		if err := s.checkGenerated(c, t, !firstStart); err != nil {
 			return nil, err
@@ -172,11 +172,11 @@ func FindTables(ctx context.Context, pool *pgxpool.Pool, c *source.Config, first
 	return found, nil
 }
 
-func tableMissing(c *source.Config, t decode.Table, firstStart bool) *event.Stop {
+func tableMissingStop(c *source.Config, t decode.Table, firstStart bool) *event.Stop {
 	stop := &event.Stop{
 		Code: event.ExitOperator, Reason: "table",
 		What: fmt.Sprintf("table %s.%s does not exist", t.Schema, t.Name),
-		Fix:  "restore it, or name the table that replaced it in source.tables" + source.AgainHint,
+		Fix:  "restore it, or name the table that replaced it in source.tables" + source.StartAgainHint,
 	}
 	if firstStart {
 		stop.Code, stop.Fix = event.ExitMapping, "create it (`cdc-relay init --outbox-table` does), or correct source.tables"
@@ -229,7 +229,7 @@ func CompleteShape(ctx context.Context, q source.Querier, before *source.Types, 
 		own := c.TypeOID
 		if c.NotNull, c.Default = now.NotNull, now.Default; now.TypeOID == 0 {
 			if !before.Recall(c) {
-				dropped(c)
+				completeDropped(c)
 			}
 			continue
 		}
@@ -249,11 +249,12 @@ func CompleteShape(ctx context.Context, q source.Querier, before *source.Types, 
 // ownForms are extensions' types that Debezium does not send as text.
 var ownForms = []string{"hstore", "ltree", "geometry", "geography", "vector", "halfvec", "sparsevec"}
 
-// dropped makes the most of what the stream says of a column's type that was dropped: a domain is
-// its base type. Of all others the values are sent as text, as are an enum's and citext: but for
-// arrays and types that Debezium has a form of its own for, which an existing one is refused for,
-// too. A number or a time depends on digits that the domain may have had.
-func dropped(c *event.ColumnShape) {
+// completeDropped completes a column whose type was dropped, from what the stream says of it. A
+// domain over a type without digits becomes its base type. Other types become text, as enums and
+// citext are sent as text. Arrays and types that Debezium has a form of its own for keep their
+// name, and are refused as those that exist are. So are domains over numbers and times, whose
+// digits are not known.
+func completeDropped(c *event.ColumnShape) {
 	name := c.Type[strings.LastIndexByte(c.Type, '.')+1:]
 	switch c.Base {
 	case pgtype.NumericOID, pgtype.TimeOID, pgtype.TimestampOID, pgtype.TimestamptzOID:

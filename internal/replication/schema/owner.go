@@ -19,17 +19,21 @@ import (
 // OwnerRole owns the schema cdc_relay in each database of the cluster. It may not log in.
 const OwnerRole = "cdc_relay_owner"
 
-// standing is what this session may do about OwnerRole and the schema.
-type standing struct {
-	user                     string
-	super, createRole, newer bool   // newer: PostgreSQL 16, with GRANT ... WITH SET
-	createHere               bool   // CREATE on the database
-	exists, login, may       bool   // of OwnerRole; may: this session may SET ROLE to it
-	owner                    string // of the schema; "": there is none
-	ownerSuper               bool
+// sessionRights is what this session may do about OwnerRole and the schema cdc_relay.
+type sessionRights struct {
+	user           string // the session's role
+	super          bool   // it is a superuser
+	createRole     bool   // it has CREATEROLE
+	createHere     bool   // it may CREATE in the database
+	mayBecomeOwner bool   // it may SET ROLE to OwnerRole
+	hasGrantSet    bool   // the server has GRANT ... WITH SET: PostgreSQL 16 and later
+	ownerExists    bool   // OwnerRole exists
+	ownerMayLogin  bool   // OwnerRole may log in
+	schemaOwner    string // the role that owns the schema; "": there is no schema
+	ownerSuper     bool   // that role is a superuser
 }
 
-func readStanding(ctx context.Context, q source.Querier) (s standing, err error) {
+func readSessionRights(ctx context.Context, q source.Querier) (s sessionRights, err error) {
 	err = source.Ask(ctx, q, "read the rights of role "+OwnerRole, `SELECT me.rolname::text, me.rolsuper, me.rolcreaterole, v.newer, has_database_privilege(me.oid, current_database(), 'CREATE'),
 			o.oid IS NOT NULL, coalesce(o.rolcanlogin, false), coalesce(pg_has_role(me.oid, o.oid, CASE WHEN v.newer THEN 'SET' ELSE 'MEMBER' END), false),
 			coalesce(n.rolname::text, ''), coalesce(n.rolsuper, false)
@@ -37,26 +41,26 @@ func readStanding(ctx context.Context, q source.Querier) (s standing, err error)
 		LEFT JOIN pg_roles o ON o.rolname = $1
 		LEFT JOIN (SELECT r.rolname, r.rolsuper FROM pg_namespace JOIN pg_roles r ON r.oid = nspowner WHERE nspname = 'cdc_relay') n ON true
 		WHERE me.rolname = session_user`, OwnerRole).
-		Scan(&s.user, &s.super, &s.createRole, &s.newer, &s.createHere, &s.exists, &s.login, &s.may, &s.owner, &s.ownerSuper)
+		Scan(&s.user, &s.super, &s.createRole, &s.hasGrantSet, &s.createHere, &s.ownerExists, &s.ownerMayLogin, &s.mayBecomeOwner, &s.schemaOwner, &s.ownerSuper)
 	return s, err
 }
 
 // grantOwnerSQL lets a session become OwnerRole. From PostgreSQL 16 on it does not have the owner's
 // rights until it does.
-func (s standing) grantOwnerSQL(to string) string {
+func (s sessionRights) grantOwnerSQL(to string) string {
 	sql := "GRANT " + OwnerRole + " TO " + to
-	if s.newer {
+	if s.hasGrantSet {
 		sql += " WITH INHERIT FALSE, SET TRUE"
 	}
 	return sql
 }
 
-// become creates OwnerRole and makes sure that this session may SET ROLE to it, if it may do that;
-// may of the answer says whether it can. Another database's init may do the same at the same time:
-// the role is the whole cluster's. It is created outside of any transaction, for which such an init
-// would have to wait.
-func become(ctx context.Context, pool *pgxpool.Pool) (standing, error) {
-	s, err := readStanding(ctx, pool)
+// ensureOwner creates OwnerRole and grants it to this session, as far as the session may do that;
+// mayBecomeOwner of the answer says whether it can SET ROLE to it. The role is the whole cluster's,
+// so another database's init may do the same at the same time. Nothing of it is in a transaction,
+// for which such an init would have to wait.
+func ensureOwner(ctx context.Context, pool *pgxpool.Pool) (sessionRights, error) {
+	s, err := readSessionRights(ctx, pool)
 	if err != nil {
 		return s, err
 	}
@@ -64,8 +68,8 @@ func become(ctx context.Context, pool *pgxpool.Pool) (standing, error) {
 		needed func() bool
 		sql    func() string
 	}{
-		{func() bool { return !s.exists && (s.super || s.createRole && s.createHere) }, func() string { return createOwnerSQL }},
-		{func() bool { return s.exists && !s.login && !s.may }, func() string { return s.grantOwnerSQL("SESSION_USER") }},
+		{func() bool { return !s.ownerExists && (s.super || s.createRole && s.createHere) }, func() string { return createOwnerSQL }},
+		{func() bool { return s.ownerExists && !s.ownerMayLogin && !s.mayBecomeOwner }, func() string { return s.grantOwnerSQL("SESSION_USER") }},
 	} {
 		if !step.needed() {
 			continue
@@ -79,11 +83,11 @@ func become(ctx context.Context, pool *pgxpool.Pool) (standing, error) {
 		if err != nil && source.SQLState(err) == "" {
 			return s, fmt.Errorf("%s: %w", step.sql(), err)
 		}
-		if s, err = readStanding(ctx, pool); err != nil {
+		if s, err = readSessionRights(ctx, pool); err != nil {
 			return s, err
 		}
 	}
-	if s.login {
+	if s.ownerMayLogin {
 		return s, &event.Stop{
 			Code: event.ExitOperator, Reason: "schema_foreign",
 			What: "role " + OwnerRole + ", which is to own the schema cdc_relay, may log in", Fix: "ALTER ROLE " + OwnerRole + " NOLOGIN",
@@ -94,7 +98,7 @@ func become(ctx context.Context, pool *pgxpool.Pool) (standing, error) {
 
 const createOwnerSQL = "CREATE ROLE " + OwnerRole + " NOLOGIN"
 
-// PrintedOwner is become for those who run SQL by other means.
+// PrintedOwner is the SQL of ensureOwner, for those who run it by other means.
 const PrintedOwner = `-- The role that owns the schema cdc_relay, here and in every database of the cluster. Nobody logs in as it.
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '` + OwnerRole + `') THEN
@@ -111,8 +115,8 @@ END $$;
 // BecomeOwner makes the rest of a transaction run as the owner of the schema, if that is OwnerRole
 // and this session may become it. SET LOCAL ROLE NONE ends that.
 func BecomeOwner(ctx context.Context, tx pgx.Tx) error {
-	s, err := readStanding(ctx, tx)
-	if err != nil || !s.may || s.owner != OwnerRole {
+	s, err := readSessionRights(ctx, tx)
+	if err != nil || !s.mayBecomeOwner || s.schemaOwner != OwnerRole {
 		return err
 	}
 	if _, err := tx.Exec(ctx, "SET LOCAL ROLE "+OwnerRole); err != nil {
@@ -121,16 +125,16 @@ func BecomeOwner(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// needOwner is why init does not create the schema: it would belong to a role that is neither
+// ownerNeededStop is the Stop of init where the schema would belong to a role that is neither
 // OwnerRole nor the relay's.
-func needOwner(s standing, role string) error {
+func ownerNeededStop(s sessionRights, role string) error {
 	fix := s.grantOwnerSQL(source.QuoteName(s.user))
-	if !s.exists {
+	if !s.ownerExists {
 		fix = createOwnerSQL + "; " + fix
 	}
 	what := fmt.Sprintf("role %q may not create role %s, which is to own the schema cdc_relay, or may not become it", s.user, OwnerRole)
-	if s.owner != "" {
-		what = fmt.Sprintf("the schema cdc_relay belongs to role %q, and role %q may not hand it over to %s", s.owner, s.user, OwnerRole)
+	if s.schemaOwner != "" {
+		what = fmt.Sprintf("the schema cdc_relay belongs to role %q, and role %q may not hand it over to %s", s.schemaOwner, s.user, OwnerRole)
 	}
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "rights", What: what,
@@ -138,15 +142,16 @@ func needOwner(s standing, role string) error {
 	}
 }
 
-// handOver gives what exists in the schema to OwnerRole, and only what is not its own: REASSIGN
-// OWNED would take along what the role has elsewhere. It waits for statements that use the tables,
-// lock_timeout at most. The schema comes last, and OwnerRole may CREATE in it before: who is no
-// superuser may give a table only to a role that may, and while the schema is still its own.
-// handed: something was not its own.
+// handOverToOwner gives what exists in the schema to OwnerRole; handed: something was not its own
+// before. REASSIGN OWNED would also hand over what the former owner has elsewhere. It waits for
+// statements that use the tables, lock_timeout at most. OwnerRole gets CREATE on the schema first
+// and the schema last: a role that is no superuser may give a table only to a role with CREATE, and
+// only while it owns the schema.
 //
 // A function that runs with its owner's rights would run with OwnerRole's from now on, whoever
-// wrote it: one that is not the relay's is refused, and the relay's are made again by restore.
-func handOver(ctx context.Context, tx pgx.Tx) (handed bool, err error) {
+// wrote it: one that is not the relay's is refused, and the relay's are made again by
+// restoreAuditFunctions.
+func handOverToOwner(ctx context.Context, tx pgx.Tx) (handed bool, err error) {
 	var strange string
 	err = tx.QueryRow(ctx, `SELECT coalesce(string_agg(p.oid::regprocedure::text, ', ' ORDER BY p.oid), '') FROM pg_proc p
 		WHERE pronamespace = to_regnamespace('cdc_relay')::oid AND p.oid <> ALL (SELECT coalesce(to_regprocedure('cdc_relay.' || f)::oid, 0) FROM unnest($1::text[]) f)`,
@@ -181,9 +186,10 @@ func handOver(ctx context.Context, tx pgx.Tx) (handed bool, err error) {
 	return len(list) > 0, nil
 }
 
-// restore makes again, as OwnerRole, the functions and defaults by which the audit says who did
-// what: the owner before could change them. Those of a step that is still to come are not there.
-func restore(ctx context.Context, tx pgx.Tx) error {
+// restoreAuditFunctions makes the functions and defaults by which the audit says who did what
+// again, as OwnerRole: the former owner could have changed them. Nothing is to be done before
+// auditVersion.
+func restoreAuditFunctions(ctx context.Context, tx pgx.Tx) error {
 	var have int
 	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&have); err != nil || have < auditVersion {
 		return err

@@ -28,7 +28,7 @@ func EnsurePublication(ctx context.Context, pool *pgxpool.Pool, c *source.Config
 		return err
 	}
 	if !c.Create {
-		return publicationMissing(c)
+		return publicationMissingStop(c)
 	}
 	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		for _, sql := range []string{CreatePublicationSQL(c), MarkPublicationSQL(c)} {
@@ -42,7 +42,7 @@ func EnsurePublication(ctx context.Context, pool *pgxpool.Pool, c *source.Config
 	case "42710", "23505": // another relay was faster, by much or by little
 		return nil
 	case "42501":
-		return mayNotCreate(c, err)
+		return mayNotCreateStop(c, err)
 	}
 	if err != nil {
 		return fmt.Errorf("create publication %q: %w", c.Publication, err)
@@ -61,12 +61,12 @@ func MayCreatePublication(ctx context.Context, q source.Querier, c *source.Confi
 	err := source.Ask(ctx, q, "read who may create a publication", `SELECT has_database_privilege(current_database(), 'CREATE')
 		AND NOT EXISTS (SELECT FROM pg_class WHERE oid = ANY ($1::oid[]) AND NOT pg_has_role(relowner, 'USAGE'))`, tables).Scan(&may)
 	if err == nil && !may {
-		return mayNotCreate(c, nil)
+		return mayNotCreateStop(c, nil)
 	}
 	return err
 }
 
-func mayNotCreate(c *source.Config, cause error) error {
+func mayNotCreateStop(c *source.Config, cause error) error {
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "rights", Err: cause,
 		What: fmt.Sprintf("publication %q does not exist and this role may not create it", c.Publication),
@@ -95,7 +95,7 @@ func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, w
 	err := source.Ask(ctx, q, "read pg_publication", `SELECT oid, xmin::text, pubinsert, pubviaroot, to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL
 		FROM pg_publication WHERE pubname = $1`, c.Publication).Scan(&now.Publication, &now.Version, &inserts, &viaRoot, &bySchema)
 	if source.IsNoRows(err) {
-		return now, publicationMissing(c)
+		return now, publicationMissingStop(c)
 	}
 	if err != nil {
 		return now, err
@@ -106,14 +106,14 @@ func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, w
 	}
 	if !inserts && len(c.Tables) > 0 {
 		return now, PublicationStop(c, "does not publish inserts",
-			fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", source.QuoteName(c.Publication))+was.again())
+			fmt.Sprintf("ALTER PUBLICATION %s SET (publish = 'insert')", source.QuoteName(c.Publication))+was.startAgainHint())
 	}
 	for _, t := range c.Tables {
-		p, err := readPublished(ctx, q, c, t, was.oid(t), bySchema)
+		p, err := readPublished(ctx, q, c, t, was.oidOf(t), bySchema)
 		if err != nil {
 			return now, err
 		}
-		if err := p.check(c, t, was, viaRoot); err != nil {
+		if err := p.checkTable(c, t, was, viaRoot); err != nil {
 			return now, droppedMeanwhile(ctx, q, c, err)
 		}
 		now.Tables[source.QuoteTable(t)] = p.OutboxTable
@@ -135,13 +135,13 @@ func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, w
 	return now, nil
 }
 
-// droppedMeanwhile is the finding that the publication is gone, if it was dropped after
-// CheckPublication had read it. Its tables left it with that, so found would advise to add them to
-// it. Otherwise it is found. Both are exit 3: no event is passed over either way.
+// droppedMeanwhile returns the finding that the publication is gone, if it was dropped after
+// CheckPublication had read it, else found: without its tables found would advise to add them. Both
+// are exit 3, so no event is passed over either way.
 func droppedMeanwhile(ctx context.Context, q source.Querier, c *source.Config, found error) error {
 	exists, err := PublicationExists(ctx, q, c)
 	if err == nil && !exists {
-		return publicationMissing(c)
+		return publicationMissingStop(c)
 	}
 	return found
 }
@@ -183,32 +183,32 @@ func withLeaves(ctx context.Context, q source.Querier, foreign []uint32) ([]uint
 	return slices.Compact(all), nil
 }
 
-// published is one configured table and its membership in the publication, from the catalogue.
-type published struct {
+// publishedTable is one configured table and its membership in the publication, from the catalogue.
+type publishedTable struct {
 	// of the table with the configured name; if there is none, of the table with the known OID
 	OutboxTable
-	known     uint32 // the OID that is remembered
+	known     uint32 // the OID that is remembered; 0: none is
 	knownLeft bool   // a table of that OID exists, under whatever name
 	kind      string // pg_class.relkind
-	member    bool   // the publication sends it, for whatever reason
-	listed    bool   // it is named in the publication by itself
-	filter    string // row filter (PostgreSQL 15 and later)
-	shape     shape
-	// tables that inherit from it and are not configured. Rows of a temporary one are in no stream
-	// and in nobody's query but its session's
+	isSent    bool   // the publication sends it, for whatever reason
+	listed    bool   // the publication names it
+	filter    string // row filter (PostgreSQL 15 and later); "": none
+	shape     tableShape
+	// heirs are tables that inherit from it and are not configured. Temporary ones are left out:
+	// their rows are in no stream, and in no query but those of their session.
 	heirs  []string
 	unsent []string // partitions and heirs whose rows are not in the WAL, and why
 }
 
 // readPublished looks a table up by its configured name and by its known OID. OID 0: there is
 // neither. bySchema is set when the server has publications of whole schemas.
-func readPublished(ctx context.Context, q source.Querier, c *source.Config, t decode.Table, known uint32, bySchema bool) (published, error) {
+func readPublished(ctx context.Context, q source.Querier, c *source.Config, t decode.Table, known uint32, bySchema bool) (publishedTable, error) {
 	schemas := ""
 	if bySchema {
 		schemas = `|| array(SELECT s.oid FROM pg_publication_namespace s JOIN pg_publication b ON b.oid = s.pnpubid
 			WHERE b.pubname = $1 AND s.pnnspid = c.relnamespace ORDER BY 1)`
 	}
-	p := published{known: known}
+	p := publishedTable{known: known}
 	names, oids := make([]string, len(c.Tables)), make([]uint32, len(c.Tables))
 	for i, configured := range c.Tables {
 		names[i], oids[i] = configured.String(), configured.OID
@@ -230,10 +230,10 @@ func readPublished(ctx context.Context, q source.Querier, c *source.Config, t de
 				FROM below JOIN pg_class h ON h.oid = below.inhrelid JOIN pg_namespace hn ON hn.oid = h.relnamespace
 				WHERE h.relkind = 'f' OR h.relkind = 'r' AND h.relpersistence = 'u' ORDER BY 1)
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-			LEFT JOIN LATERAL (`+sentSQL(bySchema)+`) p ON true
+			LEFT JOIN LATERAL (`+publishedSQL(bySchema)+`) p ON true
 		WHERE c.oid = $2 OR n.nspname = $3 AND c.relname = $4 AND c.relkind IN ('r', 'p')
 		ORDER BY n.nspname = $3 AND c.relname = $4 DESC LIMIT 1`, c.Publication, known, t.Schema, t.Name, oids, names).
-		Scan(&p.OID, &p.kind, &p.knownLeft, &p.member, &p.filter, &p.listed, &p.Through, &p.heirs, &p.unsent)
+		Scan(&p.OID, &p.kind, &p.knownLeft, &p.isSent, &p.filter, &p.listed, &p.Through, &p.heirs, &p.unsent)
 	if err != nil && !source.IsNoRows(err) {
 		return p, err
 	}
@@ -244,20 +244,22 @@ func readPublished(ctx context.Context, q source.Querier, c *source.Config, t de
 	return p, err
 }
 
-func (p published) check(c *source.Config, t decode.Table, was Sends, viaRoot bool) error {
+// checkTable returns a Stop if the publication does not send all rows and columns of the table, or
+// has not done so since was.
+func (p publishedTable) checkTable(c *source.Config, t decode.Table, was Sends, viaRoot bool) error {
 	old, remembered := was.Tables[source.QuoteTable(t)]
 	accept := ""
 	if remembered {
-		accept = was.again()
+		accept = was.startAgainHint()
 	}
 	if p.OID == 0 || p.OID != p.known {
-		return p.gone(c, t)
+		return p.goneStop(c, t)
 	}
 	if p.kind == "p" && !viaRoot {
 		return PublicationStop(c, fmt.Sprintf("sends the partitions of %s.%s under their own names", t.Schema, t.Name),
-			fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", source.QuoteName(c.Publication))+was.again())
+			fmt.Sprintf("ALTER PUBLICATION %s SET (publish_via_partition_root = true)", source.QuoteName(c.Publication))+was.startAgainHint())
 	}
-	if !p.member {
+	if !p.isSent {
 		return PublicationStop(c, fmt.Sprintf("does not contain table %s.%s", t.Schema, t.Name),
 			fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE ONLY %s%s", source.QuoteName(c.Publication), source.QuoteTable(t), accept))
 	}
@@ -272,10 +274,10 @@ func (p published) check(c *source.Config, t decode.Table, was Sends, viaRoot bo
 		return err
 	}
 	if len(p.heirs) > 0 {
-		return p.inherited(c, t)
+		return p.heirsStop(c, t)
 	}
 	if len(p.unsent) > 0 {
-		return p.hidden(c, t)
+		return p.unloggedStop(c, t)
 	}
 	if remembered && !p.uninterrupted(old) {
 		return PublicationStop(c, fmt.Sprintf("had table %s.%s taken out and put back", t.Schema, t.Name),
@@ -284,9 +286,9 @@ func (p published) check(c *source.Config, t decode.Table, was Sends, viaRoot bo
 	return nil
 }
 
-// inherited is the Stop for tables that inherit from ours: a SELECT from our table includes their
+// heirsStop is the Stop for tables that inherit from ours: a SELECT from our table includes their
 // rows, but they are sent under their own table's name and would be skipped.
-func (p published) inherited(c *source.Config, t decode.Table) *event.Stop {
+func (p publishedTable) heirsStop(c *source.Config, t decode.Table) *event.Stop {
 	heirs := strings.Join(p.heirs, ", ")
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "table",
@@ -296,9 +298,9 @@ func (p published) inherited(c *source.Config, t decode.Table) *event.Stop {
 	}
 }
 
-// hidden is the Stop for unlogged or foreign partitions and heirs: PostgreSQL refuses to publish
-// such a table, but not one that has it below it. Its rows are not in the stream.
-func (p published) hidden(c *source.Config, t decode.Table) *event.Stop {
+// unloggedStop is the Stop for unlogged or foreign partitions and heirs: PostgreSQL refuses to
+// publish such a table, but not one that has it below it. Its rows are not in the stream.
+func (p publishedTable) unloggedStop(c *source.Config, t decode.Table) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "table",
 		What: fmt.Sprintf("table %s has partitions or heirs whose rows are not in the WAL and would never be sent: %s", t, strings.Join(p.unsent, ", ")),
@@ -306,7 +308,8 @@ func (p published) hidden(c *source.Config, t decode.Table) *event.Stop {
 	}
 }
 
-func (p published) gone(c *source.Config, t decode.Table) *event.Stop {
+// goneStop is the Stop for a table that no longer has the remembered OID.
+func (p publishedTable) goneStop(c *source.Config, t decode.Table) *event.Stop {
 	what := fmt.Sprintf("table %s.%s (OID %d) is gone", t.Schema, t.Name, p.known)
 	switch {
 	case p.OID != 0 && p.knownLeft:
@@ -316,7 +319,7 @@ func (p published) gone(c *source.Config, t decode.Table) *event.Stop {
 	}
 	fix := source.AcceptHint
 	switch {
-	case p.member && !p.listed: // with all tables or its schema
+	case p.isSent && !p.listed: // with all tables or its schema
 		return &event.Stop{
 			Code: event.ExitOperator, Reason: "table_replaced", What: what + "; the publication sends the rows of both",
 			Fix: "if the rows of the new one are events too, nothing is missing: " + source.AcceptCommand,
@@ -325,14 +328,15 @@ func (p published) gone(c *source.Config, t decode.Table) *event.Stop {
 		what += ": rows of the new one are not sent before it is in the publication"
 	default:
 		what += ": rows of a new table of that name are not sent before it is in the publication"
-		fix = fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE ONLY %s", source.QuoteName(c.Publication), source.QuoteTable(t)) + source.AgainHint
+		fix = fmt.Sprintf("ALTER PUBLICATION %s ADD TABLE ONLY %s", source.QuoteName(c.Publication), source.QuoteTable(t)) + source.StartAgainHint
 	}
 	return &event.Stop{Code: event.ExitOperator, Reason: "table", What: what, Fix: fix}
 }
 
-// Facts describes how the publication sends the configured tables: two texts are the same while
-// nothing has changed that CheckPublication looks at. s is what is remembered.
-func (s Sends) Facts(ctx context.Context, q source.Querier, c *source.Config) (string, error) {
+// PublicationFacts is a text of how the publication sends the configured tables, for the ID of a
+// finding: it changes only when something changes that CheckPublication looks at. s is what is
+// remembered.
+func (s Sends) PublicationFacts(ctx context.Context, q source.Querier, c *source.Config) (string, error) {
 	var pub string
 	var bySchema bool
 	err := source.Ask(ctx, q, "read pg_publication", `SELECT coalesce((SELECT concat_ws(' ', oid, xmin, pubinsert, pubviaroot, puballtables) FROM pg_publication WHERE pubname = $1), 'none'),
@@ -347,7 +351,7 @@ func (s Sends) Facts(ctx context.Context, q source.Querier, c *source.Config) (s
 		if err != nil {
 			return "", err
 		}
-		facts = append(facts, t.String(), p.OID, p.knownLeft, p.kind, p.member, p.listed, p.Through, p.filter, p.heirs, p.unsent, p.shape.generated, p.shape.unlisted)
+		facts = append(facts, t.String(), p.OID, p.knownLeft, p.kind, p.isSent, p.listed, p.Through, p.filter, p.heirs, p.unsent, p.shape.generated, p.shape.unlisted)
 	}
 	return fmt.Sprint(facts...), nil
 }
@@ -362,20 +366,20 @@ func PublicationStop(c *source.Config, what, fix string) *event.Stop {
 	}
 }
 
-// publicationMissing is the finding (exit 3) for a publication that does not exist. It needs a new
-// slot: the old one decodes with the catalogue of the time of each row, in which the publication is
-// missing, and fails there for ever (PostgreSQL 14 to 17).
-func publicationMissing(c *source.Config) *event.Stop {
+// publicationMissingStop is the finding (exit 3) for a publication that does not exist. It needs a
+// new slot: the old one decodes with the catalogue of the time of each row, in which the
+// publication is missing, and fails there for ever (PostgreSQL 14 to 17).
+func publicationMissingStop(c *source.Config) *event.Stop {
 	if c.Create {
 		return PublicationStop(c, "does not exist", RenewSlotHint(c))
 	}
-	return PublicationStop(c, "does not exist", CreatePublicationSQL(c)+source.AgainHint)
+	return PublicationStop(c, "does not exist", CreatePublicationSQL(c)+source.StartAgainHint)
 }
 
 // RenewSlotHint is the fix for a slot whose publication was missing for a time.
 func RenewSlotHint(c *source.Config) string {
-	return source.LookHint(c.Slot) + "; then cdc-relay recover, which makes a new slot and sends what is still in the outbox table; or go on without it: " +
-		source.AcceptCommand + source.NewSlot + source.NewSlotHint(c)
+	return source.ShowSlotHint(c.Slot) + "; then cdc-relay recover, which makes a new slot and sends what is still in the outbox table; or go on without it: " +
+		source.AcceptCommand + source.NewSlotFlag + source.NewSlotHint(c)
 }
 
 // CreatePublicationSQL publishes inserts only, so that housekeeping of the outbox table costs a
@@ -400,19 +404,19 @@ func MarkPublicationSQL(c *source.Config) string {
 	return fmt.Sprintf("COMMENT ON PUBLICATION %s IS %s", source.QuoteName(c.Publication), source.QuoteText(MadeByRelay))
 }
 
-// again is the end of a fix for a publication of a slot in use: what the publication hid until then
-// may be missing, which is the next finding. A new slot has lost nothing.
-func (s Sends) again() string {
+// startAgainHint is the end of a fix for a publication of a slot in use: what the publication hid
+// until then may be missing, which is the next finding. A new slot has lost nothing.
+func (s Sends) startAgainHint() string {
 	if s.Publication == 0 {
 		return ""
 	}
-	return source.AgainHint
+	return source.StartAgainHint
 }
 
-// sentSQL is a subquery for LATERAL with a row if publication $1 sends c, a row of pg_class: its
-// row filter, the attribute numbers of its column list, and whether stored generated columns are
-// sent without one. bySchema is set when the server has publications of whole schemas, which came
-// with row filters and column lists.
+// publishedSQL is a subquery for LATERAL with a row if publication $1 sends c, a row of pg_class:
+// its row filter, the attribute numbers of its column list, and whether stored generated columns
+// are sent without one. bySchema is set when the server has publications of whole schemas, which
+// came with row filters and column lists.
 //
 // pg_publication_tables has the same answers, but opens every table of the publication for them:
 // it would wait for whoever has locked any (VACUUM FULL, ALTER TABLE), and the relay with it. No
@@ -426,7 +430,7 @@ func (s Sends) again() string {
 //     partitioned tables do not count.
 //   - Row filter and column list are those of the table's own membership, and do not apply when the
 //     publication also has all tables or the table's schema.
-func sentSQL(bySchema bool) string {
+func publishedSQL(bySchema bool) string {
 	filter, inSchema := "''", func(string) string { return "false" }
 	if bySchema {
 		filter, inSchema = "coalesce(pg_get_expr(r.prqual, r.prrelid), '')", func(class string) string {
@@ -447,9 +451,9 @@ func sentSQL(bySchema bool) string {
 			ELSE (named.itself OR named.above) AND c.relkind <> 'p' END`
 }
 
-// knowsSchemas reports whether the server has publications of whole schemas: PostgreSQL 15 and
-// later.
-func knowsSchemas(ctx context.Context, q source.Querier) (yes bool, err error) {
+// hasSchemaPublications reports whether the server has publications of whole schemas: PostgreSQL 15
+// and later.
+func hasSchemaPublications(ctx context.Context, q source.Querier) (yes bool, err error) {
 	err = source.Ask(ctx, q, "look for pg_publication_namespace", `SELECT to_regclass('pg_catalog.pg_publication_namespace') IS NOT NULL`).Scan(&yes)
 	return yes, err
 }

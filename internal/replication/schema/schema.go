@@ -72,14 +72,14 @@ func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 		return CheckRights(ctx, pool)
 	}
 	if !c.Create {
-		return needInit(pool, nil)
+		return initNeededStop(pool, nil)
 	}
-	s, err := become(ctx, pool)
+	s, err := ensureOwner(ctx, pool)
 	if err != nil {
 		return err
 	}
-	return install(ctx, pool, s, Trust{}, func(tx pgx.Tx, now standing) (asOwner bool, roles []string, err error) {
-		return s.may && (now.owner == "" || now.owner == OwnerRole), nil, nil
+	return installSchema(ctx, pool, s, Trust{}, func(tx pgx.Tx, now sessionRights) (asOwner bool, roles []string, err error) {
+		return s.mayBecomeOwner && (now.schemaOwner == "" || now.schemaOwner == OwnerRole), nil, nil
 	})
 }
 
@@ -91,47 +91,47 @@ func Install(ctx context.Context, pool *pgxpool.Pool, role string) error {
 	if err := Verify(ctx, pool, trust); err != nil {
 		return err
 	}
-	s, err := become(ctx, pool)
+	s, err := ensureOwner(ctx, pool)
 	if err != nil {
 		return err
 	}
-	return install(ctx, pool, s, trust, func(tx pgx.Tx, now standing) (asOwner bool, roles []string, err error) {
+	return installSchema(ctx, pool, s, trust, func(tx pgx.Tx, now sessionRights) (asOwner bool, roles []string, err error) {
 		var handed bool
 		if role != "" {
 			roles = append(roles, role)
 		}
-		own := (now.owner == s.user || now.owner == "") && (role == "" || role == s.user)
+		own := (now.schemaOwner == s.user || now.schemaOwner == "") && (role == "" || role == s.user)
 		switch {
-		case !s.may && !own:
-			return false, nil, needOwner(now, cmp.Or(role, s.user))
-		case !s.may:
+		case !s.mayBecomeOwner && !own:
+			return false, nil, ownerNeededStop(now, cmp.Or(role, s.user))
+		case !s.mayBecomeOwner:
 			return false, roles, nil
-		case now.owner != "" && now.owner != OwnerRole && !now.ownerSuper:
-			roles = append(roles, now.owner)
+		case now.schemaOwner != "" && now.schemaOwner != OwnerRole && !now.ownerSuper:
+			roles = append(roles, now.schemaOwner)
 		}
-		if now.owner != "" {
-			handed, err = handOver(ctx, tx)
+		if now.schemaOwner != "" {
+			handed, err = handOverToOwner(ctx, tx)
 		}
 		if source.SQLState(err) == "42501" {
-			err = needOwner(now, cmp.Or(role, s.user))
+			err = ownerNeededStop(now, cmp.Or(role, s.user))
 		}
 		if err == nil && handed {
 			if _, err = tx.Exec(ctx, "SET LOCAL ROLE "+OwnerRole); err == nil {
-				err = restore(ctx, tx)
+				err = restoreAuditFunctions(ctx, tx)
 			}
 		}
 		return true, roles, err
 	})
 }
 
-// install creates and migrates the schema in one transaction. decide, which sees the schema as it
-// is under the lock, says whether OwnerRole does it, and which roles get the relay's rights.
-func install(ctx context.Context, pool *pgxpool.Pool, s standing, trust Trust, decide func(pgx.Tx, standing) (asOwner bool, roles []string, err error)) error {
+// installSchema creates and migrates the schema in one transaction. decide, which sees the schema
+// as it is under the lock, says whether OwnerRole does it, and which roles get the relay's rights.
+func installSchema(ctx context.Context, pool *pgxpool.Pool, s sessionRights, trust Trust, decide func(pgx.Tx, sessionRights) (asOwner bool, roles []string, err error)) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(schemaLock)); err != nil {
 			return err
 		}
-		now, err := readStanding(ctx, tx)
+		now, err := readSessionRights(ctx, tx)
 		if err != nil {
 			return err
 		}
@@ -146,7 +146,7 @@ func install(ctx context.Context, pool *pgxpool.Pool, s standing, trust Trust, d
 		if asOwner {
 			create, become = create+" AUTHORIZATION "+OwnerRole, "SET LOCAL ROLE "+OwnerRole+";\n"
 		}
-		if now.owner == "" {
+		if now.schemaOwner == "" {
 			if _, err := tx.Exec(ctx, create); err != nil {
 				return err
 			}
@@ -154,14 +154,14 @@ func install(ctx context.Context, pool *pgxpool.Pool, s standing, trust Trust, d
 		if _, err := tx.Exec(ctx, become+Bootstrap); err != nil {
 			return err
 		}
-		if err := migrate(ctx, tx); err != nil {
+		if err := applyMigrations(ctx, tx); err != nil {
 			return err
 		}
 		if asOwner && !s.super {
 			roles = append(roles, s.user)
 		}
 		for _, role := range roles {
-			owns := !asOwner && role == cmp.Or(now.owner, s.user)
+			owns := !asOwner && role == cmp.Or(now.schemaOwner, s.user)
 			for _, sql := range GrantSQL(role, owns) {
 				if _, err := tx.Exec(ctx, sql); err != nil {
 					return fmt.Errorf("%s: %w", sql, err)
@@ -175,7 +175,7 @@ func install(ctx context.Context, pool *pgxpool.Pool, s standing, trust Trust, d
 	case errors.As(err, &stop):
 		return stop
 	case source.SQLState(err) == "42501":
-		return needInit(pool, err)
+		return initNeededStop(pool, err)
 	case err != nil:
 		return fmt.Errorf("migrate schema cdc_relay: %w", err)
 	}
@@ -184,20 +184,20 @@ func install(ctx context.Context, pool *pgxpool.Pool, s standing, trust Trust, d
 
 // MayCreate returns why Ensure cannot create a schema that does not exist; nil: it can.
 func MayCreate(ctx context.Context, pool *pgxpool.Pool) error {
-	s, err := readStanding(ctx, pool)
+	s, err := readSessionRights(ctx, pool)
 	if err == nil && !s.createHere {
-		return needInit(pool, errors.New("no right to CREATE in the database"))
+		return initNeededStop(pool, errors.New("no right to CREATE in the database"))
 	}
 	return err
 }
 
 // MayMigrate reports whether Ensure can bring up a schema of an older version.
 func MayMigrate(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
-	s, err := readStanding(ctx, pool)
-	return s.super || s.owner == s.user || s.owner == OwnerRole && s.may, err
+	s, err := readSessionRights(ctx, pool)
+	return s.super || s.schemaOwner == s.user || s.schemaOwner == OwnerRole && s.mayBecomeOwner, err
 }
 
-func migrate(ctx context.Context, tx pgx.Tx) error {
+func applyMigrations(ctx context.Context, tx pgx.Tx) error {
 	var have int
 	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&have); err != nil {
 		return err
@@ -226,7 +226,7 @@ func Version(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	case "42P01", "3F000": // no such table, no such schema
 		return 0, nil
 	case "42501":
-		return 0, needInit(pool, err)
+		return 0, initNeededStop(pool, err)
 	}
 	if err != nil {
 		return 0, err
@@ -283,7 +283,7 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 		return err
 	}
 	if !ok {
-		return needInit(pool, nil)
+		return initNeededStop(pool, nil)
 	}
 	return CheckLogged(ctx, pool)
 }
@@ -311,7 +311,8 @@ func CheckLogged(ctx context.Context, q source.Querier) error {
 	}
 }
 
-func needInit(pool *pgxpool.Pool, cause error) error {
+// initNeededStop is the Stop for a schema that only init, run by another role, can make usable.
+func initNeededStop(pool *pgxpool.Pool, cause error) error {
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "schema",
 		What: "schema cdc_relay is missing, older than this version, or not accessible to this role",
@@ -320,10 +321,10 @@ func needInit(pool *pgxpool.Pool, cause error) error {
 	}
 }
 
-// Misfit returns a Stop for an error about a table of ours, or about any column, that does not
+// MisfitStop returns a Stop for an error about a table of ours, or about any column, that does not
 // exist: the schema is that of another version of the relay, or somebody changed it. nil: err is
 // about something else.
-func Misfit(err error) error {
+func MisfitStop(err error) error {
 	const noColumn, noTable = "42703", "42P01"
 	code := source.SQLState(err)
 	if code != noColumn && (code != noTable || !strings.Contains(err.Error(), "cdc_relay.")) {

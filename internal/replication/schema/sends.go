@@ -54,7 +54,8 @@ func (s Sends) Text() []byte {
 	return text
 }
 
-// KeepForeign keeps which tables of the publication were foreign when the slot was first used.
+// KeepForeign takes over from was which tables of the publication are foreign. Of another
+// publication it takes over only that tables which were relayed are not.
 func (s Sends) KeepForeign(was Sends) Sends {
 	if was.Publication == s.Publication {
 		s.Foreign = was.Foreign
@@ -100,10 +101,9 @@ type OutboxTable struct {
 // nothing.
 const NoRows = "3:3:"
 
-// BeginAt notes what was there before, of those tables of which it is not known: PostgreSQL's text
-// of a snapshot.
-func (s Sends) BeginAt(first string) {
-	first = readable(first)
+// SetFirst sets OutboxTable.First of the tables that lack it to a snapshot, as PostgreSQL's text.
+func (s Sends) SetFirst(first string) {
+	first = normalizedSnapshot(first)
 	for name, t := range s.Tables {
 		if t.First == "" {
 			t.First = first
@@ -112,10 +112,11 @@ func (s Sends) BeginAt(first string) {
 	}
 }
 
-// readable is a snapshot as PostgreSQL reads it back. The one that a slot exports may have an xmin
-// above its xmax: everything below xmin is seen, nothing else, and nothing ran (found by
-// TestFirstStartCountsARowWhoseTransactionWasOpen; "5129:5128:" is no pg_snapshot).
-func readable(snapshot string) string {
+// normalizedSnapshot is a snapshot in a form that PostgreSQL reads back. The one that a slot
+// exports may have an xmin above its xmax, such as "5129:5128:", which is no pg_snapshot:
+// everything below xmin is seen, nothing else, and nothing ran (found by
+// TestFirstStartCountsARowWhoseTransactionWasOpen).
+func normalizedSnapshot(snapshot string) string {
 	parts := strings.SplitN(snapshot, ":", 3)
 	if len(parts) < 3 {
 		return snapshot
@@ -128,8 +129,8 @@ func readable(snapshot string) string {
 	return parts[0] + ":" + parts[0] + ":"
 }
 
-// KnowsBegin reports whether it is known of every table what was there before.
-func (s Sends) KnowsBegin() bool {
+// KnowsFirst reports whether every table has its OutboxTable.First.
+func (s Sends) KnowsFirst() bool {
 	for _, t := range s.Tables {
 		if t.First == "" {
 			return false
@@ -147,24 +148,24 @@ func (t OutboxTable) uninterrupted(was OutboxTable) bool {
 	return slices.ContainsFunc(t.Through, func(oid uint32) bool { return slices.Contains(was.Through, oid) })
 }
 
-// oid returns the OID by which a table is looked up: the remembered OID, otherwise the one that the
-// catalogue has for its name.
-func (s Sends) oid(t decode.Table) uint32 {
+// oidOf returns the OID by which a table is looked up: the remembered OID, otherwise the one that
+// the catalogue has for its name.
+func (s Sends) oidOf(t decode.Table) uint32 {
 	if was, known := s.Tables[source.QuoteTable(t)]; known {
 		return was.OID
 	}
 	return t.OID
 }
 
-// After adds to what is sent now the tables that had the names before, and the tables and prefixes
-// that the slot has relayed and that are no longer configured: another relay of the slot may have
-// them configured, and a row of theirs that the publication still sends must not be skipped
-// unnoticed. A table that is ours now is no longer foreign.
-func (s Sends) After(was Sends) Sends {
+// AddRemembered adds to what is sent now what was remembered: the tables that had the names before,
+// and the tables and prefixes that the slot has relayed and that are no longer configured. Another
+// relay of the slot may have them configured, and a row of theirs that the publication still sends
+// must not be skipped unnoticed. A table that is ours now is no longer foreign.
+func (s Sends) AddRemembered(was Sends) Sends {
 	var ours []uint32
 	for name, t := range s.Tables {
 		old := was.Tables[name]
-		t = t.with(append(slices.Clone(old.Former), old.OID)...)
+		t = t.withFormer(append(slices.Clone(old.Former), old.OID)...)
 		switch {
 		case old.OID == t.OID:
 			t.First = cmp.Or(old.First, t.First)
@@ -186,22 +187,22 @@ func (s Sends) After(was Sends) Sends {
 	return s
 }
 
-// with adds tables whose rows are ours.
-func (t OutboxTable) with(oids ...uint32) OutboxTable {
+// withFormer adds former tables, whose rows count as this one's.
+func (t OutboxTable) withFormer(oids ...uint32) OutboxTable {
 	former := slices.DeleteFunc(slices.Concat(t.Former, oids), func(oid uint32) bool { return oid == 0 || oid == t.OID })
 	slices.Sort(former)
 	t.Former = slices.Compact(former)
 	return t
 }
 
-// Accepts reports whether a table with this OID is a former one of tables, so that its rows count
-// as rows of that table.
-func (s Sends) Accepts(tables []decode.Table, oid uint32) bool {
-	return slices.ContainsFunc(s.Ours(tables), func(t decode.Table) bool { return slices.Contains(t.Former, oid) })
+// AcceptsFormer reports whether a table with this OID is a former one of tables, so that its rows
+// count as rows of that table.
+func (s Sends) AcceptsFormer(tables []decode.Table, oid uint32) bool {
+	return slices.ContainsFunc(s.WithKnownOIDs(tables), func(t decode.Table) bool { return slices.Contains(t.Former, oid) })
 }
 
-// Ours are the configured tables with every OID by which their rows may come.
-func (s Sends) Ours(tables []decode.Table) []decode.Table {
+// WithKnownOIDs are the configured tables with every OID by which their rows may come.
+func (s Sends) WithKnownOIDs(tables []decode.Table) []decode.Table {
 	tables = slices.Clone(tables)
 	for i := range tables {
 		t := s.Tables[source.QuoteTable(tables[i])]
@@ -210,8 +211,8 @@ func (s Sends) Ours(tables []decode.Table) []decode.Table {
 	return tables
 }
 
-// Skip declares that the rows of a table are not events.
-func (s Sends) Skip(oid uint32) Sends {
+// SkipTable declares that the rows of a table are not events.
+func (s Sends) SkipTable(oid uint32) Sends {
 	s.Foreign = append(slices.Clone(s.Foreign), oid)
 	slices.Sort(s.Foreign)
 	return s
@@ -223,69 +224,72 @@ func (s Sends) SkipMessages(prefix string) Sends {
 	return s
 }
 
-// Adopt declares that the rows of tables with these OIDs are those of a remembered table.
-func (s Sends) Adopt(of decode.Table, oids ...uint32) Sends {
+// AdoptTables declares that the rows of tables with these OIDs are those of a remembered table.
+func (s Sends) AdoptTables(of decode.Table, oids ...uint32) Sends {
 	if s.Tables = maps.Clone(s.Tables); s.Tables == nil { // the slot has relayed messages alone
 		s.Tables = map[string]OutboxTable{}
 	}
 	name := source.QuoteTable(of)
-	s.Tables[name] = s.Tables[name].with(oids...)
+	s.Tables[name] = s.Tables[name].withFormer(oids...)
 	return s
 }
 
-// scope is why the publication sends a table, and whether the slot has relayed it before.
-type scope struct {
-	Tree    []uint32 // the table and, if it is a partition, those it is part of
-	ignored bool     // one of them is foreign: it was there before us, or an operator ignores it
-	all     bool     // the publication is FOR ALL TABLES
-	schema  bool     // it has the schema of one of them
-	listed  string   // the one that it lists by name, as schema.name; "": none, now
-	listOID uint32
-	Root    *decode.Table // the configured table of which it is a partition now; nil: none
-	Left    string        // the name under which the slot has relayed one of them; "": it has not
-	LeftOID uint32
+// tableScope is why the publication sends a table that is not configured, and whether the slot has
+// relayed it before.
+type tableScope struct {
+	// OIDs of the table and, if it is a partition, of those that it is part of
+	Tree []uint32
+	// one of Tree is foreign: it was there before us, or an operator ignores it
+	ignored     bool
+	allTables   bool          // the publication is FOR ALL TABLES
+	bySchema    bool          // the publication has the schema of one of Tree
+	listed      string        // the one of Tree that the publication lists (schema.name); "": none
+	listOID     uint32        // OID of listed
+	Root        *decode.Table // the configured table of which it is a partition now; nil: none
+	LeftOutName string        // name under which the slot has relayed one of Tree; "": it has not
+	LeftOutOID  uint32        // OID of that table
 }
 
-// Foreign reports whether the rows may be skipped: nobody meant them to be relayed. A table that is
+// MaySkip reports whether the rows may be skipped: nobody meant them to be relayed. A table that is
 // in the stream although the publication neither lists it nor has its schema was listed when the
-// row was written, so it is not foreign.
-func (s scope) Foreign() bool {
-	return s.ignored || s.Root == nil && s.Left == "" && s.listed == "" && (s.all || s.schema)
+// row was written, so its rows may not.
+func (s tableScope) MaySkip() bool {
+	return s.ignored || s.Root == nil && s.LeftOutName == "" && s.listed == "" && (s.allTables || s.bySchema)
 }
 
 // FindScope reads the scope of a table from the catalogue. The table may have been dropped since
 // its row was written. A table that is remembered as foreign by its own OID needs no query.
-func (s Sends) FindScope(ctx context.Context, q source.Querier, c *source.Config, oid uint32, name string) (scope, error) {
+func (s Sends) FindScope(ctx context.Context, q source.Querier, c *source.Config, oid uint32, name string) (tableScope, error) {
 	if slices.Contains(s.Foreign, oid) {
-		return scope{ignored: true}, nil
+		return tableScope{ignored: true}, nil
 	}
-	var of scope
+	var of tableScope
 	err := source.Ask(ctx, q, fmt.Sprintf("read how the publication sends table %d", oid), `WITH tree AS (SELECT $2::oid AS oid UNION SELECT a.relid::oid FROM pg_partition_ancestors($2::oid::regclass) a(relid) WHERE a.relid IS NOT NULL),
 			listed AS (SELECT c.oid, n.nspname || '.' || c.relname AS name FROM pg_publication_rel r JOIN pg_class c ON c.oid = r.prrelid
 				JOIN pg_namespace n ON n.oid = c.relnamespace
 				WHERE r.prpubid = (SELECT oid FROM pg_publication WHERE pubname = $1) AND r.prrelid IN (SELECT oid FROM tree) ORDER BY c.oid LIMIT 1)
 		SELECT array(SELECT oid FROM tree), p.puballtables, coalesce((SELECT name FROM listed), ''), coalesce((SELECT oid FROM listed), 0)
-		FROM pg_publication p WHERE p.pubname = $1`, c.Publication, oid).Scan(&of.Tree, &of.all, &of.listed, &of.listOID)
+		FROM pg_publication p WHERE p.pubname = $1`, c.Publication, oid).Scan(&of.Tree, &of.allTables, &of.listed, &of.listOID)
 	switch {
 	case source.IsNoRows(err): // as the check of the publication reports, too
-		return of, publicationMissing(c)
+		return of, publicationMissingStop(c)
 	case err != nil:
 		return of, err
 	}
 	of.ignored = slices.ContainsFunc(of.Tree, func(oid uint32) bool { return slices.Contains(s.Foreign, oid) })
-	for _, t := range s.Ours(c.Tables) {
+	for _, t := range s.WithKnownOIDs(c.Tables) {
 		if slices.Contains(of.Tree, t.OID) {
 			of.Root = &t
 		}
 	}
-	of.schema, err = sentBySchema(ctx, q, c, of.Tree, name)
+	of.bySchema, err = sentBySchema(ctx, q, c, of.Tree, name)
 	return of, err
 }
 
 // sentBySchema reports whether the publication has the schema of one of the tables, or of one of
 // this name (PostgreSQL 15 and later).
 func sentBySchema(ctx context.Context, q source.Querier, c *source.Config, tables []uint32, name string) (yes bool, err error) {
-	if yes, err = HasSchemas(ctx, q, c); err != nil || !yes {
+	if yes, err = PublishesSchemas(ctx, q, c); err != nil || !yes {
 		return false, err
 	}
 	err = source.Ask(ctx, q, "read pg_publication_namespace", `SELECT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
@@ -294,10 +298,10 @@ func sentBySchema(ctx context.Context, q source.Querier, c *source.Config, table
 	return yes, err
 }
 
-// HasSchemas reports whether the publication has a schema: FOR TABLES IN SCHEMA, of PostgreSQL 15
-// and later.
-func HasSchemas(ctx context.Context, q source.Querier, c *source.Config) (yes bool, err error) {
-	if yes, err = knowsSchemas(ctx, q); err != nil || !yes {
+// PublishesSchemas reports whether the publication has a schema: FOR TABLES IN SCHEMA, of
+// PostgreSQL 15 and later.
+func PublishesSchemas(ctx context.Context, q source.Querier, c *source.Config) (yes bool, err error) {
+	if yes, err = hasSchemaPublications(ctx, q); err != nil || !yes {
 		return false, err
 	}
 	err = source.Ask(ctx, q, "read pg_publication_namespace", `SELECT EXISTS (SELECT FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid WHERE p.pubname = $1)`,
@@ -314,32 +318,32 @@ func (s Sends) LeftOut(c *source.Config, name string, tree []uint32) (table stri
 			continue
 		}
 		mine := func(oid uint32) bool { return oid == t.OID || slices.Contains(t.Former, oid) }
-		if unquoted(quoted) == name || slices.ContainsFunc(tree, mine) {
-			return unquoted(quoted), t.OID
+		if unquoteTable(quoted) == name || slices.ContainsFunc(tree, mine) {
+			return unquoteTable(quoted), t.OID
 		}
 	}
 	return "", 0
 }
 
-// unquoted is a name of source.QuoteTable as the stream has it.
-func unquoted(table string) string {
+// unquoteTable is a name of source.QuoteTable as the stream has it.
+func unquoteTable(table string) string {
 	schema, name, _ := strings.Cut(strings.Trim(table, `"`), `"."`)
 	return strings.ReplaceAll(schema, `""`, `"`) + "." + strings.ReplaceAll(name, `""`, `"`)
 }
 
-// Stop names the table and both ways to go on.
-func (s scope) Stop(c *source.Config, name string, oid uint32) *event.Stop {
+// NotConfiguredStop is the Stop at a row of the table: it names the table and both ways to go on.
+func (s tableScope) NotConfiguredStop(c *source.Config, name string, oid uint32) *event.Stop {
 	var what, partition string
 	ignore := oid
 	switch {
-	case s.Left != "":
+	case s.LeftOutName != "":
 		what = fmt.Sprintf("slot %q has relayed table %s, which is no longer in source.tables, and publication %q still sends its rows",
-			c.Slot, s.Left, c.Publication)
-		if name != s.Left {
+			c.Slot, s.LeftOutName, c.Publication)
+		if name != s.LeftOutName {
 			what += " (as " + name + ")"
 		}
-		if slices.Contains(s.Tree, s.LeftOID) {
-			ignore = s.LeftOID
+		if slices.Contains(s.Tree, s.LeftOutOID) {
+			ignore = s.LeftOutOID
 		}
 	case s.Root != nil:
 		return rowsStop(event.Rows{Name: name, OID: oid},
@@ -366,9 +370,9 @@ func (s scope) Stop(c *source.Config, name string, oid uint32) *event.Stop {
 			name, partition, SkipCommand(name, ignore)))
 }
 
-// PrefixLeftOut is the Stop for messages that the slot has relayed and whose prefix is no longer
+// PrefixStop is the Stop for messages that the slot has relayed and whose prefix is no longer
 // configured; it names both ways to go on.
-func PrefixLeftOut(c *source.Config, prefix string) *event.Stop {
+func PrefixStop(c *source.Config, prefix string) *event.Stop {
 	return rowsStop(event.Rows{Name: prefix},
 		fmt.Sprintf("slot %q has relayed messages with the prefix %q, which is no longer source.message_prefix: the relay stops before the next one, which stays in the slot",
 			c.Slot, prefix),
@@ -376,16 +380,16 @@ func PrefixLeftOut(c *source.Config, prefix string) *event.Stop {
 			prefix, source.AcceptCommand, source.ShellText(prefix)))
 }
 
-// LeftOutHere is the Stop for a table that the slot has relayed on another server, and that has
+// LeftOutStop is the Stop for a table that the slot has relayed on another server, and that has
 // rows on this one; it names both ways to go on.
-func LeftOutHere(c *source.Config, name string, oid uint32) *event.Stop {
+func LeftOutStop(c *source.Config, name string, oid uint32) *event.Stop {
 	return rowsStop(event.Rows{Name: name, OID: oid},
 		fmt.Sprintf("slot %q has relayed table %s on another server, and it is not in source.tables: the rows that it has here would be left out", c.Slot, name),
 		fmt.Sprintf("if its rows are events: add %s to source.tables, and start the relay again; if they are not: %s", name, SkipCommand(name, oid)))
 }
 
-// rowsStop has its own reason: nothing is missing, and what was read is delivered before the slot
-// is released.
+// rowsStop is a Stop with reason NotConfigured: nothing is missing, and what was read is delivered
+// before the slot is released.
 func rowsStop(of event.Rows, what, fix string) *event.Stop {
 	return &event.Stop{Code: event.ExitOperator, Reason: NotConfigured, What: what, Fix: fix, Rows: &of}
 }
@@ -414,7 +418,7 @@ func (s Sends) ReadOthers(ctx context.Context, q source.Querier, c *source.Confi
 	}
 	tables, err := source.List(ctx, q, "read pg_publication_rel", pgx.RowToStructByPos[table], `SELECT r.prrelid, n.nspname || '.' || c.relname FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
 		JOIN pg_class c ON c.oid = r.prrelid JOIN pg_namespace n ON n.oid = c.relnamespace
-		WHERE p.pubname = $1 AND r.prrelid <> ALL ($2::oid[]) AND NOT `+isPartitionSQL("r.prrelid", "$2::oid[]")+` ORDER BY 2`, c.Publication, s.configured(c))
+		WHERE p.pubname = $1 AND r.prrelid <> ALL ($2::oid[]) AND NOT `+isPartitionSQL("r.prrelid", "$2::oid[]")+` ORDER BY 2`, c.Publication, s.configuredOIDs(c))
 	if err != nil {
 		return nil, nil, err
 	}
@@ -424,21 +428,22 @@ func (s Sends) ReadOthers(ctx context.Context, q source.Querier, c *source.Confi
 			foreign = append(foreign, name)
 			continue
 		}
-		of := scope{listed: name, listOID: t.OID}
-		of.Left, of.LeftOID = s.LeftOut(c, name, []uint32{t.OID})
-		stops = append(stops, of.Stop(c, name, t.OID))
+		of := tableScope{listed: name, listOID: t.OID}
+		of.LeftOutName, of.LeftOutOID = s.LeftOut(c, name, []uint32{t.OID})
+		stops = append(stops, of.NotConfiguredStop(c, name, t.OID))
 	}
-	unlisted, err := s.unlisted(ctx, q, c)
+	unlisted, err := s.relayedStops(ctx, q, c)
 	stops = append(stops, unlisted...)
 	for _, prefix := range s.DroppedPrefixes(c) {
-		stops = append(stops, PrefixLeftOut(c, prefix))
+		stops = append(stops, PrefixStop(c, prefix))
 	}
 	return foreign, stops, err
 }
 
-// unlisted are the Stops for the tables that the slot has relayed, that are no longer configured,
-// and that the publication has with all tables or their schema.
-func (s Sends) unlisted(ctx context.Context, q source.Querier, c *source.Config) (stops []*event.Stop, err error) {
+// relayedStops are the Stops for the tables that the slot has relayed, that are no longer
+// configured, and that the publication sends without listing them: with all tables, or with their
+// schema.
+func (s Sends) relayedStops(ctx context.Context, q source.Querier, c *source.Config) (stops []*event.Stop, err error) {
 	configured := c.QuotedTables()
 	for quoted, t := range s.Tables {
 		if slices.Contains(configured, quoted) {
@@ -448,20 +453,20 @@ func (s Sends) unlisted(ctx context.Context, q source.Querier, c *source.Config)
 		if err := source.Ask(ctx, q, "read pg_class", `SELECT EXISTS (SELECT FROM pg_class WHERE oid = $1)`, t.OID).Scan(&there); err != nil {
 			return nil, err
 		}
-		of, err := s.FindScope(ctx, q, c, t.OID, unquoted(quoted))
+		of, err := s.FindScope(ctx, q, c, t.OID, unquoteTable(quoted))
 		if err != nil {
 			return nil, err
 		}
-		if there && !of.ignored && of.listed == "" && (of.all || of.schema) {
-			of.Left, of.LeftOID = unquoted(quoted), t.OID
-			stops = append(stops, of.Stop(c, of.Left, t.OID))
+		if there && !of.ignored && of.listed == "" && (of.allTables || of.bySchema) {
+			of.LeftOutName, of.LeftOutOID = unquoteTable(quoted), t.OID
+			stops = append(stops, of.NotConfiguredStop(c, of.LeftOutName, t.OID))
 		}
 	}
 	return stops, nil
 }
 
-// configured are the OIDs of the configured tables, as they are remembered.
-func (s Sends) configured(c *source.Config) []uint32 {
+// configuredOIDs are the remembered OIDs of the configured tables, former ones too.
+func (s Sends) configuredOIDs(c *source.Config) []uint32 {
 	oids := []uint32{}
 	for _, table := range c.QuotedTables() {
 		if t, known := s.Tables[table]; known {
@@ -471,7 +476,7 @@ func (s Sends) configured(c *source.Config) []uint32 {
 	return oids
 }
 
-// LogForeign logs once, when a slot is first used, whose rows are skipped.
+// LogForeign logs, when a slot is first used, of which listed tables the rows are skipped.
 func (s Sends) LogForeign(ctx context.Context, q source.Querier, c *source.Config) {
 	foreign, _, err := s.ReadOthers(ctx, q, c)
 	if err == nil && len(foreign) > 0 {

@@ -19,7 +19,7 @@ import (
 // socket by itself. A reader that takes each row at once is woken for each row. That costs the
 // walsender more than the row itself: 3 microseconds a row become 10, and 50 on a busy machine,
 // where the reader takes the processor from the walsender every time. So the reader lets bytes
-// accumulate before a read (see gather), where that delays nothing:
+// accumulate before a read (see gatherBytes), where that delays nothing:
 //
 //   - inside a transaction of which many rows have come already: the server sends nothing else
 //     before the rest of it;
@@ -36,17 +36,19 @@ type Coalescer struct {
 	sock  syscall.RawConn // under from, to wait on; nil: there is none
 	total atomic.Uint64   // bytes read, for the check whether the server is silent
 
-	frames int // read of the open transaction; 0 outside one. The reader counts them
-	// from the newest transaction's commit to the sending of its Begin, by the server's clock. The
-	// reader sets it
-	late   time.Duration
-	there  int    // bytes that lay at the socket when the last pause ended, less those read since
-	small  bool   // the last read was
-	before func() // is called before each read; nil: nothing is
-	open   bool   // a transaction is. The reader sets it
-	closed bool   // one with events was closed since the last read. The reader sets it
+	frames int // frames read of the open transaction, counted by the reader; 0 outside one
+	// the time from the newest transaction's commit to the sending of its Begin, by the server's
+	// clock; set by the reader
+	lateness time.Duration
+	// bytes that lay at the socket when the last pause ended, less those read since
+	bytesThere    int
+	lastSmall     bool   // the last read brought less than coalesceSmall
+	beforeRead    func() // called before each read; nil: nothing is called
+	inTransaction bool   // inside a transaction; set by the reader
+	// a transaction with events was closed since the last read; set by the reader
+	eventsClosed bool
 
-	nap nap // its end is also the reporter's
+	nap nap // ended by the reporter, too
 }
 
 const (
@@ -67,15 +69,15 @@ const (
 	coalesceSmall      = 32 << 10 // a read of as many bytes is followed by another at once
 )
 
-// Connect opens a replication connection with coalesced reads.
-func Connect(ctx context.Context, c *source.Config) (*pgconn.PgConn, *Coalescer, error) {
+// ConnectCoalesced opens a replication connection with coalesced reads.
+func ConnectCoalesced(ctx context.Context, c *source.Config) (*pgconn.PgConn, *Coalescer, error) {
 	var pace *Coalescer // of the last address that was tried, which is the one that is connected
 	conn, err := source.ConnectReplication(ctx, c, func(r io.Reader, sock syscall.RawConn) io.Reader {
 		if !hasMark {
 			sock = nil
 		}
 		pace = &Coalescer{from: r, sock: sock}
-		pace.nap.at(sock)
+		pace.nap.setSocket(sock)
 		return pace
 	})
 	return conn, pace, err
@@ -83,61 +85,62 @@ func Connect(ctx context.Context, c *source.Config) (*pgconn.PgConn, *Coalescer,
 
 // Read pauses when it is worth it, then reads what has come.
 func (c *Coalescer) Read(p []byte) (int, error) {
-	if c.before != nil {
-		c.before()
+	if c.beforeRead != nil {
+		c.beforeRead()
 	}
-	enough, pause := c.pause()
-	if c.closed && !c.open && pause == 0 {
-		c.nap.begin()
+	enough, pause := c.nextPause()
+	if c.eventsClosed && !c.inTransaction && pause == 0 {
+		c.nap.beginNap()
 	} else {
-		c.nap.end()
+		c.nap.endNap()
 	}
-	c.closed = false
+	c.eventsClosed = false
 	if pause > 0 {
-		if err := c.gather(enough, pause); err != nil {
+		if err := c.gatherBytes(enough, pause); err != nil {
 			return 0, err
 		}
 	}
 	n, err := c.from.Read(p)
 	c.total.Add(uint64(n))
-	c.there -= n
-	c.small = n < coalesceSmall
+	c.bytesThere -= n
+	c.lastSmall = n < coalesceSmall
 	return n, err
 }
 
-// pause returns how long bytes may accumulate before the next read, and how many end the pause.
-func (c *Coalescer) pause() (enough int, _ time.Duration) {
+// nextPause returns how long bytes may accumulate before the next read (0: no pause), and how many
+// bytes end the pause earlier.
+func (c *Coalescer) nextPause() (enough int, _ time.Duration) {
 	switch {
-	case c.there > 0:
+	case c.bytesThere > 0:
 		return 0, 0
-	case c.late >= coalesceLate:
-		return coalesceLateEnough, min(c.late/coalesceLatePart, coalesceLateMaxPause)
-	case c.small && c.frames >= coalesceFrames:
+	case c.lateness >= coalesceLate:
+		return coalesceLateEnough, min(c.lateness/coalesceLatePart, coalesceLateMaxPause)
+	case c.lastSmall && c.frames >= coalesceFrames:
 		return coalesceEnough, min(time.Duration(c.frames)*coalesceFramePause, coalesceMaxPause)
 	}
 	return 0, 0
 }
 
-// gather waits until enough bytes have come, or for pause. Without a socket to wait on nobody knows
-// how many have come: then it is a shorter sleep, and none after a read that brought much.
-func (c *Coalescer) gather(enough int, pause time.Duration) (err error) {
+// gatherBytes waits until enough bytes have come, or for pause. Without a socket to wait on nobody
+// knows how many have come: then it is a shorter sleep, and none after a read that brought much.
+func (c *Coalescer) gatherBytes(enough int, pause time.Duration) (err error) {
 	if c.sock != nil {
-		c.there, err = gather(c.sock, enough, pause)
-	} else if c.small {
+		c.bytesThere, err = waitForBytes(c.sock, enough, pause)
+	} else if c.lastSmall {
 		time.Sleep(min(pause, coalesceMaxPause))
-		c.there = coalesceSmall
+		c.bytesThere = coalesceSmall
 	}
 	return err
 }
 
-// nap keeps the reader asleep behind a commit. The walsender sends each message in a packet of its
-// own: behind the last commit a keepalive, which says nothing that the commit has not said, and
-// with the next one first its Begin, which says nothing before the row behind it has come. Each
+// nap keeps the reader asleep after a commit. The walsender sends each message in a packet of its
+// own: after the last commit a keepalive, which says nothing that the commit has not said, and with
+// the next transaction first its Begin, which says nothing before the row behind it has come. Each
 // would wake the reader, and for a live event that costs more than all else that the reader does
-// with it. So from a commit of events to the next report the kernel wakes it for more than these
-// two. In a stream of hundreds a second that is nearly all the time, since there is a report every
-// 10 ms (reportGap); in a slow one the report of each event ends its nap. Under TLS, which adds to
-// each message, the reader sleeps through one of the two.
+// with it. So from a commit with events to the next report the kernel wakes the reader only for
+// more bytes than these two have. In a stream of hundreds of events a second that is nearly always,
+// since there is a report every 10 ms (reportGap). In a slow stream the report of each event ends
+// its nap. TLS adds bytes to each message, so there the reader sleeps through one of the two.
 //
 // No row waits: a Begin and any message that may follow it are more than napBytes, and so is what
 // is left of a Begin that came in two pieces, with a row and a Commit. Inside a transaction there
@@ -150,19 +153,20 @@ type nap struct {
 	sock syscall.RawConn  // nil: there is none
 	set  func(fd uintptr) // sets mark; made once: one for each turn would be allocated
 
-	mu   sync.Mutex // guards on, mark and err, and the socket's mark
-	on   bool
-	mark int // bytes
-	err  error
+	mu   sync.Mutex // guards the fields below, and the socket's low-water mark
+	on   bool       // the reader naps: the socket's mark is napBytes
+	mark int        // for set: how many bytes wake the reader
+	err  error      // of set
 }
 
-// at names the socket; nil: there is none.
-func (l *nap) at(sock syscall.RawConn) {
+// setSocket names the socket; nil: there is none.
+func (l *nap) setSocket(sock syscall.RawConn) {
 	l.sock = sock
-	l.set = func(fd uintptr) { l.err = lowWater(fd, l.mark) }
+	l.set = func(fd uintptr) { l.err = setLowWater(fd, l.mark) }
 }
 
-// What is not worth a wake, and the least that is: bytes of a message CopyData.
+// Sizes, in bytes, of the two messages that are not worth a wake, and the least that is
+// (TestNapIsNoLongerThanABeginAndAnythingMore).
 const (
 	copyHeader    = 1 + 4
 	xlogHeader    = 1 + 8 + 8 + 8
@@ -171,13 +175,14 @@ const (
 	napBytes      = keepaliveSize + beginSize + 1
 )
 
-// begin begins a nap. An error would be the connection's, and the next read has it too.
-func (l *nap) begin() { l.turn(true) }
+// beginNap begins a nap. An error would be the connection's, and the next read has it too.
+func (l *nap) beginNap() { l.setMark(true) }
 
-// end ends it: what has come meanwhile wakes the reader.
-func (l *nap) end() { l.turn(false) }
+// endNap ends the nap: what has come meanwhile wakes the reader.
+func (l *nap) endNap() { l.setMark(false) }
 
-func (l *nap) turn(on bool) {
+// setMark switches the nap on or off.
+func (l *nap) setMark(on bool) {
 	if l.sock == nil {
 		return
 	}

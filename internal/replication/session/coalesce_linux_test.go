@@ -35,7 +35,7 @@ const (
 // behindACommit is where a nap begins: once.
 func behindACommit() func(*Coalescer) {
 	first := true
-	return func(g *Coalescer) { g.closed, first = first, false }
+	return func(g *Coalescer) { g.eventsClosed, first = first, false }
 }
 
 // napping is a Coalescer with a reader. reads has the bytes of each of its reads; before each of
@@ -44,7 +44,7 @@ func napping(t *testing.T, at func(*Coalescer)) (g *Coalescer, near net.Conn, fa
 	t.Helper()
 	near, far, sock := tcpPair(t)
 	g = &Coalescer{from: far}
-	g.nap.at(sock)
+	g.nap.setSocket(sock)
 	brought, ended := make(chan int, 100), make(chan error, 1)
 	go readNapping(g, at, brought, ended)
 	t.Cleanup(func() {
@@ -147,10 +147,10 @@ func TestNapIsNoLongerThanABeginAndAnythingMore(t *testing.T) {
 func TestNapAllocatesNothing(t *testing.T) {
 	_, _, sock := tcpPair(t)
 	var l nap
-	l.at(sock)
+	l.setSocket(sock)
 	if n := testing.AllocsPerRun(100, func() {
-		l.begin()
-		l.end()
+		l.beginNap()
+		l.endNap()
 	}); n != 0 {
 		t.Errorf("%.0f allocations", n)
 	}
@@ -164,7 +164,7 @@ func TestReportEndsANap(t *testing.T) {
 	waitQueued(t, g.nap.sock, keepaliveBytes)
 	r := newReporter(t)
 	r.Session.coalescer = g
-	if err := r.write(); err != nil {
+	if err := r.writeReport(); err != nil {
 		t.Fatal(err)
 	}
 	mustNotNap(t, g)
@@ -177,7 +177,7 @@ func TestReportEndsANap(t *testing.T) {
 // sleeps through.
 func TestNoNapInsideATransaction(t *testing.T) {
 	// a Commit and the next Begin came together
-	g, near, _, reads, _ := napping(t, func(g *Coalescer) { g.closed, g.open = true, true })
+	g, near, _, reads, _ := napping(t, func(g *Coalescer) { g.eventsClosed, g.inTransaction = true, true })
 	for range 10 {
 		waitAsleep(t)
 		mustNotNap(t, g)
@@ -290,7 +290,7 @@ func TestGatherEndsWhenEnoughHasCome(t *testing.T) {
 	}
 	ended := make(chan gathered, 1)
 	go func() {
-		there, err := gather(sock, enough, never)
+		there, err := waitForBytes(sock, enough, never)
 		ended <- gathered{there, err}
 	}()
 	waitMark(t, sock, enough)
@@ -352,9 +352,9 @@ func TestCoalesceReadsUnderTLSWhatHasCome(t *testing.T) {
 		t.Fatal(err)
 	}
 	waitQueued(t, sock, rows*record)
-	c, pauses := &Coalescer{from: client, sock: sock, late: time.Hour}, 0
-	c.before = func() {
-		if _, pause := c.pause(); pause > 0 {
+	c, pauses := &Coalescer{from: client, sock: sock, lateness: time.Hour}, 0
+	c.beforeRead = func() {
+		if _, pause := c.nextPause(); pause > 0 {
 			pauses++
 		}
 	}
@@ -369,7 +369,7 @@ func TestCoalesceReadsUnderTLSWhatHasCome(t *testing.T) {
 func TestGatherEndsAfterThePause(t *testing.T) {
 	near, far, sock := tcpPair(t)
 	send(t, near, 10)
-	if _, err := gather(sock, 200_000, time.Millisecond); err != nil {
+	if _, err := waitForBytes(sock, 200_000, time.Millisecond); err != nil {
 		t.Fatal(err)
 	}
 	mustRead(t, far, 10)
@@ -383,7 +383,7 @@ func TestGatherEndsWithTheStream(t *testing.T) {
 	near, far, sock := tcpPair(t)
 	send(t, near, 10)
 	near.Close()
-	if _, err := gather(sock, 200_000, never); err != nil {
+	if _, err := waitForBytes(sock, 200_000, never); err != nil {
 		t.Fatal(err)
 	}
 	mustRead(t, far, 10)
@@ -391,7 +391,7 @@ func TestGatherEndsWithTheStream(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	far.Close()
-	if _, err := gather(sock, 200_000, never); err == nil {
+	if _, err := waitForBytes(sock, 200_000, never); err == nil {
 		t.Error("gather at a closed socket reports nothing")
 	}
 }
@@ -414,13 +414,13 @@ func TestReadsOfALiveEvent(t *testing.T) {
 	near, far, sock := tcpPair(t)
 	from, line := &countedReads{Conn: far}, replicationtest.NewRecorder(1)
 	pace := &Coalescer{from: from, sock: sock}
-	pace.nap.at(sock)
+	pace.nap.setSocket(sock)
 	se := &Session{
-		Shared: &Shared{Cfg: &source.Config{Messages: decode.Messages{Prefix: "p"}}}, t: &Term{Line: line},
+		Shared: &Shared{Cfg: &source.Config{Messages: decode.Messages{Prefix: "p"}}}, term: &Term{Line: line},
 		conn: far, coalescer: pace, front: pgproto3.NewFrontend(bufio.NewReaderSize(pace, source.ReadBuffer), io.Discard),
 	}
 	ended := make(chan error, 1)
-	go func() { ended <- se.read(context.Background()) }()
+	go func() { ended <- se.readStream(context.Background()) }()
 	defer func() {
 		near.Close()
 		<-ended

@@ -42,19 +42,19 @@ func TestCoalescePauses(t *testing.T) {
 		enough    int
 		want      time.Duration
 	}{
-		{&Coalescer{small: true}, 0, 0},
-		{&Coalescer{small: true, frames: coalesceFrames - 1}, 0, 0},
-		{&Coalescer{small: true, frames: coalesceFrames}, coalesceEnough, coalesceFrames * coalesceFramePause},
-		{&Coalescer{small: true, frames: 1_000_000}, coalesceEnough, coalesceMaxPause},
+		{&Coalescer{lastSmall: true}, 0, 0},
+		{&Coalescer{lastSmall: true, frames: coalesceFrames - 1}, 0, 0},
+		{&Coalescer{lastSmall: true, frames: coalesceFrames}, coalesceEnough, coalesceFrames * coalesceFramePause},
+		{&Coalescer{lastSmall: true, frames: 1_000_000}, coalesceEnough, coalesceMaxPause},
 		{&Coalescer{frames: 1_000_000}, 0, 0},
-		{&Coalescer{small: true, late: coalesceLate - 1}, 0, 0},
-		{&Coalescer{small: true, late: coalesceLate}, coalesceLateEnough, coalesceLate / coalesceLatePart},
-		{&Coalescer{late: coalesceLate, frames: 100}, coalesceLateEnough, coalesceLate / coalesceLatePart},
-		{&Coalescer{late: time.Hour}, coalesceLateEnough, coalesceLateMaxPause},
-		{&Coalescer{small: true, late: time.Hour, there: 1}, 0, 0},
-		{&Coalescer{small: true, late: -time.Hour}, 0, 0}, // the server's clock was set back
+		{&Coalescer{lastSmall: true, lateness: coalesceLate - 1}, 0, 0},
+		{&Coalescer{lastSmall: true, lateness: coalesceLate}, coalesceLateEnough, coalesceLate / coalesceLatePart},
+		{&Coalescer{lateness: coalesceLate, frames: 100}, coalesceLateEnough, coalesceLate / coalesceLatePart},
+		{&Coalescer{lateness: time.Hour}, coalesceLateEnough, coalesceLateMaxPause},
+		{&Coalescer{lastSmall: true, lateness: time.Hour, bytesThere: 1}, 0, 0},
+		{&Coalescer{lastSmall: true, lateness: -time.Hour}, 0, 0}, // the server's clock went back
 	} {
-		if enough, pause := c.coalescer.pause(); enough != c.enough || pause != c.want {
+		if enough, pause := c.coalescer.nextPause(); enough != c.enough || pause != c.want {
 			t.Errorf("%+v: %d bytes or %s, want %d or %s", c.coalescer, enough, pause, c.enough, c.want)
 		}
 	}
@@ -65,7 +65,7 @@ func TestCoalescePauses(t *testing.T) {
 func TestCoalescePausesWithoutASocket(t *testing.T) {
 	for read, pauses := range map[int]time.Duration{8 << 10: 4 * coalesceMaxPause, 64 << 10: coalesceMaxPause} {
 		synctest.Test(t, func(t *testing.T) {
-			began, c := time.Now(), &Coalescer{from: bytes.NewReader(make([]byte, 128<<10)), small: true, late: time.Hour}
+			began, c := time.Now(), &Coalescer{from: bytes.NewReader(make([]byte, 128<<10)), lastSmall: true, lateness: time.Hour}
 			for range 128 << 10 / read {
 				if _, err := io.ReadFull(c, make([]byte, read)); err != nil {
 					t.Fatal(err)

@@ -14,28 +14,28 @@ import (
 // hasMark is true where the kernel's poller heeds a low-water mark.
 const hasMark = true
 
-// lowWater sets how many bytes at a TCP socket wake the one who waits for it. A mark that becomes
-// lower wakes it for what is there already (since Linux 4.18).
-func lowWater(fd uintptr, bytes int) error {
+// setLowWater sets how many bytes at a TCP socket wake the one who waits for it. A mark that
+// becomes lower wakes it for what is there already (since Linux 4.18).
+func setLowWater(fd uintptr, bytes int) error {
 	return unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, bytes)
 }
 
-// gather waits until so many bytes have come at a TCP socket, or its stream has ended, or for
+// waitForBytes waits until so many bytes have come at a TCP socket, or its stream has ended, or for
 // pause, and returns how many are there. Until then the kernel wakes nobody for less: that is what
 // the low-water mark is for (SO_RCVLOWAT, socket(7)). A sleep alone would not do: Go's poller is
 // woken for each packet of the socket, also while no goroutine reads it.
 //
 // The mark is 1 byte afterwards: Go's reads wait until the kernel says that there is something. If
 // that fails, an error is returned, for a read that followed could wait for ever.
-func gather(sock syscall.RawConn, enough int, pause time.Duration) (there int, _ error) {
+func waitForBytes(sock syscall.RawConn, enough int, pause time.Duration) (there int, _ error) {
 	var mark error
 	closed := sock.Control(func(fd uintptr) {
-		if lowWater(fd, enough) != nil {
+		if setLowWater(fd, enough) != nil {
 			time.Sleep(pause) // a kernel without a mark
 		} else {
 			timeout := unix.NsecToTimespec(pause.Nanoseconds())
 			_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &timeout, nil) //nolint:errcheck // a signal ends the pause
-			mark = lowWater(fd, 1)
+			mark = setLowWater(fd, 1)
 		}
 		there, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) //nolint:errcheck // 0: the next read may pause
 	})

@@ -25,8 +25,8 @@ func TestMessagesThatMeanLostRows(t *testing.T) {
 		{publicationSkipped, `skipped loading publication "app"`, false},
 		{"01000", `something about "p"`, false},
 	} {
-		r := reading{Session: &Session{Shared: &Shared{Cfg: &source.Config{Publication: "p", Slot: "s"}}}}
-		err := r.notice(&pgproto3.NoticeResponse{Severity: "WARNUNG", SeverityUnlocalized: "WARNING", Code: c.code, Message: c.message})
+		r := streamReader{Session: &Session{Shared: &Shared{Cfg: &source.Config{Publication: "p", Slot: "s"}}}}
+		err := r.stopAtNotice(&pgproto3.NoticeResponse{Severity: "WARNUNG", SeverityUnlocalized: "WARNING", Code: c.code, Message: c.message})
 		if c.stops {
 			replicationtest.WantStop(t, err, event.ExitOperator, "publication")
 		} else if err != nil {
@@ -36,7 +36,7 @@ func TestMessagesThatMeanLostRows(t *testing.T) {
 		if code == publicationSkipped {
 			code = publicationUnknown
 		}
-		err = r.serverError(&pgproto3.ErrorResponse{Severity: "ERROR", Code: code, Message: c.message})
+		err = r.serverErrorStop(&pgproto3.ErrorResponse{Severity: "ERROR", Code: code, Message: c.message})
 		if c.stops {
 			replicationtest.WantStop(t, err, event.ExitOperator, "publication")
 		} else if source.SQLState(err) != code {
@@ -48,7 +48,7 @@ func TestMessagesThatMeanLostRows(t *testing.T) {
 // The coalesced read knows how much has come of the open transaction: that decides whether the
 // reader may be late.
 func TestCoalesceKnowsWhereTheStreamIs(t *testing.T) {
-	r := reading{ctx: t.Context(), Session: &Session{Shared: &Shared{}, t: &Term{Line: replicationtest.NewRecorder(1)}, coalescer: &Coalescer{}}}
+	r := streamReader{ctx: t.Context(), Session: &Session{Shared: &Shared{}, term: &Term{Line: replicationtest.NewRecorder(1)}, coalescer: &Coalescer{}}}
 	for i, c := range []struct {
 		msg    decode.Message
 		frames int
@@ -60,7 +60,7 @@ func TestCoalesceKnowsWhereTheStreamIs(t *testing.T) {
 		{decode.Message{Kind: decode.Other}, 0},
 	} {
 		r.msg = c.msg
-		if err := r.frame(); err != nil {
+		if err := r.handleFrame(); err != nil {
 			t.Fatal(err)
 		}
 		if r.coalescer.frames != c.frames {
@@ -75,18 +75,18 @@ func TestSeenAgain(t *testing.T) {
 	var c source.Config
 	newest := lastTransaction{commit: 100, xid: 7, from: 50}
 	for name, read := range map[string]func(a *lastTransaction) (ok bool, err error){
-		"itself":               func(a *lastTransaction) (bool, error) { return true, a.begin(&c, 100, 7) },
-		"one before it":        func(a *lastTransaction) (bool, error) { return true, a.begin(&c, 90, 6) },
-		"a keepalive before":   func(a *lastTransaction) (bool, error) { ok, err := a.passes(&c, 100); return !ok, err },
-		"another in its place": func(a *lastTransaction) (bool, error) { return a.begin(&c, 100, 8) != nil, nil },
-		"one behind it":        func(a *lastTransaction) (bool, error) { return a.begin(&c, 110, 8) != nil, nil },
-		"a keepalive behind":   func(a *lastTransaction) (bool, error) { _, err := a.passes(&c, 101); return err != nil, nil },
+		"itself":               func(a *lastTransaction) (bool, error) { return true, a.checkBegin(&c, 100, 7) },
+		"one before it":        func(a *lastTransaction) (bool, error) { return true, a.checkBegin(&c, 90, 6) },
+		"a keepalive before":   func(a *lastTransaction) (bool, error) { ok, err := a.checkKeepalive(&c, 100); return !ok, err },
+		"another in its place": func(a *lastTransaction) (bool, error) { return a.checkBegin(&c, 100, 8) != nil, nil },
+		"one behind it":        func(a *lastTransaction) (bool, error) { return a.checkBegin(&c, 110, 8) != nil, nil },
+		"a keepalive behind":   func(a *lastTransaction) (bool, error) { _, err := a.checkKeepalive(&c, 101); return err != nil, nil },
 		"what follows it": func(a *lastTransaction) (bool, error) {
-			if err := a.begin(&c, 100, 7); err != nil {
+			if err := a.checkBegin(&c, 100, 7); err != nil {
 				return false, err
 			}
-			ok, err := a.passes(&c, 120)
-			return ok && a.begin(&c, 130, 9) == nil, err
+			ok, err := a.checkKeepalive(&c, 120)
+			return ok && a.checkBegin(&c, 130, 9) == nil, err
 		},
 	} {
 		a := newest

@@ -32,23 +32,22 @@ const (
 	writeBound = 5 * time.Second
 )
 
-// report is the reporter: it owns writes to the connection, and it is the one place that decides
-// what may be flushed.
+// runReporter is the reporter: it owns writes to the connection, and it is the one place that
+// decides what may be flushed.
 //
 // Invariants: the flush position is a watermark of the line, at or below the durable flush limit,
-// whose rows are recorded in the sent set,
-// never lower than before, never zero (a client library would turn that into the write position,
-// confirming what was merely received).
-func (se *Session) report(ctx context.Context) error {
-	r := reporter{Session: se, flush: event.Watermark{LSN: pglogrepl.LSN(se.t.Reported.Load())}, ask: time.Now()}
+// and its rows are recorded in the sent set. It is never lower than before. It is never zero, which
+// a client library would turn into the write position, confirming what was merely received.
+func (se *Session) runReporter(ctx context.Context) error {
+	r := reporter{Session: se, flush: event.Watermark{LSN: pglogrepl.LSN(se.term.Reported.Load())}, replyAskedAt: time.Now()}
 	tick := time.NewTicker(min(reportEvery, se.Cfg.WALSenderTimeout/4))
 	defer tick.Stop()
 	for {
 		timer := false
-		moved := se.t.Line.Moved()
+		moved := se.term.Line.Moved()
 		if r.candidate.LSN > r.flush.LSN {
-			// a raise is under way, and nothing new can be reported until it is done; kick signals
-			// its end
+			// a raise is under way, and nothing new can be reported until it is done; lookAgain
+			// signals its end
 			moved = nil
 		}
 		select {
@@ -62,9 +61,9 @@ func (se *Session) report(ctx context.Context) error {
 		case <-se.replyNow:
 			timer = true
 		case <-moved:
-		case <-se.kick:
+		case <-se.lookAgain:
 		}
-		if err := r.step(ctx, timer); err != nil {
+		if err := r.reportOnce(ctx, timer); err != nil {
 			return err
 		}
 	}
@@ -72,65 +71,66 @@ func (se *Session) report(ctx context.Context) error {
 
 type reporter struct {
 	*Session
-	flush event.Watermark // the newest watermark at or below the flush limit
+	flush event.Watermark // the newest watermark that may be reported
 	// candidate is the watermark the flush limit was last raised for. Under load the current
 	// watermark is always above a flush limit that has just become durable; the candidate is not.
-	candidate event.Watermark
-	sent      event.Watermark // what was written last
-	raised    time.Time       // when the flush limit was last asked for
-	written   time.Time
-	ask       time.Time // when a reply was last asked for
-	buf       []byte
+	candidate    event.Watermark
+	lastSent     event.Watermark // what was reported last
+	raiseAskedAt time.Time       // when a raise of the flush limit was last asked for
+	writtenAt    time.Time       // when a report was last written
+	replyAskedAt time.Time       // when the server was last asked for a reply
+	buf          []byte          // of a report, reused
 }
 
-// step moves the flush position as far as the flush limit allows, asks for a higher flush limit,
-// and writes a report when one is due.
-func (r *reporter) step(ctx context.Context, timer bool) error {
-	now := r.t.Line.Watermark()
-	limit, passed := r.limit()
+// reportOnce moves the flush position as far as the flush limit allows, asks for a higher flush
+// limit, and writes a report when one is due.
+func (r *reporter) reportOnce(ctx context.Context, timer bool) error {
+	now := r.term.Line.Watermark()
+	limit, passed := r.reportLimit()
 	for _, m := range []event.Watermark{r.candidate, now} {
-		if passed && m.LSN <= limit && r.t.isRecorded(m) && m.LSN >= r.flush.LSN {
+		if passed && m.LSN <= limit && r.term.isRecorded(m) && m.LSN >= r.flush.LSN {
 			r.flush = m
 		}
 	}
 	r.wantFlushLimit(now, limit)
 	// Progress without events of ours is reported when the timer fires, because nothing waits for
 	// it.
-	if !timer && (r.flush == r.sent || r.flush.Own == r.sent.Own && !r.final.Load()) {
+	if !timer && (r.flush == r.lastSent || r.flush.Own == r.lastSent.Own && !r.finalReport.Load()) {
 		return nil
 	}
-	if gap := reportGap - time.Since(r.written); gap > 0 {
+	if gap := reportGap - time.Since(r.writtenAt); gap > 0 {
 		if !source.Sleep(ctx, gap) {
 			return nil // the session is over
 		}
 	}
-	return r.write()
+	return r.writeReport()
 }
 
-// limit is how far may be reported: up to the flush limit. With a failover slot it is what was
-// settled when the limit was raised, and only once that has passed the standbys.
-func (se *Session) limit() (limit pglogrepl.LSN, passed bool) {
+// reportLimit is the position up to which may be reported: the flush limit. With a failover slot it
+// is what was settled when the limit was raised last, and passed is false until the named standbys
+// have that, too.
+func (se *Session) reportLimit() (limit pglogrepl.LSN, passed bool) {
 	if !se.failover {
-		return pglogrepl.LSN(se.t.FlushLimit.Load()), true
+		return pglogrepl.LSN(se.term.FlushLimit.Load()), true
 	}
-	proof := se.t.onStandbys.Load()
+	proof := se.term.onStandbys.Load()
 	if proof == nil {
 		return 0, false
 	}
 	return pglogrepl.LSN(proof.settled), max(se.Received.Load(), se.onNamed.Load()) >= proof.passed
 }
 
-// wantFlushLimit asks for a higher flush limit: soon for a watermark that settled events of ours,
-// rarely for any other, because a raise is itself a commit, and the next keepalive covers it. The
-// watermark may already have moved above the limit when it is read. Then even an event below the
-// limit cannot be reported before the next raise.
+// wantFlushLimit asks for a higher flush limit: at once for a watermark that covers new events of
+// ours, rarely for any other. A raise is itself a commit, so the next keepalive is above it again.
+// If the watermark has already moved above the limit, even an event below the limit cannot be
+// reported before the next raise: only watermarks may be reported.
 func (r *reporter) wantFlushLimit(now event.Watermark, limit pglogrepl.LSN) {
 	// or one is under way, and will be above the candidate
-	if now.LSN <= limit && r.t.isRecorded(now) || r.candidate.LSN > r.flush.LSN {
+	if now.LSN <= limit && r.term.isRecorded(now) || r.candidate.LSN > r.flush.LSN {
 		return
 	}
-	if now.Own > r.flush.Own || r.final.Load() || r.isIdleRaiseDue(limit, now.LSN) {
-		r.candidate, r.raised = now, time.Now()
+	if now.Own > r.flush.Own || r.finalReport.Load() || r.isIdleRaiseDue(limit, now.LSN) {
+		r.candidate, r.raiseAskedAt = now, time.Now()
 		signal(r.raise)
 	}
 }
@@ -139,9 +139,9 @@ func (r *reporter) wantFlushLimit(now event.Watermark, limit pglogrepl.LSN) {
 // session, per idleRaiseBytes, and each minute in which more was written than the previous raise
 // and the server itself write. Otherwise each raise would cause the next one for ever: an idle
 // server would checkpoint again and again, begin files of WAL with archive_timeout, and keep them
-// for every other slot.
+// for every other slot (TestRaiseIsNotAnsweredByTheFileThatItBegan).
 func (r *reporter) isIdleRaiseDue(limit, now pglogrepl.LSN) bool {
-	return r.raised.IsZero() || source.WALBeyond(r.Segment, limit, now) && (now-limit >= idleRaiseBytes || time.Since(r.raised) >= idleRaiseEvery)
+	return r.raiseAskedAt.IsZero() || source.WALBeyond(r.Segment, limit, now) && (now-limit >= idleRaiseBytes || time.Since(r.raiseAskedAt) >= idleRaiseEvery)
 }
 
 const (
@@ -152,16 +152,16 @@ const (
 // postgresEpoch is 2000-01-01 UTC in microseconds of the Unix epoch.
 const postgresEpoch = 946684800 * 1_000_000
 
-// write sends a standby status update:
+// writeReport sends a standby status update:
 // https://www.postgresql.org/docs/current/protocol-replication.html#PROTOCOL-REPLICATION-STANDBY-STATUS-UPDATE
-func (r *reporter) write() error {
+func (r *reporter) writeReport() error {
 	flush := r.flush.LSN
-	if flush == 0 || uint64(flush) > r.t.FlushLimit.Load() || uint64(flush) < r.t.Reported.Load() {
+	if flush == 0 || uint64(flush) > r.term.FlushLimit.Load() || uint64(flush) < r.term.Reported.Load() {
 		return fmt.Errorf("report %s: outside of what may be reported (%s to %s)", flush,
-			pglogrepl.LSN(r.t.Reported.Load()), pglogrepl.LSN(r.t.FlushLimit.Load()))
+			pglogrepl.LSN(r.term.Reported.Load()), pglogrepl.LSN(r.term.FlushLimit.Load()))
 	}
 	// the server would later skip the WAL that it writes up to that position
-	if wal := max(r.wal, r.Received.Load()); uint64(flush) > wal {
+	if wal := max(r.walEnd, r.Received.Load()); uint64(flush) > wal {
 		return fmt.Errorf("report %s: beyond the server's WAL, which is known up to %s", flush, pglogrepl.LSN(wal))
 	}
 	now := time.Now()
@@ -172,21 +172,21 @@ func (r *reporter) write() error {
 	b = binary.BigEndian.AppendUint64(b, uint64(flush)) // applied
 	b = binary.BigEndian.AppendUint64(b, uint64(now.UnixMicro()-postgresEpoch))
 	reply := byte(0)
-	if now.Sub(r.ask) >= r.Cfg.WALSenderTimeout/3 {
-		reply, r.ask = 1, now
+	if now.Sub(r.replyAskedAt) >= r.Cfg.WALSenderTimeout/3 {
+		reply, r.replyAskedAt = 1, now
 	}
 	r.buf = append(b, reply)
 	// Reported rises before the bytes are written: if the write fails, the server may have received
 	// them.
-	r.t.Reported.Store(uint64(flush))
+	r.term.Reported.Store(uint64(flush))
 	if err := r.conn.SetWriteDeadline(now.Add(writeBound)); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
 	if _, err := r.conn.Write(r.buf); err != nil {
 		return fmt.Errorf("report: %w", err)
 	}
-	r.sent, r.written = r.flush, now
-	r.coalescer.nap.end() // every second at least: the reader sleeps no longer
+	r.lastSent, r.writtenAt = r.flush, now
+	r.coalescer.nap.endNap() // every second at least: the reader sleeps no longer
 	return nil
 }
 
@@ -209,7 +209,7 @@ func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 	var flushLimit pglogrepl.LSN
 	mark := t.Line.Watermark() // before the entries are taken, and the statement is sent
 	settled := uint64(mark.LSN)
-	entries, left := t.Sent.Take()
+	entries, left := t.Sent.TakeEntries()
 	batch := &pgx.Batch{} // one transaction
 	for _, p := range sent.Parts(entries) {
 		batch.Queue(sent.InsertSQL, c.Slot, t.Epoch, p.Relation, p.Chunk, int64(p.First), int64(p.Last), p.Digests)
@@ -223,7 +223,7 @@ func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		QueryRow(func(row pgx.Row) error { return row.Scan(&flushLimit) })
 	err := pool.SendBatch(ctx, batch).Close()
 	if err != nil {
-		t.Sent.Return(entries)
+		t.Sent.ReturnEntries(entries)
 	}
 	if source.IsNoRows(err) {
 		return whyNotRaised(ctx, pool, c, t)
@@ -235,20 +235,21 @@ func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		c.Log.Warn("delivered rows were not recorded as sent, because the database did not answer for too long: retention leaves them",
 			zap.Int("rows", left), zap.String("slot", c.Slot))
 	}
-	t.Sent.Done(entries)
+	t.Sent.MarkWritten(entries)
 	t.recorded.Store(max(t.recorded.Load(), uint64(mark.Own)))
 	t.FlushLimit.Store(max(t.FlushLimit.Load(), uint64(flushLimit)))
 	t.Proven.Store(settled)
 	return nil
 }
 
+// whyNotRaised is the error after a raise that has changed nothing: fenced, or the slot was lost.
 func whyNotRaised(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term) error {
 	rec, err := slot.ReadRecord(ctx, pool, c.Slot)
 	if err != nil {
 		return err
 	}
 	if rec == nil || rec.Epoch != t.Epoch {
-		return Fenced(c, t.Epoch)
+		return FencedStop(c, t.Epoch)
 	}
 	return slot.ErrNotActive
 }
@@ -258,7 +259,7 @@ func whyNotRaised(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *
 // after.
 func LowerFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, t *Term, pid uint32, good pglogrepl.LSN) error {
 	at := pglogrepl.LSN(t.Reported.Load())
-	_, err := source.Do(ctx, pool, "lower flush limit", `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
+	_, err := source.Execute(ctx, pool, "lower flush limit", `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $2 FOR SHARE)
 		UPDATE cdc_relay.progress p SET max_flush_lsn = $3, reported = $3, good = greatest(p.good, $5), at = now() FROM fence WHERE p.slot = $1
 			AND EXISTS (SELECT FROM pg_replication_slots r WHERE r.slot_name = $1 AND r.active_pid = $4)`,
 		c.Slot, t.Epoch, at, int32(pid), good)
@@ -277,26 +278,26 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 		case <-se.raise:
 			// The raise was requested twice while one was under way. After the last report of a
 			// clean stop the flush limit goes down, and nothing may put it up again.
-			if limit, _ := se.limit(); se.t.isRecorded(se.t.Line.Watermark()) && se.t.Line.Watermark().LSN <= limit {
+			if limit, _ := se.reportLimit(); se.term.isRecorded(se.term.Line.Watermark()) && se.term.Line.Watermark().LSN <= limit {
 				continue
 			}
-		case <-se.t.Sent.Full():
+		case <-se.term.Sent.Full():
 			// At the end the reporter asks for each raise: see above.
-			if se.final.Load() {
+			if se.finalReport.Load() {
 				continue
 			}
 		}
-		source.AtWork(se.Cfg.Hooks.FlushLimit, true)
-		err := RaiseFlushLimit(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good())
+		source.CallAtWork(se.Cfg.Hooks.FlushLimit, true)
+		err := RaiseFlushLimit(ctx, se.Pool, se.Cfg, se.term, se.pid, se.Good())
 		if err == nil && se.failover {
 			err = se.awaitStandbys(ctx)
 		}
-		source.AtWork(se.Cfg.Hooks.FlushLimit, false)
+		source.CallAtWork(se.Cfg.Hooks.FlushLimit, false)
 		var stop *event.Stop
 		switch {
 		case err == nil:
 			said = ""
-			signal(se.kick)
+			signal(se.lookAgain)
 			if se.failover {
 				se.askStandbys(ctx)
 			}
@@ -312,10 +313,10 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 			signal(se.raise) // again
 		}
 		gap := flushLimitGap
-		if err != nil && !se.final.Load() {
+		if err != nil && !se.finalReport.Load() {
 			gap = flushLimitRetry
 		}
-		if (err != nil || !se.final.Load()) && !source.Sleep(ctx, gap) {
+		if (err != nil || !se.finalReport.Load()) && !source.Sleep(ctx, gap) {
 			return nil
 		}
 	}
@@ -331,9 +332,9 @@ func (se *Session) awaitStandbys(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	se.t.onStandbys.Store(&onStandbys{settled: se.t.Proven.Load(), passed: uint64(end)})
+	se.term.onStandbys.Store(&onStandbys{settled: se.term.Proven.Load(), passed: uint64(end)})
 	se.awaited.Store(uint64(end)) // the reader may have passed it already: the reporter looks next
-	se.coalescer.nap.end()        // it may be a keepalive that says so
+	se.coalescer.nap.endNap()     // it may be a keepalive that says so
 	return nil
 }
 
@@ -344,13 +345,13 @@ func (se *Session) awaitStandbys(ctx context.Context) error {
 func (se *Session) askStandbys(ctx context.Context) {
 	at := se.awaited.Load()
 	for se.Received.Load() < at && source.Sleep(ctx, askStandbysEvery) && se.awaited.Load() == at {
-		source.AtWork(se.Cfg.Hooks.FlushLimit, true)
+		source.CallAtWork(se.Cfg.Hooks.FlushLimit, true)
 		view, err := slot.ReadStandbys(ctx, se.Pool)
-		source.AtWork(se.Cfg.Hooks.FlushLimit, false)
+		source.CallAtWork(se.Cfg.Hooks.FlushLimit, false)
 		switch {
 		case err != nil: // the next statement of the session meets it, too
-		case view.HaveAll(pglogrepl.LSN(at)): // or none is named any more
-			se.passed(at)
+		case view.AllHave(pglogrepl.LSN(at)): // or none is named any more
+			se.noteStandbysAt(at)
 			return
 		}
 	}
@@ -358,11 +359,12 @@ func (se *Session) askStandbys(ctx context.Context) {
 
 const askStandbysEvery = time.Second
 
-// passed wakes the reporter when the reader comes to the position that is awaited.
-func (se *Session) passed(to uint64) {
+// noteStandbysAt is told positions that the named standbys have. It wakes the reporter at the one
+// that is awaited.
+func (se *Session) noteStandbysAt(to uint64) {
 	if at := se.awaited.Load(); at != 0 && to >= at && se.awaited.CompareAndSwap(at, 0) {
 		se.onNamed.Store(at)
-		signal(se.kick)
+		signal(se.lookAgain)
 	}
 }
 
@@ -377,9 +379,8 @@ const flushLimitRetry = time.Second
 // outlives a lost session when nobody else led in between.
 type Term struct {
 	Epoch       int64
-	Raised      string // record.Raised, of the epoch
+	Raised      string // Record.Raised of the epoch
 	incarnation int64  // of the slot that was read
-	began       time.Time
 	primary     *source.Primary
 	Line        source.Line
 	keys        *event.KeyHash
@@ -440,28 +441,28 @@ type onStandbys struct {
 	settled, passed uint64
 }
 
-// Continues reports whether nobody led, and the slot was neither re-created nor adopted, since the
-// term began.
-func (t *Term) Continues(rec *slot.Record) bool {
+// IsContinued reports whether nobody led, and the slot was neither re-created nor adopted, since
+// the term began.
+func (t *Term) IsContinued(rec *slot.Record) bool {
 	return t.Epoch == rec.Epoch && t.Raised == rec.Raised && t.incarnation == rec.Incarnation
 }
 
 // NewTerm starts the lanes of a new line at start, under the epoch of rec. reported is the slot's
 // position: start is higher when this process has settled more than the slot has kept.
 func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slot.Record, start, reported pglogrepl.LSN) (*Term, error) {
-	keys, err := source.Keys(ctx, pool, c.Slot)
+	keys, err := source.ReadKeyHash(ctx, pool, c.Slot)
 	if err != nil {
 		return nil, err
 	}
 	recorder := sent.NewRecorder()
-	c.Primary.Lead(rec.Epoch)
+	c.Primary.MarkLeader(rec.Epoch)
 	line, err := c.NewLine(ctx, source.Term{Start: start, Epoch: rec.Epoch, Incarnation: rec.Incarnation, SystemID: rec.SystemID, Pool: pool, Sent: recorder, Keys: keys})
 	if err != nil {
-		c.Primary.Lead(0)
+		c.Primary.MarkLeader(0)
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	t := &Term{primary: c.Primary, Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, began: time.Now(), Line: line, keys: keys, Sent: recorder, cancel: cancel, done: make(chan struct{})}
+	t := &Term{primary: c.Primary, Epoch: rec.Epoch, Raised: rec.Raised, incarnation: rec.Incarnation, Line: line, keys: keys, Sent: recorder, cancel: cancel, done: make(chan struct{})}
 	t.FlushLimit.Store(uint64(rec.FlushLimit))
 	t.inherited = rec.FlushLimit
 	t.Reported.Store(uint64(reported))
@@ -476,19 +477,19 @@ func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slo
 // isRecorded reports whether the rows of all events below a watermark that were sent are recorded.
 func (t *Term) isRecorded(m event.Watermark) bool { return uint64(m.Own) <= t.recorded.Load() }
 
-// End stops the lanes and waits for them. What is unsettled stays in the slot. A nil term has ended
-// already.
-func (t *Term) End() {
+// EndTerm stops the lanes and waits for them. What is unsettled stays in the slot. A nil term has
+// ended already.
+func (t *Term) EndTerm() {
 	if t == nil {
 		return
 	}
 	t.cancel()
 	<-t.done
-	t.primary.Lead(0)
+	t.primary.MarkLeader(0)
 }
 
-// Fenced is the Stop of a leader that another one replaced.
-func Fenced(c *source.Config, epoch int64) *event.Stop {
+// FencedStop is the Stop of a leader that another one replaced.
+func FencedStop(c *source.Config, epoch int64) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "fenced",
 		What: fmt.Sprintf("fenced: a newer leader of slot %q raised the epoch past %d", c.Slot, epoch),

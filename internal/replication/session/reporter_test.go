@@ -32,7 +32,7 @@ func newReporter(t *testing.T) *reporterTest {
 	tm := &Term{Line: line}
 	tm.FlushLimit.Store(50)
 	tm.Reported.Store(50)
-	se := &Session{wal: 1 << 40, Shared: &Shared{Cfg: &source.Config{WALSenderTimeout: 1 << 40}}, t: tm, conn: ours, raise: make(chan struct{}, 1), coalescer: &Coalescer{}}
+	se := &Session{walEnd: 1 << 40, Shared: &Shared{Cfg: &source.Config{WALSenderTimeout: 1 << 40}}, term: tm, conn: ours, raise: make(chan struct{}, 1), coalescer: &Coalescer{}}
 	return &reporterTest{T: t, line: line, reporter: reporter{Session: se, flush: event.Watermark{LSN: 50}}}
 }
 
@@ -48,7 +48,7 @@ func (r *reporterTest) Settle(at pglogrepl.LSN, own bool) {
 // step is what the reporter does when the watermark or the flush limit moved.
 func (r *reporterTest) step() {
 	r.Helper()
-	if err := r.reporter.step(r.Context(), false); err != nil {
+	if err := r.reporter.reportOnce(r.Context(), false); err != nil {
 		r.Fatal(err)
 	}
 }
@@ -82,8 +82,8 @@ func TestReportsGoOnUnderLoad(t *testing.T) {
 		r.Settle(at, true) // before the raise was answered
 		r.answer(at - 50)  // where the WAL was when it was
 		r.step()
-		if r.sent.LSN != at-100 {
-			t.Fatalf("reported %s, want %s", r.sent.LSN, at-100)
+		if r.lastSent.LSN != at-100 {
+			t.Fatalf("reported %s, want %s", r.lastSent.LSN, at-100)
 		}
 		r.wantRaise()
 	}
@@ -92,24 +92,24 @@ func TestReportsGoOnUnderLoad(t *testing.T) {
 // The WAL moved on before anybody looked: the event is below the flush limit, the watermark is not.
 func TestEventBelowTheFlushLimitIsReported(t *testing.T) {
 	r := newReporter(t)
-	r.raised = time.Now() // no raise is due for its own sake
-	r.t.FlushLimit.Store(100)
+	r.raiseAskedAt = time.Now() // no raise is due for its own sake
+	r.term.FlushLimit.Store(100)
 	r.Settle(90, true)
 	r.Settle(110, false)
 	r.step()
 	r.wantRaise()
 	r.answer(120)
 	r.step()
-	if r.sent.LSN != 110 {
-		t.Errorf("reported %s", r.sent.LSN)
+	if r.lastSent.LSN != 110 {
+		t.Errorf("reported %s", r.lastSent.LSN)
 	}
 }
 
 // An event that is settled below the flush limit is reported once its row is recorded as sent.
 func TestReportWaitsForTheRecord(t *testing.T) {
 	r := newReporter(t)
-	r.t.FlushLimit.Store(1000)
-	r.t.recorded.Store(90)
+	r.term.FlushLimit.Store(1000)
+	r.term.recorded.Store(90)
 	r.Settle(90, true)
 	r.wantReported(90)
 	r.wantNoRaise()
@@ -124,19 +124,19 @@ func TestReportWaitsForTheRecord(t *testing.T) {
 
 func TestIdleMovesWaitForTheTimer(t *testing.T) {
 	r := newReporter(t)
-	r.t.FlushLimit.Store(100)
+	r.term.FlushLimit.Store(100)
 	r.Settle(90, false)
 	r.step()
-	if r.sent.LSN != 0 {
-		t.Errorf("reported %s at once", r.sent.LSN)
+	if r.lastSent.LSN != 0 {
+		t.Errorf("reported %s at once", r.lastSent.LSN)
 	}
-	if err := r.reporter.step(t.Context(), true); err != nil || r.sent.LSN != 90 {
-		t.Errorf("reported %s with the timer (%v)", r.sent.LSN, err)
+	if err := r.reporter.reportOnce(t.Context(), true); err != nil || r.lastSent.LSN != 90 {
+		t.Errorf("reported %s with the timer (%v)", r.lastSent.LSN, err)
 	}
 	r.Settle(110, false)
 	r.step() // the first raise of a session
 	r.wantRaise()
-	r.t.FlushLimit.Store(120)
+	r.term.FlushLimit.Store(120)
 	r.step()
 	r.Settle(130, false)
 	r.step()
@@ -144,9 +144,9 @@ func TestIdleMovesWaitForTheTimer(t *testing.T) {
 	r.Settle(120+idleRaiseBytes, false)
 	r.step()
 	r.wantRaise()
-	r.t.FlushLimit.Store(200 + idleRaiseBytes)
+	r.term.FlushLimit.Store(200 + idleRaiseBytes)
 	r.step()
-	r.raised = r.raised.Add(-idleRaiseEvery)
+	r.raiseAskedAt = r.raiseAskedAt.Add(-idleRaiseEvery)
 	r.Settle(1000+idleRaiseBytes, false) // what the raise itself wrote
 	r.step()
 	r.wantNoRaise()
@@ -164,9 +164,9 @@ func TestRaiseIsNotAnsweredByTheFileThatItBegan(t *testing.T) {
 		r.Settle(200, false)
 		r.step() // the first raise of a session
 		r.wantRaise()
-		r.t.FlushLimit.Store(300)
+		r.term.FlushLimit.Store(300)
 		r.step()
-		r.raised = r.raised.Add(-idleRaiseEvery)
+		r.raiseAskedAt = r.raiseAskedAt.Add(-idleRaiseEvery)
 		next := pglogrepl.LSN(size)
 		for _, at := range []pglogrepl.LSN{next, next + 40, next + source.WalNoise} {
 			r.Settle(at, false)
@@ -182,16 +182,16 @@ func TestRaiseIsNotAnsweredByTheFileThatItBegan(t *testing.T) {
 // answer is what a raise leaves that was asked for by the last step: its flush limit, and the rows
 // of what was settled by then are recorded.
 func (r *reporterTest) answer(flushLimit pglogrepl.LSN) {
-	r.t.FlushLimit.Store(uint64(flushLimit))
-	r.t.recorded.Store(uint64(r.candidate.Own))
+	r.term.FlushLimit.Store(uint64(flushLimit))
+	r.term.recorded.Store(uint64(r.candidate.Own))
 }
 
 // raisedTo is what a raise with a failover slot leaves: everything below settled was settled when
 // it was sent, the WAL ended at end after it.
 func (r *reporterTest) raisedTo(settled, end pglogrepl.LSN) {
-	r.t.FlushLimit.Store(uint64(end))
-	r.t.recorded.Store(uint64(settled))
-	r.t.onStandbys.Store(&onStandbys{settled: uint64(settled), passed: uint64(end)})
+	r.term.FlushLimit.Store(uint64(end))
+	r.term.recorded.Store(uint64(settled))
+	r.term.onStandbys.Store(&onStandbys{settled: uint64(settled), passed: uint64(end)})
 	r.awaited.Store(uint64(end))
 }
 
@@ -207,27 +207,27 @@ func (r *reporterTest) wantReported(at pglogrepl.LSN) {
 // has passed the position that was read after the raise: then the standbys have the row.
 func TestReportWaitsForTheStandbys(t *testing.T) {
 	r := newReporter(t)
-	r.failover, r.kick = true, make(chan struct{}, 1)
+	r.failover, r.lookAgain = true, make(chan struct{}, 1)
 	r.Settle(100, true)
 	r.step()
 	r.wantRaise()
-	r.t.FlushLimit.Store(150) // committed, and the end of the WAL not read yet
+	r.term.FlushLimit.Store(150) // committed, and the end of the WAL not read yet
 	r.wantReported(50)
 	r.raisedTo(100, 160)
 	r.Settle(120, true) // below the flush limit, and settled after the raise was sent
 	for _, received := range []pglogrepl.LSN{100, 120, 159} {
-		r.advance(received)
+		r.noteReceived(received)
 		r.wantReported(50)
 	}
 	r.wantNoRaise() // one is under way
 	select {
-	case <-r.kick:
+	case <-r.lookAgain:
 		t.Error("the reporter was woken too early")
 	default:
 	}
-	r.advance(160)
+	r.noteReceived(160)
 	select {
-	case <-r.kick:
+	case <-r.lookAgain:
 	default:
 		t.Error("the reporter was not woken")
 	}
@@ -236,10 +236,10 @@ func TestReportWaitsForTheStandbys(t *testing.T) {
 	r.raisedTo(120, 200)
 	r.wantReported(100)
 	r.Settle(201, false) // a keepalive of the raise itself
-	r.advance(201)
+	r.noteReceived(201)
 	r.wantReported(120)
 	for range 2 { // and no raise for its own sake, again and again
-		r.raised = r.raised.Add(-idleRaiseEvery)
+		r.raiseAskedAt = r.raiseAskedAt.Add(-idleRaiseEvery)
 		r.step()
 		r.wantNoRaise()
 	}
@@ -253,15 +253,15 @@ func TestCatchUpWithoutStandbysIsReported(t *testing.T) {
 	r.Settle(100, true)
 	r.step()
 	r.wantRaise()
-	r.t.FlushLimit.Store(1 << 30) // the end of the WAL, of which hardly anything was read
+	r.term.FlushLimit.Store(1 << 30) // the end of the WAL, of which hardly anything was read
 	for at := pglogrepl.LSN(200); at <= 500; at += 100 {
 		r.Settle(at, true) // before the raise was answered
 		r.raisedTo(at-100, 1<<30)
 		r.awaited.Store(0)
-		r.t.onStandbys.Store(&onStandbys{settled: uint64(at - 100)})
+		r.term.onStandbys.Store(&onStandbys{settled: uint64(at - 100)})
 		r.step()
-		if r.sent.LSN != at-100 {
-			t.Fatalf("reported %s, want %s", r.sent.LSN, at-100)
+		if r.lastSent.LSN != at-100 {
+			t.Fatalf("reported %s, want %s", r.lastSent.LSN, at-100)
 		}
 		r.wantRaise()
 	}
@@ -270,11 +270,11 @@ func TestCatchUpWithoutStandbysIsReported(t *testing.T) {
 func TestReportOutsideOfItsBoundsEndsTheSession(t *testing.T) {
 	for _, c := range []struct{ flush, flushLimit, reported, wal pglogrepl.LSN }{{0, 100, 0, 100}, {101, 100, 50, 200}, {49, 100, 50, 100}, {90, 100, 50, 80}} {
 		r := newReporter(t)
-		r.wal = uint64(c.wal)
+		r.walEnd = uint64(c.wal)
 		r.flush.LSN = c.flush
-		r.t.FlushLimit.Store(uint64(c.flushLimit))
-		r.t.Reported.Store(uint64(c.reported))
-		if err := r.write(); err == nil {
+		r.term.FlushLimit.Store(uint64(c.flushLimit))
+		r.term.Reported.Store(uint64(c.reported))
+		if err := r.writeReport(); err == nil {
 			t.Errorf("%+v was written", c)
 		}
 	}

@@ -31,10 +31,11 @@ type Shared struct {
 	Pool   *pgxpool.Pool
 	Status *slot.Status
 
-	Segment  uint64          // size in bytes of a WAL file, when the newest session began
-	warned   bool            // of a message with our prefix that is not transactional; the reader's
-	WarnedOf map[string]bool // what the relay will stop at, by its text; the monitor's
-	// position of the server at the last check that found publication and tables in order; 0: none
+	Segment uint64 // size in bytes of a WAL file; set before each session
+	// the reader has warned of a message with our prefix that is not transactional
+	warnedNonTransactional bool
+	WarnedStops            map[string]bool // Stops that the monitor has warned of, by their text
+	// end of the server's WAL at the last check that found publication and tables in order; 0: none
 	LastGood atomic.Uint64
 }
 
@@ -52,36 +53,38 @@ func (s *Shared) Good() pglogrepl.LSN { return pglogrepl.LSN(s.LastGood.Load()) 
 type Session struct {
 	*Shared
 	*ShutdownWatch
-	t     *Term
-	conn  net.Conn
-	front *pgproto3.Frontend
-	pid   uint32       // of our walsender
-	sent  schema.Sends // what the publication sends, as it is remembered
-	wal   uint64       // the end of the server's WAL when the session began
+	term   *Term
+	conn   net.Conn
+	front  *pgproto3.Frontend
+	pid    uint32       // of our walsender
+	sends  schema.Sends // what the publication sends, as it is remembered
+	walEnd uint64       // the end of the server's WAL when the session began
 
-	again lastTransaction // the reader's
+	lastRead lastTransaction // that must come again; the reader's
 
 	// admitted is the number of events of the current transaction that the line has admitted. It
-	// belongs to the reader, and to finish after the reader has ended.
+	// belongs to the reader, and to finishStop after the reader has ended.
 	admitted int
 
 	failover bool // the slot is a failover slot: standbys must have what is reported as settled
-	// awaited is the position at which the reader wakes the reporter, once; 0: none
-	awaited atomic.Uint64
-	onNamed atomic.Uint64    // the last such position that the named standbys have
-	wait    slot.StandbyWait // the monitor's
+	// awaited is the position that the named standbys must have before the next report; 0: none
+	awaited     atomic.Uint64
+	onNamed     atomic.Uint64    // the last awaited position that they have
+	standbyWait slot.StandbyWait // the monitor's
 
 	Received atomic.Uint64 // highest position received: a commit's end or a keepalive's
-	frames   atomic.Uint64 // odd while the reader works on one, even while it waits in Receive
-	stopping atomic.Bool   // the reader returns at the next boundary of transactions
-	cutAt    atomic.Bool   // it returns at once, wherever it is
-	inTx     atomic.Bool
+	// odd while the reader works on a message, even while it waits for one
+	frames   atomic.Uint64
+	stopping atomic.Bool // the reader returns at the next boundary of transactions
+	cutNow   atomic.Bool // the reader returns at once, wherever it is
+	inTx     atomic.Bool // the reader is inside a transaction
 	readDone atomic.Bool // the reader has returned
-	final    atomic.Bool // the flush limit is raised for any watermark, at once
+	// the last report: the flush limit is raised for any watermark, at once
+	finalReport atomic.Bool
 
-	replyNow chan struct{} // the server asked for a report
-	kick     chan struct{} // something the reporter reports on may have changed
-	raise    chan struct{} // the flush limit is too low
+	replyNow  chan struct{} // the server asked for a report
+	lookAgain chan struct{} // the reporter has to look again
+	raise     chan struct{} // the flush limit is too low
 
 	coalescer *Coalescer // counts the bytes read
 }
@@ -97,9 +100,9 @@ func New(s *Shared, watch *ShutdownWatch, t *Term, h *pgconn.HijackedConn, pace 
 		again.from = max(view.ConfirmedFlush, from)
 	}
 	return &Session{
-		Shared: s, ShutdownWatch: watch, t: t, conn: h.Conn, front: h.Frontend, pid: source.BackendPID(h.CustomData), coalescer: pace,
-		sent: sent, wal: uint64(view.Current), again: again, failover: view.Failover,
-		replyNow: make(chan struct{}, 1), kick: make(chan struct{}, 1), raise: make(chan struct{}, 1),
+		Shared: s, ShutdownWatch: watch, term: t, conn: h.Conn, front: h.Frontend, pid: source.BackendPID(h.CustomData), coalescer: pace,
+		sends: sent, walEnd: uint64(view.Current), lastRead: again, failover: view.Failover,
+		replyNow: make(chan struct{}, 1), lookAgain: make(chan struct{}, 1), raise: make(chan struct{}, 1),
 	}
 }
 
@@ -139,31 +142,31 @@ func (se *Session) Run(reading, draining context.Context) error {
 		})
 	}
 	all.Go(func() {
-		err := se.read(readCtx)
+		err := se.readStream(readCtx)
 		se.readDone.Store(true)
 		readerDone <- err
 		if se.failover {
-			se.readOn(ctx)
+			se.readOnForPosition(ctx)
 		}
 	})
-	start(se.report)
+	start(se.runReporter)
 	start(se.keepFlushLimit)
-	start(se.monitor)
+	start(se.runMonitor)
 	start(se.watchSilence)
 
-	err := stopAmong(se.attend(reading, draining, readerDone, failed, cutReading), failed)
+	err := stopAmong(se.awaitEnd(reading, draining, readerDone, failed, cutReading), failed)
 
 	cancel()
 	cutReading()
 	_ = se.conn.SetDeadline(time.Now()) //nolint:errcheck // a dead connection has ended its users already
 	all.Wait()
 	_ = se.conn.Close() // nothing is lost with it
-	se.t.Line.Disconnected()
+	se.term.Line.Disconnected()
 	return err
 }
 
-// stopAmong returns a Stop that occurred while attend was handling another end of the session, such
-// as a signal. If there is none it returns err.
+// stopAmong returns a Stop that occurred while awaitEnd was handling another end of the session,
+// such as a signal. If there is none it returns err.
 func stopAmong(err error, failed <-chan error) error {
 	var stop *event.Stop
 	for !errors.As(err, &stop) {
@@ -179,22 +182,22 @@ func stopAmong(err error, failed <-chan error) error {
 	return err
 }
 
-// attend waits for the first event that ends the session, and ends it accordingly.
-func (se *Session) attend(reading, draining context.Context, readerDone <-chan error, failed <-chan error, cutReading func()) error {
+// awaitEnd waits for the first event that ends the session, and ends it accordingly.
+func (se *Session) awaitEnd(reading, draining context.Context, readerDone <-chan error, failed <-chan error, cutReading func()) error {
 	select {
 	case <-reading.Done():
-		se.Status.Enter(slot.Stopping, "finishing what was read")
-		ctx, cancel := se.grace(draining)
+		se.Status.EnterPhase(slot.Stopping, "finishing what was read")
+		ctx, cancel := se.graceContext(draining)
 		defer cancel()
 		err := se.stopReading(ctx, readerDone, cutReading)
-		return se.finish(ctx, err)
+		return se.finishStop(ctx, err)
 	case <-se.shutdown:
 		return se.releaseSlot(readerDone)
 	case err := <-failed:
 		return err
-	case <-se.t.done:
-		if se.t.err != nil {
-			return se.t.err
+	case <-se.term.done:
+		if se.term.err != nil {
+			return se.term.err
 		}
 		return errors.New("the lanes ended")
 	case err := <-readerDone:
@@ -202,17 +205,17 @@ func (se *Session) attend(reading, draining context.Context, readerDone <-chan e
 		// What was read before is delivered and reported, so that the next start, after the mapping
 		// was corrected or with the missing configuration, has less to repeat.
 		if errors.As(err, &stop) && (stop.Code == event.ExitMapping || stop.Reason == schema.NotConfigured) {
-			ctx, cancel := se.grace(draining)
+			ctx, cancel := se.graceContext(draining)
 			defer cancel()
-			return se.unlessHidden(draining, se.finish(ctx, err))
+			return se.orHiddenColumn(draining, se.finishStop(ctx, err))
 		}
 		return err
 	}
 }
 
-// unlessHidden returns the Stop for an altered publication if there is one: a column that the
+// orHiddenColumn returns the Stop for an altered publication if there is one: a column that the
 // publication hides looks in the stream like a dropped one. Otherwise it returns err.
-func (se *Session) unlessHidden(ctx context.Context, err error) error {
+func (se *Session) orHiddenColumn(ctx context.Context, err error) error {
 	var stop *event.Stop
 	if !errors.As(err, &stop) || stop.Code != event.ExitMapping {
 		return err
@@ -230,12 +233,9 @@ func (se *Session) unlessHidden(ctx context.Context, err error) error {
 	return err
 }
 
-// The end of a session: reading stops, what was read is settled within the grace period (drain),
-// and the server acknowledges the last report, so that a clean stop sends nothing twice.
-
-// grace returns the time limit of a stop: delivery.shutdown_grace, or less if the server is
-// shutting down too (I10).
-func (se *Session) grace(draining context.Context) (context.Context, context.CancelFunc) {
+// graceContext returns a context that ends when a stop must be over: after delivery.shutdown_grace,
+// with draining, or shutdownPatience after the server began to shut down too (I10).
+func (se *Session) graceContext(draining context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(draining, se.Cfg.Grace)
 	go func() {
 		select {
@@ -271,10 +271,10 @@ func (se *Session) stopReading(draining context.Context, readerDone <-chan error
 	}
 }
 
-// readOn reads, and forgets, what the server sends after the reader has returned: with a failover
-// slot the last watermark is reported only once the stream has passed the position that was read
-// after its raise. What comes is given to nobody, so it stays above the watermark.
-func (se *Session) readOn(ctx context.Context) {
+// readOnForPosition reads, and forgets, what the server sends after the reader has returned: with a
+// failover slot the last watermark is reported only once the stream has passed the position that
+// was read after its raise. What comes is given to nobody, so it stays above the watermark.
+func (se *Session) readOnForPosition(ctx context.Context) {
 	for {
 		msg, err := se.front.Receive()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -284,30 +284,32 @@ func (se *Session) readOn(ctx context.Context) {
 			}
 		}
 		if err != nil || ctx.Err() != nil {
-			return // finish waits no longer than it would
+			return // finishStop waits no longer than it would
 		}
 		if data, ok := msg.(*pgproto3.CopyData); ok {
-			se.forget(data.Data)
+			se.notePosition(data.Data)
 		}
 	}
 }
 
-// forget notes how far the stream is, by a keepalive or the end of a transaction.
-func (se *Session) forget(data []byte) {
+// notePosition notes the position of a keepalive or of the end of a transaction, and drops the
+// rest.
+func (se *Session) notePosition(data []byte) {
 	const inXLog, endOfCommit = 1 + 24, 1 + 1 + 8 // two positions and a time; flags and a position
 	switch {
 	case len(data) == 1+17 && data[0] == pglogrepl.PrimaryKeepaliveMessageByteID:
-		se.advance(pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])))
+		se.noteReceived(pglogrepl.LSN(binary.BigEndian.Uint64(data[1:])))
 		if data[17] != 0 {
 			signal(se.replyNow)
 		}
 	case len(data) >= inXLog+endOfCommit+8 && data[0] == pglogrepl.XLogDataByteID && data[inXLog] == 'C':
-		se.advance(pglogrepl.LSN(binary.BigEndian.Uint64(data[inXLog+endOfCommit:])))
+		se.noteReceived(pglogrepl.LSN(binary.BigEndian.Uint64(data[inXLog+endOfCommit:])))
 	}
 }
 
+// cutReader ends the reader inside its transaction, and returns its error.
 func (se *Session) cutReader(readerDone <-chan error, cutReading func()) error {
-	se.cutAt.Store(true)
+	se.cutNow.Store(true)
 	cutReading()
 	_ = se.conn.SetReadDeadline(time.Now()) //nolint:errcheck // a dead connection ends the reader too
 	return <-readerDone
@@ -321,12 +323,12 @@ func (se *Session) interruptIdle() {
 	}
 }
 
-// finish drains the lanes, reports the last watermark and has the server acknowledge it. Only then
-// may the flush limit go down, and only then is the stop a clean one. readErr is why the reader
-// returned; if it is a Stop, it is returned.
-func (se *Session) finish(draining context.Context, readErr error) error {
-	se.t.Line.Stopping()
-	settled := se.Settle(draining)
+// finishStop drains the lanes, reports the last watermark and has the server acknowledge it. Only
+// then may the flush limit go down, and only then is the stop a clean one. readErr is why the
+// reader returned; if it is a Stop, it is returned.
+func (se *Session) finishStop(draining context.Context, readErr error) error {
+	se.term.Line.Stopping()
+	settled := se.WaitSettled(draining)
 	if err := se.laneError(); err != nil {
 		return err
 	}
@@ -335,7 +337,7 @@ func (se *Session) finish(draining context.Context, readErr error) error {
 	} else if settled == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
 		defer cancel()
-		if err := LowerFlushLimit(ctx, se.Pool, se.Cfg, se.t, se.pid, se.Good()); err != nil {
+		if err := LowerFlushLimit(ctx, se.Pool, se.Cfg, se.term, se.pid, se.Good()); err != nil {
 			se.Cfg.Log.Warn("failed to lower the flush limit", zap.Error(err))
 		}
 	}
@@ -347,40 +349,40 @@ func (se *Session) finish(draining context.Context, readErr error) error {
 		se.Cfg.Log.Warn("stopped inside a transaction: its events are sent again at the next start", zap.Int("events", se.admitted))
 	}
 	if settled != nil {
-		return GraceOver(se.t.Line.Unsettled())
+		return GraceOverStop(se.term.Line.Unsettled())
 	}
 	return ErrCleanStop
 }
 
-// Settle waits until nothing is unsettled, or the lanes have ended, which settle nothing more.
-func (se *Session) Settle(draining context.Context) error {
+// WaitSettled waits until nothing is unsettled. It returns an error when draining is done, or the
+// lanes have ended, which settle nothing more.
+func (se *Session) WaitSettled(draining context.Context) error {
 	ctx, cancel := context.WithCancel(draining)
 	defer cancel()
 	go func() {
 		select {
-		case <-se.t.done:
+		case <-se.term.done:
 			cancel()
 		case <-ctx.Done():
 		}
 	}()
-	return se.t.Line.WaitSettled(ctx)
+	return se.term.Line.WaitSettled(ctx)
 }
 
 // laneError returns why the lanes have ended, for example because of a newer leader; nil while they
 // run.
 func (se *Session) laneError() error {
 	select {
-	case <-se.t.done:
-		return se.t.err
+	case <-se.term.done:
+		return se.term.err
 	default:
 		return nil
 	}
 }
 
 // reportFinally raises the flush limit for the last watermark and waits until the pool sees it in
-// the slot: some seconds at most, and only briefly once draining is done, or for a standby that is
-// waited for already. Writing to the socket is
-// not enough: a close with unread data behind it can discard the report.
+// the slot: 4 s, or 500 ms once draining is done or if a standby is waited for already. Writing to
+// the socket is not enough: a close with unread data behind it can discard the report.
 func (se *Session) reportFinally(draining context.Context) error {
 	patience := 4 * time.Second
 	if draining.Err() != nil || len(se.Status.Snapshot().WaitingForStandby) > 0 {
@@ -388,10 +390,10 @@ func (se *Session) reportFinally(draining context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	se.final.Store(true)
-	want := se.t.Line.Watermark().LSN
+	se.finalReport.Store(true)
+	want := se.term.Line.Watermark().LSN
 	for {
-		signal(se.kick)
+		signal(se.lookAgain)
 		view, err := slot.ReadActive(ctx, se.Pool, se.Cfg, se.pid)
 		if err != nil {
 			return err
@@ -414,7 +416,7 @@ func (se *Session) releaseSlot(readerDone <-chan error) error {
 	settled := make(chan struct{})
 	go func() {
 		defer close(settled)
-		_ = se.t.Line.WaitSettled(ctx) //nolint:errcheck // settled or not, the server is let go
+		_ = se.term.Line.WaitSettled(ctx) //nolint:errcheck // settled or not, the server is let go
 	}()
 	select {
 	case <-settled:
@@ -424,7 +426,7 @@ func (se *Session) releaseSlot(readerDone <-chan error) error {
 		<-settled
 	}
 	se.flushReport()
-	se.Cfg.Log.Info("the server is shutting down: released the slot", zap.Int("unsettled", se.t.Line.Unsettled()))
+	se.Cfg.Log.Info("the server is shutting down: released the slot", zap.Int("unsettled", se.term.Line.Unsettled()))
 	return ErrServerStopping
 }
 
@@ -434,18 +436,18 @@ const shutdownPatience = 5 * time.Second
 
 // flushReport gives the reporter a moment to write a last report.
 func (se *Session) flushReport() {
-	signal(se.kick)
+	signal(se.lookAgain)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
 	defer cancel()
-	for want := se.t.Line.Watermark().LSN; uint64(want) > se.t.Reported.Load() && uint64(want) <= se.t.FlushLimit.Load(); {
+	for want := se.term.Line.Watermark().LSN; uint64(want) > se.term.Reported.Load() && uint64(want) <= se.term.FlushLimit.Load(); {
 		if !source.Sleep(ctx, time.Millisecond) {
 			return
 		}
 	}
 }
 
-// GraceOver is the Stop when the grace period ended before every event was settled.
-func GraceOver(unsettled int) *event.Stop {
+// GraceOverStop is the Stop when the grace period ended before every event was settled.
+func GraceOverStop(unsettled int) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitCut, Reason: "cut",
 		What: fmt.Sprintf("stopped with %d events not settled; they are sent again at the next start", unsettled),

@@ -25,16 +25,16 @@ const (
 	monitorEvery = 5 * time.Second
 )
 
-// monitor checks at intervals the state of the slot, and whether the publication still sends what
-// we need. A check that cannot be made is retried, with one log line per reason; a check that fails
-// ends the relay, and names the gap since the last good check.
-func (se *Session) monitor(ctx context.Context) error {
+// runMonitor checks at intervals the state of the slot, and whether the publication still sends
+// what we need. A check that cannot be made is retried, with one log line per reason; a check that
+// fails ends the relay, and names the gap since the last good check.
+func (se *Session) runMonitor(ctx context.Context) error {
 	next, said, missed := monitorFirst, "", 0
 	for source.Sleep(ctx, next) {
 		next = monitorEvery
-		source.AtWork(se.Cfg.Hooks.Monitor, true)
-		err := se.check(ctx)
-		source.AtWork(se.Cfg.Hooks.Monitor, false)
+		source.CallAtWork(se.Cfg.Hooks.Monitor, true)
+		err := se.checkOnce(ctx)
+		source.CallAtWork(se.Cfg.Hooks.Monitor, false)
 		var stop *event.Stop
 		switch {
 		case err == nil:
@@ -55,15 +55,15 @@ func (se *Session) monitor(ctx context.Context) error {
 	return nil
 }
 
-// check checks everything that may change under a running relay.
-func (se *Session) check(ctx context.Context) error {
+// checkOnce checks everything that may change under a running relay.
+func (se *Session) checkOnce(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	view, err := slot.Read(ctx, se.Pool, se.Cfg.Slot)
+	view, err := slot.ReadView(ctx, se.Pool, se.Cfg.Slot)
 	if err != nil || view == nil {
 		return err
 	}
-	se.Status.Slot(view)
+	se.Status.SetSlot(view)
 	if err := slot.CheckSyncState(se.Cfg, view); err != nil {
 		return err
 	}
@@ -77,7 +77,7 @@ func (se *Session) check(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := se.disarm(ctx, rec); err != nil {
+	if err := se.resetAdopt(ctx, rec); err != nil {
 		return err
 	}
 	sent, err := slot.CheckPublication(ctx, se.Pool, se.Cfg, rec)
@@ -86,7 +86,7 @@ func (se *Session) check(ctx context.Context) error {
 	}
 	if rec != nil { // else it is being torn down
 		// An operator may have written meanwhile: the next check compares with that.
-		if err := slot.Remember(ctx, se.Pool, se.Cfg, se.t.Epoch, rec, sent, 0); err != nil && !errors.Is(err, slot.ErrRememberedChanged) {
+		if err := slot.RememberSends(ctx, se.Pool, se.Cfg, se.term.Epoch, rec, sent, 0); err != nil && !errors.Is(err, slot.ErrRememberedChanged) {
 			return err
 		}
 	}
@@ -100,7 +100,7 @@ func (se *Session) check(ctx context.Context) error {
 	return nil
 }
 
-// checkStandbys records which standbys have all that was read, and says which one delivery waits
+// checkStandbys records which standbys have all that was read, and logs which ones delivery waits
 // for.
 func (se *Session) checkStandbys(ctx context.Context, rec *slot.Record) error {
 	received, busy := pglogrepl.LSN(se.Received.Load()), se.frames.Load()%2 == 1 // before the view
@@ -108,15 +108,15 @@ func (se *Session) checkStandbys(ctx context.Context, rec *slot.Record) error {
 	if err != nil {
 		return err
 	}
-	if rec != nil && rec.Epoch == se.t.Epoch {
+	if rec != nil && rec.Epoch == se.term.Epoch {
 		// what sessions and leaders before have read counts as well: a standby that was named
 		// later may lack it
-		read := max(received, se.Cfg.Primary.Received(), se.t.inherited)
-		if err := view.Record(ctx, se.Pool, se.Cfg, se.t.Epoch, rec, read); err != nil {
+		read := max(received, se.Cfg.Primary.Received(), se.term.inherited)
+		if err := view.RecordStandbys(ctx, se.Pool, se.Cfg, se.term.Epoch, rec, read); err != nil {
 			return err
 		}
 	}
-	behind := se.wait.For(view, received, busy)
+	behind := se.standbyWait.StandbysBehind(view, received, busy)
 	if was := se.Status.WaitForStandby(behind); slices.Equal(was, behind) {
 		return nil
 	}
@@ -129,13 +129,14 @@ func (se *Session) checkStandbys(ctx context.Context, rec *slot.Record) error {
 	return nil
 }
 
-// disarm resets state adopt that an operator set while the slot was in use, when there was nothing
-// to accept. Otherwise it could stay for weeks and accept in advance whatever happens to the slot.
-func (se *Session) disarm(ctx context.Context, rec *slot.Record) error {
-	if rec == nil || rec.State != slot.StateAdopt || rec.Epoch != se.t.Epoch {
+// resetAdopt resets state adopt that an operator set while the slot was in use, when there was
+// nothing to accept. Otherwise it could stay for weeks and accept in advance whatever happens to
+// the slot.
+func (se *Session) resetAdopt(ctx context.Context, rec *slot.Record) error {
+	if rec == nil || rec.State != slot.StateAdopt || rec.Epoch != se.term.Epoch {
 		return nil
 	}
-	_, err := source.Do(ctx, se.Pool, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET state = 'ready' WHERE slot = $1 AND epoch = $2 AND state = 'adopt'`, se.Cfg.Slot, se.t.Epoch)
+	_, err := source.Execute(ctx, se.Pool, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET state = 'ready' WHERE slot = $1 AND epoch = $2 AND state = 'adopt'`, se.Cfg.Slot, se.term.Epoch)
 	if err != nil {
 		return err
 	}
@@ -153,9 +154,9 @@ func (se *Session) warnOfOthers(ctx context.Context, rec *slot.Record, sent sche
 		return err
 	}
 	for _, stop := range stops {
-		if !se.WarnedOf[stop.What] {
-			se.WarnedOf[stop.What] = true
-			if named := (*event.Stop)(nil); errors.As(slot.FoundRows(se.Cfg, rec).Name(stop, 0), &named) {
+		if !se.WarnedStops[stop.What] {
+			se.WarnedStops[stop.What] = true
+			if named := (*event.Stop)(nil); errors.As(slot.FoundStateOfRows(se.Cfg, rec).NameStop(stop, 0), &named) {
 				stop = named
 			}
 			se.Cfg.Log.Warn("the relay will stop at the next row that is not configured", zap.String("reason", stop.What), zap.String("fix", stop.Fix))
@@ -164,11 +165,8 @@ func (se *Session) warnOfOthers(ctx context.Context, rec *slot.Record, sent sche
 	return nil
 }
 
-// The watch for silence: a session ends when nothing comes from the server for too long, unless its
-// walsender is at work.
-
 // watchSilence ends a session in which nothing came for the whole wal_sender_timeout although
-// replies were asked for (reporter.write): the network is dead, or the machine behind it.
+// replies were asked for (reporter.writeReport): the network is dead, or the machine behind it.
 //
 // A walsender that waits, for WAL, for a standby or for us, reads our reports and answers. One that
 // works may not: through a table rewrite (before PostgreSQL 16), the invalidations of 100,000
@@ -189,10 +187,10 @@ func (se *Session) watchSilence(ctx context.Context) error {
 	var worked time.Time // when our walsender was last seen at work
 	var why string       // it was not, when it was last asked about
 	for source.Sleep(ctx, min(reportEvery, timeout/4)) {
-		lasts := s.lasts()
+		lasts := s.duration()
 		if lasts == 0 && patience > timeout {
 			patience = timeout
-			se.Status.Remark("")
+			se.Status.SetStreamingReason("")
 		}
 		rests := min(lasts, time.Since(worked))
 		if rests > timeout && why != "" {
@@ -200,13 +198,13 @@ func (se *Session) watchSilence(ctx context.Context) error {
 		}
 		if rests <= timeout/2 {
 			why = ""
-		} else if why = se.walsenderRests(ctx, timeout/2); why == "" {
+		} else if why = se.whyWalsenderRests(ctx, timeout/2); why == "" {
 			worked = time.Now()
 		}
 		if lasts > patience && why == "" {
 			patience *= 2
 			remark := "the server's walsender is at work and has sent nothing for " + lasts.Round(time.Second).String()
-			se.Status.Remark(remark)
+			se.Status.SetStreamingReason(remark)
 			se.Cfg.Log.Warn(remark+": waiting for it, longer than source.wal_sender_timeout",
 				zap.String("slot", se.Cfg.Slot), zap.Uint32("pid", se.pid), zap.Duration("wal_sender_timeout", timeout))
 		}
@@ -222,9 +220,9 @@ type silence struct {
 	since  time.Time
 }
 
-// lasts returns for how long nothing came. A reader that is busy, waits for room in the in-flight
-// budget, or has read all that it will, does not count as silence of the server.
-func (s *silence) lasts() time.Duration {
+// duration is for how long nothing came; 0 while the reader is busy, waits for room in the
+// in-flight budget, or has returned: that is no silence of the server.
+func (s *silence) duration() time.Duration {
 	frames, bytes := s.Session.frames.Load(), s.coalescer.total.Load()
 	if frames != s.frames || bytes != s.bytes || frames%2 == 1 || s.since.IsZero() || s.readDone.Load() {
 		s.frames, s.bytes, s.since = frames, bytes, time.Now()
@@ -233,22 +231,22 @@ func (s *silence) lasts() time.Duration {
 	return time.Since(s.since)
 }
 
-// walsenderRests asks the database what our walsender does, and returns why that does not explain
-// its silence, "" if it works. A pid may be used again, so the session must also read our slot in
-// our epoch.
+// whyWalsenderRests asks the database what our walsender does, and returns why that does not
+// explain its silence; "": it is at work, which does. A pid may be used again, so the session must
+// also read our slot in our epoch.
 //
 // The walsender waits for somebody else than the server itself in waits of two types: Activity, in
 // its main loop, and Client, for WAL, for us or for a standby. The names of these waits differ
 // between versions, the types do not. In both it reads our reports. Its state says nothing: it is
 // active while it streams, and disabled without track_activities.
-func (se *Session) walsenderRests(ctx context.Context, within time.Duration) string {
+func (se *Session) whyWalsenderRests(ctx context.Context, within time.Duration) string {
 	ctx, cancel := context.WithTimeout(ctx, min(within, source.AnswerTimeout))
 	defer cancel()
 	var kind, event string
 	err := se.Pool.QueryRow(ctx, `SELECT coalesce(a.wait_event_type, ''), coalesce(a.wait_event, '')
 		FROM pg_stat_activity a JOIN pg_replication_slots s ON s.active_pid = a.pid
 		WHERE s.slot_name = $1 AND a.pid = $2 AND EXISTS (SELECT FROM cdc_relay.slots WHERE slot = $1 AND epoch = $3)`,
-		se.Cfg.Slot, int32(se.pid), se.t.Epoch).Scan(&kind, &event)
+		se.Cfg.Slot, int32(se.pid), se.term.Epoch).Scan(&kind, &event)
 	switch {
 	case source.IsNoRows(err):
 		return "its walsender is gone"
@@ -259,9 +257,6 @@ func (se *Session) walsenderRests(ctx context.Context, within time.Duration) str
 	}
 	return ""
 }
-
-// The watch for a shutdown of the server: it must be noticed at once, because the server waits for
-// our last report (I10).
 
 // ShutdownWatch notices that the server shuts down, from before START_REPLICATION until the session
 // is over: the server waits for a walsender from the moment in which it streams, also while nobody
@@ -293,7 +288,7 @@ func (w *ShutdownWatch) Run(ctx context.Context, abandon context.CancelCauseFunc
 			abandon(ErrServerStopping)
 			return
 		}
-		if !w.pause(ctx, refused) {
+		if !w.pauseBetween(ctx, refused) {
 			return
 		}
 	}
@@ -325,8 +320,9 @@ func (w *ShutdownWatch) holdSession(ctx context.Context) error {
 	return nil
 }
 
-// Renew replaces the session, once a term has begun: one from before is not marked as a leader's.
-func (w *ShutdownWatch) Renew() { signal(w.renew) }
+// RenewSession replaces the session, once a term has begun: one from before is not marked as a
+// leader's.
+func (w *ShutdownWatch) RenewSession() { signal(w.renew) }
 
 var errRenew = errors.New("the session is from before the term")
 
@@ -348,11 +344,11 @@ func (w *ShutdownWatch) isShuttingDown(ctx context.Context, refused error) bool 
 
 const shuttingDown = "57P03" // cannot_connect_now
 
-// pause waits before the next session: briefly when the last one had ended, and for seconds when
-// there was none to have. A server without a free connection (53300), or one that refuses the
+// pauseBetween waits before the next session: briefly when the last one had ended, and for seconds
+// when there was none to have. A server without a free connection (53300), or one that refuses the
 // login, is not asked more often. Its shutdown is noticed at once all the same: before it ends, a
 // walsender asks for a report of its last record, and the reader then suspects a shutdown.
-func (w *ShutdownWatch) pause(ctx context.Context, refused error) bool {
+func (w *ShutdownWatch) pauseBetween(ctx context.Context, refused error) bool {
 	if refused == nil {
 		return source.Sleep(ctx, watchPause)
 	}

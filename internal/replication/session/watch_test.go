@@ -29,7 +29,7 @@ func TestWatchPauses(t *testing.T) {
 					signal(w.suspect)
 				}
 				began := time.Now()
-				if !w.pause(context.Background(), c.refused) || time.Since(began) != c.want {
+				if !w.pauseBetween(context.Background(), c.refused) || time.Since(began) != c.want {
 					t.Errorf("paused for %s, want %s", time.Since(began), c.want)
 				}
 			})

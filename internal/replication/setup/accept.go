@@ -44,7 +44,7 @@ func Accept(ctx context.Context, c source.Config, opt AcceptOptions) (AcceptResu
 	case err != nil:
 		return AcceptResult{}, source.OrFatal(&c, err)
 	case version == 0:
-		return AcceptResult{}, usage("no relay has used this database: nothing was found here that could be accepted", "correct source.url")
+		return AcceptResult{}, usageStop("no relay has used this database: nothing was found here that could be accepted", "correct source.url")
 	}
 	stream, id, err := slot.Connect(ctx, pool, &c)
 	if err != nil {
@@ -52,19 +52,19 @@ func Accept(ctx context.Context, c source.Config, opt AcceptOptions) (AcceptResu
 	}
 	defer source.CloseStream(stream)
 	a := &acceptance{c: &c, pool: pool, opt: opt, result: AcceptResult{Finding: opt.ID}}
-	err = slot.Locked(ctx, pool, &c, func(ctx context.Context) error {
-		if opt.Rows.given() == 0 {
+	err = slot.WithCreationLock(ctx, pool, &c, func(ctx context.Context) error {
+		if opt.Rows.givenFlags() == 0 {
 			if err := a.awaitFree(ctx); err != nil {
 				return err
 			}
 		}
-		if a.found, err = slot.Examine(ctx, pool, &c, id); err != nil {
+		if a.found, err = slot.ExamineState(ctx, pool, &c, id); err != nil {
 			return err
 		}
-		if opt.Rows.given() > 0 {
-			return a.rows(ctx)
+		if opt.Rows.givenFlags() > 0 {
+			return a.acceptRows(ctx)
 		}
-		return a.slot(ctx)
+		return a.acceptSlot(ctx)
 	})
 	return a.result, err
 }
@@ -76,7 +76,7 @@ const holderTimeout = 5 * time.Second
 // awaitFree waits a moment while a relay reads the slot, so that accept can follow its end at once.
 func (a *acceptance) awaitFree(ctx context.Context) error {
 	for give := time.Now().Add(holderTimeout); time.Now().Before(give); {
-		view, err := slot.Read(ctx, a.pool, a.c.Slot)
+		view, err := slot.ReadView(ctx, a.pool, a.c.Slot)
 		if err != nil || view == nil || !view.Active() || !view.ReadByRelay() || !source.Sleep(ctx, 100*time.Millisecond) {
 			return err
 		}
@@ -119,22 +119,24 @@ type Rows struct {
 func (o AcceptOptions) Validate() error {
 	switch {
 	case o.SameData && o.Copy:
-		return usage("--same-data and --copy exclude each other", "")
+		return usageStop("--same-data and --copy exclude each other", "")
 	case o.Delivered != "" && !o.SameData:
-		return usage("--delivered needs --same-data", "")
+		return usageStop("--delivered needs --same-data", "")
 	case o.Delivered != "" && o.Delivered != DeliveredAll && o.Delivered != DeliveredUnknown:
-		return usage("--delivered is all or unknown", "")
-	case o.Rows.given() > 1:
-		return usage("--skip-rows, --skip-messages and --events exclude each other", "")
-	case o.Rows.given() == 1 && (o.NewSlot || o.SameData || o.Copy):
-		return usage("--new-slot, --same-data and --copy are about the slot, and not about rows that the relay stops at", "")
+		return usageStop("--delivered is all or unknown", "")
+	case o.Rows.givenFlags() > 1:
+		return usageStop("--skip-rows, --skip-messages and --events exclude each other", "")
+	case o.Rows.givenFlags() == 1 && (o.NewSlot || o.SameData || o.Copy):
+		return usageStop("--new-slot, --same-data and --copy are about the slot, and not about rows that the relay stops at", "")
 	case o.Rows.Of != "" && o.Rows.Events == "":
-		return usage("--of needs --events", "")
+		return usageStop("--of needs --events", "")
 	}
-	return o.Rows.validate()
+	_, err := o.Rows.parseRows()
+	return err
 }
 
-func (r Rows) given() (n int) {
+// givenFlags is how many of the flags about rows are set; Of is none of them.
+func (r Rows) givenFlags() (n int) {
 	for _, s := range []string{r.Skip, r.SkipMessages, r.Events} {
 		if s != "" {
 			n++
@@ -143,21 +145,16 @@ func (r Rows) given() (n int) {
 	return n
 }
 
-func (r Rows) validate() error {
-	_, err := r.rows()
-	return err
-}
-
-// rows are what the finding is about.
-func (r Rows) rows() (event.Rows, error) {
-	if r.SkipMessages != "" || r.given() == 0 {
+// parseRows parses the table or prefix that the finding is about.
+func (r Rows) parseRows() (event.Rows, error) {
+	if r.SkipMessages != "" || r.givenFlags() == 0 {
 		return event.Rows{Name: r.SkipMessages}, nil
 	}
 	text := r.Skip + r.Events
 	at := strings.LastIndexByte(text, '@')
 	oid, err := strconv.ParseUint(text[at+1:], 10, 32)
 	if at < 1 || err != nil || oid == 0 {
-		return event.Rows{}, usage(fmt.Sprintf("%q is not a table with its OID, such as public.audit@16423", text), "copy the command from the message")
+		return event.Rows{}, usageStop(fmt.Sprintf("%q is not a table with its OID, such as public.audit@16423", text), "copy the command from the message")
 	}
 	return event.Rows{Name: text[:at], OID: uint32(oid)}, nil
 }
@@ -171,33 +168,34 @@ type AcceptResult struct {
 	Recorded int64 `json:"left_out_rows"`
 }
 
-func usage(what, fix string) *event.Stop {
+// usageStop is the Stop (exit 2) for options that do not fit: nothing is changed.
+func usageStop(what, fix string) *event.Stop {
 	return &event.Stop{Code: event.ExitUsage, Reason: "usage", What: what, Fix: fix}
 }
 
-// printable bounds what somebody typed.
-func printable(id string) string { return fmt.Sprintf("%.40q", id) }
+// quotedID is an ID that somebody typed, quoted and cut to 40 characters.
+func quotedID(id string) string { return fmt.Sprintf("%.40q", id) }
 
 // acceptance is one Accept.
 type acceptance struct {
 	c      *source.Config
 	pool   *pgxpool.Pool
 	opt    AcceptOptions
-	found  *slot.Found
+	found  *slot.FoundState
 	result AcceptResult
 }
 
-// moved reports whether the record is of another server, or of another timeline of it.
-func (a *acceptance) moved() bool { return a.found.Record.OfOther(a.found.Server) }
+// isOtherServer reports whether the record is of another server, or of another timeline of it.
+func (a *acceptance) isOtherServer() bool { return a.found.Record.IsOfOtherServer(a.found.Server) }
 
 // onOtherSystem reports whether the server has another system identifier than the one that the slot
 // was read from. A promoted standby and a restored backup have the same.
 func (a *acceptance) onOtherSystem() bool {
-	return a.moved() && a.found.Record.SystemID != a.found.Server.SystemID
+	return a.isOtherServer() && a.found.Record.SystemID != a.found.Server.SystemID
 }
 
-// audit records who accepted what; who is the session's user.
-func (a *acceptance) audit(ctx context.Context, tx pgx.Tx, what string) error {
+// writeAudit records who accepted what; who is the session's user.
+func (a *acceptance) writeAudit(ctx context.Context, tx pgx.Tx, what string) error {
 	how := ""
 	for flag, set := range map[string]bool{"new slot": a.opt.NewSlot, "same data": a.opt.SameData, "copy": a.opt.Copy} {
 		if set {
@@ -210,12 +208,13 @@ func (a *acceptance) audit(ctx context.Context, tx pgx.Tx, what string) error {
 	case DeliveredUnknown:
 		how += " (what was delivered is unknown)"
 	}
-	_, err := slot.Audit(ctx, tx, a.c.Slot, a.found.Server.SystemID, "accept", a.opt.Reason, auditResult(a.opt.ID, what+how))
+	_, err := slot.WriteAudit(ctx, tx, a.c.Slot, a.found.Server.SystemID, "accept", a.opt.Reason, auditResult(a.opt.ID, what+how))
 	return err
 }
 
-// before is when and by whom the ID was accepted, with this result; "": it was not.
-func (a *acceptance) before(ctx context.Context, what string) (string, error) {
+// acceptedBefore is when and by whom the ID was accepted, with a result that begins with what; "":
+// it was not.
+func (a *acceptance) acceptedBefore(ctx context.Context, what string) (string, error) {
 	var at, who string
 	err := a.pool.QueryRow(ctx, `SELECT to_char(at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"Z"'), who FROM cdc_relay.audit
 		WHERE slot = $1 AND action = 'accept' AND starts_with(result, $2) ORDER BY seq DESC LIMIT 1`, a.c.Slot, auditResult(a.opt.ID, what)).Scan(&at, &who)
@@ -231,27 +230,25 @@ func (a *acceptance) before(ctx context.Context, what string) (string, error) {
 // auditResult is the audit's result for an accepted finding.
 func auditResult(id, what string) string { return "finding " + id + ": " + what }
 
-// The decision about the slot: whether the ID is that of what is found now, and whether the options
-// fit.
-
-// slot accepts the slot as it is, or with NewSlot a new one.
-func (a *acceptance) slot(ctx context.Context) error {
-	stop, err := a.found.Judge(ctx, a.pool, a.c)
+// acceptSlot accepts the slot as it is, or with NewSlot a new one, if the ID is that of what is
+// found now and the options fit.
+func (a *acceptance) acceptSlot(ctx context.Context) error {
+	stop, err := a.found.NextStop(ctx, a.pool, a.c)
 	if err != nil {
 		return err
 	}
 	if a.opt.ID != a.found.ID {
-		other, err := a.otherSystem(ctx)
+		other, err := a.systemOfID(ctx)
 		switch {
 		case err != nil:
 			return err
 		case other != "":
-			return a.system(ctx, other)
+			return a.acceptSystem(ctx, other)
 		}
-		return a.notOpen(ctx, stop)
+		return a.refuseID(ctx, stop)
 	}
 	if stop != nil && stop.Finding == "" {
-		return usage("this cannot be accepted as it is: "+stop.What, stop.Fix)
+		return usageStop("this cannot be accepted as it is: "+stop.What, stop.Fix)
 	}
 	if err := a.checkSlot(ctx); err != nil {
 		return err
@@ -264,7 +261,7 @@ func (a *acceptance) slot(ctx context.Context) error {
 	if stop != nil {
 		what = stop.What
 	}
-	err = pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error { return a.write(ctx, tx, reason, what) })
+	err = pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error { return a.writeDecision(ctx, tx, reason, what) })
 	if err == nil {
 		a.c.Log.Debug("accepted", zap.String("finding", a.opt.ID), zap.String("reason", reason))
 	}
@@ -276,39 +273,39 @@ func (a *acceptance) checkSlot(ctx context.Context) error {
 	rec, view := a.found.Record, a.found.View
 	switch {
 	case view != nil && view.Active():
-		return usage(fmt.Sprintf("slot %q is active for %s", a.c.Slot, view.HolderName()), "stop it first")
-	case a.moved() && !a.opt.SameData && !a.opt.Copy:
-		return usage("this server is not the one that the slot was read from, and only you know which it is",
+		return usageStop(fmt.Sprintf("slot %q is active for %s", a.c.Slot, view.HolderName()), "stop it first")
+	case a.isOtherServer() && !a.opt.SameData && !a.opt.Copy:
+		return usageStop("this server is not the one that the slot was read from, and only you know which it is",
 			"add --same-data if it goes on with the same data, or --copy if it is a copy and the other one goes on")
-	case !a.moved() && (a.opt.SameData || a.opt.Copy):
-		return usage("--same-data and --copy are for another server than the one that the slot was read from, and this is that one", "leave them out")
+	case !a.isOtherServer() && (a.opt.SameData || a.opt.Copy):
+		return usageStop("--same-data and --copy are for another server than the one that the slot was read from, and this is that one", "leave them out")
 	case a.opt.SameData && a.onOtherSystem() && rec.Used && a.opt.Delivered == "":
-		return usage("this is another system than the one that the slot was read from, and only you know whether all that was committed there was delivered",
+		return usageStop("this is another system than the one that the slot was read from, and only you know whether all that was committed there was delivered",
 			"add --delivered all if it was, but for deferred events and dead letters: no gap is kept, and recover leaves out the rows that came from there; "+
 				"or --delivered unknown: a gap is kept, and recover sends every row that is not known to be sent, also those that were")
 	case a.opt.Delivered != "" && !a.onOtherSystem():
-		return usage("--delivered is for another system than the one that the slot was read from: on this one it is known what was sent", "leave it out")
+		return usageStop("--delivered is for another system than the one that the slot was read from: on this one it is known what was sent", "leave it out")
 	case a.opt.NewSlot && view == nil:
-		return usage(fmt.Sprintf("slot %q does not exist, so the next start makes a new one anyway", a.c.Slot), "leave --new-slot out")
+		return usageStop(fmt.Sprintf("slot %q does not exist, so the next start makes a new one anyway", a.c.Slot), "leave --new-slot out")
 	case a.opt.NewSlot && rec == nil:
-		return usage(fmt.Sprintf("slot %q is no relay's: it is not dropped", a.c.Slot), source.DropSlotHint(a.c.Slot))
+		return usageStop(fmt.Sprintf("slot %q is no relay's: it is not dropped", a.c.Slot), source.DropSlotHint(a.c.Slot))
 	case !a.opt.NewSlot && view != nil:
 		why, err := slot.CannotBeReadOn(ctx, a.pool, a.c, a.found.Server, rec, view)
 		if err != nil {
 			return err
 		}
 		if why != "" {
-			return usage(fmt.Sprintf("slot %q cannot be read on: %s", a.c.Slot, why),
+			return usageStop(fmt.Sprintf("slot %q cannot be read on: %s", a.c.Slot, why),
 				"add --new-slot, which drops it with what waits in it; or cdc-relay recover, which also sends what is still in the outbox table")
 		}
 	}
 	return nil
 }
 
-// notOpen says why the ID is not the finding's: it was accepted before, or something changed. The
-// same command again is not refused while the next start has not used the decision.
-func (a *acceptance) notOpen(ctx context.Context, now *event.Stop) error {
-	before, err := a.before(ctx, "")
+// refuseID refuses an ID that is not the one of what is found now: it was accepted before, or
+// something changed. The same command again is not refused until a start has used the decision.
+func (a *acceptance) refuseID(ctx context.Context, now *event.Stop) error {
+	before, err := a.acceptedBefore(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -316,36 +313,36 @@ func (a *acceptance) notOpen(ctx context.Context, now *event.Stop) error {
 		a.result.Done = "nothing: it was accepted " + before
 		return nil
 	}
-	what := fmt.Sprintf("finding %s is not open: it was never found here, or has changed since", printable(a.opt.ID))
+	what := fmt.Sprintf("finding %s is not open: it was never found here, or has changed since", quotedID(a.opt.ID))
 	if before != "" {
-		what = fmt.Sprintf("finding %s is not open: it was accepted %s", printable(a.opt.ID), before)
+		what = fmt.Sprintf("finding %s is not open: it was accepted %s", quotedID(a.opt.ID), before)
 	}
 	if now == nil {
-		return usage(what+", and nothing is found now about the slot", "if it is about rows, copy the whole command from the message, with its flags")
+		return usageStop(what+", and nothing is found now about the slot", "if it is about rows, copy the whole command from the message, with its flags")
 	}
-	return usage(what+"; what is found now: "+now.What, now.Fix)
+	return usageStop(what+"; what is found now: "+now.What, now.Fix)
 }
 
-// rows writes the decision to the slot's record. A relay that leads reads it at its next check, or
-// when it comes to such a row.
-func (a *acceptance) rows(ctx context.Context) error {
-	of, err := a.opt.Rows.rows()
+// acceptRows writes the decision to the slot's record. A relay that leads reads it at its next
+// check, or when it comes to such a row.
+func (a *acceptance) acceptRows(ctx context.Context) error {
+	of, err := a.opt.Rows.parseRows()
 	if err != nil {
 		return err
 	}
 	rec := a.found.Record
 	if rec == nil || rec.State != slot.StateReady && rec.State != slot.StateAdopt {
-		return usage(fmt.Sprintf("slot %q is not in use, so there are no rows to decide about", a.c.Slot), "run `cdc-relay check`")
+		return usageStop(fmt.Sprintf("slot %q is not in use, so there are no rows to decide about", a.c.Slot), "run `cdc-relay check`")
 	}
 	if a.opt.ID != a.found.RowsID(of) {
-		return usage(fmt.Sprintf("finding %s is not open: it is not about these rows, or the slot was accepted since", printable(a.opt.ID)), "start the relay again, and copy the command from its message")
+		return usageStop(fmt.Sprintf("finding %s is not open: it is not about these rows, or the slot was accepted since", quotedID(a.opt.ID)), "start the relay again, and copy the command from its message")
 	}
-	next, done, err := a.decide(ctx, of)
+	next, done, err := a.decideRows(ctx, of)
 	if err != nil {
 		return err
 	}
 	if next.Equal(rec.Sends) {
-		before, err := a.before(ctx, done)
+		before, err := a.acceptedBefore(ctx, done)
 		a.result.Done = "nothing: it was decided before"
 		if before != "" {
 			a.result.Done = "nothing: it was accepted " + before
@@ -360,14 +357,15 @@ func (a *acceptance) rows(ctx context.Context) error {
 			return fmt.Errorf("write cdc_relay.slots: %w", err)
 		}
 		if tag.RowsAffected() == 0 {
-			return usage(fmt.Sprintf("the record of slot %q was changed meanwhile", a.c.Slot), "run this again")
+			return usageStop(fmt.Sprintf("the record of slot %q was changed meanwhile", a.c.Slot), "run this again")
 		}
-		return a.audit(ctx, tx, done)
+		return a.writeAudit(ctx, tx, done)
 	})
 }
 
-// decide returns what is to be remembered, and what that means.
-func (a *acceptance) decide(ctx context.Context, of event.Rows) (next schema.Sends, done string, err error) {
+// decideRows returns what is to be remembered after the decision about rows, and a sentence that
+// says what that means.
+func (a *acceptance) decideRows(ctx context.Context, of event.Rows) (next schema.Sends, done string, err error) {
 	was := a.found.Record.Sends
 	switch {
 	case a.opt.Rows.SkipMessages != "":
@@ -377,13 +375,13 @@ func (a *acceptance) decide(ctx context.Context, of event.Rows) (next schema.Sen
 		if slices.Contains(was.Foreign, of.OID) {
 			return was, done, nil
 		}
-		return was.Skip(of.OID), done, nil
+		return was.SkipTable(of.OID), done, nil
 	}
 	scope, err := was.FindScope(ctx, a.pool, a.c, of.OID, of.Name)
 	if err != nil {
 		return was, "", err
 	}
-	t, err := a.table(scope.Root)
+	t, err := a.tableOfRows(scope.Root)
 	if err != nil {
 		return was, "", err
 	}
@@ -395,12 +393,12 @@ func (a *acceptance) decide(ctx context.Context, of event.Rows) (next schema.Sen
 		}
 		oids = append(oids, leaves...)
 	}
-	return was.Adopt(*t, oids...), fmt.Sprintf("rows of table %s (OID %d) are events of %s", of.Name, of.OID, t), nil
+	return was.AdoptTables(*t, oids...), fmt.Sprintf("rows of table %s (OID %d) are events of %s", of.Name, of.OID, t), nil
 }
 
-// table is the configured table whose events the rows are: root, of which theirs is a partition
-// now, or the one that was named, or the only one.
-func (a *acceptance) table(root *decode.Table) (*decode.Table, error) {
+// tableOfRows is the configured table whose events the rows are: root, of which theirs is a
+// partition now, or the one that was named, or the only one.
+func (a *acceptance) tableOfRows(root *decode.Table) (*decode.Table, error) {
 	if root != nil && (a.opt.Rows.Of == "" || a.opt.Rows.Of == root.String()) {
 		return root, nil
 	}
@@ -412,5 +410,5 @@ func (a *acceptance) table(root *decode.Table) (*decode.Table, error) {
 			return t, nil
 		}
 	}
-	return nil, usage("--events does not say of which table", "add --of "+strings.Join(names, " or --of "))
+	return nil, usageStop("--events does not say of which table", "add --of "+strings.Join(names, " or --of "))
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
-// write is the transaction. The slot is dropped or moved last: what is before it can be undone, and
-// a commit that fails after it leaves a slot that is lost or ahead, which is another finding.
-func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) error {
+// writeDecision makes the decision durable, in the caller's transaction. The slot is dropped or
+// moved last: everything before it can be undone, and a commit that fails after it leaves a slot
+// that is lost or ahead, which is another finding.
+func (a *acceptance) writeDecision(ctx context.Context, tx pgx.Tx, reason, what string) error {
 	left := false
 	switch {
 	case a.opt.Delivered == DeliveredAll:
@@ -28,12 +28,12 @@ func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) 
 		if left, err = a.recordSent(ctx, tx); err != nil {
 			return err
 		}
-	case a.moved():
+	case a.isOtherServer():
 		if err := a.moveRows(ctx, tx); err != nil {
 			return err
 		}
 	}
-	if err := a.adopt(ctx, tx); err != nil {
+	if err := a.writeAdopt(ctx, tx); err != nil {
 		return err
 	}
 	if err := a.keepGap(ctx, tx, reason, left); err != nil {
@@ -42,7 +42,7 @@ func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) 
 	if err := a.forgetProgress(ctx, tx); err != nil {
 		return err
 	}
-	if err := a.audit(ctx, tx, what); err != nil {
+	if err := a.writeAudit(ctx, tx, what); err != nil {
 		return err
 	}
 	a.result.Done = "the next start takes the slot as it is"
@@ -54,13 +54,13 @@ func (a *acceptance) write(ctx context.Context, tx pgx.Tx, reason, what string) 
 			return fmt.Errorf("drop slot %q: %w", a.c.Slot, err)
 		}
 	}
-	return a.passOriginal(ctx, tx)
+	return a.advancePastOriginal(ctx, tx)
 }
 
-// adopt sets the record's state, if the record is still what the ID was computed from. The decision
-// is one about this server: a copy of the database, or a standby that is promoted before the next
-// start, is another finding.
-func (a *acceptance) adopt(ctx context.Context, tx pgx.Tx) error {
+// writeAdopt sets the record's state, if the record is still what the ID was computed from. The
+// decision is one about this server: a copy of the database, or a standby that is promoted before
+// the next start, is another finding.
+func (a *acceptance) writeAdopt(ctx context.Context, tx pgx.Tx) error {
 	rec, id := a.found.Record, a.found.Server
 	sql, args := `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation) VALUES ($1, $3, $4, $2, 'adopt', 0)
 		ON CONFLICT (slot) DO NOTHING`, []any{a.c.Slot, a.c.Publication, id.SystemID, id.Timeline}
@@ -79,7 +79,7 @@ func (a *acceptance) adopt(ctx context.Context, tx pgx.Tx) error {
 		return fmt.Errorf("write cdc_relay.slots: %w", err)
 	}
 	if tag.RowsAffected() == 0 {
-		return usage(fmt.Sprintf("the record of slot %q was changed meanwhile", a.c.Slot), "run `cdc-relay check`, and accept what it finds then")
+		return usageStop(fmt.Sprintf("the record of slot %q was changed meanwhile", a.c.Slot), "run `cdc-relay check`, and accept what it finds then")
 	}
 	return nil
 }
@@ -96,10 +96,10 @@ func (a *acceptance) keepGap(ctx context.Context, tx pgx.Tx, reason string, left
 	if rec == nil || !rec.Used || a.opt.Copy || a.opt.Delivered == DeliveredAll && !left {
 		return nil
 	}
-	from, _ := a.found.Interval(reason, 0)
+	from, _ := a.found.MissingInterval(reason, 0)
 	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_lsn)
 		SELECT $1::text, $2::text, $3, $4, $5, $6::text::pg_lsn
-		WHERE NOT EXISTS (SELECT FROM cdc_relay.gap WHERE slot = $1 AND system_id = $2 AND until_xid IS NULL AND recovered_at IS NULL)`, a.c.Slot, a.found.Server.SystemID, rec.Incarnation, a.opt.ID, reason, lsn(from))
+		WHERE NOT EXISTS (SELECT FROM cdc_relay.gap WHERE slot = $1 AND system_id = $2 AND until_xid IS NULL AND recovered_at IS NULL)`, a.c.Slot, a.found.Server.SystemID, rec.Incarnation, a.opt.ID, reason, nullableLSN(from))
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.gap: %w", err)
 	}
@@ -119,8 +119,8 @@ func (a *acceptance) forgetProgress(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// lsn is NULL for a position that is not known.
-func lsn(at pglogrepl.LSN) *string {
+// nullableLSN is a position as a parameter: NULL for 0, which is not known.
+func nullableLSN(at pglogrepl.LSN) *string {
 	if at == 0 {
 		return nil
 	}
@@ -142,11 +142,11 @@ func (a *acceptance) moveRows(ctx context.Context, tx pgx.Tx) error {
 	case a.opt.Copy || same: // they are another system's already, or this one's
 		return nil
 	}
-	return a.move(ctx, tx, rec.SystemID, to)
+	return a.moveSystemRows(ctx, tx, rec.SystemID, to)
 }
 
-// move gives the rows of a system to another one.
-func (a *acceptance) move(ctx context.Context, tx pgx.Tx, from, to string) error {
+// moveSystemRows gives the rows of a system to another one.
+func (a *acceptance) moveSystemRows(ctx context.Context, tx pgx.Tx, from, to string) error {
 	moved, err := slot.MoveRows(ctx, tx, a.c.Slot, from, to)
 	a.result.Moved += moved
 	return err
@@ -179,7 +179,7 @@ func (a *acceptance) recordSent(ctx context.Context, tx pgx.Tx) (left bool, err 
 	if err := a.moveRows(ctx, tx); err != nil {
 		return false, err
 	}
-	err = tableread.Alone(ctx, a.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(read pgx.Tx) error {
+	err = sent.InOwnConnection(ctx, a.pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(read pgx.Tx) error {
 		// nested loops would go through the sent set once per row, if its size is misjudged
 		if _, err := read.Exec(ctx, "SET LOCAL statement_timeout = 0; SET LOCAL enable_nestloop = off"); err != nil {
 			return err
@@ -200,7 +200,7 @@ func (a *acceptance) recordSent(ctx context.Context, tx pgx.Tx) (left bool, err 
 // recorded on the server before is true here, and need not be recorded again.
 func (a *acceptance) recordTable(ctx context.Context, tx, read pgx.Tx, t decode.Table, same bool) (left bool, err error) {
 	name := source.QuoteTable(t)
-	if err := tableread.Lock(ctx, read, a.pool, name); err != nil {
+	if err := sent.LockTable(ctx, read, a.pool, name); err != nil {
 		return false, err
 	}
 	d, err := sent.Describe(ctx, a.pool, slot.SentTable(t))
@@ -219,7 +219,7 @@ func (a *acceptance) recordTable(ctx context.Context, tx, read pgx.Tx, t decode.
 	var digests []int64
 	_, err = pgx.ForEachRow(rows, []any{&count, &first, &last, &digests}, func() error {
 		if len(digests) == 0 {
-			left = left || last > 0 || !d.Tells()
+			left = left || last > 0 || !d.AllRowsTell()
 			return nil
 		}
 		a.result.Recorded += count
@@ -229,11 +229,11 @@ func (a *acceptance) recordTable(ctx context.Context, tx, read pgx.Tx, t decode.
 	if err != nil {
 		return false, err
 	}
-	return left, tableread.Check(ctx, a.pool, name)
+	return left, sent.CheckTable(ctx, a.pool, name)
 }
 
-// otherSystem is the system whose rows the ID is about, as check counts them; "": none.
-func (a *acceptance) otherSystem(ctx context.Context) (string, error) {
+// systemOfID is the system whose deferred rows the ID is about, as check counts them; "": none.
+func (a *acceptance) systemOfID(ctx context.Context) (string, error) {
 	rows, err := a.pool.Query(ctx, `SELECT system_id, count(*), max(n) FROM (SELECT system_id, n FROM cdc_relay.retry WHERE slot = $1
 		UNION ALL SELECT system_id, n FROM cdc_relay.dead_letter WHERE slot = $1 AND state = 'open') r WHERE system_id <> $2 GROUP BY system_id`,
 		a.c.Slot, a.found.Server.SystemID)
@@ -254,57 +254,48 @@ func (a *acceptance) otherSystem(ctx context.Context) (string, error) {
 	return found, nil
 }
 
-// system has rows of another system sent here, which were left when this server was accepted. A
-// relay that leads has not counted them, and would let later events of their keys pass: it is
-// fenced. Their incarnations are below the slot's, which became higher than all of them when it was
-// adopted, so they come first.
-func (a *acceptance) system(ctx context.Context, other string) error {
+// acceptSystem makes deferred rows of another system this one's, so that they are sent here. They
+// were left behind when this server was accepted. A relay that leads has not counted them, and
+// would let later events of their keys pass: it is fenced. Their incarnations are below the slot's,
+// which became higher than all of them when it was adopted, so they come first.
+func (a *acceptance) acceptSystem(ctx context.Context, other string) error {
 	switch {
 	case a.opt.Delivered != "":
-		return usage("--delivered is about the slot, and these are rows that wait", "leave it out")
+		return usageStop("--delivered is about the slot, and these are rows that wait", "leave it out")
 	case !a.opt.SameData:
-		return usage("these rows are of another system, and left to it already", "add --same-data to have them sent here, if this server has taken its place")
+		return usageStop("these rows are of another system, and left to it already", "add --same-data to have them sent here, if this server has taken its place")
 	}
 	return pgx.BeginFunc(ctx, a.pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = $1`, a.c.Slot); err != nil {
 			return fmt.Errorf("write cdc_relay.slots: %w", err)
 		}
-		if err := a.move(ctx, tx, other, a.found.Server.SystemID); err != nil {
+		if err := a.moveSystemRows(ctx, tx, other, a.found.Server.SystemID); err != nil {
 			return err
 		}
 		a.result.Done = "rows of system " + other + " are sent by the next leader"
-		return a.audit(ctx, tx, "this server takes the place of system "+other)
+		return a.writeAudit(ctx, tx, "this server takes the place of system "+other)
 	})
 }
 
-// passOriginal moves the slot of a copy to where the copy's own timeline begins: what was committed
-// before that was committed on the original too. The new position is not part of the transaction,
-// so it is the last statement before its commit. A commit that fails leaves a slot that is ahead,
-// which is another finding.
-func (a *acceptance) passOriginal(ctx context.Context, tx pgx.Tx) error {
+// advancePastOriginal moves the slot of a copy to where the copy's own timeline begins: what was
+// committed before that was committed on the original too. The new position is not part of the
+// transaction, so it is the last statement before its commit. A commit that fails leaves a slot
+// that is ahead, which is another finding.
+func (a *acceptance) advancePastOriginal(ctx context.Context, tx pgx.Tx) error {
 	if !a.opt.Copy || a.opt.NewSlot || a.found.View == nil || a.found.Record.SystemID != a.found.Server.SystemID {
 		return nil // a slot of another system was made there
 	}
-	at, err := a.leftAt()
-	if err != nil {
-		return err
+	was := a.found.Record.Timeline
+	at, known := a.found.Server.LeftAt(was)
+	if !known {
+		return usageStop(fmt.Sprintf("the history of timeline %d does not have timeline %d, on which the slot was read", a.found.Server.Timeline, was),
+			"add --new-slot: what waits in the slot may be what the other server sends")
 	}
 	if a.found.View.ConfirmedFlush >= at {
 		return nil
 	}
 	if _, err := tx.Exec(ctx, `SELECT pg_replication_slot_advance($1, $2)`, a.c.Slot, at); err != nil {
-		return fmt.Errorf("advance slot %q to the end of timeline %d: %w (or add --new-slot)", a.c.Slot, a.found.Record.Timeline, err)
+		return fmt.Errorf("advance slot %q to the end of timeline %d: %w (or add --new-slot)", a.c.Slot, was, err)
 	}
 	return nil
-}
-
-// leftAt is where this server left the timeline of the record.
-func (a *acceptance) leftAt() (pglogrepl.LSN, error) {
-	was := a.found.Record.Timeline
-	at, known := a.found.Server.LeftAt(was)
-	if !known {
-		return 0, usage(fmt.Sprintf("the history of timeline %d does not have timeline %d, on which the slot was read", a.found.Server.Timeline, was),
-			"add --new-slot: what waits in the slot may be what the other server sends")
-	}
-	return at, nil
 }

@@ -63,7 +63,7 @@ func outboxTableSQL(t decode.Table) []string {
 	if c.Name == "" {
 		return []string{fmt.Sprintf(layout, source.QuoteTable(t), "")}
 	}
-	column := fmt.Sprintf(",\n    %-13s %s DEFAULT %s", source.QuoteName(c.Name), c.Type(), c.Value())
+	column := fmt.Sprintf(",\n    %-13s %s DEFAULT %s", source.QuoteName(c.Name), c.TypeSQL(), c.DefaultSQL())
 	return []string{fmt.Sprintf(layout, source.QuoteTable(t), column), c.TableSQL()}
 }
 
@@ -151,21 +151,21 @@ func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 	case opt.NoSlot:
 		return nil
 	case !c.Create:
-		err = findNamed(ctx, pool, &c)
+		err = findExisting(ctx, pool, &c)
 	default:
 		err = slot.Prepare(ctx, pool, &c)
 	}
 	if err != nil {
-		return slot.Named(ctx, c, source.OrFatal(&c, err), 0)
+		return slot.ConnectAndNameStop(ctx, c, source.OrFatal(&c, err), 0)
 	}
-	view, err := slot.Read(ctx, pool, c.Slot)
+	view, err := slot.ReadView(ctx, pool, c.Slot)
 	if err != nil || view == nil {
 		return err
 	}
 	if err := slot.CheckRecordedPosition(ctx, pool, &c, view); err != nil {
-		return slot.Named(ctx, c, err, 0)
+		return slot.ConnectAndNameStop(ctx, c, err, 0)
 	}
-	c.Log.Info("ready", append(c.Relayed(), zap.String("slot", c.Slot), zap.String("publication", c.Publication))...)
+	c.Log.Info("ready", append(c.RelayedFields(), zap.String("slot", c.Slot), zap.String("publication", c.Publication))...)
 	return nil
 }
 
@@ -212,8 +212,9 @@ func CreateObjects(ctx context.Context, ddl *pgxpool.Pool, c *source.Config, opt
 	return schema.EnsurePublication(ctx, ddl, c)
 }
 
-// findNamed makes sure that publication and slot are there.
-func findNamed(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+// findExisting returns a Stop if publication or slot are missing that source.create: false wants to
+// be there.
+func findExisting(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	there, err := schema.PublicationExists(ctx, pool, c)
@@ -232,9 +233,9 @@ func findNamed(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error 
 	}
 	switch {
 	case view == nil && rec != nil && rec.State == slot.StateReady:
-		return slot.Missing(c, rec, slot.Identity{})
+		return slot.MissingStop(c, rec, slot.Identity{})
 	case rec != nil && rec.State == slot.StateTakeover:
-		return slot.TakeoverUnfinished(c, rec)
+		return slot.TakeoverUnfinishedStop(c, rec)
 	case view == nil:
 		return missing("slot", c.Slot)
 	case !there:
@@ -255,7 +256,7 @@ func PrintInit(w io.Writer, c source.Config, opt InitOptions) error {
 	if opt.OutboxTable {
 		for _, t := range c.Tables {
 			list := outboxTableSQL(t)
-			list = append([]string{list[0], printedForeign(t, opt.Role)}, list[1:]...)
+			list = append([]string{list[0], foreignCheckSQL(t, opt.Role)}, list[1:]...)
 			b.WriteString(strings.Join(list, ";\n") + ";\n\n")
 		}
 	}
@@ -338,7 +339,7 @@ SELECT pg_describe_object(classid, objid, 0), pg_get_userbyid(owner)::text FROM 
 WHERE owner NOT IN (SELECT oid FROM trusted) ORDER BY objid <> to_regclass({table}), 1 LIMIT 1`)
 }
 
-// foreignFix is for both ways to refuse a table.
+// foreignFix is the fix of refuseForeign, and of the SQL that does the same.
 const foreignFix = "find out who made it: it could run code as whoever inserts. Then drop it, or run init with --url of that role, or without --outbox-table if the role is to be trusted"
 
 // refuseForeign returns a Stop for a table by which a stranger could run code.
@@ -357,8 +358,8 @@ func refuseForeign(ctx context.Context, tx pgx.Tx, t decode.Table, role string) 
 	}
 }
 
-// printedForeign is refuseForeign for those who run SQL by other means.
-func printedForeign(t decode.Table, role string) string {
+// foreignCheckSQL is refuseForeign for those who run SQL by other means.
+func foreignCheckSQL(t decode.Table, role string) string {
 	return fmt.Sprintf(`DO $do$ DECLARE thing text; stranger text; BEGIN
     SELECT * INTO thing, stranger FROM (%s) f;
     IF FOUND THEN

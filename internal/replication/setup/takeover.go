@@ -11,7 +11,6 @@ import (
 	"github.com/jackc/pglogrepl"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -24,7 +23,7 @@ type TakeoverState struct {
 	Plugin string `json:"from_plugin,omitempty"`
 	// from where on our publication shows every row: the other program sends what is before it
 	Start     string `json:"start_lsn,omitempty"`
-	Confirmed string `json:"from_slot_confirmed_flush_lsn,omitempty"` // at the end all below is skipped
+	Confirmed string `json:"from_slot_confirmed_flush_lsn,omitempty"` // what is below is skipped
 	Holder    string `json:"from_slot_holder,omitempty"`
 	Complete  bool   `json:"complete"`
 	Dropped   bool   `json:"from_slot_dropped"`
@@ -69,7 +68,7 @@ func TakeOver(ctx context.Context, c source.Config, from string, drop bool) (Tak
 	t := &takeover{c: &c, from: from, state: TakeoverState{Slot: c.Slot, From: from}}
 	err := c.Validate()
 	if err == nil && from == c.Slot {
-		err = stopUsage(fmt.Sprintf("slot %q is source.slot itself", c.Slot), "choose another source.slot: the relay's own slot replaces the other one")
+		err = usageStop(fmt.Sprintf("slot %q is source.slot itself", c.Slot), "choose another source.slot: the relay's own slot replaces the other one")
 	}
 	if err != nil {
 		return t.state, err
@@ -82,12 +81,12 @@ func TakeOver(ctx context.Context, c source.Config, from string, drop bool) (Tak
 	if err == nil {
 		source.CloseStream(stream)
 		t.id = id
-		err = slot.Locked(ctx, t.pool, &c, t.advance)
+		err = slot.WithCreationLock(ctx, t.pool, &c, t.advance)
 	}
 	if err == nil && drop {
 		err = t.drop(ctx)
 	}
-	return t.state, slot.Named(ctx, c, source.OrFatal(&c, err), 0)
+	return t.state, slot.ConnectAndNameStop(ctx, c, source.OrFatal(&c, err), 0)
 }
 
 // advance does what can be done now, under the lock.
@@ -96,7 +95,7 @@ func (t *takeover) advance(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	theirs, err := slot.Read(ctx, t.pool, t.from)
+	theirs, err := slot.ReadView(ctx, t.pool, t.from)
 	if err != nil {
 		return err
 	}
@@ -140,7 +139,7 @@ func (t *takeover) begin(ctx context.Context) error {
 	err := source.Ask(ctx, t.pool, "read cdc_relay.slots", `SELECT slot FROM cdc_relay.slots WHERE slot = $2 OR slot <> $1 AND took_from = $2 AND sends->'tables' ?| $3::text[]
 		ORDER BY slot <> $2, slot LIMIT 1`, t.c.Slot, t.from, t.c.QuotedTables()).Scan(&other)
 	if err == nil {
-		return stopUsage(fmt.Sprintf("slot %q is used by the relay of slot %q, or replaced by it already: its deferred events would be left behind, or both relays publish the same rows", t.from, other),
+		return usageStop(fmt.Sprintf("slot %q is used by the relay of slot %q, or replaced by it already: its deferred events would be left behind, or both relays publish the same rows", t.from, other),
 			"name the slot of another program, or give that relay up first: cdc-relay teardown --yes, with its configuration")
 	} else if !source.IsNoRows(err) {
 		return err
@@ -152,7 +151,7 @@ func (t *takeover) begin(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = source.Do(ctx, t.pool, "write cdc_relay.slots", `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation, took_from)
+	_, err = source.Execute(ctx, t.pool, "write cdc_relay.slots", `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation, took_from)
 		VALUES ($1, $2, $3, $4, $5, 'takeover', 0, $6)`, t.c.Slot, t.id.SystemID, t.id.Timeline, t.c.Publication, sent, t.from)
 	return err
 }
@@ -162,7 +161,7 @@ func (t *takeover) begin(ctx context.Context) error {
 // once the oldest id that is open is above it, prepared ones too. They are waited for ten seconds.
 func (t *takeover) setStart(ctx context.Context) error {
 	for range 40 {
-		written, err := source.Do(ctx, t.pool, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET took_until = pg_current_wal_insert_lsn()
+		written, err := source.Execute(ctx, t.pool, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET took_until = pg_current_wal_insert_lsn()
 			WHERE slot = $1 AND state = 'takeover' AND took_until = '0/0' AND age(xmin) > age(pg_snapshot_xmin(pg_current_snapshot())::xid)`, t.c.Slot)
 		if err != nil || written > 0 {
 			return err
@@ -175,7 +174,7 @@ func (t *takeover) setStart(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return stopOperator("not complete: transactions are open that may be older than the publication: "+source.OpenText(list), source.EndOpen(list)+"; then run this again")
+	return source.TakeoverStop("not complete: transactions are open that may be older than the publication: "+source.OpenTransactionsText(list), source.EndTransactionsHint(list)+"; then run this again")
 }
 
 // quietFor is how long nobody may have read the other slot: a program that only connects again
@@ -189,11 +188,11 @@ func (t *takeover) complete(ctx context.Context, rec *slot.Record, theirs *slot.
 	if !source.Sleep(ctx, quietFor) {
 		return ctx.Err()
 	}
-	again, err := slot.Read(ctx, t.pool, t.from)
+	again, err := slot.ReadView(ctx, t.pool, t.from)
 	if err != nil {
 		return err
 	}
-	changed := stopOperator(fmt.Sprintf("the slots %q and %q, or what is remembered of the takeover, were changed in the meantime", t.c.Slot, t.from), "run this again")
+	changed := source.TakeoverStop(fmt.Sprintf("the slots %q and %q, or what is remembered of the takeover, were changed in the meantime", t.c.Slot, t.from), "run this again")
 	if again == nil || again.Active() || again.ConfirmedFlush != theirs.ConfirmedFlush {
 		return changed
 	}
@@ -203,7 +202,7 @@ func (t *takeover) complete(ctx context.Context, rec *slot.Record, theirs *slot.
 		return err
 	}
 	if !copied {
-		_, err := source.Do(ctx, t.pool, "copy a slot", `SELECT pg_copy_logical_replication_slot(o.slot_name, s.slot::name, false, 'pgoutput')
+		_, err := source.Execute(ctx, t.pool, "copy a slot", `SELECT pg_copy_logical_replication_slot(o.slot_name, s.slot::name, false, 'pgoutput')
 			FROM cdc_relay.slots s JOIN pg_replication_slots o ON o.slot_name = s.took_from
 			WHERE s.slot = $1 AND s.state = 'takeover' AND s.took_from = $2 AND s.took_until = $3::text::pg_lsn AND NOT o.active AND o.confirmed_flush_lsn >= s.took_until
 				AND o.database = current_database() AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = s.slot::name)`, t.c.Slot, t.from, rec.TookUntil.String())
@@ -211,7 +210,7 @@ func (t *takeover) complete(ctx context.Context, rec *slot.Record, theirs *slot.
 			return slot.CreateFailed(t.c, err)
 		}
 	}
-	sent = sent.KeepForeign(rec.Sends).After(rec.Sends)
+	sent = sent.KeepForeign(rec.Sends).AddRemembered(rec.Sends)
 	var end pglogrepl.LSN
 	err = source.Ask(ctx, t.pool, "write cdc_relay.slots", `WITH made AS (
 			UPDATE cdc_relay.slots s SET state = 'ready', sends = $3, took_until = n.confirmed_flush_lsn, took_incarnation = `+slot.NextIncarnation+`,
@@ -237,28 +236,20 @@ func (t *takeover) complete(ctx context.Context, rec *slot.Record, theirs *slot.
 // drop drops the other slot, which is not needed after the takeover, if it is that one still. A
 // program that was started again in the meantime keeps it.
 func (t *takeover) drop(ctx context.Context) error {
-	_, err := source.Do(ctx, t.pool, "drop slot "+t.from, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+	_, err := source.Execute(ctx, t.pool, "drop slot "+t.from, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
 		WHERE slot_name = $1 AND slot_type = 'logical' AND database = current_database() AND NOT active AND confirmed_flush_lsn >= $2::text::pg_lsn
 			AND NOT EXISTS (SELECT FROM cdc_relay.slots WHERE slot = $1)`, t.from, t.state.Confirmed)
 	if err != nil && source.SQLState(err) != "55006" { // object_in_use
 		return err
 	}
-	theirs, err := slot.Read(ctx, t.pool, t.from)
+	theirs, err := slot.ReadView(ctx, t.pool, t.from)
 	if err != nil || theirs == nil {
 		t.state.Dropped = err == nil
 		return err
 	}
-	return stopOperator(fmt.Sprintf("the takeover is complete, but slot %q is not dropped: it was replaced at %s, and is a %s slot now that stands at %s, in use by %s", t.from, t.state.Confirmed,
+	return source.TakeoverStop(fmt.Sprintf("the takeover is complete, but slot %q is not dropped: it was replaced at %s, and is a %s slot now that stands at %s, in use by %s", t.from, t.state.Confirmed,
 		theirs.Type, theirs.ConfirmedFlush, cmp.Or(theirs.HolderName(), "nobody")),
 		"stop the program that uses it, which sends the same events, and run this again; a slot that was made under this name since is its program's")
-}
-
-func stopUsage(what, fix string) *event.Stop {
-	return source.TakeoverStop(event.ExitUsage, what, fix)
-}
-
-func stopOperator(what, fix string) *event.Stop {
-	return source.TakeoverStop(event.ExitOperator, what, fix)
 }
 
 // giveUp is what to do where the slot cannot be copied.
@@ -268,24 +259,26 @@ const giveUp = "give the takeover up: cdc-relay teardown --yes; then `cdc-relay 
 func (t *takeover) checkSlots(rec *slot.Record, ours, theirs *slot.View) error {
 	switch {
 	case rec != nil && (rec.State != slot.StateTakeover || rec.TookFrom != t.from):
-		return stopUsage(fmt.Sprintf("slot %q is already used by a relay, or replaces another slot (%q)", t.c.Slot, rec.TookFrom), "correct --from-slot, or choose another source.slot")
+		return usageStop(fmt.Sprintf("slot %q is already used by a relay, or replaces another slot (%q)", t.c.Slot, rec.TookFrom), "correct --from-slot, or choose another source.slot")
 	case theirs == nil && rec == nil:
-		return stopUsage(fmt.Sprintf("slot %q does not exist", t.from), "SELECT slot_name, plugin, active FROM pg_replication_slots")
+		return usageStop(fmt.Sprintf("slot %q does not exist", t.from), "SELECT slot_name, plugin, active FROM pg_replication_slots")
 	case theirs == nil && ours != nil:
 		// An attempt that was interrupted has made the copy, or somebody a slot of its name.
-		return stopOperator(fmt.Sprintf("slot %q no longer exists, and slot %q stands at %s: if that is its copy, it alone has what was not delivered", t.from, t.c.Slot, ours.ConfirmedFlush),
+		return source.TakeoverStop(fmt.Sprintf("slot %q no longer exists, and slot %q stands at %s: if that is its copy, it alone has what was not delivered", t.from, t.c.Slot, ours.ConfirmedFlush),
 			fmt.Sprintf("keep slot %q; unless somebody made it by hand: UPDATE cdc_relay.slots SET state = 'adopt' WHERE slot = %s, and start the relay; else "+giveUp, t.c.Slot, source.QuoteText(t.c.Slot)))
 	case theirs == nil:
-		return stopOperator(fmt.Sprintf("slot %q no longer exists: what was committed and not delivered by then is in no slot", t.from), giveUp)
-	case theirs.Type != "logical" || theirs.Database != t.id.Database: // which the server would copy all the same
-		return stopOperator(fmt.Sprintf("slot %q is a %s slot of database %q", t.from, theirs.Type, theirs.Database), fmt.Sprintf("name a logical slot of database %q, or correct source.url", t.id.Database))
-	case rec.OfOther(t.id) || rec != nil && rec.Publication != t.c.Publication: // before the copy, which would keep WAL
-		return stopOperator(fmt.Sprintf("the takeover began with publication %q on system %s, timeline %d", rec.Publication, rec.SystemID, rec.Timeline),
+		return source.TakeoverStop(fmt.Sprintf("slot %q no longer exists: what was committed and not delivered by then is in no slot", t.from), giveUp)
+	// the server would copy one of another database all the same
+	case theirs.Type != "logical" || theirs.Database != t.id.Database:
+		return source.TakeoverStop(fmt.Sprintf("slot %q is a %s slot of database %q", t.from, theirs.Type, theirs.Database), fmt.Sprintf("name a logical slot of database %q, or correct source.url", t.id.Database))
+	// before the copy, which would keep WAL
+	case rec.IsOfOtherServer(t.id) || rec != nil && rec.Publication != t.c.Publication:
+		return source.TakeoverStop(fmt.Sprintf("the takeover began with publication %q on system %s, timeline %d", rec.Publication, rec.SystemID, rec.Timeline),
 			"correct source.publication or source.url; or begin again: cdc-relay teardown --yes, and then this")
 	case ours == nil:
 		return nil
 	case rec == nil || rec.TookUntil == 0 || ours.NotOurs(t.id.Database) != "" || ours.ConfirmedFlush < rec.TookUntil || ours.ConfirmedFlush > theirs.ConfirmedFlush:
-		return stopOperator(fmt.Sprintf("slot %q already exists and is no copy of slot %q: the publication may have hidden rows from it, or it may lack some", t.c.Slot, t.from),
+		return source.TakeoverStop(fmt.Sprintf("slot %q already exists and is no copy of slot %q: the publication may have hidden rows from it, or it may lack some", t.c.Slot, t.from),
 			"choose another source.slot; or drop that one, if nobody needs it, and run this again")
 	}
 	return nil
@@ -298,13 +291,13 @@ func (t *takeover) checkPosition(start pglogrepl.LSN, theirs *slot.View) error {
 	below := fmt.Sprintf("not complete: %s, below %s, from where on publication %q has all rows", at, start, t.c.Publication)
 	switch {
 	case theirs.Invalidated() || theirs.ConfirmedFlush > theirs.Current:
-		return stopOperator(fmt.Sprintf("%s and cannot be continued from there: wal_status is %s %s, and the server's WAL ends at %s", at, theirs.WALStatus, theirs.Invalidation, theirs.Current), giveUp)
+		return source.TakeoverStop(fmt.Sprintf("%s and cannot be continued from there: wal_status is %s %s, and the server's WAL ends at %s", at, theirs.WALStatus, theirs.Invalidation, theirs.Current), giveUp)
 	case passed && theirs.Active():
-		return stopOperator(fmt.Sprintf("not complete: slot %q has passed %s, and is active for %s", t.from, start, t.state.Holder), "stop that program; then run this again")
+		return source.TakeoverStop(fmt.Sprintf("not complete: slot %q has passed %s, and is active for %s", t.from, start, t.state.Holder), "stop that program; then run this again")
 	case theirs.Active():
-		return stopOperator(below, fmt.Sprintf("leave the program that reads it (%s) running until it %s", t.state.Holder, until))
+		return source.TakeoverStop(below, fmt.Sprintf("leave the program that reads it (%s) running until it %s", t.state.Holder, until))
 	case !passed:
-		return stopOperator(below+", and nobody reads it: what was committed in between is in it alone", "start the program that reads it, until it "+until)
+		return source.TakeoverStop(below+", and nobody reads it: what was committed in between is in it alone", "start the program that reads it, until it "+until)
 	}
 	return nil
 }

@@ -52,10 +52,11 @@ func Teardown(ctx context.Context, c source.Config, force bool) error {
 }
 
 // dropOurSlot drops the slot if it is of this database and our record shows that a relay has used
-// it. Any other slot of that name may still be needed by somebody: without a record there is
-// nothing to tear down, with one only the rest.
+// it. Somebody may still need any other slot of that name: without a record it is an error, and
+// with one the slot is kept and the rest is torn down. have is the version of the schema cdc_relay,
+// 0 if it does not exist.
 func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have int, force bool) error {
-	view, err := slot.Read(ctx, pool, c.Slot)
+	view, err := slot.ReadView(ctx, pool, c.Slot)
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func dropOurSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, have
 		c.Log.Warn("slot kept: it is not ours", zap.String("slot", c.Slot), zap.String("reason", why))
 		return undelivered()
 	case view.HalfMade():
-		return slot.BeingMade(ctx, pool, view)
+		return slot.BeingMadeStop(ctx, pool, view)
 	case view.Active():
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "slot_active",
@@ -175,7 +176,7 @@ func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) err
 				return fmt.Errorf("delete from cdc_relay.%s: %w", table, err)
 			}
 		}
-		if err := slot.Forget(ctx, tx, c.Slot); err != nil {
+		if err := slot.ForgetRecord(ctx, tx, c.Slot); err != nil {
 			return err
 		}
 		err := tx.QueryRow(ctx, `SELECT count(*), count(*) FILTER (WHERE publication = $1) FROM cdc_relay.slots`, c.Publication).

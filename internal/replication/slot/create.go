@@ -20,7 +20,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
 )
 
 // CreateSlot creates publication and slot and, if ask is set, checks in the slot's own snapshot
@@ -71,10 +70,10 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	slow := time.AfterFunc(time.Second, func() {
 		c.Log.Info("counting the rows already in the outbox, which the new slot does not send: this is done once and takes long for a large table", zap.String("slot", c.Slot))
 	})
-	found, err := countInSnapshot(ctx, pool, c, made.Snapshot, moved(was))
+	found, err := countInSnapshot(ctx, pool, c, made.Snapshot, isFromOtherSystem(was))
 	slow.Stop()
 	if err != nil {
-		UndoFailed(ctx, pool, c)
+		UndoCreation(ctx, pool, c)
 		return err
 	}
 	if ask && found.rows > 0 && !c.NoBackfill {
@@ -85,16 +84,16 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 		}
 		return errors.Join(stop, undoCreation(ctx, pool, c))
 	}
-	sent = sent.KeepForeign(was).After(was)
+	sent = sent.KeepForeign(was).AddRemembered(was)
 	if found.rows > 0 {
 		c.Log.Warn("rows that were in the outbox before the slot was created are not sent", zap.Int64("rows", found.rows), zap.String("slot", c.Slot))
 	}
-	sent.BeginAt(found.first)
+	sent.SetFirst(found.first)
 	if err := makeReady(ctx, pool, c, id, sent, made.At, found.unsent); err != nil {
 		return err
 	}
 	sent.LogForeign(ctx, pool, c)
-	c.Log.Info("slot created", append(c.Relayed(), zap.String("slot", c.Slot), zap.String("publication", c.Publication),
+	c.Log.Info("slot created", append(c.RelayedFields(), zap.String("slot", c.Slot), zap.String("publication", c.Publication),
 		zap.Stringer("lsn", made.At))...)
 	return nil
 }
@@ -107,13 +106,12 @@ type Made struct {
 
 // Make creates the slot and exports its snapshot, which lives until the next command on stream.
 //
-// none: the slot was certainly not created. After any other error the server may have created it
-// all the same, or before (the answer was lost, or another relay's attempt came late), with earlier
-// rows that were never counted. The record stays as it is then, so that the slot is not mistaken
-// for one made by hand.
+// none: the slot was certainly not created. After any other error it may exist: the answer was
+// lost, or another relay's attempt came late. Rows from before it were never counted then. So the
+// caller leaves the record as it is, and the slot is not mistaken for one made by hand.
 func Make(ctx context.Context, q source.Querier, stream *pgconn.PgConn, c *source.Config) (made Made, none bool, err error) {
 	done := watchCreation(ctx, q, stream, c)
-	res, err := create(ctx, stream, c)
+	res, err := sendCreate(ctx, stream, c)
 	done(err)
 	switch {
 	case source.SQLState(err) == "53400" || source.SQLState(err) == "42501":
@@ -129,8 +127,8 @@ func Make(ctx context.Context, q source.Querier, stream *pgconn.PgConn, c *sourc
 	return made, false, nil
 }
 
-// create sends CREATE_REPLICATION_SLOT. pglogrepl has no option for a failover slot.
-func create(ctx context.Context, stream *pgconn.PgConn, c *source.Config) (pglogrepl.CreateReplicationSlotResult, error) {
+// sendCreate sends CREATE_REPLICATION_SLOT. pglogrepl has no option for a failover slot.
+func sendCreate(ctx context.Context, stream *pgconn.PgConn, c *source.Config) (pglogrepl.CreateReplicationSlotResult, error) {
 	if !c.MakesFailoverSlot(stream) {
 		return pglogrepl.CreateReplicationSlot(ctx, stream, c.Slot, "pgoutput", pglogrepl.CreateReplicationSlotOptions{
 			Mode: pglogrepl.LogicalReplication,
@@ -171,9 +169,9 @@ func CreateFailed(c *source.Config, err error) error {
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)
 }
 
-// Drop drops the slot that view shows, which is in the way of a new one; nil: there is none. kind
-// says in one word why. The caller holds the lock on the creation: a slot that the server is still
-// creating is that of a relay that died, and its creation is ended.
+// Drop drops the slot that view shows, to make room for a new one; view nil: there is none. kind is
+// a word for the log: why. The caller holds the lock on the creation. So a slot that the server is
+// still creating is that of a relay that died, and its creation is ended.
 func Drop(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View, kind string) error {
 	if view == nil {
 		return nil
@@ -186,21 +184,21 @@ func Drop(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity
 		return nil
 	}
 	if view.Database == id.Database && view.Active() {
-		return InUse(c, view)
+		return InUseError(c, view)
 	}
 	if why := view.NotOurs(id.Database); why != "" {
 		return source.ForeignSlot(c, why)
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	if err := drop(ctx, pool, c); err != nil {
+	if err := dropSlot(ctx, pool, c); err != nil {
 		return fmt.Errorf("drop %s slot %q: %w", kind, c.Slot, err)
 	}
 	c.Log.Info("dropped a slot: "+kind, zap.String("slot", c.Slot))
 	return nil
 }
 
-func drop(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+func dropSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	tag, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1) WHERE `+stillLocked(c), c.Slot)
 	if err == nil && tag.RowsAffected() == 0 {
 		return lockLost(c)
@@ -211,25 +209,26 @@ func drop(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 // undoCreation drops the slot and only then its record: without the record in state creating the
 // slot would be adopted.
 func undoCreation(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
-	if err := drop(ctx, pool, c); err != nil {
+	if err := dropSlot(ctx, pool, c); err != nil {
 		return fmt.Errorf("drop slot %q again: %w", c.Slot, err)
 	}
 	return forgetUnmade(ctx, pool, c)
 }
 
-// UndoFailed tries to undo a creation that cannot be finished: a slot that nobody reads retains all
-// WAL from its position on. If that fails, the next start creates it again.
-func UndoFailed(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
-	undo(ctx, c, func(ctx context.Context) error { return undoCreation(ctx, pool, c) })
+// UndoCreation tries to undo a creation that cannot be finished: a slot that nobody reads retains
+// all WAL from its position on. If that fails, the next start creates it again.
+func UndoCreation(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
+	undoDetached(ctx, c, func(ctx context.Context) error { return undoCreation(ctx, pool, c) })
 }
 
-// Unmake is UndoFailed for a slot whose record stays as it is. It reports whether the slot is gone.
-func Unmake(ctx context.Context, pool *pgxpool.Pool, c *source.Config) bool {
-	return undo(ctx, c, func(ctx context.Context) error { return drop(ctx, pool, c) })
+// DropUnfinished is UndoCreation for a slot whose record stays as it is. It reports whether the
+// slot is gone.
+func DropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config) bool {
+	return undoDetached(ctx, c, func(ctx context.Context) error { return dropSlot(ctx, pool, c) })
 }
 
-// undo calls do even if the relay was asked to stop.
-func undo(ctx context.Context, c *source.Config, do func(context.Context) error) (done bool) {
+// undoDetached calls do, which drops an unfinished slot, even if the relay was asked to stop.
+func undoDetached(ctx context.Context, c *source.Config, do func(context.Context) error) (done bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience)
 	defer cancel()
 	err := do(ctx)
@@ -248,7 +247,7 @@ const undoPatience = 5 * time.Second
 func watchCreation(ctx context.Context, q source.Querier, stream *pgconn.PgConn, c *source.Config) (done func(error)) {
 	timer := time.AfterFunc(time.Second, func() {
 		open, err := source.OpenTransactions(ctx, q, false)
-		c.Log.Info("creating the slot waits for the transactions that are open now to end", zap.String("slot", c.Slot), zap.String("open", source.OpenText(open)), zap.Error(err))
+		c.Log.Info("creating the slot waits for the transactions that are open now to end", zap.String("slot", c.Slot), zap.String("open", source.OpenTransactionsText(open)), zap.Error(err))
 	})
 	pid := stream.PID()
 	return func(err error) {
@@ -256,29 +255,24 @@ func watchCreation(ctx context.Context, q source.Querier, stream *pgconn.PgConn,
 		if err == nil || ctx.Err() == nil {
 			return
 		}
-		undo(ctx, c, func(ctx context.Context) error {
+		undoDetached(ctx, c, func(ctx context.Context) error {
 			_, err := q.Exec(ctx, `SELECT pg_terminate_backend(pid, $2) FROM pg_stat_activity WHERE pid = $1 AND backend_type = 'walsender'`, int32(pid), undoPatience.Milliseconds())
 			return err
 		})
 	}
 }
 
-// The rows that a new slot does not send, which an operator must accept: rows that are in the
-// outbox already, and rows that wait in another relay's slot that nobody reads, or in the retry
-// table under its name.
-
-// before is what was in the tables before a slot.
-type before struct {
-	rows  int64  // visible in the slot's snapshot: it does not send them
-	first string // the slot's snapshot: see schema.OutboxTable.First
-	// some of them are not known to be sent; looked for on a server that took another one's place
-	unsent bool
+// rowsBefore is what was in the tables before a new slot.
+type rowsBefore struct {
+	rows   int64  // visible in the slot's snapshot: the slot does not send them
+	first  string // text of the slot's snapshot: see schema.OutboxTable.First
+	unsent bool   // some of them are not known to be sent; false if that was not looked for
 }
 
 // countInSnapshot counts the rows that were visible in the slot's snapshot, and looks for unsent
 // ones among them.
-func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string, lookUnsent bool) (found before, err error) {
-	err = tableread.Alone(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string, lookUnsent bool) (found rowsBefore, err error) {
+	err = sent.InOwnConnection(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+source.QuoteText(snapshot)); err != nil {
 			return err
 		}
@@ -291,7 +285,7 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		}
 		for _, t := range c.Tables {
 			// the pool sees what is committed now, the transaction what was when the slot was made
-			if err := tableread.Lock(ctx, tx, pool, source.QuoteTable(t)); err != nil {
+			if err := sent.LockTable(ctx, tx, pool, source.QuoteTable(t)); err != nil {
 				return err
 			}
 			var rows int64
@@ -303,18 +297,18 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 					return err
 				}
 			}
-			if err := tableread.Check(ctx, pool, source.QuoteTable(t)); err != nil {
+			if err := sent.CheckTable(ctx, pool, source.QuoteTable(t)); err != nil {
 				return err
 			}
 			found.rows += rows
 		}
 		return nil
 	})
-	if refusal, refused := tableread.IsRefusal(err); refused {
-		return before{}, refuseTable(refusal)
+	if refusal, refused := sent.IsRefusal(err); refused {
+		return rowsBefore{}, refuseTable(refusal)
 	}
 	if err != nil {
-		return before{}, fmt.Errorf("count rows in the outbox: %w", err)
+		return rowsBefore{}, fmt.Errorf("count rows in the outbox: %w", err)
 	}
 	return found, nil
 }
@@ -326,7 +320,7 @@ func hasUnsent(ctx context.Context, pool *pgxpool.Pool, tx pgx.Tx, c *source.Con
 	if err != nil {
 		return false, err
 	}
-	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM (`+d.UnsentSQL(source.QuoteTable(t))+`) u WHERE tx IS NOT NULL OR NOT $3)`, c.Slot, d.Family, d.Tells()).Scan(&yes)
+	err = tx.QueryRow(ctx, `SELECT EXISTS (SELECT FROM (`+d.UnsentSQL(source.QuoteTable(t))+`) u WHERE tx IS NOT NULL OR NOT $3)`, c.Slot, d.Family, d.AllRowsTell()).Scan(&yes)
 	return yes, err
 }
 
@@ -363,7 +357,7 @@ func CheckReadable(ctx context.Context, q source.Querier, c *source.Config) erro
 				Fix:  fmt.Sprintf("ALTER ROLE %s BYPASSRLS (it can be revoked once the slot exists)", source.QuoteName(role)),
 			}
 		}
-		if err := tableread.Check(ctx, q, source.QuoteTable(t)); err != nil {
+		if err := sent.CheckTable(ctx, q, source.QuoteTable(t)); err != nil {
 			return refuseTable(err)
 		}
 	}
@@ -372,7 +366,7 @@ func CheckReadable(ctx context.Context, q source.Querier, c *source.Config) erro
 
 // refuseTable is the Stop for a table that must not be read, or err.
 func refuseTable(err error) error {
-	refusal, ok := tableread.IsRefusal(err)
+	refusal, ok := sent.IsRefusal(err)
 	if !ok {
 		return err
 	}

@@ -23,7 +23,7 @@ type Disk struct {
 // ReadDisk asks the server. A slot that is gone or has lost its WAL keeps none.
 func ReadDisk(ctx context.Context, pool *pgxpool.Pool, slot string, limits guard.Limits) (d Disk, err error) {
 	var keep int64
-	err = unlocked(ctx, pool, "read retained WAL and the size of the retry table", "", func(ctx context.Context, tx pgx.Tx) error {
+	err = waitingForNoLock(ctx, pool, "read retained WAL and the size of the retry table", "", func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `SELECT coalesce((SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::bigint FROM pg_replication_slots WHERE slot_name = $1), 0),
 			`+source.KeepSize+`, pg_total_relation_size('cdc_relay.retry') + pg_total_relation_size('cdc_relay.dead_letter')`, slot).
 			Scan(&d.Retained, &keep, &d.Own)
@@ -52,7 +52,7 @@ const rowsSQL = `SELECT (
 // ReadRows is about how many bytes the rows of the relay's own tables need, of all slots: less than
 // the files have when rows were deleted. It takes seconds when there are many, up to ten.
 func ReadRows(ctx context.Context, pool *pgxpool.Pool, limits guard.Limits) (bytes int64, err error) {
-	err = unlocked(ctx, pool, "count what the rows of the retry table need", "; SET LOCAL statement_timeout = '10s'", func(ctx context.Context, tx pgx.Tx) error {
+	err = waitingForNoLock(ctx, pool, "count what the rows of the retry table need", "; SET LOCAL statement_timeout = '10s'", func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, rowsSQL, int64(guard.RowOverhead), limits.MaxBytes/guard.RowOverhead+1).Scan(&bytes)
 	})
 	return bytes, err

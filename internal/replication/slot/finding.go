@@ -1,5 +1,5 @@
-// What is found, and its name: the ID that `cdc-relay accept` takes, which another state of the
-// database does not have.
+// Findings (exit 3): the state of the database that a finding is about, and the ID by which
+// `cdc-relay accept` takes it. Another state has another ID.
 
 package slot
 
@@ -19,29 +19,30 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Found is the state of the database that a finding is about: our record, the slot, the server, and
-// how the publication sends the tables.
+// FoundState is the state of the database that a finding is about: our record, the slot, the
+// server, and how the publication sends the tables.
 //
 // A finding's ID is a digest of these. It has no clock and no position that moves by itself, so
 // every process, and the same one later, finds the same ID, until something changes that an
 // operator has not seen. The record's incarnation is part of it: an ID that was accepted is never
 // open again.
-type Found struct {
+type FoundState struct {
 	Record *Record // nil: there is none
 	View   *View   // nil: there is no slot
 	Server Identity
-	ID     string
+	ID     string // of a finding about the slot, 12 hex digits; "": only rows were asked about
 
 	c *source.Config
 }
 
-// Examine reads the state. It changes nothing.
-func Examine(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity) (*Found, error) {
+// ExamineState reads the state of slot, record and publication, and computes the ID of a finding
+// about it. It changes nothing.
+func ExamineState(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity) (*FoundState, error) {
 	rec, view, err := ReadBoth(ctx, pool, c.Slot)
 	if err != nil {
 		return nil, err
 	}
-	f := &Found{Record: rec, View: view, Server: id, c: c}
+	f := &FoundState{Record: rec, View: view, Server: id, c: c}
 	var was schema.Sends
 	facts := []any{c.Slot, id.SystemID, id.Timeline, c.Publication}
 	if rec != nil {
@@ -54,49 +55,52 @@ func Examine(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ident
 			facts = append(facts, view.ConfirmedFlush) // no relay uses it there, so it stays
 		}
 	}
-	sends, err := was.Facts(ctx, pool, c)
+	sends, err := was.PublicationFacts(ctx, pool, c)
 	if err != nil {
 		return nil, err
 	}
-	f.ID = digest(append(facts, sends)...)
+	f.ID = findingID(append(facts, sends)...)
 	return f, nil
 }
 
-// FoundRows is the state for findings about rows alone: no more of it is read.
-func FoundRows(c *source.Config, rec *Record) *Found { return &Found{Record: rec, c: c} }
+// FoundStateOfRows is the state for findings about rows alone, which depend only on the record:
+// nothing else is read.
+func FoundStateOfRows(c *source.Config, rec *Record) *FoundState {
+	return &FoundState{Record: rec, c: c}
+}
 
 // RowsID is the ID of a finding about rows of one table, or messages of one prefix.
-func (f *Found) RowsID(of event.Rows) string {
+func (f *FoundState) RowsID(of event.Rows) string {
 	var incarnation int64
 	if f.Record != nil {
 		incarnation = f.Record.Incarnation
 	}
-	return digest("rows", f.c.Slot, incarnation, of.Name, of.OID)
+	return findingID("rows", f.c.Slot, incarnation, of.Name, of.OID)
 }
 
-// SystemID is the ID of a finding about the rows of another system, which are not sent: so many,
-// and the last one of this number.
-func (f *Found) SystemID(other string, rows, last int64) string {
-	return digest("system", f.c.Slot, f.Server.SystemID, other, rows, last)
+// SystemID is the ID of a finding about deferred rows of another system, which are not sent: how
+// many they are, and the number of the last one.
+func (f *FoundState) SystemID(other string, rows, last int64) string {
+	return findingID("system", f.c.Slot, f.Server.SystemID, other, rows, last)
 }
 
-// digest has 48 bits: it names a finding, it does not protect against somebody who may write to the
-// database.
-func digest(facts ...any) string {
+// findingID makes an ID of 48 bits from what a finding is about. It names the finding; it does not
+// protect against somebody who may write to the database.
+func findingID(facts ...any) string {
 	sum := sha256.Sum256(fmt.Appendf(nil, "%q", facts))
 	return hex.EncodeToString(sum[:6])
 }
 
-// Name returns the finding with the interval in which rows may be missing and, if it can be
-// accepted, with its ID. good is where publication and tables were last in order, as far as this
-// process knows; 0: it does not. An error that is no finding stays as it is.
-func (f *Found) Name(err error, good pglogrepl.LSN) error {
-	stop := unnamed(err)
+// NameStop adds to a finding the interval in which rows may be missing and, if it can be accepted,
+// its ID. good is the position at which this process last found publication and tables in order; 0:
+// it has not looked. An error that is no finding is returned as it is.
+func (f *FoundState) NameStop(err error, good pglogrepl.LSN) error {
+	stop := unnamedStop(err)
 	if stop == nil {
 		return err
 	}
 	named := *stop
-	if from, until := f.Interval(stop.Reason, good); from < until && stop.Rows == nil {
+	if from, until := f.MissingInterval(stop.Reason, good); from < until && stop.Rows == nil {
 		named.What += fmt.Sprintf("; rows committed between %s and %s may be missing", from, until)
 	}
 	if stop.Acceptable() {
@@ -109,36 +113,36 @@ func (f *Found) Name(err error, good pglogrepl.LSN) error {
 	return &named
 }
 
-// unnamed is the finding in err that has no interval and no ID yet; nil: there is none. What is not
-// about slot or publication has neither: it names another command, or another program.
-func unnamed(err error) *event.Stop {
+// unnamedStop is the finding in err that still lacks interval and ID; nil: there is none. A Stop
+// that is not about slot or publication gets neither: its fix is another command, or about another
+// program.
+func unnamedStop(err error) *event.Stop {
 	var stop *event.Stop
 	if !errors.As(err, &stop) || stop.Code != event.ExitOperator || stop.Finding != "" {
 		return nil
 	}
-	if stop.Acceptable() || hides(stop.Reason) {
+	if stop.Acceptable() || isHidden(stop.Reason) {
 		return stop
 	}
 	return nil
 }
 
-// hides reports whether a finding of this reason is about rows that the server did not send.
-func hides(reason string) bool { return reason == "publication" || reason == "table" }
+// isHidden reports whether a finding of this reason is about rows that the server did not send.
+func isHidden(reason string) bool { return reason == "publication" || reason == "table" }
 
-// Interval is where rows may be missing. What the publication or a table hid, it hid since they
-// were last in order. Otherwise the interval begins where the last report was recorded. It ends
-// where the slot stands now, or at the end of the WAL if there is no slot to go on with. From 0:
-// there is no record.
-func (f *Found) Interval(reason string, good pglogrepl.LSN) (from, until pglogrepl.LSN) {
+// MissingInterval is the part of the WAL whose rows may be missing, after a finding with this
+// reason; good is as for Name. It begins at the last recorded report. If the publication or a table
+// hid rows, it begins where both were last in order. It ends at the slot's position, or at the end
+// of the WAL if there is no slot to go on with. Both are 0 if the slot was never used.
+func (f *FoundState) MissingInterval(reason string, good pglogrepl.LSN) (from, until pglogrepl.LSN) {
 	if f.Record == nil || !f.Record.Used {
 		return 0, 0
 	}
 	from = f.Record.Reported
-	lasts := f.View != nil && !f.View.Invalidated()
 	switch {
-	case hides(reason):
+	case isHidden(reason):
 		from = max(good, f.Record.Good)
-	case lasts:
+	case f.View != nil && !f.View.Invalidated():
 		return from, f.View.ConfirmedFlush
 	}
 	if f.View != nil {
@@ -147,10 +151,10 @@ func (f *Found) Interval(reason string, good pglogrepl.LSN) (from, until pglogre
 	return from, until
 }
 
-// Missing is the finding (exit 3) for a slot that the record has as ready and the server does not
-// have.
-func Missing(c *source.Config, rec *Record, id Identity) *event.Stop {
-	if id.SystemID != "" && rec.OfOther(id) {
+// MissingStop is the finding (exit 3) for a slot that the record has as ready and the server does
+// not have.
+func MissingStop(c *source.Config, rec *Record, id Identity) *event.Stop {
+	if id.SystemID != "" && rec.IsOfOtherServer(id) {
 		stop := source.SlotLost(c, fmt.Sprintf("slot %q does not exist here: it was read from system %s on timeline %d, and this is system %s on timeline %d; what was committed after %s and not delivered before is only in the outbox table",
 			c.Slot, rec.SystemID, rec.Timeline, id.SystemID, id.Timeline, rec.Reported), "")
 		stop.Fix = source.MovedFix("cdc-relay recover --same-data, which makes a new slot, and sends what is still in the outbox table and what is deferred; or without what may be missing: ", rec.SystemID != id.SystemID)
@@ -165,7 +169,8 @@ func Missing(c *source.Config, rec *Record, id Identity) *event.Stop {
 const Recovering = "cdc-relay recover"
 
 // acceptedLoss reports whether an operator has accepted the loss of a slot that is being made
-// again: its gap has no end yet. A start that was cut off then goes on without another word.
+// again: then there is a gap without an end. A start that was cut off then continues without being
+// asked again.
 func acceptedLoss(ctx context.Context, q source.Querier, c *source.Config, rec *Record) (accepted bool, err error) {
 	if !rec.Used || rec.Leader == Recovering {
 		return false, nil
@@ -178,25 +183,26 @@ func acceptedLoss(ctx context.Context, q source.Querier, c *source.Config, rec *
 	return accepted, nil
 }
 
-// Unfinished is the finding (exit 3) for a slot that was lost, and whose creation by a relay was
-// cut short. view is what it has left; nil: nothing.
-func Unfinished(c *source.Config, view *View) *event.Stop {
+// UnfinishedStop is the finding (exit 3) for a slot that was lost, and whose creation by a relay
+// was cut short. view is what it has left; nil: nothing.
+func UnfinishedStop(c *source.Config, view *View) *event.Stop {
 	newSlot := ""
 	if view != nil {
-		newSlot = source.NewSlot
+		newSlot = source.NewSlotFlag
 	}
 	return source.SlotLost(c, fmt.Sprintf("slot %q was being made again, and that was not completed", c.Slot), newSlot)
 }
 
-// refusal is why the next start does not use the slot as it is: refuse, and what the adoption and
-// the leader find later. nil: it uses it, or creates what is missing. It changes nothing.
+// startRefusal is why the next start would not use the slot as it is: what checkStart says, and
+// then what the adoption and the new leader would find. nil: the slot is used, or what is missing
+// is created. It changes nothing.
 //
 // A slot that was moved comes before a publication that was altered, whatever the leader finds
 // first: one acceptance is for both, and its gap begins at the last report, which may be below the
 // last good check.
-func (f *Found) refusal(ctx context.Context, q source.Querier, c *source.Config) error {
+func (f *FoundState) startRefusal(ctx context.Context, q source.Querier, c *source.Config) error {
 	rec, view := f.Record, f.View
-	err := refuse(ctx, q, c, f.Server, rec, view)
+	err := checkStart(ctx, q, c, f.Server, rec, view)
 	if err == nil && rec != nil && rec.State == StateReady {
 		if err = CheckPosition(c, rec, view, 0); err == nil {
 			_, err = CheckPublication(ctx, q, c, rec)
@@ -242,15 +248,15 @@ func CannotBeReadOn(ctx context.Context, q source.Querier, c *source.Config, id 
 	return "", nil
 }
 
-// TakeoverUnfinished is why a relay does not start a slot whose takeover is not complete.
-func TakeoverUnfinished(c *source.Config, rec *Record) *event.Stop {
-	return source.TakeoverStop(event.ExitOperator, fmt.Sprintf("the takeover by slot %q from slot %q is not complete", c.Slot, rec.TookFrom),
+// TakeoverUnfinishedStop is why a relay does not start a slot whose takeover is not complete.
+func TakeoverUnfinishedStop(c *source.Config, rec *Record) *event.Stop {
+	return source.TakeoverStop(fmt.Sprintf("the takeover by slot %q from slot %q is not complete", c.Slot, rec.TookFrom),
 		"cdc-relay takeover --from-slot "+rec.TookFrom)
 }
 
-// UnknownSlot handles a slot of our name without a record: another program's, or made by hand.
+// UnknownStop handles a slot of our name without a record: another program's, or made by hand.
 // Nothing shows what its publication hid while the rows in it were committed.
-func UnknownSlot(c *source.Config, view *View, id Identity) error {
+func UnknownStop(c *source.Config, view *View, id Identity) error {
 	if err := CheckIdentity(c, nil, view, id); err != nil {
 		return err
 	}
@@ -264,56 +270,58 @@ func UnknownSlot(c *source.Config, view *View, id Identity) error {
 	return stop
 }
 
-// Judge returns what the next start would end with, named; nil: it uses the slot, or creates it. It
-// finds the tables, whose OIDs are in c from then on, and changes nothing.
+// NextStop returns the Stop with which the next start would end, with its ID; nil: it uses the
+// slot, or creates it. It finds the tables, whose OIDs are in c from then on, and changes nothing
+// in the database.
 //
-// What only a relay that ran has found, and the database does not show, has an ID of this term: the
-// epoch is part of it. Once a relay leads again the ID is not open any more.
-func (f *Found) Judge(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (stop *event.Stop, err error) {
-	if err = f.Name(f.judge(ctx, pool, c), 0); err != nil && !errors.As(err, &stop) {
+// From here on the ID has the epoch in it. So a finding that only a running relay could make, and
+// that the database does not show, is no longer open once another relay leads.
+func (f *FoundState) NextStop(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (stop *event.Stop, err error) {
+	if err = f.NameStop(f.judgeStart(ctx, pool, c), 0); err != nil && !errors.As(err, &stop) {
 		return nil, err
 	}
 	return stop, nil
 }
 
-// judge is Judge without the name.
-func (f *Found) judge(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+// judgeStart returns why the next start would not use the slot, without interval and ID, and sets
+// the final ID.
+func (f *FoundState) judgeStart(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	rec := f.Record
 	tables, err := schema.FindTables(ctx, pool, c, firstStart(rec, f.View))
 	if err == nil {
 		c.Tables = tables
-		err = f.refusal(ctx, pool, c)
+		err = f.startRefusal(ctx, pool, c)
 	}
 	if err == nil && rec != nil {
-		f.ID = digest(f.ID, rec.Epoch)
+		f.ID = findingID(f.ID, rec.Epoch)
 	}
 	return err
 }
 
-// Named is Found.Name for a caller that is not connected, or whose connections are bound to another
-// server. The error stays as it is when the database does not answer: then it has FindingID for an
-// ID, and `cdc-relay check` says it later.
-func Named(ctx context.Context, c source.Config, err error, good pglogrepl.LSN) error {
-	stop := unnamed(err)
+// ConnectAndNameStop adds interval and ID to a finding over new connections: for a caller that has
+// none, or whose connections are bound to another server. If the database does not answer, the fix
+// keeps FindingID in place of the ID, and says that `cdc-relay check` shows it.
+func ConnectAndNameStop(ctx context.Context, c source.Config, err error, good pglogrepl.LSN) error {
+	stop := unnamedStop(err)
 	if stop == nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), source.AnswerTimeout)
 	defer cancel()
-	f, pool, askErr := examineFresh(ctx, &c)
+	f, pool, askErr := connectAndExamine(ctx, &c)
 	if askErr != nil {
-		return unknown(stop)
+		return stopWithoutID(stop)
 	}
 	defer source.ClosePool(pool)
 	var judged *event.Stop
-	if askErr = f.judge(ctx, pool, &c); askErr != nil && !errors.As(askErr, &judged) {
-		return unknown(stop)
+	if askErr = f.judgeStart(ctx, pool, &c); askErr != nil && !errors.As(askErr, &judged) {
+		return stopWithoutID(stop)
 	}
-	return f.Name(err, good)
+	return f.NameStop(err, good)
 }
 
-// examineFresh examines over connections of its own. The caller closes the pool.
-func examineFresh(ctx context.Context, c *source.Config) (*Found, *pgxpool.Pool, error) {
+// connectAndExamine reads the state over new connections. The caller closes the pool.
+func connectAndExamine(ctx context.Context, c *source.Config) (*FoundState, *pgxpool.Pool, error) {
 	c.Primary = nil
 	pool, err := source.ConnectPool(c)
 	if err != nil {
@@ -326,9 +334,9 @@ func examineFresh(ctx context.Context, c *source.Config) (*Found, *pgxpool.Pool,
 	}
 	defer source.CloseStream(stream)
 	id, err := Identify(ctx, stream)
-	var f *Found
+	var f *FoundState
 	if err == nil {
-		f, err = Examine(ctx, pool, c, id)
+		f, err = ExamineState(ctx, pool, c, id)
 	}
 	if err != nil {
 		source.ClosePool(pool)
@@ -337,8 +345,8 @@ func examineFresh(ctx context.Context, c *source.Config) (*Found, *pgxpool.Pool,
 	return f, pool, nil
 }
 
-// unknown says where the ID is.
-func unknown(stop *event.Stop) error {
+// stopWithoutID adds to a finding whose ID is not known where an operator gets it.
+func stopWithoutID(stop *event.Stop) error {
 	if !stop.Acceptable() {
 		return stop
 	}
@@ -347,12 +355,12 @@ func unknown(stop *event.Stop) error {
 	return &named
 }
 
-// NextStop is Judge for a caller that is not connected.
-func NextStop(ctx context.Context, c source.Config) (*event.Stop, error) {
-	f, pool, err := examineFresh(ctx, &c)
+// ReadNextStop is FoundState.NextStop over new connections, for a caller that has none.
+func ReadNextStop(ctx context.Context, c source.Config) (*event.Stop, error) {
+	f, pool, err := connectAndExamine(ctx, &c)
 	if err != nil {
 		return nil, err
 	}
 	defer source.ClosePool(pool)
-	return f.Judge(ctx, pool, &c)
+	return f.NextStop(ctx, pool, &c)
 }

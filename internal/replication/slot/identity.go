@@ -78,9 +78,9 @@ func (id Identity) LeftAt(timeline int32) (at pglogrepl.LSN, known bool) {
 	return at, known
 }
 
-// OfOther reports whether a record is of another server, or of another timeline of it. One that was
-// written by hand has neither.
-func (r *Record) OfOther(id Identity) bool {
+// IsOfOtherServer reports whether a record is of another server, or of another timeline of it. One
+// that was written by hand has neither.
+func (r *Record) IsOfOtherServer(id Identity) bool {
 	return r != nil && r.SystemID != "" && (r.SystemID != id.SystemID || r.Timeline != id.Timeline)
 }
 
@@ -97,7 +97,7 @@ func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error
 		return source.ForeignSlot(c, why)
 	case view.Invalidated():
 		return source.SlotLost(c, fmt.Sprintf("slot %q was invalidated by the server (wal_status %s%s): what was committed after %s and not yet delivered cannot be read from it",
-			c.Slot, view.WALStatus, because(view.Invalidation), rec.reported()), source.NewSlot)
+			c.Slot, view.WALStatus, reasonSuffix(view.Invalidation), rec.reported()), source.NewSlotFlag)
 	case rec == nil:
 		return nil
 	case rec.SystemID != id.SystemID:
@@ -138,8 +138,8 @@ func CheckPosition(c *source.Config, rec *Record, view *View, lastReported pglog
 	return nil
 }
 
-// because is the server's reason, where it has one (PostgreSQL 17 and later).
-func because(reason string) string {
+// reasonSuffix is the server's reason, where it has one (PostgreSQL 17 and later).
+func reasonSuffix(reason string) string {
 	if reason == "" {
 		return ""
 	}
@@ -173,8 +173,8 @@ func (r *Record) PromotedOn(id Identity) bool {
 	return r != nil && r.State == StateReady && r.SystemID != "" && r.SystemID == id.SystemID && r.Timeline < id.Timeline
 }
 
-// on is the record as it would be on a server's timeline.
-func (r *Record) on(id Identity) *Record {
+// onTimeline is the record as it would be on a server's timeline.
+func (r *Record) onTimeline(id Identity) *Record {
 	now := *r
 	now.Timeline = id.Timeline
 	return &now
@@ -186,33 +186,33 @@ func CheckUse(ctx context.Context, q source.Querier, c *source.Config, rec *Reco
 	if !rec.PromotedOn(id) {
 		return CheckIdentity(c, rec, view, id)
 	}
-	if err := CheckIdentity(c, rec.on(id), view, id); err != nil {
+	if err := CheckIdentity(c, rec.onTimeline(id), view, id); err != nil {
 		return err
 	}
 	p, err := readPromoted(ctx, q)
 	if err != nil {
 		return err
 	}
-	return p.check(c, rec, view, id)
+	return p.checkProof(c, rec, view, id)
 }
 
-// promoted is what a promoted server says of the time when it was a standby.
-type promoted struct {
+// promotedServer is what a promoted server says of the time when it was a standby.
+type promotedServer struct {
 	slotName string // primary_slot_name; "": it is not set any more
 	target   bool   // it was recovered to a point in time
 }
 
 // readPromoted reads the settings, which every role may see. They stay when a standby is promoted,
 // unless the tool that did it has removed them.
-func readPromoted(ctx context.Context, q source.Querier) (p promoted, err error) {
+func readPromoted(ctx context.Context, q source.Querier) (p promotedServer, err error) {
 	err = source.Ask(ctx, q, "read primary_slot_name", `SELECT current_setting('primary_slot_name'), EXISTS (SELECT FROM pg_settings
 		WHERE name IN ('recovery_target', 'recovery_target_lsn', 'recovery_target_name', 'recovery_target_time', 'recovery_target_xid') AND setting <> '')`).
 		Scan(&p.slotName, &p.target)
 	return p, err
 }
 
-// check returns the finding that names what is not proven first; nil: nothing is missing.
-func (p promoted) check(c *source.Config, rec *Record, view *View, id Identity) error {
+// checkProof returns the finding that names what is not proven first; nil: nothing is missing.
+func (p promotedServer) checkProof(c *source.Config, rec *Record, view *View, id Identity) error {
 	left, known := id.LeftAt(rec.Timeline)
 	if c.Primary != nil && known {
 		if had := c.Primary.Received(); had > left {
@@ -256,7 +256,7 @@ func notSynced(rec *Record, view *View) string {
 
 // notRecorded returns why this server may not be one that had all that the relay read; "": it is
 // one. Without primary_slot_name it may have been any standby: all must have been recorded.
-func (p promoted) notRecorded(rec *Record) string {
+func (p promotedServer) notRecorded(rec *Record) string {
 	named := "no standby"
 	if len(rec.Standbys) > 0 {
 		named = strings.Join(rec.Standbys, ", ")
@@ -275,11 +275,11 @@ func (p promoted) notRecorded(rec *Record) string {
 // errRecordChanged means that another process wrote to the record between our read and our write.
 var errRecordChanged = errors.New("the slot's record was changed in the meantime")
 
-// goOn records that the slot is read on the promoted server from now on. Of two relays that find
-// the promotion one writes; the other one reads again. The incarnation stays: the stream goes on,
-// and rows of the retry table are of this slot. Which standbys the new primary has is recorded once
-// a relay reads there.
-func goOn(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *Record, view *View, id Identity) error {
+// recordPromotion records that the slot is read on the promoted server from now on. Of two relays
+// that find the promotion one writes; the other one reads again. The incarnation stays: the stream
+// goes on, and rows of the retry table are of this slot. Which standbys the new primary has is
+// recorded once a relay reads there.
+func recordPromotion(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *Record, view *View, id Identity) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -292,7 +292,7 @@ func goOn(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *Record
 		if tag.RowsAffected() == 0 {
 			return errRecordChanged
 		}
-		_, err = Audit(ctx, tx, c.Slot, id.SystemID, "promotion", "",
+		_, err = WriteAudit(ctx, tx, c.Slot, id.SystemID, "promotion", "",
 			fmt.Sprintf("went on from timeline %d to %d: the slot is at %s; events above it that were sent before come twice", rec.Timeline, id.Timeline, view.ConfirmedFlush))
 		return err
 	})

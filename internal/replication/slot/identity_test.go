@@ -13,7 +13,7 @@ import (
 
 // promotion is a promotion that is proven, for a test to spoil.
 type promotion struct {
-	promoted
+	promotedServer
 	rec  *Record
 	view *View
 	id   Identity
@@ -22,7 +22,7 @@ type promotion struct {
 
 func proven() *promotion {
 	return &promotion{
-		promoted: promoted{slotName: "b"},
+		promotedServer: promotedServer{slotName: "b"},
 		rec: &Record{
 			SystemID: "1", Timeline: 1, State: StateReady, FlushLimit: 300, Reported: 190, Settled: 200,
 			Standbys: []string{"a", "b"}, OtherStandbys: true,
@@ -35,8 +35,8 @@ func proven() *promotion {
 
 func (p *promotion) judge() error {
 	c := &source.Config{Slot: "shop", Primary: new(source.Primary)}
-	c.Primary.Wal.Store(p.had)
-	return p.check(c, p.rec, p.view, p.id)
+	c.Primary.ReceivedWAL.Store(p.had)
+	return p.checkProof(c, p.rec, p.view, p.id)
 }
 
 // What is proven goes on, and each thing that is not is named.

@@ -35,7 +35,7 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 		return err
 	}
 	defer source.CloseStream(stream)
-	return Locked(ctx, pool, c, func(ctx context.Context) error {
+	return WithCreationLock(ctx, pool, c, func(ctx context.Context) error {
 		rec, view, err := ReadBoth(ctx, pool, c.Slot)
 		if err != nil {
 			return err
@@ -88,7 +88,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn
 		source.CloseStream(stream)
 		return nil, Identity{}, err
 	}
-	c.Primary.Set(source.ConnectedServer(stream).Server)
+	c.Primary.SetServer(source.ConnectedServer(stream).Server)
 	return stream, id, nil
 }
 
@@ -99,10 +99,10 @@ func firstStart(rec *Record, view *View) bool {
 	return rec == nil && view == nil || rec != nil && rec.State == StateCreating && !rec.Used
 }
 
-// settleSlot brings the slot into state ready or returns why it cannot: with refuse, the table of
-// all cases.
+// settleSlot brings the slot into state ready or returns why it cannot. With checkStart it is the
+// table of all cases.
 func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config, id Identity, rec *Record, view *View) error {
-	if err := refuse(ctx, pool, c, id, rec, view); err != nil {
+	if err := checkStart(ctx, pool, c, id, rec, view); err != nil {
 		return err
 	}
 	if rec == nil {
@@ -127,12 +127,12 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	if _, err := CheckPublication(ctx, pool, c, rec); err != nil || !rec.PromotedOn(id) {
 		return err
 	}
-	return goOn(ctx, pool, c, rec, view, id)
+	return recordPromotion(ctx, pool, c, rec, view, id)
 }
 
-// Locked calls do while it holds the advisory lock on the slot's creation, in a session of the
-// pool, which a crash releases. It logs one line when it must wait.
-func Locked(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(context.Context) error) error {
+// WithCreationLock calls do while it holds the advisory lock on the slot's creation, in a session
+// of the pool, which a crash releases. It logs one line when it must wait.
+func WithCreationLock(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(context.Context) error) error {
 	soon, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	conn, err := pool.Acquire(soon)
 	cancel()
@@ -158,19 +158,19 @@ func Locked(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(c
 		}
 	}
 	defer unlockCreation(conn, c)
-	defer func() { c.Locker = 0 }()
+	defer func() { c.CreationLockPID = 0 }()
 	return do(ctx)
 }
 
-// stillLocked is the condition, in SQL, that the session of Locked still has the lock; true outside
-// of it. Each statement that makes or drops a slot, or writes its record, has it: a process that
-// was frozen for an hour goes on at any statement, and another one may have done the work since
-// (TestThawedCommand). A session that was ended never gets the lock back.
+// stillLocked is the condition, in SQL, that the session of WithCreationLock still has the lock;
+// true outside of it. Each statement that makes or drops a slot, or writes its record, has it: a
+// process that was frozen for an hour goes on at any statement, and another one may have done the
+// work since (TestThawedCommand). A session that was ended never gets the lock back.
 func stillLocked(c *source.Config) string {
-	if c.Locker == 0 {
+	if c.CreationLockPID == 0 {
 		return "true"
 	}
-	return fmt.Sprintf(`EXISTS (SELECT FROM pg_locks WHERE %s AND pid = %d)`, lockRow(fmt.Sprint(CreationLock), source.QuoteText(c.Slot)), c.Locker)
+	return fmt.Sprintf(`EXISTS (SELECT FROM pg_locks WHERE %s AND pid = %d)`, lockRow(fmt.Sprint(CreationLock), source.QuoteText(c.Slot)), c.CreationLockPID)
 }
 
 // lockRow is the condition on the row of pg_locks of a lock that is held.
@@ -188,7 +188,7 @@ func lockLost(c *source.Config) error {
 	}
 }
 
-// nameLocker logs who holds the lock.
+// nameLocker logs who holds the lock on the creation.
 func nameLocker(ctx context.Context, conn *pgxpool.Conn, c *source.Config) error {
 	var pid int
 	var application, role, since string
@@ -212,7 +212,7 @@ func tryCreationLock(ctx context.Context, conn *pgxpool.Conn, c *source.Config) 
 	var pid int32 // a pooler has one of its own
 	err = source.Ask(ctx, conn, "lock the creation of the slot", `SELECT pg_try_advisory_lock($1, hashtext($2)), pg_backend_pid()`, CreationLock, c.Slot).Scan(&got, &pid)
 	if got {
-		c.Locker = pid
+		c.CreationLockPID = pid
 	}
 	return got, err
 }
@@ -239,7 +239,7 @@ func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 		return err
 	}
 	if view.Active() {
-		return InUse(c, view)
+		return InUseError(c, view)
 	}
 	if err := CheckLeftOut(ctx, pool, c, was); err != nil {
 		return err
@@ -272,7 +272,7 @@ func checkAdoptable(ctx context.Context, q source.Querier, c *source.Config, was
 			return sent, err
 		}
 	}
-	sent = sent.KeepForeign(was).After(was)
+	sent = sent.KeepForeign(was).AddRemembered(was)
 	// A listed table may be, or have been, a partition, and rows of the outbox may wait under its
 	// name: the relay stops at the first row of each and asks, also when it was foreign before.
 	if partitioned {
@@ -288,7 +288,7 @@ func checkAdoptable(ctx context.Context, q source.Querier, c *source.Config, was
 // the publication listed. Under a publication that has all tables or any schema nothing shows what
 // a detached or dropped table belonged to. partitioned: one of the tables is.
 func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.Config, sent schema.Sends) (partitioned bool, err error) {
-	schemas, err := schema.HasSchemas(ctx, q, c)
+	schemas, err := schema.PublishesSchemas(ctx, q, c)
 	if err != nil {
 		return false, err
 	}
@@ -305,22 +305,24 @@ func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.C
 				Code: event.ExitOperator, Reason: "table",
 				What: fmt.Sprintf("slot %q may have rows of former partitions of table %s under their own names, which cannot be distinguished from rows of other tables: publication %q does not list the table by name, or has a schema as well",
 					c.Slot, name, c.Publication),
-				Fix: source.LookHint(c.Slot) + "; then go on without that: " + source.AcceptCommand + source.NewSlot + source.NewSlotHint(c) + "; then find and re-send what waited in it",
+				Fix: source.ShowSlotHint(c.Slot) + "; then go on without that: " + source.AcceptCommand + source.NewSlotFlag + source.NewSlotHint(c) + "; then find and re-send what waited in it",
 			}
 		}
 	}
 	return partitioned, nil
 }
 
-// moved reports whether what is remembered was relayed on another server: see Record.SentBefore.
-func moved(was schema.Sends) bool { return was.Publication == 0 && len(was.Tables) > 0 }
+// isFromOtherSystem reports whether what is remembered is of another system: Record.SentBefore then
+// leaves out the publication.
+func isFromOtherSystem(was schema.Sends) bool { return was.Publication == 0 && len(was.Tables) > 0 }
 
-// CheckLeftOut stops the first start on another server if a table has rows that was relayed there
-// and is not configured here. These rows were there before the slot, so the stream never shows
-// them, and the relay would never ask. Only the size of the table is asked for, which needs no
-// right on it and runs no code of its owner. So it may be empty: its rows were deleted.
+// CheckLeftOut stops the first start on another system if a table has rows here, was relayed there,
+// and is not configured. These rows are older than the new slot, so the stream never shows them,
+// and nothing else would ask about them. Only the size of the table is read, which needs no right
+// on it and runs no code of its owner. A table whose rows were deleted may therefore stop the
+// start, too.
 func CheckLeftOut(ctx context.Context, q source.Querier, c *source.Config, was schema.Sends) error {
-	if !moved(was) {
+	if !isFromOtherSystem(was) {
 		return nil
 	}
 	configured := c.QuotedTables()
@@ -340,34 +342,34 @@ func CheckLeftOut(ctx context.Context, q source.Querier, c *source.Config, was s
 		case err != nil:
 			return err
 		case rows:
-			return schema.LeftOutHere(c, name, oid)
+			return schema.LeftOutStop(c, name, oid)
 		}
 	}
 	return nil
 }
 
-// refuse is the part of the table of all cases that ends a start: what the slot's record says, and
-// what the server has. nil: the slot is used, adopted or created.
-func refuse(ctx context.Context, q source.Querier, c *source.Config, id Identity, rec *Record, view *View) error {
+// checkStart returns why a start ends, by what the record says and what the server has; nil: the
+// slot is used, adopted or created. With settleSlot it is the table of all cases.
+func checkStart(ctx context.Context, q source.Querier, c *source.Config, id Identity, rec *Record, view *View) error {
 	switch {
 	case rec == nil && view == nil:
 		return nil
 	case rec == nil:
-		return UnknownSlot(c, view, id)
+		return UnknownStop(c, view, id)
 	case rec.State == StateCreating && rec.Used:
 		if accepted, err := acceptedLoss(ctx, q, c, rec); err != nil || accepted {
 			return err
 		}
-		return Unfinished(c, view)
-	case rec.State == StateAdopt && rec.OfOther(id) && view != nil:
+		return UnfinishedStop(c, view)
+	case rec.State == StateAdopt && rec.IsOfOtherServer(id) && view != nil:
 		// It was accepted on another server. This one is a copy of that, or has taken its place.
 		return CheckIdentity(c, rec, view, id)
-	case rec.State == StateCreating || rec.State == StateAdopt && !rec.OfOther(id):
+	case rec.State == StateCreating || rec.State == StateAdopt && !rec.IsOfOtherServer(id):
 		return nil
 	case rec.State == StateTakeover:
-		return TakeoverUnfinished(c, rec)
+		return TakeoverUnfinishedStop(c, rec)
 	case view == nil:
-		return Missing(c, rec, id)
+		return MissingStop(c, rec, id)
 	}
 	return CheckUse(ctx, q, c, rec, view, id)
 }

@@ -17,7 +17,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // Record is our row of cdc_relay.slots with the numbers of cdc_relay.progress: what we remember of
@@ -91,7 +91,7 @@ func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, er
 // before it is used, and lowered only to what the slot has. Nor is a slot that a new leader has
 // moved compared with the epoch before.
 func ReadBoth(ctx context.Context, q source.Querier, slot string) (*Record, *View, error) {
-	view, err := Read(ctx, q, slot)
+	view, err := ReadView(ctx, q, slot)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -102,7 +102,7 @@ func ReadBoth(ctx context.Context, q source.Querier, slot string) (*Record, *Vie
 // BeginCreating durably marks the slot as not to be used yet, before it exists: a slot found in
 // this state without the creator's advisory lock was left by a crash and is re-created.
 func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity) error {
-	return wrote(ctx, pool, c, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
+	return writeRecord(ctx, pool, c, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
 		SELECT $1::text, $2::text, $3::integer, $4::text, 'creating', 1 WHERE `+stillLocked(c)+`
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
 			publication = excluded.publication, state = 'creating', changed_at = now(), restored = slots.restored OR slots.system_id <> excluded.system_id,
@@ -110,9 +110,10 @@ func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id
 		c.Slot, id.SystemID, id.Timeline, c.Publication)
 }
 
-// wrote writes the record by a statement that changes a row while the lock is held.
-func wrote(ctx context.Context, q source.Querier, c *source.Config, sql string, args ...any) error {
-	changed, err := source.Do(ctx, q, "write cdc_relay.slots", sql, args...)
+// writeRecord runs a statement that writes the record. If it changes no row, the lock on the
+// creation was lost.
+func writeRecord(ctx context.Context, q source.Querier, c *source.Config, sql string, args ...any) error {
+	changed, err := source.Execute(ctx, q, "write cdc_relay.slots", sql, args...)
 	if err == nil && changed == 0 {
 		err = lockLost(c)
 	}
@@ -143,7 +144,7 @@ func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 // operator said that all from before the move was delivered. After another word there is a gap
 // already, and a copy, which has no progress, has none.
 func keepUnsent(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity) error {
-	made, err := source.Do(ctx, tx, "write cdc_relay.gap", `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason)
+	made, err := source.Execute(ctx, tx, "write cdc_relay.gap", `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason)
 		SELECT s.slot, $2, s.incarnation, '', 'slot_moved' FROM cdc_relay.slots s JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1
 			AND NOT EXISTS (SELECT FROM cdc_relay.gap g WHERE g.slot = $1 AND g.system_id = $2 AND g.until_xid IS NULL AND g.recovered_at IS NULL)`, c.Slot, id.SystemID)
 	if made > 0 {
@@ -152,58 +153,58 @@ func keepUnsent(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity) e
 	return err
 }
 
-// MakeReady records that a slot may be used from now on. It was created, or adopted at its current
-// position, at. It gets a new incarnation. now is what the publication sent before a new slot was
-// created, so a later change of the publication is noticed. A gap that an operator accepted ends
-// where the slot begins.
+// MakeReady records that a slot may be used from now on, with a new incarnation. It was created, or
+// adopted, at the position at. now is what the publication sent before the slot was created, so
+// that a later change of the publication is noticed. A gap that an operator accepted ends where the
+// slot begins.
 func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, now schema.Sends, at pglogrepl.LSN) error {
-	err := wrote(ctx, tx, c, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
+	err := writeRecord(ctx, tx, c, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
 		SELECT $1::text, $2::text, $3::integer, $4::text, $5::jsonb, 'ready', `+NextIncarnation+` WHERE `+stillLocked(c)+`
 		ON CONFLICT (slot) DO UPDATE SET system_id = excluded.system_id, timeline = excluded.timeline,
 			publication = excluded.publication, sends = excluded.sends, state = 'ready', incarnation = excluded.incarnation, restored = slots.restored OR slots.system_id <> excluded.system_id,
 			epoch = slots.epoch + 1, changed_at = now(), standbys = '{}', other_standbys = true`, c.Slot, id.SystemID, id.Timeline, c.Publication, now)
 	if err == nil {
-		_, err = source.Do(ctx, tx, "write cdc_relay.progress", `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_lsn, settled_of)
+		_, err = source.Execute(ctx, tx, "write cdc_relay.progress", `INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good, settled_lsn, settled_of)
 				VALUES ($1, $2, $2, $2, $2, (SELECT incarnation FROM cdc_relay.slots WHERE slot = $1))
 			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = $2, reported = $2, good = $2, settled_lsn = $2, settled_of = excluded.settled_of, at = now()`, c.Slot, at)
 	}
 	if err == nil {
-		_, err = source.Do(ctx, tx, "write cdc_relay.gap", `UPDATE cdc_relay.gap SET until_lsn = $2, until_xid = pg_snapshot_xmax(pg_current_snapshot())
+		_, err = source.Execute(ctx, tx, "write cdc_relay.gap", `UPDATE cdc_relay.gap SET until_lsn = $2, until_xid = pg_snapshot_xmax(pg_current_snapshot())
 			WHERE slot = $1 AND system_id = $3 AND until_xid IS NULL`, c.Slot, at, id.SystemID)
 	}
 	return err
 }
 
-// Fence raises the epoch for a command that makes the slot again: from now on a former leader
-// changes nothing in the retry table. In state creating no relay uses the slot, or makes it: one
-// that has been in use is left to the next recover (Unfinished). The rest of the record stays as it
-// is.
-func Fence(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
-	return wrote(ctx, pool, c, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, state = 'creating', changed_at = now() WHERE slot = $1 AND `+stillLocked(c), c.Slot, Recovering)
+// BeginRemaking raises the epoch and sets state creating, for a command that makes the slot again.
+// From now on a former leader changes nothing in the retry table, and no relay uses or makes the
+// slot: a slot in this state that has been in use is left to the next recover (UnfinishedStop). The
+// rest of the record stays as it is.
+func BeginRemaking(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
+	return writeRecord(ctx, pool, c, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, state = 'creating', changed_at = now() WHERE slot = $1 AND `+stillLocked(c), c.Slot, Recovering)
 }
 
-// Unfence puts the state back that Fence has changed.
-func Unfence(ctx context.Context, pool *pgxpool.Pool, c *source.Config, state string) error {
-	_, err := source.Do(context.WithoutCancel(ctx), pool, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET state = $2, changed_at = now() WHERE slot = $1 AND state = 'creating' AND `+stillLocked(c), c.Slot, state)
+// CancelRemaking sets back the state that BeginRemaking has changed. The epoch stays raised.
+func CancelRemaking(ctx context.Context, pool *pgxpool.Pool, c *source.Config, state string) error {
+	_, err := source.Execute(context.WithoutCancel(ctx), pool, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET state = $2, changed_at = now() WHERE slot = $1 AND state = 'creating' AND `+stillLocked(c), c.Slot, state)
 	return err
 }
 
-// RaiseEpoch raises the epoch in a transaction that the lock is held for.
+// RaiseEpoch raises the epoch, in a transaction under the lock on the creation.
 func RaiseEpoch(ctx context.Context, tx pgx.Tx, c *source.Config) error {
-	return wrote(ctx, tx, c, `UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = $1 AND `+stillLocked(c), c.Slot)
+	return writeRecord(ctx, tx, c, `UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = $1 AND `+stillLocked(c), c.Slot)
 }
 
-// Audit records what an operator's command has done to the slot; who is the session's user. The row
-// has a number that no other one gets, also after a rollback.
-func Audit(ctx context.Context, tx pgx.Tx, slot, systemID, action, why, result string) (number int64, err error) {
+// WriteAudit records what an operator's command has done to the slot; who is the session's user.
+// The row has a number that no other one gets, also after a rollback.
+func WriteAudit(ctx context.Context, tx pgx.Tx, slot, systemID, action, why, result string) (number int64, err error) {
 	err = source.Ask(ctx, tx, "write cdc_relay.audit", `INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) VALUES ($1, $2, $3, 0, $4, $5) RETURNING seq`,
 		slot, systemID, action, why, result).Scan(&number)
 	return number, err
 }
 
-// Forget removes our rows about a slot that does not exist, or no longer exists.
-func Forget(ctx context.Context, q source.Querier, slot string) error {
-	_, err := source.Do(ctx, q, "delete from cdc_relay.slots", `WITH p AS (DELETE FROM cdc_relay.progress WHERE slot = $1)
+// ForgetRecord removes our rows about a slot that does not exist, or no longer exists.
+func ForgetRecord(ctx context.Context, q source.Querier, slot string) error {
+	_, err := source.Execute(ctx, q, "delete from cdc_relay.slots", `WITH p AS (DELETE FROM cdc_relay.progress WHERE slot = $1)
 		DELETE FROM cdc_relay.slots WHERE slot = $1`, slot)
 	return err
 }
@@ -212,7 +213,7 @@ func Forget(ctx context.Context, q source.Querier, slot string) error {
 // operator's acceptance of its loss: it has the incarnation, and other relays' teardown must see
 // that the schema is still needed.
 func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
-	_, err := source.Do(ctx, pool, "forget a slot that was not created", `WITH used AS (UPDATE cdc_relay.slots SET state = 'adopt', changed_at = now()
+	_, err := source.Execute(ctx, pool, "forget a slot that was not created", `WITH used AS (UPDATE cdc_relay.slots SET state = 'adopt', changed_at = now()
 			WHERE slot = $1 AND state = 'creating' AND slot IN (SELECT slot FROM cdc_relay.progress) AND `+stillLocked(c)+` RETURNING slot)
 		DELETE FROM cdc_relay.slots WHERE slot = $1 AND state = 'creating' AND slot NOT IN (SELECT slot FROM cdc_relay.progress) AND `+stillLocked(c), c.Slot)
 	return err
@@ -266,7 +267,7 @@ func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int6
 		}
 	}
 	// The ids of transactions mean other ones here: of a gap that has ended, all rows of now.
-	_, err = source.Do(ctx, tx, "write cdc_relay.gap", `UPDATE cdc_relay.gap SET system_id = $3,
+	_, err = source.Execute(ctx, tx, "write cdc_relay.gap", `UPDATE cdc_relay.gap SET system_id = $3,
 			until_xid = CASE WHEN until_xid IS NOT NULL THEN pg_snapshot_xmax(pg_current_snapshot()) END
 		WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL`, slot, from, to)
 	return moved, err
@@ -282,27 +283,27 @@ func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, r
 	if err != nil || rec == nil {
 		return now, err
 	}
-	return now.KeepForeign(was).After(was), nil
+	return now.KeepForeign(was).AddRemembered(was), nil
 }
 
-// Remember makes next durable in the place of what rec has, under the epoch of the term that
-// holds the slot, and says what is relayed from now on. from is the position that the session reads
-// from.
+// RememberSends makes next durable in the place of what rec has, under the epoch of the term that
+// holds the slot, and logs which tables and prefixes are relayed from now on. from is the position
+// that the session reads from, for the log.
 //
 // Only the session that holds the slot may do this. What a table's rows are is decided by the
 // leader that reads them: a standby that recorded a table would make a promise that the leader,
 // with another configuration, does not keep.
-func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int64, rec *Record, next schema.Sends, from pglogrepl.LSN) error {
+func RememberSends(ctx context.Context, q source.Querier, c *source.Config, epoch int64, rec *Record, next schema.Sends, from pglogrepl.LSN) error {
 	was := rec.Remembered()
-	if was.Equal(next) && next.KnowsBegin() {
+	if was.Equal(next) && next.KnowsFirst() {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
-	if err := beginNow(ctx, q, c, next); err != nil {
+	if err := noteBegin(ctx, q, c, next); err != nil {
 		return err
 	}
-	changed, err := source.Do(ctx, q, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends::text = $3 AND epoch = $4 AND state = 'ready'`,
+	changed, err := source.Execute(ctx, q, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET sends = $2 WHERE slot = $1 AND sends::text = $3 AND epoch = $4 AND state = 'ready'`,
 		c.Slot, next, rec.SendsText, epoch)
 	switch {
 	case err != nil:
@@ -326,26 +327,27 @@ func Remember(ctx context.Context, q source.Querier, c *source.Config, epoch int
 	return nil
 }
 
-// beginNow notes what was there before those tables of which it is not known: a table that was
-// added, and each one whose record another version has written.
-func beginNow(ctx context.Context, q source.Querier, c *source.Config, next schema.Sends) error {
-	if next.KnowsBegin() {
+// noteBegin sets OutboxTable.First of the tables of next that lack it: a table that was just added,
+// and each one whose record an earlier version has written.
+func noteBegin(ctx context.Context, q source.Querier, c *source.Config, next schema.Sends) error {
+	if next.KnowsFirst() {
 		return nil
 	}
-	first, err := Past(ctx, q, c.Slot)
+	first, err := PastSnapshot(ctx, q, c.Slot)
 	if err == nil {
-		next.BeginAt(first)
+		next.SetFirst(first)
 	}
 	return err
 }
 
-// Past is a snapshot of rows that a slot sends no more, for schema.OutboxTable.First: those of the
-// transactions below its catalog_xmin, the oldest one that it may still have to read. They had all
-// ended before restart_lsn, which is not above what the slot has confirmed. Rows that its relay has
-// deferred, or that are dead letters, are held for it by these.
-func Past(ctx context.Context, q source.Querier, slot string) (first string, err error) {
+// PastSnapshot is the text of a snapshot that sees the rows which a slot sends no more, for
+// schema.OutboxTable.First: those of transactions below its catalog_xmin, the oldest that it may
+// still have to read. They had all ended before restart_lsn, which is not above what the slot has
+// confirmed. Rows that wait in the retry table, or are dead letters, are protected by these.
+// Without a catalog_xmin, and with an open gap, it is schema.NoRows.
+func PastSnapshot(ctx context.Context, q source.Querier, slot string) (first string, err error) {
 	var xmin *int64
-	err = q.QueryRow(ctx, `SELECT `+tableread.WholeXID("catalog_xmin")+`
+	err = q.QueryRow(ctx, `SELECT `+sent.WholeXIDSQL("catalog_xmin")+`
 		FROM pg_replication_slots, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n WHERE slot_name = $1
 			AND NOT EXISTS (SELECT FROM cdc_relay.gap WHERE slot = $1::text AND recovered_at IS NULL)`, slot).Scan(&xmin)
 	if err != nil && !source.IsNoRows(err) {
@@ -361,15 +363,15 @@ func Past(ctx context.Context, q source.Querier, slot string) (first string, err
 // between our read and our write.
 var ErrRememberedChanged = errors.New("the remembered state of the publication was changed in the meantime")
 
-// SentBefore is what is remembered of a slot that is adopted or made again. On another system the
-// names of what the slot has relayed say the same as before, and OIDs other tables: what is left
-// out of the configuration there is not passed over either, but for a table whose rows an operator
-// has skipped.
+// SentBefore is what is remembered of a slot that is adopted or made again. On another system names
+// still mean the same tables, and OIDs do not: so the tables are looked up by name, and the
+// publication is left out. A table that is no longer configured is remembered there too, unless an
+// operator has skipped its rows.
 func (r *Record) SentBefore(ctx context.Context, q source.Querier, id Identity) (was schema.Sends, err error) {
 	if r.SystemID == id.SystemID {
 		was = r.Sends
 		was.Tables = maps.Clone(was.Tables)
-		was.BeginAt(schema.NoRows) // of tables that were relayed before that was recorded
+		was.SetFirst(schema.NoRows) // of tables that were relayed before that was recorded
 		return was, nil
 	}
 	was = schema.Sends{Prefixes: r.Sends.Prefixes, Tables: map[string]schema.OutboxTable{}}

@@ -19,10 +19,10 @@ import (
 
 // Standbys is the server's standbys as it shows them.
 type Standbys struct {
-	Named   []string      // by synchronized_standby_slots, sorted
-	Flushed pglogrepl.LSN // the end of the durable WAL
-	Slots   []StandbySlot // physical ones, by name
-	without bool          // a standby streams without a slot
+	Named          []string      // slots that synchronized_standby_slots names, sorted
+	Flushed        pglogrepl.LSN // the end of the server's durable WAL
+	Slots          []StandbySlot // all physical ones, by name
+	anyWithoutSlot bool          // some standby streams without a slot
 }
 
 // StandbySlot is a physical slot.
@@ -41,7 +41,7 @@ func ReadStandbys(ctx context.Context, q source.Querier) (*Standbys, error) {
 	// A role without pg_read_all_stats does not see the state of other roles' walsenders.
 	err := source.Ask(ctx, q, "read synchronized_standby_slots", `SELECT coalesce(current_setting('synchronized_standby_slots', true), ''), pg_current_wal_flush_lsn(),
 		EXISTS (SELECT FROM pg_stat_replication r WHERE coalesce(r.state, 'streaming') IN ('catchup', 'streaming')
-			AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid))`).Scan(&named, &v.Flushed, &v.without)
+			AND NOT EXISTS (SELECT FROM pg_replication_slots s WHERE s.active_pid = r.pid))`).Scan(&named, &v.Flushed, &v.anyWithoutSlot)
 	if err != nil {
 		return nil, err
 	}
@@ -71,8 +71,8 @@ func standbyNames(setting string) (list []string) {
 	return slices.Compact(list)
 }
 
-// flushed is how far a named standby is known to have all WAL; 0: not known.
-func (v *Standbys) flushed(name string) pglogrepl.LSN {
+// flushedBy is the position up to which a standby is known to have all WAL; 0: not known.
+func (v *Standbys) flushedBy(name string) pglogrepl.LSN {
 	for _, s := range v.Slots {
 		if s.Name == name && !s.Lost && !s.Temporary {
 			return s.at
@@ -81,53 +81,54 @@ func (v *Standbys) flushed(name string) pglogrepl.LSN {
 	return 0
 }
 
-// HaveAll reports whether each named standby has all WAL up to a position.
-func (v *Standbys) HaveAll(to pglogrepl.LSN) bool {
-	return !slices.ContainsFunc(v.Named, func(name string) bool { return v.flushed(name) < to })
+// AllHave reports whether each named standby has all WAL up to a position.
+func (v *Standbys) AllHave(to pglogrepl.LSN) bool {
+	return !slices.ContainsFunc(v.Named, func(name string) bool { return v.flushedBy(name) < to })
 }
 
-// Have returns the named standbys that have all that was received, and whether there may be other
-// standbys. One that is recorded stays so while it is named: the server has sent nothing since that
-// it does not have. received was read before the view.
-func (v *Standbys) Have(rec *Record, received pglogrepl.LSN) (have []string, others bool) {
+// HavingAll returns the named standbys that have all WAL up to received, and whether there may be
+// other standbys. A standby that the record has stays in it while it is named: since then the
+// server has sent us nothing that the standby lacks. The caller has read received before v.
+func (v *Standbys) HavingAll(rec *Record, received pglogrepl.LSN) (have []string, others bool) {
 	have = []string{}
 	for _, name := range v.Named {
-		if at := v.flushed(name); at != 0 && at >= received || slices.Contains(rec.Standbys, name) {
+		if at := v.flushedBy(name); at != 0 && at >= received || slices.Contains(rec.Standbys, name) {
 			have = append(have, name)
 		}
 	}
-	others = v.without
+	others = v.anyWithoutSlot
 	for _, s := range v.Slots {
 		others = others || !slices.Contains(have, s.Name)
 	}
 	return have, others
 }
 
-// Record makes durable which standbys have all that was read, under the epoch of the term, unless
-// rec has it already. A promoted server is judged by it (CheckUse).
-func (v *Standbys) Record(ctx context.Context, q source.Querier, c *source.Config, epoch int64, rec *Record, received pglogrepl.LSN) error {
-	have, others := v.Have(rec, received)
+// RecordStandbys makes durable which standbys have all that was read, under the epoch of the term,
+// unless rec has it already. A promoted server is judged by it (CheckUse).
+func (v *Standbys) RecordStandbys(ctx context.Context, q source.Querier, c *source.Config, epoch int64, rec *Record, received pglogrepl.LSN) error {
+	have, others := v.HavingAll(rec, received)
 	if slices.Equal(have, rec.Standbys) && others == rec.OtherStandbys {
 		return nil
 	}
-	_, err := source.Do(ctx, q, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET standbys = $2, other_standbys = $3 WHERE slot = $1 AND epoch = $4 AND state = 'ready'`,
+	_, err := source.Execute(ctx, q, "write cdc_relay.slots", `UPDATE cdc_relay.slots SET standbys = $2, other_standbys = $3 WHERE slot = $1 AND epoch = $4 AND state = 'ready'`,
 		c.Slot, have, others, epoch)
 	return err
 }
 
-// StandbyWait finds the standbys that delivery waits for, from one check to the next.
+// StandbyWait finds out which standbys delivery waits for, by comparing two checks.
 type StandbyWait struct {
 	received, flushed pglogrepl.LSN // at the last check
 }
 
-// For returns the named standbys that have not flushed what the server had flushed at the last
-// check, if nothing was received since although there was something: the server sends nothing of a
-// failover slot before. busy: the reader waits for the broker, and not for the server.
-func (w *StandbyWait) For(v *Standbys, received pglogrepl.LSN, busy bool) (behind []string) {
+// StandbysBehind returns the standbys that delivery waits for: those named ones that have not yet
+// flushed what the server had flushed at the last check. There are none if something was received
+// since, or there was nothing to receive: the server sends nothing of a failover slot before named
+// standbys have it. busy: the reader works on a message, so it does not wait for the server.
+func (w *StandbyWait) StandbysBehind(v *Standbys, received pglogrepl.LSN, busy bool) (behind []string) {
 	stands := !busy && received == w.received && received < w.flushed
 	if stands {
 		for _, name := range v.Named {
-			if v.flushed(name) < w.flushed {
+			if v.flushedBy(name) < w.flushed {
 				behind = append(behind, name)
 			}
 		}
@@ -138,10 +139,6 @@ func (w *StandbyWait) For(v *Standbys, received pglogrepl.LSN, busy bool) (behin
 	w.received, w.flushed = received, v.Flushed
 	return nil
 }
-
-// The refusal to be a synchronous standby (I10). A walsender with a name in
-// synchronous_standby_names is a candidate, a logical one too: commits of the whole cluster would
-// wait for our reports, which wait for the broker.
 
 var quorumSyntax = lazy.Regexp(`(?is)^\s*(?:(?:first|any)\s+)?\d+\s*\((.*)\)\s*$`)
 
@@ -164,7 +161,8 @@ func namesStandby(setting, application string) bool {
 }
 
 // RefuseSyncStandby returns a Stop with reason sync_standby if synchronous_standby_names names this
-// relay.
+// relay (I10). Any walsender that is named there is a candidate, a logical one too: commits of the
+// whole cluster would wait for our reports, which wait for the broker.
 func RefuseSyncStandby(ctx context.Context, q source.Querier, c *source.Config) error {
 	var setting string
 	if err := source.Ask(ctx, q, "read synchronous_standby_names", `SELECT current_setting('synchronous_standby_names')`).Scan(&setting); err != nil {

@@ -40,11 +40,11 @@ func TestStandbysHave(t *testing.T) {
 		"behind and recorded":     {Standbys{Named: []string{"a"}, Slots: []StandbySlot{at("a", 99)}}, []string{"a"}, []string{"a"}, false},
 		"not named any more":      {Standbys{Slots: []StandbySlot{at("a", 100)}}, []string{"a"}, nil, true},
 		"one is not named":        {Standbys{Named: []string{"a"}, Slots: []StandbySlot{at("a", 100), at("b", 100)}}, nil, []string{"a"}, true},
-		"one is without a slot":   {Standbys{Named: []string{"a"}, Slots: []StandbySlot{at("a", 100)}, without: true}, nil, []string{"a"}, true},
+		"one is without a slot":   {Standbys{Named: []string{"a"}, Slots: []StandbySlot{at("a", 100)}, anyWithoutSlot: true}, nil, []string{"a"}, true},
 		"its slot was lost":       {Standbys{Named: []string{"a"}, Slots: []StandbySlot{{Name: "a", at: 100, Lost: true}}}, nil, nil, true},
 		"its slot does not exist": {Standbys{Named: []string{"a"}}, nil, nil, false},
 	} {
-		have, others := c.view.Have(&Record{Standbys: c.had}, 100)
+		have, others := c.view.HavingAll(&Record{Standbys: c.had}, 100)
 		if !slices.Equal(have, c.want) || others != c.others {
 			t.Errorf("%s: %q, others %v, want %q, %v", name, have, others, c.want, c.others)
 		}
@@ -72,16 +72,16 @@ func TestStandbyWaitFor(t *testing.T) {
 		var w StandbyWait
 		for i, c := range checks {
 			v := Standbys{Named: []string{"a"}, Flushed: c.flushed, Slots: []StandbySlot{{Name: "a", at: c.standby}}}
-			if got := w.For(&v, c.received, c.busy); (len(got) == 1) != c.want {
+			if got := w.StandbysBehind(&v, c.received, c.busy); (len(got) == 1) != c.want {
 				t.Errorf("%s: check %d: %q", name, i, got)
 			}
 		}
 	}
 	var w StandbyWait
 	for range 2 {
-		w.For(&Standbys{Named: []string{"gone"}, Flushed: 100}, 50, false)
+		w.StandbysBehind(&Standbys{Named: []string{"gone"}, Flushed: 100}, 50, false)
 	}
-	if got := w.For(&Standbys{Named: []string{"gone"}, Flushed: 100}, 50, false); !slices.Equal(got, []string{"gone"}) {
+	if got := w.StandbysBehind(&Standbys{Named: []string{"gone"}, Flushed: 100}, 50, false); !slices.Equal(got, []string{"gone"}) {
 		t.Errorf("a slot that does not exist is not waited for: %q", got)
 	}
 }

@@ -36,7 +36,7 @@ type Snapshot struct {
 	Phase Phase
 	Why   string // also while Streaming, when the server's walsender sends nothing
 	Since time.Time
-	Slot  Seen
+	Slot  SlotSeen
 
 	HeldBy []source.OpenTransaction // see View.HeldBy
 
@@ -46,9 +46,9 @@ type Snapshot struct {
 	// the other hosts of source.url, as the leader of a failover slot has asked them last
 	Hosts []HostSlot
 
-	OtherSlots []Seen   // the server's other logical slots, those first that keep the most WAL
-	OtherTotal int      // OtherSlots may have fewer
-	Unheld     []Unheld // of the leader; nil: not known yet
+	OtherSlots []SlotSeen // the server's other logical slots, those first that keep the most WAL
+	OtherTotal int        // OtherSlots may have fewer
+	Unheld     []Unheld   // of the leader; nil: not known yet
 	// of the outbox tables, with indexes and partitions; nil: not known yet, or there are none
 	TableBytes *int64
 }
@@ -59,8 +59,8 @@ type HostSlot struct {
 	Synced bool   // the slot is there, synced and ready; false: or it did not answer
 }
 
-// Seen is what pg_replication_slots said last, at the time Checked.
-type Seen struct {
+// SlotSeen is what pg_replication_slots said last, at the time Checked.
+type SlotSeen struct {
 	View
 	Checked time.Time // zero: not yet
 	// BehindSince is when WAL after ConfirmedFlush was seen first, by walTimes; zero: there is
@@ -85,9 +85,9 @@ func (s *Status) Snapshot() Snapshot {
 	return snap
 }
 
-// Enter sets the phase, and why PostgreSQL is waited for, or who leads.
-func (s *Status) Enter(p Phase, why string) {
-	s.update(func(snap *Snapshot) {
+// EnterPhase sets the phase and its reason: what PostgreSQL answered, or who leads.
+func (s *Status) EnterPhase(p Phase, why string) {
+	s.changeSnapshot(func(snap *Snapshot) {
 		if snap.Phase != p {
 			snap.Phase, snap.Since = p, time.Now()
 		}
@@ -100,7 +100,7 @@ func (s *Status) Enter(p Phase, why string) {
 
 // WaitForStandby sets the standbys that hold delivery back, and returns those before.
 func (s *Status) WaitForStandby(names []string) (was []string) {
-	s.update(func(snap *Snapshot) {
+	s.changeSnapshot(func(snap *Snapshot) {
 		was = snap.WaitingForStandby
 		if snap.Phase == Streaming {
 			snap.WaitingForStandby = names
@@ -109,25 +109,26 @@ func (s *Status) WaitForStandby(names []string) (was []string) {
 	return was
 }
 
-// Remark says while the phase is Streaming why nothing comes; "" takes it back.
-func (s *Status) Remark(why string) {
-	s.update(func(snap *Snapshot) {
+// SetStreamingReason sets the reason why nothing comes while the phase is Streaming; "" takes it
+// back.
+func (s *Status) SetStreamingReason(why string) {
+	s.changeSnapshot(func(snap *Snapshot) {
 		if snap.Phase == Streaming {
 			snap.Why = why
 		}
 	})
 }
 
-// Slot sets the slot; nil: it does not exist.
-func (s *Status) Slot(v *View) {
-	var now Seen
+// SetSlot sets the slot; nil: it does not exist.
+func (s *Status) SetSlot(v *View) {
+	var now SlotSeen
 	if v != nil {
-		now = Seen{View: *v, Checked: time.Now()}
+		now = SlotSeen{View: *v, Checked: time.Now()}
 	}
-	s.update(func(snap *Snapshot) { snap.Slot = now })
+	s.changeSnapshot(func(snap *Snapshot) { snap.Slot = now })
 }
 
-func (s *Status) update(change func(*Snapshot)) {
+func (s *Status) changeSnapshot(change func(*Snapshot)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.snap)
@@ -136,7 +137,7 @@ func (s *Status) update(change func(*Snapshot)) {
 // Relay is what the database knows about a relay; status shows it if the relay itself does not
 // answer.
 type Relay struct {
-	Slot     *Seen // nil: no such slot
+	Slot     *SlotSeen // nil: no such slot
 	HeldBy   []source.OpenTransaction
 	Leader   string // as the last leader named itself; "" when no relay ever led
 	State    string // of the slot's row in cdc_relay.slots; "" when there is none
@@ -148,13 +149,13 @@ type Relay struct {
 
 // ReadRelay reads what the database knows about the relay of a slot.
 func ReadRelay(ctx context.Context, pool *pgxpool.Pool, name string) (Relay, error) {
-	view, err := Read(ctx, pool, name)
+	view, err := ReadView(ctx, pool, name)
 	if err != nil {
 		return Relay{}, err
 	}
 	var v Relay
 	if view != nil {
-		v.Slot = &Seen{View: *view, Checked: time.Now()}
+		v.Slot = &SlotSeen{View: *view, Checked: time.Now()}
 		if v.HeldBy, err = view.HeldBy(ctx, pool); err != nil {
 			return Relay{}, err
 		}
@@ -214,7 +215,7 @@ const unheldSQL = `SELECT s.slot::text, d.n, l.n, w.bytes, w.lost
 // ReadUnheld reads the slots but ours that nobody holds and in which something waits. It is planned
 // again each time, as all statements on these tables are.
 func ReadUnheld(ctx context.Context, pool *pgxpool.Pool, ours string) (list []Unheld, err error) {
-	err = unlocked(ctx, pool, "read the slots that nobody holds", "; SET LOCAL enable_sort = off", func(ctx context.Context, tx pgx.Tx) error {
+	err = waitingForNoLock(ctx, pool, "read the slots that nobody holds", "; SET LOCAL enable_sort = off", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, unheldSQL, pgx.QueryExecModeCacheDescribe, ours, unheldLimit, maxUnheld)
 		if err != nil {
 			return err
@@ -253,7 +254,7 @@ func (u Unheld) Waits() string {
 	return strings.Join(parts, ", ")
 }
 
-// Fix is what ends it.
+// Fix is the command that gets what waits out of the slot and then removes it.
 func (u Unheld) Fix() string {
 	first := ""
 	if u.Lost {
@@ -264,12 +265,12 @@ func (u Unheld) Fix() string {
 
 // askUnheld looks for them once a minute, as the leader: it is the same for all relays of the slot.
 func (v *surveyor) askUnheld(ctx context.Context) error {
-	if v.seen.Snapshot().Phase != Streaming {
-		v.seen.update(func(snap *Snapshot) { snap.Unheld = nil })
-		v.looked = time.Time{}
+	if v.status.Snapshot().Phase != Streaming {
+		v.status.changeSnapshot(func(snap *Snapshot) { snap.Unheld = nil })
+		v.unheldLookedAt = time.Time{}
 		return nil
 	}
-	if time.Since(v.looked) < measureEvery {
+	if time.Since(v.unheldLookedAt) < measureEvery {
 		return nil
 	}
 	list, err := ReadUnheld(ctx, v.pool, v.c.Slot)
@@ -279,13 +280,13 @@ func (v *surveyor) askUnheld(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v.seen.update(func(snap *Snapshot) { snap.Unheld = list })
-	say, fresh := v.unheld.add(list)
+	v.status.changeSnapshot(func(snap *Snapshot) { snap.Unheld = list })
+	say, fresh := v.unheld.replaceWith(list)
 	for _, u := range say {
 		v.c.Log.Warn("nobody holds a slot in which something waits", zap.String("slot", u.Name), zap.String("waits", u.Waits()), zap.String("fix", u.Fix()))
 	}
-	if v.looked = time.Now(); fresh {
-		v.looked = time.Time{}
+	if v.unheldLookedAt = time.Now(); fresh {
+		v.unheldLookedAt = time.Time{}
 	}
 	return nil
 }
@@ -293,10 +294,10 @@ func (v *surveyor) askUnheld(ctx context.Context) error {
 // unheldNames are the slots that were found last; true: they were logged.
 type unheldNames map[string]bool
 
-// add replaces them, and returns those to log: each once, for as long as nobody holds it. A slot
-// between two relays is unheld for some seconds. So those that are fresh are not logged before they
-// are found again, in the next round.
-func (n *unheldNames) add(list []Unheld) (say []Unheld, fresh bool) {
+// replaceWith replaces the slots by those of a new round, and returns the ones to log. Each is
+// logged once for as long as nobody holds it, and not before it is found a second time: a slot
+// between two relays is unheld for some seconds. fresh: one of them was found for the first time.
+func (n *unheldNames) replaceWith(list []Unheld) (say []Unheld, fresh bool) {
 	now := make(unheldNames, len(list))
 	for _, u := range list {
 		said, again := (*n)[u.Name]

@@ -20,7 +20,7 @@ func TestUnheldIsLoggedOnce(t *testing.T) {
 		{[]Unheld{a, b}, "b", true},
 		{[]Unheld{a, b}, "a", false},
 	} {
-		list, fresh := names.add(look.found)
+		list, fresh := names.replaceWith(look.found)
 		say := ""
 		for _, u := range list {
 			say += u.Name

@@ -16,16 +16,16 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
-	"github.com/cdc-relay/cdc-relay/internal/tableread"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 const (
 	surveyFirst = time.Second
 	surveyEvery = 5 * time.Second
-	// at most, while it keeps failing: a refused login is not tried more often
+	// the longest pause while rounds keep failing: a refused login is not tried more often
 	surveyAfter   = 30 * time.Second
-	measureEvery  = time.Minute // each looks at every file of the tables
-	MaxOtherSlots = 99          // in addition to ours; of more, those that retain the most WAL
+	measureEvery  = time.Minute // between questions that cost more: sizes, hosts, unheld slots
+	MaxOtherSlots = 99          // that are shown besides ours: those that retain the most WAL
 )
 
 // Survey reads what operators want to see and relaying does not depend on: our slot, the size of
@@ -33,10 +33,10 @@ const (
 // after Stream.Run has returned: what the slot retains matters most when nobody reads it. It ends
 // when ctx is done.
 func Survey(ctx context.Context, pool *pgxpool.Pool, c *source.Config, seen *Status, tables []string) {
-	v := surveyor{pool: pool, c: c, seen: seen, tables: tables}
+	v := surveyor{pool: pool, c: c, status: seen, tables: tables}
 	said, next := "", surveyFirst
 	for source.Sleep(ctx, next) {
-		err := v.round(ctx)
+		err := v.surveyOnce(ctx)
 		if err == nil {
 			said, next = "", surveyEvery
 			continue
@@ -51,48 +51,48 @@ func Survey(ctx context.Context, pool *pgxpool.Pool, c *source.Config, seen *Sta
 
 // surveyor is the state between two rounds of survey.
 type surveyor struct {
-	pool     *pgxpool.Pool
-	c        *source.Config
-	seen     *Status
-	tables   []string // names of the outbox tables, quoted
-	times    walTimes
-	measured time.Time // when the tables' size was asked for last
-	asked    time.Time // when the other hosts were
-	looked   time.Time // when slots that nobody holds were looked for; zero: look again
-	unheld   unheldNames
+	pool             *pgxpool.Pool
+	c                *source.Config
+	status           *Status
+	tables           []string // names of the outbox tables, quoted
+	times            walTimes
+	tablesMeasuredAt time.Time // when the tables' size was asked for last
+	hostsAskedAt     time.Time // when the other hosts were
+	unheldLookedAt   time.Time // when slots that nobody holds were looked for; zero: look again
+	unheld           unheldNames
 }
 
-func (v *surveyor) round(ctx context.Context) error {
-	view, err := Read(ctx, v.pool, v.c.Slot)
+func (v *surveyor) surveyOnce(ctx context.Context) error {
+	view, err := ReadView(ctx, v.pool, v.c.Slot)
 	if err != nil {
 		return err
 	}
-	v.seen.Slot(view)
+	v.status.SetSlot(view)
 	held, err := view.HeldBy(ctx, v.pool)
 	if err != nil {
 		return err
 	}
-	v.seen.update(func(snap *Snapshot) { snap.HeldBy = held })
+	v.status.changeSnapshot(func(snap *Snapshot) { snap.HeldBy = held })
 	slots, total, err := readOtherSlots(ctx, v.pool, v.c.Slot, &v.times)
 	if err != nil {
 		return err
 	}
-	v.seen.update(func(snap *Snapshot) { snap.OtherSlots, snap.OtherTotal = slots, total })
+	v.status.changeSnapshot(func(snap *Snapshot) { snap.OtherSlots, snap.OtherTotal = slots, total })
 	if err := v.askHosts(ctx, view); err != nil {
 		return err
 	}
-	if err := v.measure(ctx); err != nil {
+	if err := v.measureTables(ctx); err != nil {
 		return err
 	}
 	return v.askUnheld(ctx)
 }
 
-// measure asks for the size of the outbox tables now and then.
-func (v *surveyor) measure(ctx context.Context) error {
-	if len(v.tables) == 0 || time.Since(v.measured) < measureEvery {
+// measureTables asks for the size of the outbox tables now and then.
+func (v *surveyor) measureTables(ctx context.Context) error {
+	if len(v.tables) == 0 || time.Since(v.tablesMeasuredAt) < measureEvery {
 		return nil
 	}
-	v.measured = time.Now()
+	v.tablesMeasuredAt = time.Now()
 	bytes, err := TableBytes(ctx, v.pool, v.tables)
 	if source.SQLState(err) == "55P03" { // somebody alters it: the next time
 		return nil
@@ -100,7 +100,7 @@ func (v *surveyor) measure(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v.seen.update(func(snap *Snapshot) { snap.TableBytes = bytes })
+	v.status.changeSnapshot(func(snap *Snapshot) { snap.TableBytes = bytes })
 	return nil
 }
 
@@ -108,15 +108,15 @@ func (v *surveyor) measure(ctx context.Context) error {
 // relay that stands by does not: there may be many, and the leader has said it. Hosts that do not
 // answer take a few seconds of the survey, for which nothing but numbers waits.
 func (v *surveyor) askHosts(ctx context.Context, view *View) error {
-	if view == nil || !view.Failover || v.seen.Snapshot().Phase != Streaming {
-		v.seen.update(func(snap *Snapshot) { snap.Hosts = nil })
-		v.asked = time.Time{}
+	if view == nil || !view.Failover || v.status.Snapshot().Phase != Streaming {
+		v.status.changeSnapshot(func(snap *Snapshot) { snap.Hosts = nil })
+		v.hostsAskedAt = time.Time{}
 		return nil
 	}
-	if time.Since(v.asked) < measureEvery {
+	if time.Since(v.hostsAskedAt) < measureEvery {
 		return nil
 	}
-	v.asked = time.Now()
+	v.hostsAskedAt = time.Now()
 	others, err := source.ReadHosts(ctx, v.pool, v.c)
 	if err != nil {
 		return fmt.Errorf("ask the other hosts of source.url: %w", err)
@@ -128,17 +128,17 @@ func (v *surveyor) askHosts(ctx context.Context, view *View) error {
 		}
 		seen = append(seen, HostSlot{Host: others[i].Addr, Synced: others[i].Usable()})
 	}
-	v.seen.update(func(snap *Snapshot) { snap.Hosts = seen })
+	v.status.changeSnapshot(func(snap *Snapshot) { snap.Hosts = seen })
 	return nil
 }
 
 // readOtherSlots reads the logical slots of the server but ours, in all databases, and how many
 // there are. It adds to times where the WAL is, and tells by them since when each slot is behind.
-func readOtherSlots(ctx context.Context, q source.Querier, ours string, times *walTimes) (slots []Seen, total int, err error) {
+func readOtherSlots(ctx context.Context, q source.Querier, ours string, times *walTimes) (slots []SlotSeen, total int, err error) {
 	// One row more, of the server itself, comes also when there are no slots: the WAL's position is
 	// remembered all the same.
 	views, err := source.List(ctx, q, "read pg_replication_slots", func(row pgx.CollectableRow) (v View, err error) {
-		return v, row.Scan(append([]any{&total, &times.segment}, v.Fields()...)...)
+		return v, row.Scan(append([]any{&total, &times.segment}, v.ScanTargets()...)...)
 	}, `SELECT count(s.slot_name) OVER (), pg_size_bytes(current_setting('wal_segment_size')), `+Columns+`
 		FROM (VALUES (1)) one LEFT JOIN (`+Tables+`) ON s.slot_type = 'logical' AND s.slot_name <> $1
 		ORDER BY s.restart_lsn NULLS LAST, s.slot_name LIMIT $2`, ours, MaxOtherSlots)
@@ -148,19 +148,20 @@ func readOtherSlots(ctx context.Context, q source.Querier, ours string, times *w
 	now := time.Now()
 	for i, v := range views {
 		if i == 0 {
-			times.add(now, v.Current)
+			times.addPosition(now, v.Current)
 		}
 		if v.Name == "" {
 			continue
 		}
-		slots = append(slots, Seen{View: v, Checked: now, BehindSince: times.passed(v.ConfirmedFlush)})
+		slots = append(slots, SlotSeen{View: v, Checked: now, BehindSince: times.passedAt(v.ConfirmedFlush)})
 	}
 	return slots, total, nil
 }
 
-// unlocked calls do in a transaction with these settings besides that it waits for no lock: its
-// connection is one of few.
-func unlocked(ctx context.Context, pool *pgxpool.Pool, what, settings string, do func(context.Context, pgx.Tx) error) error {
+// waitingForNoLock calls do in a transaction that waits no more than 100 ms for a lock, since its
+// connection is one of few. settings is SQL that is appended to the transaction's first statement;
+// what names the work in errors.
+func waitingForNoLock(ctx context.Context, pool *pgxpool.Pool, what, settings string, do func(context.Context, pgx.Tx) error) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
@@ -177,20 +178,18 @@ func unlocked(ctx context.Context, pool *pgxpool.Pool, what, settings string, do
 
 // TableBytes is the size of tables with their indexes and TOAST tables and all their partitions.
 func TableBytes(ctx context.Context, pool *pgxpool.Pool, tables []string) (bytes *int64, err error) {
-	err = unlocked(ctx, pool, "read the size of the outbox tables", "", func(ctx context.Context, tx pgx.Tx) error {
+	err = waitingForNoLock(ctx, pool, "read the size of the outbox tables", "", func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, `WITH RECURSIVE t (oid) AS (
 				SELECT to_regclass(name)::oid FROM unnest($1::text[]) name
-				UNION SELECT inhrelid FROM `+tableread.Heirs+` JOIN t ON inhparent = t.oid)
+				UNION SELECT inhrelid FROM `+sent.HeirsSQL+` JOIN t ON inhparent = t.oid)
 			SELECT sum(pg_total_relation_size(oid))::bigint FROM t`, tables).Scan(&bytes)
 	})
 	return bytes, err
 }
 
-// When the WAL was at which position: it tells how many seconds another program's slot is behind,
-// whose commits we do not see.
-
-// walTimes keeps at most maxWALTimes entries and thins out old ones, so it covers the whole time
-// since it began.
+// walTimes is when the WAL was at which position: it tells how many seconds another program's slot
+// is behind, whose commits we do not see. It keeps at most maxWALTimes entries and thins out old
+// ones, so it covers the whole time since it began.
 type walTimes struct {
 	segment uint64    // size in bytes of a file of WAL
 	seen    []walTime // the oldest first, by time and by position
@@ -203,8 +202,9 @@ type walTime struct {
 
 const maxWALTimes = 1024
 
-// add records that the WAL is at lsn. A lower position, of another timeline, clears the record.
-func (w *walTimes) add(at time.Time, lsn pglogrepl.LSN) {
+// addPosition records that the WAL is at lsn. A lower position, of another timeline, clears the
+// record.
+func (w *walTimes) addPosition(at time.Time, lsn pglogrepl.LSN) {
 	if n := len(w.seen); n > 0 {
 		last := w.seen[n-1].lsn
 		if lsn == last {
@@ -215,14 +215,14 @@ func (w *walTimes) add(at time.Time, lsn pglogrepl.LSN) {
 		}
 	}
 	if len(w.seen) == maxWALTimes {
-		w.thin(at)
+		w.thinOut(at)
 	}
 	w.seen = append(w.seen, walTime{at, lsn})
 }
 
-// thin removes the entry whose removal leaves the smallest gap relative to its age. So the gaps
+// thinOut removes the entry whose removal leaves the smallest gap relative to its age. So the gaps
 // grow with age.
-func (w *walTimes) thin(now time.Time) {
+func (w *walTimes) thinOut(now time.Time) {
 	least, at := math.Inf(1), 1
 	for i := 1; i < len(w.seen)-1; i++ {
 		gap := w.seen[i+1].at.Sub(w.seen[i-1].at).Seconds() / now.Sub(w.seen[i].at).Seconds()
@@ -233,9 +233,9 @@ func (w *walTimes) thin(now time.Time) {
 	w.seen = slices.Delete(w.seen, at, at+1)
 }
 
-// passed returns when WAL after lsn was first seen, zero for never. It is late by up to the time
+// passedAt returns when WAL after lsn was first seen, zero for never. It is late by up to the time
 // between two entries, for old ones a few percent of their age, and never before the first entry.
-func (w *walTimes) passed(lsn pglogrepl.LSN) time.Time {
+func (w *walTimes) passedAt(lsn pglogrepl.LSN) time.Time {
 	for _, s := range w.seen {
 		if source.WALBeyond(w.segment, lsn, s.lsn) {
 			return s.at

@@ -17,7 +17,7 @@ func sighted(lsns ...pglogrepl.LSN) (w walTimes, now time.Time) {
 	w.segment = segment
 	for i, lsn := range lsns {
 		now = origin.Add(time.Duration(i) * surveyEvery)
-		w.add(now, lsn)
+		w.addPosition(now, lsn)
 	}
 	return w, now
 }
@@ -50,7 +50,7 @@ func TestSinceWhenASlotIsBehind(t *testing.T) {
 		{"another timeline begins again", []pglogrepl.LSN{9 * mb, mb, 2 * mb}, mb, 2},
 	} {
 		w, _ := sighted(c.wal...)
-		got, want := w.passed(c.slot), time.Time{}
+		got, want := w.passedAt(c.slot), time.Time{}
 		if c.want >= 0 {
 			want = origin.Add(time.Duration(c.want) * surveyEvery)
 		}
@@ -59,7 +59,7 @@ func TestSinceWhenASlotIsBehind(t *testing.T) {
 		}
 	}
 	w, _ := sighted(1, segment+40)
-	if w.segment = 0; w.passed(1).IsZero() {
+	if w.segment = 0; w.passedAt(1).IsZero() {
 		t.Error("with files of unknown size the next one is not known")
 	}
 }
@@ -73,7 +73,7 @@ func TestWALTimesAreThinnedOut(t *testing.T) {
 	const each = 10_000 // bytes between two sightings
 	at := func(i int) time.Time { return origin.Add(time.Duration(i) * surveyEvery) }
 	for i := range day {
-		w.add(at(i), pglogrepl.LSN(each*(i+1)))
+		w.addPosition(at(i), pglogrepl.LSN(each*(i+1)))
 		if len(w.seen) > maxWALTimes {
 			t.Fatalf("%d sightings are remembered", len(w.seen))
 		}
@@ -85,7 +85,7 @@ func TestWALTimesAreThinnedOut(t *testing.T) {
 			if seen < 0 {
 				continue
 			}
-			got := w.passed(pglogrepl.LSN(each*(seen+1) - source.WalNoise - 1))
+			got := w.passedAt(pglogrepl.LSN(each*(seen+1) - source.WalNoise - 1))
 			early, late := at(seen), at(seen).Add(max(2*surveyEvery, at(i).Sub(at(seen))/25))
 			if got.Before(early) || got.After(late) {
 				t.Fatalf("after %d sightings: %d ago is told as %v, want %v to %v", i, behind, got, early, late)

@@ -49,10 +49,10 @@ func (v *View) NotOurs(database string) string {
 	return ""
 }
 
-// Made reports whether the slot's creation is complete. Before that it has no position, and is
+// IsMade reports whether the slot's creation is complete. Before that it has no position, and is
 // dropped when its creating session ends. That may be long after its client is gone, because
 // creation waits for open transactions.
-func (v *View) Made() bool { return v.ConfirmedFlush != 0 }
+func (v *View) IsMade() bool { return v.ConfirmedFlush != 0 }
 
 // Active reports whether a walsender reads the slot.
 func (v View) Active() bool { return v.ActivePID != 0 }
@@ -78,8 +78,8 @@ const (
 			LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name`
 )
 
-// Fields are the scan targets of Columns.
-func (v *View) Fields() []any {
+// ScanTargets are the scan targets of Columns.
+func (v *View) ScanTargets() []any {
 	return []any{
 		&v.Name, &v.Plugin, &v.Type, &v.Database, &v.ConfirmedFlush, &v.Restart, &v.ActivePID, &v.WALStatus, &v.Invalidation,
 		&v.SafeWALBytes, &v.Current, &v.Holder, &v.HolderUser, &v.Streams, &v.HolderState, &v.SpilledBytes,
@@ -87,10 +87,10 @@ func (v *View) Fields() []any {
 	}
 }
 
-// Read returns nil if there is no slot of that name.
-func Read(ctx context.Context, q source.Querier, slot string) (*View, error) {
+// ReadView returns nil if there is no slot of that name.
+func ReadView(ctx context.Context, q source.Querier, slot string) (*View, error) {
 	var v View
-	err := source.Ask(ctx, q, "read pg_replication_slots", "SELECT "+Columns+" FROM "+Tables+" WHERE s.slot_name = $1", slot).Scan(v.Fields()...)
+	err := source.Ask(ctx, q, "read pg_replication_slots", "SELECT "+Columns+" FROM "+Tables+" WHERE s.slot_name = $1", slot).Scan(v.ScanTargets()...)
 	switch {
 	case source.IsNoRows(err):
 		return nil, nil
@@ -111,11 +111,11 @@ func (v *View) HolderName() string {
 	return fmt.Sprintf("%q (pid %d)", v.Holder, v.ActivePID)
 }
 
-// InUse is the error for a slot that must be free and is not. The relay waits for the walsender of
-// a relay, perhaps its own, which may not have noticed yet that its client died, and for a session
-// that calls a function, as a psql that peeks: the function ends. The walsender of any other
-// program must be ended by the operator.
-func InUse(c *source.Config, view *View) error {
+// InUseError is the error for a slot that must be free and is not. The relay waits for the
+// walsender of a relay, perhaps its own, which may not have noticed yet that its client died, and
+// for a session that calls a function, as a psql that peeks: the function ends. The walsender of
+// any other program must be ended by the operator.
+func InUseError(c *source.Config, view *View) error {
 	switch {
 	case view.ReadByRelay():
 		return fmt.Errorf("slot %q is active for %s (pid %d)", c.Slot, view.Holder, view.ActivePID)
@@ -131,7 +131,7 @@ func InUse(c *source.Config, view *View) error {
 
 // ReadActive is the slot's row while our walsender pid reads it.
 func ReadActive(ctx context.Context, q source.Querier, c *source.Config, pid uint32) (*View, error) {
-	view, err := Read(ctx, q, c.Slot)
+	view, err := ReadView(ctx, q, c.Slot)
 	if err != nil {
 		return nil, err
 	}
@@ -144,15 +144,12 @@ func ReadActive(ctx context.Context, q source.Querier, c *source.Config, pid uin
 // ErrNotActive says that the slot is gone, or that another session or none reads it.
 var ErrNotActive = errors.New("the slot is no longer active for this session")
 
-// What a slot waits for: the transactions that its creation waits for, and those that keep it from
-// giving WAL back.
-
 const (
-	// heldFrom is how much WAL behind its position a slot keeps that is worth a word.
-	heldFrom = 1 << 20
-	// steps are how often the server moves restart_lsn, to where the oldest transaction of the
-	// cluster began that was open then.
-	steps = 15 * time.Second
+	// heldBytesNamed is how many bytes of settled WAL a slot must keep before HeldBy asks why.
+	heldBytesNamed = 1 << 20
+	// restartStep is how often the server moves restart_lsn: to the beginning of the oldest
+	// transaction of the cluster that is open then.
+	restartStep = 15 * time.Second
 )
 
 // HeldBytes is the WAL that the slot keeps although everything in it is settled.
@@ -163,8 +160,8 @@ func (v *View) HeldBytes() uint64 {
 	return uint64(v.ConfirmedFlush - v.Restart)
 }
 
-// HeldBy returns the transactions for which the slot keeps such WAL, or for which its creation
-// waits, the oldest first, at most source.MostOpen; none: it is as it should be.
+// HeldBy returns the transactions that make the slot keep HeldBytes, or that its creation waits
+// for, the oldest first, at most source.MostOpenNamed. None: all is as it should be.
 func (v *View) HeldBy(ctx context.Context, q source.Querier) ([]source.OpenTransaction, error) {
 	var list []source.OpenTransaction
 	var err error
@@ -172,27 +169,28 @@ func (v *View) HeldBy(ctx context.Context, q source.Querier) ([]source.OpenTrans
 	case v == nil:
 	case v.HalfMade():
 		list, err = source.OpenTransactions(ctx, q, false)
-	case v.HeldBytes() >= heldFrom:
-		list, err = source.LongTransactions(ctx, q, steps)
+	case v.HeldBytes() >= heldBytesNamed:
+		list, err = source.LongTransactions(ctx, q, restartStep)
 	}
-	return list[:min(len(list), source.MostOpen)], err
+	return list[:min(len(list), source.MostOpenNamed)], err
 }
 
 // HalfMade reports whether a relay's walsender is creating the slot. It goes on after its client
 // was killed, until the transactions have ended that it waits for.
-func (v *View) HalfMade() bool { return v.Active() && v.Streams && !v.Made() && v.ReadByRelay() }
+func (v *View) HalfMade() bool { return v.Active() && v.Streams && !v.IsMade() && v.ReadByRelay() }
 
-// BeingMade says for what the creation of a slot waits.
-func BeingMade(ctx context.Context, q source.Querier, view *View) *event.Stop {
+// BeingMadeStop is the Stop for a slot that the server is still creating: it names the transactions
+// that the creation waits for.
+func BeingMadeStop(ctx context.Context, q source.Querier, view *View) *event.Stop {
 	list, err := source.OpenTransactions(ctx, q, false)
-	open := source.OpenText(list)
+	open := source.OpenTransactionsText(list)
 	if err != nil {
 		open = source.OneLine(err).Error()
 	}
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "slot_active",
 		What: fmt.Sprintf("slot %q is being created by %s, which waits for the transactions that were open: %s", view.Name, view.HolderName(), open),
-		Fix:  fmt.Sprintf("%s; or give it up: SELECT pg_terminate_backend(%d)", source.EndOpen(list), view.ActivePID),
+		Fix:  fmt.Sprintf("%s; or give it up: SELECT pg_terminate_backend(%d)", source.EndTransactionsHint(list), view.ActivePID),
 	}
 }
 
@@ -202,7 +200,7 @@ func endCreation(ctx context.Context, q source.Querier, view *View) error {
 	err := source.Ask(ctx, q, "end the creation of a slot", `SELECT coalesce(bool_and(pg_terminate_backend(pid, $2)), true) FROM pg_stat_activity WHERE pid = $1 AND backend_type = 'walsender'`,
 		view.ActivePID, undoPatience.Milliseconds()).Scan(&ended)
 	if err != nil || !ended {
-		return errors.Join(BeingMade(ctx, q, view), err)
+		return errors.Join(BeingMadeStop(ctx, q, view), err)
 	}
 	return nil
 }

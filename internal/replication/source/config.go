@@ -44,15 +44,18 @@ type Config struct {
 	// FailoverSlot is "on", "off" or "auto": whether slots are made as failover slots, see
 	// MakesFailoverSlot. "" counts as "auto".
 	FailoverSlot string
-	// create the slot although the table has rows: they are not sent. Of `init --no-backfill`
+	// NoBackfill creates the slot although the tables have rows, which are not sent then:
+	// `init --no-backfill`.
 	NoBackfill bool
 
-	// a row of which the stream has more bytes is read without its large values; 0: no limit
+	// MaxEventBytes: a row with more bytes in the stream is read without its large values; 0: no
+	// limit.
 	MaxEventBytes int64
-	// the pid of the session that has the lock on the creation of the slot; 0: none has. Written by
-	// slot.Locked
-	Locker int32
-	// of our walsender, sent at connect; bounds the detection of a silent cut
+	// CreationLockPID is the pid of our session that has the lock on the creation of the slot; 0:
+	// none has. Written by slot.WithCreationLock.
+	CreationLockPID int32
+	// WALSenderTimeout is the wal_sender_timeout of our walsender, sent at connect. A connection
+	// that was cut silently is noticed within it.
 	WALSenderTimeout time.Duration
 	Grace            time.Duration // for a clean stop: reading gets half of it
 
@@ -65,17 +68,17 @@ type Config struct {
 
 	Guard guard.Limits // the disk guard
 
-	Primary *Primary // of a Stream
+	Primary *Primary // the server that a Stream reads; nil for commands
 
-	// RefusedPause is that of the shutdown watch after it was refused a connection; 0 is the
-	// default, tests make it longer.
+	// RefusedPause is how long the shutdown watch pauses after it was refused a connection; 0: 5 s.
+	// Tests make it longer.
 	RefusedPause time.Duration
-	// ClientSilence is after what time the server gives up a copy whose process says nothing, and
-	// any client that takes nothing of what it is sent; 0 is a minute, tests make it shorter.
+	// ClientSilence is the time after which the server ends a copy whose process says nothing, and
+	// any client that takes nothing of what it is sent; 0: a minute. Tests make it shorter.
 	ClientSilence time.Duration
 }
 
-// SilenceLimit is ClientSilence, or the minute that it usually is.
+// SilenceLimit is ClientSilence, or its default.
 func (c *Config) SilenceLimit() time.Duration { return cmp.Or(c.ClientSilence, time.Minute) }
 
 // Term is the time of one leader: of one epoch.
@@ -120,8 +123,8 @@ type Hooks struct {
 	Monitor, FlushLimit func(atWork bool)
 }
 
-// AtWork calls one of those.
-func AtWork(hook func(atWork bool), atWork bool) {
+// CallAtWork calls Hooks.Monitor or Hooks.FlushLimit, if it is set.
+func CallAtWork(hook func(atWork bool), atWork bool) {
 	if hook != nil {
 		hook(atWork)
 	}
@@ -147,9 +150,9 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Keys reads the slot's secret; nil: there is none, as there is no record of the slot yet, or the
-// schema is of an earlier version.
-func Keys(ctx context.Context, q Querier, slot string) (*event.KeyHash, error) {
+// ReadKeyHash reads the secret of the slot under which ordering keys are digested; nil: there is no
+// record of the slot yet, or its schema is of an earlier version.
+func ReadKeyHash(ctx context.Context, q Querier, slot string) (*event.KeyHash, error) {
 	var secret *[16]byte
 	err := Ask(ctx, q, "read the secret of ordering keys", `SELECT (to_jsonb(s)->>'key_secret')::uuid FROM cdc_relay.slots s WHERE slot = $1`, slot).Scan(&secret)
 	switch {
@@ -168,7 +171,7 @@ const (
 	FailoverOff  = "off"
 )
 
-// failover slots came with 17
+// oldestFailover has failover slots: they came with 17.
 const oldestFailover = 170000
 
 // MakesFailoverSlot reports whether a slot that is made over conn is a failover slot. The server
@@ -211,10 +214,7 @@ func CheckFailoverSlot(ctx context.Context, q Querier, c *Config) error {
 	return nil
 }
 
-// What the relay requires of the server: its version and wal_level, and a limit on WAL where the
-// disk guard is a share of it.
-
-// logical messages in the stream and pg_stat_replication_slots came with 14
+// oldestServer has logical messages in the stream and pg_stat_replication_slots: both came with 14.
 const oldestServer = 140000
 
 // CheckServer checks the server version and wal_level.
@@ -256,10 +256,10 @@ func CheckEncoding(ctx context.Context, q Querier) error {
 	}
 }
 
-// Unconvertible returns the encoding of a database that may hold text which PostgreSQL cannot
-// convert to UTF-8; "": all can be. LATIN1 has a character for each byte, WIN1252 none for five of
-// them. Only who writes in the database's own encoding can have put one there.
-func Unconvertible(ctx context.Context, q Querier) (encoding string, err error) {
+// UnconvertibleEncoding returns the encoding of a database that may hold text which PostgreSQL
+// cannot convert to UTF-8; "": all can be. LATIN1 has a character for each byte, WIN1252 none for
+// five of them. Only who writes in the database's own encoding can have put one there.
+func UnconvertibleEncoding(ctx context.Context, q Querier) (encoding string, err error) {
 	if err := Ask(ctx, q, "read server_encoding", `SELECT current_setting('server_encoding')`).Scan(&encoding); err != nil || encoding == "UTF8" {
 		return "", err
 	}
@@ -268,7 +268,7 @@ func Unconvertible(ctx context.Context, q Querier) (encoding string, err error) 
 		all = append(all, byte(b))
 	}
 	err = Ask(ctx, q, "convert text to UTF-8", `SELECT convert($1, current_setting('server_encoding')::name, 'UTF8')`, all).Scan(&all)
-	if unconvertible(err) {
+	if isUnconvertible(err) {
 		return encoding, nil
 	}
 	return "", err

@@ -29,11 +29,11 @@ import (
 // 8 KiB a backlog of large transactions needs three times as many reads.
 const ReadBuffer = 512 << 10
 
-// pinned are the settings of every session of the relay: those of a role or database could change
-// what the relay sends (bytea_output, DateStyle, …), which tables it means (search_path) or how its
-// statements are read, or could end an idle session, such as the one that holds the snapshot of a
-// new slot.
-func pinned(application string) map[string]string {
+// pinnedSettings are the settings of every session of the relay: those of a role or database could
+// change what the relay sends (bytea_output, DateStyle, …), which tables it means (search_path) or
+// how its statements are read, or could end an idle session, such as the one that holds the
+// snapshot of a new slot.
+func pinnedSettings(application string) map[string]string {
 	return map[string]string{
 		"application_name":   application,
 		"client_encoding":    "UTF8",
@@ -55,7 +55,7 @@ func pinned(application string) map[string]string {
 
 // Settings are those of the pool's sessions: pinned, and what the relay's statements rely on.
 func Settings(application string) map[string]string {
-	all := pinned(application)
+	all := pinnedSettings(application)
 	maps.Copy(all, map[string]string{
 		"synchronous_commit":            "on",
 		"default_transaction_isolation": "read committed", // what the fence's FOR SHARE relies on
@@ -114,7 +114,7 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 	maps.Copy(cfg.ConnConfig.RuntimeParams, Settings(c.ApplicationName()))
 	cfg.ConnConfig.RuntimeParams["tcp_user_timeout"] = Milliseconds(c.SilenceLimit())
 	cfg.ConnConfig.ConnectTimeout = connectTimeout
-	onlyPrimary(&cfg.ConnConfig.Config, c.sameServer)
+	requirePrimary(&cfg.ConnConfig.Config, c.sameServer)
 	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		return pgproto3.NewFrontend(r, &firstWrite{to: w})
 	}
@@ -125,7 +125,7 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 	cfg.MaxConnLifetime = 30 * time.Second
 	cfg.PingTimeout = pingTimeout
 	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
-		if err := renew(c, cc); err != nil {
+		if err := renewConnConfig(c, cc); err != nil {
 			return err
 		}
 		return setPassword(c, &cc.Config)
@@ -137,10 +137,10 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 		if err != nil && SQLState(err) == "" {
 			return err
 		}
-		_, err = c.mark(ctx, conn.PgConn()) // also one that is used beside the pool
+		_, err = c.markSession(ctx, conn.PgConn()) // also one that is used beside the pool
 		return err
 	}
-	cfg.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return c.mark(ctx, conn.PgConn()) }
+	cfg.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return c.markSession(ctx, conn.PgConn()) }
 	pool, err := pgxpool.NewWithConfig(context.Background(), cfg)
 	if err != nil {
 		return nil, fmt.Errorf("make connection pool: %w", err)
@@ -184,16 +184,16 @@ func ConnectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 // ConnectReplication opens the replication connection and reads it through reader, which wraps the
 // network connection and may wait on its TCP socket; nil: there is none.
 func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader, syscall.RawConn) io.Reader) (*pgconn.PgConn, error) {
-	cfg, err := parseURL(c)
+	cfg, err := parseSourceURL(c)
 	if err != nil {
 		return nil, err
 	}
-	for name, value := range pinned(c.ApplicationName()) {
+	for name, value := range pinnedSettings(c.ApplicationName()) {
 		cfg.RuntimeParams[name] = value
 	}
 	cfg.RuntimeParams["replication"] = "database"
 	var at ServerPosition
-	onlyPrimary(cfg, func(now ServerPosition) error {
+	requirePrimary(cfg, func(now ServerPosition) error {
 		at = now
 		return nil
 	})
@@ -261,12 +261,10 @@ func CloseStream(conn *pgconn.PgConn) {
 	_ = conn.Close(ctx) // nothing is lost with it
 }
 
-// How source.url, and the files that it names (sslrootcert, sslcert, sslkey, passfile,
-// servicefile), are read again for each connection, so that renewed ones are taken up without a
-// restart.
-
-// parseURL reads source.url and its files.
-func parseURL(c *Config) (*pgconn.Config, error) {
+// parseSourceURL reads source.url and the files that it names (sslrootcert, sslcert, sslkey,
+// passfile, servicefile). It is called for each connection, so that renewed files are taken up
+// without a restart.
+func parseSourceURL(c *Config) (*pgconn.Config, error) {
 	cfg, err := pgconn.ParseConfig(c.URL)
 	if err != nil {
 		var parse *pgconn.ParseConfigError
@@ -278,9 +276,9 @@ func parseURL(c *Config) (*pgconn.Config, error) {
 	if err := secretfile.CheckPostgres(c.URL); err != nil {
 		return nil, fmt.Errorf("%w: %w", errURLFiles, err)
 	}
-	alwaysPresent(cfg.TLSConfig)
+	alwaysSendCertificate(cfg.TLSConfig)
 	for _, f := range cfg.Fallbacks {
-		alwaysPresent(f.TLSConfig)
+		alwaysSendCertificate(f.TLSConfig)
 	}
 	return cfg, nil
 }
@@ -289,10 +287,10 @@ func parseURL(c *Config) (*pgconn.Config, error) {
 // replaced is soon complete.
 var errURLFiles = errors.New("read the files of source.url")
 
-// alwaysPresent sends the client certificate regardless of who signed it, as libpq does. Go does
-// not send a certificate that none of the server's CAs signed, and the server would then report a
-// missing certificate instead of a wrong one.
-func alwaysPresent(cfg *tls.Config) {
+// alwaysSendCertificate sends the client certificate regardless of who signed it, as libpq does. Go
+// does not send a certificate that none of the server's CAs signed, and the server would then
+// report a missing certificate instead of a wrong one.
+func alwaysSendCertificate(cfg *tls.Config) {
 	if cfg == nil || len(cfg.Certificates) == 0 {
 		return
 	}
@@ -325,9 +323,10 @@ func isAlert(err error) bool {
 	return errors.As(err, &network) && network.Op == "remote error"
 }
 
-// renew gives a new connection of the pool the current values of source.url and its files.
-func renew(c *Config, cc *pgx.ConnConfig) error {
-	fresh, err := parseURL(c)
+// renewConnConfig gives a new connection of the pool the current values of source.url and its
+// files.
+func renewConnConfig(c *Config, cc *pgx.ConnConfig) error {
+	fresh, err := parseSourceURL(c)
 	if err != nil {
 		return err
 	}
@@ -339,7 +338,7 @@ func renew(c *Config, cc *pgx.ConnConfig) error {
 
 // Role is who the relay logs in as.
 func (c *Config) Role() string {
-	cfg, err := parseURL(c)
+	cfg, err := parseSourceURL(c)
 	if err != nil {
 		return "ROLE" // cannot be: it has connected
 	}

@@ -18,14 +18,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
-// Fix returns what to do about a stream that failed; "" if the error is clear by itself.
-func Fix(c *Config, err error) string {
+// FixStream returns what to do about a stream that failed; "" if the error is clear by itself.
+func FixStream(c *Config, err error) string {
 	var stop *event.Stop
 	if errors.As(FatalConnect(c, err, false, time.Time{}), &stop) {
 		return stop.Fix
 	}
-	if unconvertible(err) {
-		return "the slot cannot pass a row whose text PostgreSQL cannot convert to UTF-8. Rows that were deleted, and messages, are nowhere but in the slot: " + LookHint(c.Slot) +
+	if isUnconvertible(err) {
+		return "the slot cannot pass a row whose text PostgreSQL cannot convert to UTF-8. Rows that were deleted, and messages, are nowhere but in the slot: " + ShowSlotHint(c.Slot) +
 			"; then correct the row in its table, drop the slot, and run `cdc-relay recover`, which sends what the tables have"
 	}
 	return FixConnect(err)
@@ -84,9 +84,9 @@ func fixStandby(err error) string {
 	return ""
 }
 
-// unconvertible reports whether the server cannot convert a text to UTF-8. On the stream it fails
+// isUnconvertible reports whether the server cannot convert a text to UTF-8. On the stream it fails
 // there at each try, and the slot keeps all that is behind it.
-func unconvertible(err error) bool {
+func isUnconvertible(err error) bool {
 	code := SQLState(err) // character_not_in_repertoire, untranslatable_character
 	return code == "22021" || code == "22P05"
 }
@@ -187,7 +187,7 @@ func (e oneLineError) Unwrap() error { return e.error }
 // StableText removes from an error text what differs between tries with the same cause: the local
 // address in errors of package net, the current time in the error about an expired certificate, and
 // whether a TLS alert arrived during a write or a read.
-func StableText(text string) string { return unsteady().ReplaceAllString(text, "$1$2") }
+func StableText(text string) string { return unstableParts().ReplaceAllString(text, "$1$2") }
 
-var unsteady = lazy.Regexp(`\b(read tcp |write tcp )\S+->|\bcurrent time \S+ is |` +
+var unstableParts = lazy.Regexp(`\b(read tcp |write tcp )\S+->|\bcurrent time \S+ is |` +
 	`\bfailed to (?:write startup message: write failed|receive message): (remote error: tls: )`)

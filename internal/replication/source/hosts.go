@@ -131,7 +131,7 @@ const hostQuestion = `SELECT json_build_object(
 // hostConfigs are the connections that source.url offers, one for each of its hosts, in its order:
 // each goes to its host alone, whatever server is there.
 func (c *Config) hostConfigs() ([]*pgconn.Config, error) {
-	all, err := parseURL(c)
+	all, err := parseSourceURL(c)
 	if err != nil {
 		return nil, err
 	}

@@ -31,12 +31,14 @@ const KeepOfLarge = 4 << 10
 // largeRowReader reads the messages of a server. An error of the connection, such as a deadline,
 // may come at any byte: the next Read goes on behind it.
 type largeRowReader struct {
-	from    *bufio.Reader // its buffer holds twice what is kept of a value, at least
-	limit   int64         // the bytes of a frame that is handed on whatever it is
-	keep    int           // KeepOfLarge; fuzzing keeps less, so that small inputs have large values
-	through int64         // bytes of the current message that are still to be handed on
-	cut     *cut          // the message that is being rewritten
-	out     []byte        // rewritten, and not handed on yet
+	from  *bufio.Reader // its buffer holds twice what is kept of a value, at least
+	limit int64         // bytes of a frame: up to it, frames are handed on as they are
+	// KeepOfLarge; fuzzing keeps less, so that small inputs have large values
+	keep int
+	// bytes of the current message that are still to be handed on as they are
+	passBytes int64
+	cut       *messageCut // the message that is being rewritten; nil: none is
+	out       []byte      // rewritten bytes that were not handed on yet
 }
 
 // newLargeRowReader makes a largeRowReader of a connection from its first message on.
@@ -52,30 +54,30 @@ func (r *largeRowReader) Read(p []byte) (n int, err error) {
 		case len(r.out) > 0:
 			did = copy(p[n:], r.out)
 			r.out = r.out[did:]
-		case r.through > 0 && (n == 0 || r.from.Buffered() > 0):
-			did, err = r.from.Read(p[n : n+int(min(r.through, int64(len(p)-n)))])
-			r.through -= int64(did)
+		case r.passBytes > 0 && (n == 0 || r.from.Buffered() > 0):
+			did, err = r.from.Read(p[n : n+int(min(r.passBytes, int64(len(p)-n)))])
+			r.passBytes -= int64(did)
 		case n > 0 && (r.cut != nil || r.from.Buffered() < walHeader+1): // the next step may wait
 			return n, nil
 		case r.cut != nil:
-			err = r.rewrite()
+			err = r.rewriteMessage()
 		default:
-			err = r.begin()
+			err = r.beginMessage()
 		}
 		n += did
 	}
 	return n, err
 }
 
-// begin looks at the beginning of a message.
-func (r *largeRowReader) begin() error {
+// beginMessage looks at the beginning of a message.
+func (r *largeRowReader) beginMessage() error {
 	header, err := r.from.Peek(messageHeader)
 	if err != nil {
 		return err
 	}
 	size := int64(binary.BigEndian.Uint32(header[1:])) + 1
 	if header[0] != 'd' || size-walHeader <= r.limit {
-		r.through = size
+		r.passBytes = size
 		return nil
 	}
 	if header, err = r.from.Peek(walHeader + 1); err != nil {
@@ -85,16 +87,16 @@ func (r *largeRowReader) begin() error {
 	case header[messageHeader] == 'w' && (kind == 'I' || kind == 'U' || kind == 'D' || kind == 'M'):
 		r.cut = newCut(kind, size, r.keep)
 	default: // what describes tables is not large
-		r.through = size
+		r.passBytes = size
 	}
 	return nil
 }
 
-// rewrite reads on in a message over the limit. All of it is read before the first byte is handed
-// on, because its new length comes first.
-func (r *largeRowReader) rewrite() error {
-	for !r.cut.done() {
-		if err := r.cut.step(r.from); err != nil {
+// rewriteMessage reads on in a message over the limit. All of it is read before the first byte is
+// handed on, because its new length comes first.
+func (r *largeRowReader) rewriteMessage() error {
+	for !r.cut.isDone() {
+		if err := r.cut.readPart(r.from); err != nil {
 			return err
 		}
 	}
@@ -106,153 +108,154 @@ func (r *largeRowReader) rewrite() error {
 // from the wrong byte on.
 var errLength = errors.New("read the replication stream: a message is shorter than what it says to contain")
 
-// cut rewrites one message. Each step reads one part as a whole or nothing, so that it can be
-// repeated after an error.
-type cut struct {
-	kind byte  // of the frame
-	left int64 // bytes of the message that were not read
-	most int   // largeRowReader.keep
-	out  []byte
-	next func(*cut, *bufio.Reader) error // reads the part that is due
+// messageCut rewrites one message. Each step reads one part as a whole or nothing, so that it can
+// be repeated after an error.
+type messageCut struct {
+	kind     byte                                   // of the frame
+	left     int64                                  // bytes of the message that were not read yet
+	most     int                                    // largeRowReader.keep
+	out      []byte                                 // the rewritten message so far
+	nextPart func(*messageCut, *bufio.Reader) error // reads the part that is due
 
-	columns int   // of the tuple, that were not read
-	keep    int   // bytes of a value that is kept
-	skip    int64 // bytes of a value that is left out
+	columns    int   // columns of the tuple that were not read yet
+	keepLength int   // bytes of the current value, if it is kept; else 0
+	skipLength int64 // bytes of the current value that are still to be left out
 }
 
-func newCut(kind byte, size int64, most int) *cut {
-	return &cut{kind: kind, left: size, most: most, next: (*cut).head}
+func newCut(kind byte, size int64, most int) *messageCut {
+	return &messageCut{kind: kind, left: size, most: most, nextPart: (*messageCut).readHead}
 }
 
-// done reports whether all of the message was read.
-func (c *cut) done() bool { return c.left == 0 }
+// isDone reports whether all of the message was read.
+func (c *messageCut) isDone() bool { return c.left == 0 }
 
 // message is the rewritten message.
-func (c *cut) message() []byte {
+func (c *messageCut) message() []byte {
 	binary.BigEndian.PutUint32(c.out[1:], uint32(len(c.out)-1))
 	return c.out
 }
 
-func (c *cut) step(from *bufio.Reader) error {
+// readPart reads the next part, or some of a value that is left out.
+func (c *messageCut) readPart(from *bufio.Reader) error {
 	switch {
-	case c.skip > 0:
-		n, err := from.Discard(int(min(c.skip, 1<<30)))
-		c.skip -= int64(n)
+	case c.skipLength > 0:
+		n, err := from.Discard(int(min(c.skipLength, 1<<30)))
+		c.skipLength -= int64(n)
 		c.left -= int64(n)
 		return err
-	case c.keep > 0:
-		n := c.keep
-		_, err := c.take(from, n)
+	case c.keepLength > 0:
+		n := c.keepLength
+		_, err := c.keepBytes(from, n)
 		if err == nil {
-			c.keep = 0
+			c.keepLength = 0
 		}
 		return err
 	}
-	return c.next(c, from)
+	return c.nextPart(c, from)
 }
 
-// peek looks at the next n bytes.
-func (c *cut) peek(from *bufio.Reader, n int) ([]byte, error) {
+// peekBytes looks at the next n bytes.
+func (c *messageCut) peekBytes(from *bufio.Reader, n int) ([]byte, error) {
 	if int64(n) > c.left {
 		return nil, errLength
 	}
 	return from.Peek(n)
 }
 
-// take reads the next n bytes and keeps them.
-func (c *cut) take(from *bufio.Reader, n int) ([]byte, error) {
-	b, err := c.peek(from, n)
+// keepBytes reads the next n bytes and keeps them.
+func (c *messageCut) keepBytes(from *bufio.Reader, n int) ([]byte, error) {
+	b, err := c.peekBytes(from, n)
 	if err != nil {
 		return nil, err
 	}
 	c.out = append(c.out, b...)
-	c.drop(from, n)
+	c.passPeeked(from, n)
 	return b, nil
 }
 
-// drop passes n bytes that were looked at.
-func (c *cut) drop(from *bufio.Reader, n int) {
+// passPeeked passes n bytes that were looked at.
+func (c *messageCut) passPeeked(from *bufio.Reader, n int) {
 	_, _ = from.Discard(n) //nolint:errcheck // they are in the buffer
 	c.left -= int64(n)
 }
 
-// head reads up to the type of the frame, and of a change the table's OID.
-func (c *cut) head(from *bufio.Reader) error {
+// readHead reads up to the type of the frame, and of a change the table's OID.
+func (c *messageCut) readHead(from *bufio.Reader) error {
 	n := walHeader + 1 + 4
-	c.next = (*cut).tuple
+	c.nextPart = (*messageCut).readTuple
 	if c.kind == 'M' {
-		n, c.next = walHeader+1+1+8, (*cut).prefix // flags, LSN
+		n, c.nextPart = walHeader+1+1+8, (*messageCut).readPrefix // flags, LSN
 	}
-	if _, err := c.take(from, n); err != nil {
-		c.next = (*cut).head
+	if _, err := c.keepBytes(from, n); err != nil {
+		c.nextPart = (*messageCut).readHead
 		return err
 	}
 	return nil
 }
 
-// tuple reads what announces a tuple: which one, and how many columns it has. An update may have
-// two.
-func (c *cut) tuple(from *bufio.Reader) error {
-	b, err := c.take(from, 1+2)
+// readTuple reads what announces a tuple: which one, and how many columns it has. An update may
+// have two.
+func (c *messageCut) readTuple(from *bufio.Reader) error {
+	b, err := c.keepBytes(from, 1+2)
 	if err != nil {
 		return err
 	}
 	if c.columns = int(binary.BigEndian.Uint16(b[1:])); c.columns > 0 {
-		c.next = (*cut).column
+		c.nextPart = (*messageCut).readColumn
 	}
 	return nil
 }
 
-// column reads the kind of a column, and the length of its value.
-func (c *cut) column(from *bufio.Reader) error {
-	b, err := c.peek(from, 1)
+// readColumn reads the kind of a column, and the length of its value.
+func (c *messageCut) readColumn(from *bufio.Reader) error {
+	b, err := c.peekBytes(from, 1)
 	if err != nil {
 		return err
 	}
 	if b[0] != 't' && b[0] != 'b' { // it has no value
-		_, err = c.take(from, 1)
-	} else if b, err = c.peek(from, 1+4); err == nil {
+		_, err = c.keepBytes(from, 1)
+	} else if b, err = c.peekBytes(from, 1+4); err == nil {
 		size := int64(binary.BigEndian.Uint32(b[1:]))
 		if size > c.left-int64(len(b)) {
 			return errLength
 		}
 		if size <= int64(c.most) {
-			c.out, c.keep = append(c.out, b...), int(size)
+			c.out, c.keepLength = append(c.out, b...), int(size)
 		} else {
-			c.out, c.skip = append(append(c.out, decode.LeftOutValue), b[1:]...), size
+			c.out, c.skipLength = append(append(c.out, decode.LeftOutValue), b[1:]...), size
 		}
-		c.drop(from, 1+4)
+		c.passPeeked(from, 1+4)
 	}
 	if err != nil {
 		return err
 	}
 	if c.columns--; c.columns == 0 {
-		c.next = (*cut).tuple
+		c.nextPart = (*messageCut).readTuple
 	}
 	return nil
 }
 
-// prefix reads the prefix of a logical message, and then leaves out its content. Of a prefix as
+// readPrefix reads the prefix of a logical message, and then leaves out its content. Of a prefix as
 // long as the content of others its beginning is kept: nobody has configured it.
-func (c *cut) prefix(from *bufio.Reader) error {
+func (c *messageCut) readPrefix(from *bufio.Reader) error {
 	n := int(min(int64(c.most), c.left))
-	b, err := c.peek(from, n)
+	b, err := c.peekBytes(from, n)
 	if err != nil {
 		return err
 	}
 	end := bytes.IndexByte(b, 0)
 	if end < 0 {
 		c.out = append(append(c.out, b...), 0)
-		c.drop(from, n)
+		c.passPeeked(from, n)
 	} else {
-		if b, err = c.peek(from, end+1+4); err != nil {
+		if b, err = c.peekBytes(from, end+1+4); err != nil {
 			return err
 		}
 		c.out = append(c.out, b[:end+1]...)
-		c.drop(from, end+1+4)
+		c.passPeeked(from, end+1+4)
 	}
 	c.out[walHeader] = decode.LeftOutMessage
 	c.out = binary.BigEndian.AppendUint32(c.out, uint32(c.left))
-	c.skip = c.left
+	c.skipLength = c.left
 	return nil
 }

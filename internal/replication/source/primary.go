@@ -39,22 +39,23 @@ type ServerPosition struct {
 // Primary is the server that the stream reads, as of the last connection. It is nil for commands:
 // they have no stream.
 type Primary struct {
-	Server  atomic.Pointer[Server]
-	Changed func() // called when it is another server than before, also the first time
-	// Wal is the highest position of which this process knows that it was durable there: received
-	// or reported.
-	Wal atomic.Uint64
-	// epoch is that of this process's term; 0: it does not lead.
-	epoch atomic.Int64
-	mu    sync.Mutex
-	// where connections of the pool led to while Server was nil; the zero Server: to several
+	Server atomic.Pointer[Server] // nil: the pool may use any server
+	// called when the server or the term is another than before; may be nil
+	ServerChanged func()
+	// ReceivedWAL is the highest position of which this process knows that it was durable there:
+	// received or reported.
+	ReceivedWAL atomic.Uint64
+	epoch       atomic.Int64 // of this process's term; 0: it does not lead
+	mu          sync.Mutex
+	// pool is where connections of the pool led to while Server was nil; the zero Server: to
+	// several servers. Guarded by mu.
 	pool *Server
 }
 
-// Set sets the server that the pool's new connections are compared with. Existing ones may lead to
-// another server: the stream's first choice may have been down when they were made. Those of a
-// start lead to the same one mostly, and are kept.
-func (p *Primary) Set(now Server) {
+// SetServer sets the server that the pool's new connections are compared with. Existing ones may
+// lead to another server: the stream's first choice may have been down when they were made. Those
+// of a start lead to the same one mostly, and are kept.
+func (p *Primary) SetServer(now Server) {
 	if p == nil {
 		return
 	}
@@ -62,8 +63,8 @@ func (p *Primary) Set(now Server) {
 	old := cmp.Or(p.Server.Swap(&now), p.pool)
 	p.pool = nil
 	p.mu.Unlock()
-	if p.Changed != nil && (old == nil || *old != now) {
-		p.Changed()
+	if p.ServerChanged != nil && (old == nil || *old != now) {
+		p.ServerChanged()
 	}
 }
 
@@ -83,30 +84,30 @@ func (p *Primary) poolConnected(now Server) *Server {
 	return at
 }
 
-// Still returns an error if a connection leads to another server than the one that was set, or to
-// another lifetime of it.
-func (p *Primary) Still(now Server) error {
+// CheckServer returns an error if a connection leads to another server than the one that was set,
+// or to another lifetime of it.
+func (p *Primary) CheckServer(now Server) error {
 	if at := p.Server.Load(); at == nil || *at != now {
 		return errRestarted
 	}
 	return nil
 }
 
-// Forget lets the pool use any server: no stream is reading.
-func (p *Primary) Forget() { p.Server.Store(nil) }
+// ForgetServer lets the pool use any server: no stream is reading.
+func (p *Primary) ForgetServer() { p.Server.Store(nil) }
 
-// Received is the highest position of which this process knows that it was durable there; 0: it has
-// read nothing, or there is no stream.
+// Received is the highest position of which this process knows that it was durable on the server;
+// 0: it has read nothing, or there is no stream.
 func (p *Primary) Received() pglogrepl.LSN {
 	if p == nil {
 		return 0
 	}
-	return pglogrepl.LSN(p.Wal.Load())
+	return pglogrepl.LSN(p.ReceivedWAL.Load())
 }
 
-// Promoted reports whether now is a later timeline of the same server: a standby that was promoted,
-// or a copy that was.
-func (s Server) Promoted(now Server) bool {
+// PromotedTo reports whether now is a later timeline of the same server: a standby that was
+// promoted, or a copy that was.
+func (s Server) PromotedTo(now Server) bool {
 	return s.SystemID != "" && s.SystemID == now.SystemID && now.Timeline > s.Timeline
 }
 
@@ -122,9 +123,9 @@ var errRestarted = errors.New("the server was restarted: the relay checks it ove
 // errStandby is the answer of a server that can only be read.
 var errStandby = errors.New("this server is a read-only standby")
 
-// onlyPrimary makes every attempt to connect go on to the next host when a host is a standby, or is
-// not accepted. It replaces target_session_attrs.
-func onlyPrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
+// requirePrimary makes every attempt to connect go on to the next host when a host is a standby, or
+// is not accepted. It replaces target_session_attrs.
+func requirePrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		now, pid, err := whichServer(ctx, conn)
 		if err != nil {
@@ -139,7 +140,8 @@ func onlyPrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
 // of ConnectStream, by the connection's CustomData. The backend was asked when the connection was
 // made: after a statement without an answer nobody could ask. pgconn's own PID is what
 // BackendKeyData says, and a proxy may say there what it likes, as Neon's does: compared with the
-// server's views, it would be nobody, or another session. It is good for a request to cancel only.
+// server's views, it would be nobody, or another session (TestProxyThatHidesProcessIDs). It is good
+// for a request to cancel only.
 func BackendPID(custom map[string]any) uint32 {
 	pid, _ := custom[backendKey].(uint32)
 	return pid
@@ -235,7 +237,7 @@ func (c *Config) sameServer(now ServerPosition) error {
 	if at == nil {
 		return nil
 	}
-	if at.Promoted(now.Server) {
+	if at.PromotedTo(now.Server) {
 		return errPromoted
 	}
 	if err := c.CheckSameSystem(*at, now); err != nil {
@@ -269,7 +271,7 @@ func (c *Config) CheckSameSystem(at Server, now ServerPosition) error {
 // received or reported, and how much that was. WAL is durable before the walsender sends it, so a
 // crash of the server loses none of it.
 func (c *Config) LowerWAL(now ServerPosition) (why string, had pglogrepl.LSN) {
-	had = pglogrepl.LSN(c.Primary.Wal.Load())
+	had = pglogrepl.LSN(c.Primary.ReceivedWAL.Load())
 	if now.WAL < had {
 		why = fmt.Sprintf("its WAL ends at %s, and this relay had received it up to %s", now.WAL, had)
 	}
@@ -301,21 +303,21 @@ func (c *Config) RolledBack(why string, from, to pglogrepl.LSN) *event.Stop {
 // leaderLock is the first key of the lock, in SQL; the second is the epoch.
 const leaderLock = `hashtext('cdc-relay leader ' || %s)`
 
-// Lead has the pool mark its sessions as those of a leader with this epoch; 0: of none.
-func (p *Primary) Lead(epoch int64) {
+// MarkLeader has the pool mark its sessions as those of a leader with this epoch; 0: of none.
+func (p *Primary) MarkLeader(epoch int64) {
 	if p == nil {
 		return
 	}
-	if was := p.epoch.Swap(epoch); was != 0 && was != epoch && p.Changed != nil {
-		p.Changed()
+	if was := p.epoch.Swap(epoch); was != 0 && was != epoch && p.ServerChanged != nil {
+		p.ServerChanged()
 	}
 }
 
 const epochKey = "cdc-relay epoch" // an int64 of CustomData: what a session is marked with
 
-// mark makes a session of the pool that of a leader, if this process leads. usable: it is not one
-// of another term.
-func (c *Config) mark(ctx context.Context, conn *pgconn.PgConn) (usable bool, err error) {
+// markSession makes a session of the pool that of a leader, if this process leads. usable is false
+// for a session of another term.
+func (c *Config) markSession(ctx context.Context, conn *pgconn.PgConn) (usable bool, err error) {
 	if c.Primary == nil {
 		return true, nil
 	}

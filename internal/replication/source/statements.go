@@ -26,8 +26,8 @@ type Querier interface {
 // stops answering.
 const AnswerTimeout = 20 * time.Second
 
-// Asked is a query for one row that Scan makes.
-type Asked struct {
+// Question is a query for one row that Scan makes.
+type Question struct {
 	ctx       context.Context
 	q         Querier
 	what, sql string
@@ -36,15 +36,15 @@ type Asked struct {
 
 // Ask prepares a query for one row. Scan waits for AnswerTimeout at most, and an error of it begins
 // with what.
-func Ask(ctx context.Context, q Querier, what, sql string, args ...any) Asked {
-	return Asked{ctx, q, what, sql, args}
+func Ask(ctx context.Context, q Querier, what, sql string, args ...any) Question {
+	return Question{ctx, q, what, sql, args}
 }
 
 // Scan runs the query. IsNoRows of its error: there is no row.
-func (a Asked) Scan(into ...any) error {
+func (a Question) Scan(into ...any) error {
 	ctx, cancel := context.WithTimeout(a.ctx, AnswerTimeout)
 	defer cancel()
-	return about(a.what, a.q.QueryRow(ctx, a.sql, a.args...).Scan(into...))
+	return aboutStatement(a.what, a.q.QueryRow(ctx, a.sql, a.args...).Scan(into...))
 }
 
 // List is Ask for any number of rows, each of which row scans.
@@ -53,21 +53,21 @@ func List[T any](ctx context.Context, q Querier, what string, row pgx.RowToFunc[
 	defer cancel()
 	rows, err := q.Query(ctx, sql, args...)
 	if err != nil {
-		return nil, about(what, err)
+		return nil, aboutStatement(what, err)
 	}
 	list, err := pgx.CollectRows(rows, row)
-	return list, about(what, err)
+	return list, aboutStatement(what, err)
 }
 
-// Do is Ask for a statement without rows: it returns how many it has changed.
-func Do(ctx context.Context, q Querier, what, sql string, args ...any) (changed int64, err error) {
+// Execute is Ask for a statement without rows: it returns how many it has changed.
+func Execute(ctx context.Context, q Querier, what, sql string, args ...any) (changed int64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()
 	tag, err := q.Exec(ctx, sql, args...)
-	return tag.RowsAffected(), about(what, err)
+	return tag.RowsAffected(), aboutStatement(what, err)
 }
 
-func about(what string, err error) error {
+func aboutStatement(what string, err error) error {
 	if err != nil {
 		err = fmt.Errorf("%s: %w", what, err)
 	}
@@ -104,9 +104,6 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	}
 }
-
-// Whether the WAL between two positions has anything that somebody must read: what an idle server
-// writes by itself does not count.
 
 // WalNoise is more bytes than an idle server writes after the last commit: two lists of the running
 // transactions and a checkpoint, about 300 bytes, and as much for a raise of a relay's flush limit.
@@ -160,35 +157,35 @@ func (t OpenTransaction) String() string {
 	return text + ", since " + t.Since.UTC().Format(time.RFC3339)
 }
 
-// fix ends it.
-func (t OpenTransaction) fix() string {
+// endSQL is the SQL that ends it.
+func (t OpenTransaction) endSQL() string {
 	if t.PID == 0 {
 		return fmt.Sprintf("COMMIT PREPARED %s, or ROLLBACK PREPARED %[1]s, in database %s", QuoteText(t.GID), t.Database)
 	}
 	return fmt.Sprintf("SELECT pg_terminate_backend(%d)", t.PID)
 }
 
-// MostOpen is how many transactions are named.
-const MostOpen = 3
+// MostOpenNamed is how many open transactions a message names.
+const MostOpenNamed = 3
 
-// OpenText names at most MostOpen transactions, and says how many more there are.
-func OpenText(list []OpenTransaction) string {
+// OpenTransactionsText names at most MostOpenNamed transactions, and says how many more there are.
+func OpenTransactionsText(list []OpenTransaction) string {
 	var names []string
-	for _, t := range list[:min(len(list), MostOpen)] {
+	for _, t := range list[:min(len(list), MostOpenNamed)] {
 		names = append(names, t.String())
 	}
 	more := ""
-	if len(list) > MostOpen {
-		more = fmt.Sprintf(", and %d more", len(list)-MostOpen)
+	if len(list) > MostOpenNamed {
+		more = fmt.Sprintf(", and %d more", len(list)-MostOpenNamed)
 	}
 	return strings.Join(names, "; ") + more
 }
 
-// EndOpen is how an operator ends those that OpenText names.
-func EndOpen(list []OpenTransaction) string {
+// EndTransactionsHint is how an operator ends the transactions that OpenTransactionsText names.
+func EndTransactionsHint(list []OpenTransaction) string {
 	var fixes []string
-	for _, t := range list[:min(len(list), MostOpen)] {
-		fixes = append(fixes, t.fix())
+	for _, t := range list[:min(len(list), MostOpenNamed)] {
+		fixes = append(fixes, t.endSQL())
 	}
 	return "end them in their applications, or: " + strings.Join(fixes, "; ")
 }
@@ -196,7 +193,7 @@ func EndOpen(list []OpenTransaction) string {
 // OpenTransactions are those with writes that are open in the cluster, or here, in this database,
 // the oldest first.
 func OpenTransactions(ctx context.Context, q Querier, here bool) ([]OpenTransaction, error) {
-	return openWhere(ctx, q, "NOT $1 OR database = current_database()", here)
+	return readOpenTransactions(ctx, q, "NOT $1 OR database = current_database()", here)
 }
 
 // LongTransactions are those that are open in the cluster now and still a second later, and have
@@ -210,15 +207,16 @@ func LongTransactions(ctx context.Context, q Querier, age time.Duration) ([]Open
 	if len(ids) == 0 || !Sleep(ctx, time.Second) {
 		return nil, nil
 	}
-	return openWhere(ctx, q, "xid::text = ANY ($1::text[]) AND (since IS NULL OR since < now() - make_interval(secs => $2::float8))", ids, age.Seconds())
+	return readOpenTransactions(ctx, q, "xid::text = ANY ($1::text[]) AND (since IS NULL OR since < now() - make_interval(secs => $2::float8))", ids, age.Seconds())
 }
 
 const openSQL = `SELECT 0 AS pid, gid, database, owner AS role, '' AS application, prepared AS since, transaction AS xid FROM pg_prepared_xacts
 	UNION ALL SELECT pid, '', coalesce(datname, ''), coalesce(usename, ''), coalesce(application_name, ''), xact_start, backend_xid
 	FROM pg_stat_activity WHERE backend_xid IS NOT NULL AND pid <> pg_backend_pid()`
 
-// openWhere reads open transactions. Of another role's session PostgreSQL says all but since when.
-func openWhere(ctx context.Context, q Querier, condition string, args ...any) ([]OpenTransaction, error) {
+// readOpenTransactions reads open transactions. Of another role's session PostgreSQL says all but
+// since when.
+func readOpenTransactions(ctx context.Context, q Querier, condition string, args ...any) ([]OpenTransaction, error) {
 	return List(ctx, q, "read which transactions are open", func(row pgx.CollectableRow) (t OpenTransaction, err error) {
 		return t, row.Scan(&t.PID, &t.GID, &t.Database, &t.Role, &t.Application, &t.Since, &t.Later)
 	}, `SELECT pid, gid, database::text, role::text, application, since, age(xid) FROM (`+openSQL+`) t WHERE `+condition+` ORDER BY age(xid) DESC`, args...)

@@ -36,11 +36,11 @@ func MakeSlotSQL(c *Config) string {
 // it, also what the publication hides, and as it is stored, since the server may not be able to
 // convert it.
 func DropSlotHint(slot string) string {
-	return LookHint(slot) + "; when nobody needs it any more, drop the slot: SELECT pg_drop_replication_slot(" + QuoteText(slot) + ")"
+	return ShowSlotHint(slot) + "; when nobody needs it any more, drop the slot: SELECT pg_drop_replication_slot(" + QuoteText(slot) + ")"
 }
 
-// LookHint is the statements that show what waits in a slot.
-func LookHint(slot string) string {
+// ShowSlotHint is the statements that show what waits in a slot.
+func ShowSlotHint(slot string) string {
 	return fmt.Sprintf("see what waits in the slot, which may be the only copy (this shows it, and keeps nothing): SET client_encoding = 'SQL_ASCII'; SELECT pg_copy_logical_replication_slot(%s, 'look', true, 'test_decoding'); SELECT * FROM pg_logical_slot_peek_changes('look', NULL, NULL)",
 		QuoteText(slot))
 }
@@ -51,8 +51,9 @@ const AcceptCommand = "cdc-relay accept " + event.FindingID
 // AcceptHint is the fix by which an operator accepts that rows may be missing.
 const AcceptHint = "to go on: " + AcceptCommand + "; then `cdc-relay recover` sends those of the missing rows that are still in the outbox table"
 
-// AgainHint ends a fix of something that hid rows: what may be missing by then is another finding.
-const AgainHint = "; then start the relay again, which says what may be missing, and how to go on"
+// StartAgainHint ends a fix of something that hid rows: what may be missing by then is another
+// finding.
+const StartAgainHint = "; then start the relay again, which says what may be missing, and how to go on"
 
 // NameHint is the fix for a slot or publication that is named in a configuration that must find it.
 // Creating one would start with what is committed from then on, and would leave behind what waits
@@ -104,8 +105,8 @@ func SlotLost(c *Config, what, newSlot string) *event.Stop {
 	}
 }
 
-// NewSlot is the flag of accept that drops the slot.
-const NewSlot = " --new-slot"
+// NewSlotFlag is the flag of accept that drops the slot.
+const NewSlotFlag = " --new-slot"
 
 // ForeignSlot is the finding (exit 3) for a slot that is not the relay's: its text is the slot's
 // name and then what.
@@ -123,18 +124,10 @@ func InitHint(role string) string {
 	return "run `cdc-relay init --no-slot --url <URL of a role that may create it> --role '" + strings.ReplaceAll(role, "'", `'\''`) + "'`"
 }
 
-// TakeoverStop is a Stop of the takeover with this exit code; its reason is usage for
-// event.ExitUsage, and takeover for any other.
-func TakeoverStop(code int, what, fix string) *event.Stop {
-	reason := "takeover"
-	if code == event.ExitUsage {
-		reason = "usage"
-	}
-	return &event.Stop{Code: code, Reason: reason, What: what, Fix: fix}
+// TakeoverStop is the Stop (exit 3) of a takeover that cannot go on by itself.
+func TakeoverStop(what, fix string) *event.Stop {
+	return &event.Stop{Code: event.ExitOperator, Reason: "takeover", What: what, Fix: fix}
 }
-
-// Names: the application_name by which a relay is known, tables and identifiers quoted for SQL, and
-// lists and sizes for people.
 
 const (
 	ApplicationPrefix = "cdc-relay/"
@@ -166,8 +159,8 @@ func (c *Config) QuotedTables() []string {
 	return names
 }
 
-// Relayed are the log fields for what is relayed.
-func (c *Config) Relayed() []zap.Field {
+// RelayedFields are the log fields for what is relayed.
+func (c *Config) RelayedFields() []zap.Field {
 	fields := []zap.Field{zap.String("tables", c.TableNames())}
 	if c.Messages.Prefix != "" {
 		fields = append(fields, zap.String("message_prefix", c.Messages.Prefix))

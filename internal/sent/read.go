@@ -1,7 +1,8 @@
-// Package tableread guards reads of tables that belong to somebody else, the outbox tables: to read
-// one must not run code of its owner with the reader's rights. The stream is not concerned: the
-// server sends rows without evaluating anything.
-package tableread
+// Reading and deleting rows of the outbox tables, which belong to somebody else: it must not run
+// code of their owner with the relay's rights. The stream is not concerned: the server sends rows
+// without evaluating anything.
+
+package sent
 
 import (
 	"cmp"
@@ -13,14 +14,9 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Querier is a pool, a connection or a transaction.
-type Querier interface {
-	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
-}
-
-// Heirs is pg_inherits without temporary tables, in SQL. Their rows are in no query but those of
+// HeirsSQL is pg_inherits without temporary tables, in SQL. Their rows are in no query but those of
 // their own session.
-const Heirs = "(SELECT inhrelid, inhparent FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE relpersistence <> 't') heirs"
+const HeirsSQL = "(SELECT inhrelid, inhparent FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE relpersistence <> 't') heirs"
 
 // BaseTypeSQL is SQL of the OID of a type, given by its OID; of a domain it is its base type's.
 // Values of a domain are converted to it, and compared as of it, without running any code.
@@ -57,7 +53,7 @@ func (r *Refusal) Error() string { return r.Table + " " + r.Why }
 // come with PostgreSQL have no rows in pg_depend, or a superuser owns them, as he does those of
 // extensions.
 const refuseSQL = `
-WITH RECURSIVE tree AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM ` + Heirs + ` JOIN tree ON inhparent = tree.oid),
+WITH RECURSIVE tree AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM ` + HeirsSQL + ` JOIN tree ON inhparent = tree.oid),
 trusted AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (session_user, current_user)),
 kinds (relkind, kind) AS (VALUES ('v', 'view'), ('m', 'materialized view'), ('f', 'foreign table')),
 planned (classid, objid) AS (SELECT 'pg_class'::regclass::oid, oid FROM tree
@@ -81,25 +77,31 @@ SELECT why, fix FROM (
 		FROM used WHERE owner NOT IN (SELECT oid FROM trusted)
 ) found ORDER BY rank, why LIMIT 1`
 
-// Check returns a *Refusal if a table, quoted, must not be read. A table that does not exist is not
-// refused.
-func Check(ctx context.Context, q Querier, table string) error {
+// CheckTable returns a *Refusal if a table, quoted, must not be read. A table that does not exist
+// is not refused.
+func CheckTable(ctx context.Context, q Querier, table string) error {
+	return findRefusal(ctx, q, refuseSQL, table, "read what %s is: %w")
+}
+
+// findRefusal asks one of the two statements why a table is refused; nil: it is not. failed is the
+// format of an error of the statement.
+func findRefusal(ctx context.Context, q Querier, sql, table, failed string) error {
 	r := Refusal{Table: table}
-	err := q.QueryRow(ctx, refuseSQL, table).Scan(&r.Why, &r.Fix)
+	err := q.QueryRow(ctx, sql, table).Scan(&r.Why, &r.Fix)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):
 		return nil
 	case err != nil:
-		return fmt.Errorf("read what %s is: %w", table, err)
+		return fmt.Errorf(failed, table, err)
 	}
 	return &r
 }
 
-// Lock prepares a transaction, which must be read-only, to read a table, and checks it by fresh,
-// which sees what is committed now. Under the lock nobody puts a view in the table's place. The
-// settings are the transaction's own: a pooler may have dropped those of the session.
-func Lock(ctx context.Context, tx pgx.Tx, fresh Querier, table string) error {
-	if err := Check(ctx, fresh, table); err != nil { // before LOCK, which says less
+// LockTable prepares a transaction, which must be read-only, to read a table, and checks it by
+// fresh, which sees what is committed now. Under the lock nobody puts a view in the table's place.
+// The settings are the transaction's own: a pooler may have dropped those of the session.
+func LockTable(ctx context.Context, tx pgx.Tx, fresh Querier, table string) error {
+	if err := CheckTable(ctx, fresh, table); err != nil { // before LOCK, which says less
 		return err
 	}
 	for _, sql := range []string{"SET LOCAL row_security = off", "SET LOCAL constraint_exclusion = off", "LOCK TABLE " + table + " IN ACCESS SHARE MODE"} {
@@ -107,7 +109,7 @@ func Lock(ctx context.Context, tx pgx.Tx, fresh Querier, table string) error {
 			return fmt.Errorf("%s: %w", sql, err)
 		}
 	}
-	return Check(ctx, fresh, table)
+	return CheckTable(ctx, fresh, table)
 }
 
 // Beginner is a pool, or a connection that is used for nothing afterwards.
@@ -115,10 +117,11 @@ type Beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Alone calls do in a transaction of a connection that is closed afterwards, and never given back
-// to the pool. An index can be made while its table is read: a function of its that has run in the
-// session after all may have left settings there, which the next statements would run under.
-func Alone(ctx context.Context, pool Beginner, options pgx.TxOptions, do func(pgx.Tx) error) error {
+// InOwnConnection calls do in a transaction of a connection that is closed afterwards, and never
+// given back to the pool. An index can be made while its table is read: a function of its that has
+// run in the session after all may have left settings there, which the next statements would run
+// under.
+func InOwnConnection(ctx context.Context, pool Beginner, options pgx.TxOptions, do func(pgx.Tx) error) error {
 	tx, err := pool.BeginTx(ctx, options)
 	if err != nil {
 		return err
@@ -130,35 +133,36 @@ func Alone(ctx context.Context, pool Beginner, options pgx.TxOptions, do func(pg
 	return do(tx)
 }
 
-// Read calls read in a transaction in which a table may be read, on a connection of its own, and
-// looks again afterwards, while the lock still keeps an index that was made meanwhile from going.
-func Read(ctx context.Context, pool Beginner, table string, read func(pgx.Tx) error) error {
-	return Alone(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
-		if err := Lock(ctx, tx, tx, table); err != nil {
+// ReadTable calls read in a transaction in which a table may be read, on a connection of its own,
+// and looks again afterwards, while the lock still keeps an index that was made meanwhile from
+// going.
+func ReadTable(ctx context.Context, pool Beginner, table string, read func(pgx.Tx) error) error {
+	return InOwnConnection(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+		if err := LockTable(ctx, tx, tx, table); err != nil {
 			return err
 		}
 		if err := read(tx); err != nil {
 			return err
 		}
-		return Check(ctx, tx, table)
+		return CheckTable(ctx, tx, table)
 	})
 }
 
 // IsRefusal returns err as the Refusal that it is or wraps.
 func IsRefusal(err error) (*Refusal, bool) { return errors.AsType[*Refusal](err) }
 
-// Undefined reports whether err says that the table no longer exists.
-func Undefined(err error) bool {
+// IsUndefinedTable reports whether err says that the table no longer exists.
+func IsUndefinedTable(err error) bool {
 	server, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && (server.Code == "42P01" || server.Code == "3F000")
 }
 
-// WholeXID is the SQL of a transaction's id with its epoch. A row has its lower half. A row that is
-// visible was written below next, the next transaction to begin, or by the transaction that looks,
-// which may be a little above: so the id is the nearest below 2^24 more than next. A row that is
-// older than 2^32 transactions gets too high an id: it seems newer than it is, and never settled
-// when it is not.
-func WholeXID(of string) string {
+// WholeXIDSQL is the SQL of a transaction's id with its epoch. A row has its lower half. A row that
+// is visible was written below next, the next transaction to begin, or by the transaction that
+// looks, which may be a little above: so the id is the nearest below 2^24 more than next. A row
+// that is older than 2^32 transactions gets too high an id: it seems newer than it is, and never
+// settled when it is not.
+func WholeXIDSQL(of string) string {
 	return "(next + 16777216 - ((next + 16777216 - " + of + "::text::bigint) & 4294967295))"
 }
 
@@ -171,7 +175,7 @@ func WholeXID(of string) string {
 // trigger must be of a table whose owner is trusted.
 const refuseDeleteSQL = `
 WITH RECURSIVE up AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhparent FROM pg_inherits JOIN up ON inhrelid = up.oid),
-down AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM ` + Heirs + ` JOIN down ON inhparent = down.oid),
+down AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM ` + HeirsSQL + ` JOIN down ON inhparent = down.oid),
 tree AS (SELECT oid FROM up UNION SELECT oid FROM down),
 trusted AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (session_user, current_user))
 SELECT why, fix FROM (
@@ -187,25 +191,17 @@ SELECT why, fix FROM (
 		FROM pg_constraint JOIN tree ON confrelid = tree.oid WHERE contype = 'f' AND confdeltype IN ('c', 'n', 'd')
 ) found ORDER BY why LIMIT 1`
 
-// CheckDelete returns a *Refusal if no row of a table, quoted, must be deleted. Whether it may be
-// read is Check's. A table that does not exist is not refused.
-func CheckDelete(ctx context.Context, q Querier, table string) error {
-	r := Refusal{Table: table}
-	err := q.QueryRow(ctx, refuseDeleteSQL, table).Scan(&r.Why, &r.Fix)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil
-	case err != nil:
-		return fmt.Errorf("read what a DELETE on %s runs: %w", table, err)
-	}
-	return &r
+// CheckTableDelete returns a *Refusal if no row of a table, quoted, must be deleted. Whether it may
+// be read is CheckTable's. A table that does not exist is not refused.
+func CheckTableDelete(ctx context.Context, q Querier, table string) error {
+	return findRefusal(ctx, q, refuseDeleteSQL, table, "read what a DELETE on %s runs: %w")
 }
 
-// Delete calls do in a transaction of conn in which rows of a table may be deleted, and commits it.
-// settings are SQL that begins the transaction. The lock is that of any writer: under it nobody
-// makes a rule or a trigger. An index that is made meanwhile is found afterwards, as by Read: then
-// nothing is committed, and the caller must close conn.
-func Delete(ctx context.Context, conn *pgx.Conn, table, settings string, do func(pgx.Tx) error) error {
+// DeleteFromTable calls do in a transaction of conn in which rows of a table may be deleted, and
+// commits it. settings are SQL that begins the transaction. The lock is that of any writer: under
+// it nobody makes a rule or a trigger. An index that is made meanwhile is found afterwards, as by
+// ReadTable: then nothing is committed, and the caller must close conn.
+func DeleteFromTable(ctx context.Context, conn *pgx.Conn, table, settings string, do func(pgx.Tx) error) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {
 		return err
@@ -217,23 +213,23 @@ func Delete(ctx context.Context, conn *pgx.Conn, table, settings string, do func
 		if tx.Rollback(ctx) != nil {
 			return err
 		}
-		return cmp.Or(checkBoth(ctx, conn, table), err) // of a view, say, LOCK says less
+		return cmp.Or(checkReadAndDelete(ctx, conn, table), err) // of a view, say, LOCK says less
 	}
-	if err := checkBoth(ctx, tx, table); err != nil {
+	if err := checkReadAndDelete(ctx, tx, table); err != nil {
 		return err
 	}
 	if err := do(tx); err != nil {
 		return err
 	}
-	if err := Check(ctx, tx, table); err != nil {
+	if err := CheckTable(ctx, tx, table); err != nil {
 		return err
 	}
 	return tx.Commit(ctx)
 }
 
-func checkBoth(ctx context.Context, q Querier, table string) error {
-	if err := Check(ctx, q, table); err != nil {
+func checkReadAndDelete(ctx context.Context, q Querier, table string) error {
+	if err := CheckTable(ctx, q, table); err != nil {
 		return err
 	}
-	return CheckDelete(ctx, q, table)
+	return CheckTableDelete(ctx, q, table)
 }
