@@ -18,14 +18,14 @@ type hurried struct {
 	end      context.CancelFunc
 }
 
-func (h *hurried) most() int                                  { return 1 }
+func (h *hurried) maxConnections() int                        { return 1 }
 func (h *hurried) begin(context.Context) (transaction, error) { return h, nil }
-func (h *hurried) call(context.Context, Message) error        { return nil }
-func (h *hurried) state(context.Context) state                { return open }
+func (h *hurried) callHandler(context.Context, Message) error { return nil }
+func (h *hurried) stateAfterHandler(context.Context) txState  { return txOpen }
 func (h *hurried) rollback(context.Context)                   {}
-func (h *hurried) leave(context.Context)                      {}
+func (h *hurried) discardConnection(context.Context)          {}
 func (h *hurried) commit(context.Context) error               { h.end(); return nil }
-func (h *hurried) row(_ context.Context, _ string, _ []any, into ...any) error {
+func (h *hurried) queryRow(_ context.Context, _ string, _ []any, into ...any) error {
 	*into[0].(*bool) = true
 	return nil
 }
@@ -58,11 +58,11 @@ func TestCommitThatWasCancelled(t *testing.T) {
 		got, err := in.attempt(ctx, Message{ID: "1"})
 		var lost *lostError
 		var away *unavailableError
-		if recorded && !errors.As(err, &away) || !recorded && (got != failed || !errors.As(err, &lost)) {
+		if recorded && !errors.As(err, &away) || !recorded && (got != outcomeFailed || !errors.As(err, &lost)) {
 			t.Errorf("recorded before %v: %v, %v", recorded, got, err)
 		}
 		in.db = &hurried{recorded, func() {}}
-		if got, err := in.attempt(t.Context(), Message{ID: "1"}); err != nil || recorded != (got == duplicate) {
+		if got, err := in.attempt(t.Context(), Message{ID: "1"}); err != nil || recorded != (got == outcomeDuplicate) {
 			t.Errorf("with time, recorded before %v: %v, %v", recorded, got, err)
 		}
 	}

@@ -18,35 +18,37 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox/internal/work"
 )
 
-// ready waits until the database can record events, and returns an error for what waiting does not
-// cure, such as a missing table.
-func (in *Inbox) ready(ctx context.Context) error {
+// Ready waits until the database can record events. It returns an error for what waiting does not
+// cure, such as a missing table, and when ctx ends. Call it before messages are asked for: what was
+// delivered and cannot be processed is delivered again, and brokers count that.
+func (t *Transport) Ready(ctx context.Context) error {
+	in := t.in
 	pause := newBackoff()
 	for {
-		err := in.probe(ctx)
+		err := in.checkDatabase(ctx)
 		switch {
 		case err == nil:
-			in.database.found()
+			in.database.noteUp()
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case class(err, "42P01", "3F000", "42703"): // no such table, schema, column
+		case hasSQLState(err, "42P01", "3F000", "42703"): // no such table, schema, column
 			return fmt.Errorf("find the table of processed messages: %w: create it, or what it lacks, with inbox.Schema:\n\n%s", err, Schema(in.cfg.Table))
-		case class(err, "28", "3D", "42"), errors.Is(err, errForgets): // login, right
+		case hasSQLState(err, "28", "3D", "42"), errors.Is(err, errNotDurable): // login, right
 			return err
 		}
-		in.database.lost(err)
+		in.database.noteDown(err)
 		if err := pause.Pause(ctx); err != nil {
 			return err
 		}
 	}
 }
 
-// errForgets is a setting with which effects or their records may vanish.
-var errForgets = errors.New("the database may forget what is processed")
+// errNotDurable is a setting with which effects or their records may vanish.
+var errNotDurable = errors.New("the database may forget what is processed")
 
-// probe does what attempt, confirm and Prune do, and rolls it back.
-func (in *Inbox) probe(ctx context.Context) error {
+// checkDatabase does what attempt, confirmRecord and Prune do, and rolls it back.
+func (in *Inbox) checkDatabase(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, in.cfg.Timeout)
 	defer cancel()
 	tx, err := in.db.begin(ctx)
@@ -55,39 +57,39 @@ func (in *Inbox) probe(ctx context.Context) error {
 	}
 	defer tx.rollback(ctx)
 	var synchronous, persistence string
-	if err := tx.row(ctx, in.sql.settings, []any{quoted(in.cfg.Table)}, &synchronous, &persistence); err != nil {
+	if err := tx.queryRow(ctx, in.sql.readSettings, []any{quotedTable(in.cfg.Table)}, &synchronous, &persistence); err != nil {
 		return fmt.Errorf("read the settings of %s: %w", in.cfg.Table, err)
 	}
-	first, err := in.record(ctx, tx, "", nil)
+	first, err := in.recordEvent(ctx, tx, "", nil)
 	switch {
 	case err != nil:
 		return err
 	case !first: // each message would be a duplicate
-		return fmt.Errorf("%w: %s does not take a row: has it a trigger or a rule? Make it as inbox.Schema does", errForgets, in.cfg.Table)
+		return fmt.Errorf("%w: %s does not take a row: has it a trigger or a rule? Make it as inbox.Schema does", errNotDurable, in.cfg.Table)
 	}
 	// These show that the rights are there. The second is of no rows.
-	if _, err := tx.exec(ctx, in.sql.recorded, in.cfg.Service, "", []byte{}); err != nil {
+	if _, err := tx.exec(ctx, in.sql.compareRecord, in.cfg.Service, "", []byte{}); err != nil {
 		return fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)
 	}
-	if _, err := tx.exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), 0); err != nil {
+	if _, err := tx.exec(ctx, in.sql.deleteOld, in.cfg.Service, in.cfg.Keep.Seconds(), 0); err != nil {
 		return fmt.Errorf("delete old rows of %s: %w", in.cfg.Table, err)
 	}
 	switch {
 	case synchronous == "off":
-		return fmt.Errorf("%w: synchronous_commit is off: a crash of the server would undo effects whose messages are acknowledged. Set it to on for this database or role", errForgets)
+		return fmt.Errorf("%w: synchronous_commit is off: a crash of the server would undo effects whose messages are acknowledged. Set it to on for this database or role", errNotDurable)
 	case persistence != "p":
-		return fmt.Errorf("%w: %s is not logged: a crash of the server would empty it. ALTER TABLE %s SET LOGGED", errForgets, in.cfg.Table, quoted(in.cfg.Table))
+		return fmt.Errorf("%w: %s is not logged: a crash of the server would empty it. ALTER TABLE %s SET LOGGED", errNotDurable, in.cfg.Table, quotedTable(in.cfg.Table))
 	}
 	return nil
 }
 
-// record records an event as processed by the transaction, and returns whether it was not before.
-// It waits while another transaction has recorded it and has not ended.
-func (in *Inbox) record(ctx context.Context, tx transaction, id string, content []byte) (first bool, err error) {
-	idle := strconv.FormatInt((in.cfg.Timeout + overtime).Milliseconds(), 10)
-	rows, err := tx.exec(ctx, in.sql.record, in.cfg.Service, id, content, idle)
-	if class(err, "25006") { // the server is a standby now, a new connection may find another one
-		tx.leave(ctx)
+// recordEvent records an event as processed by the transaction, and returns whether it was not
+// before. It waits while another transaction has recorded it and has not ended.
+func (in *Inbox) recordEvent(ctx context.Context, tx transaction, id string, content []byte) (first bool, err error) {
+	idle := strconv.FormatInt((in.cfg.Timeout + handlerOvertime).Milliseconds(), 10)
+	rows, err := tx.exec(ctx, in.sql.insertRecord, in.cfg.Service, id, content, idle)
+	if hasSQLState(err, "25006") { // the server is a standby now: a new connection may find another
+		tx.discardConnection(ctx)
 	}
 	if err != nil {
 		return false, fmt.Errorf("record an event in %s: %w", in.cfg.Table, err)
@@ -105,12 +107,12 @@ func newAvailability(log *slog.Logger, up prometheus.Gauge) *availability {
 	return &availability{work.NewJournal(log, "the database does not record events, processing waits", "the database records events again"), up}
 }
 
-func (a *availability) lost(err error) {
+func (a *availability) noteDown(err error) {
 	a.up.Set(0)
 	a.journal.Failed(err)
 }
 
-func (a *availability) found() {
+func (a *availability) noteUp() {
 	a.up.Set(1)
 	a.journal.Works()
 }
@@ -128,7 +130,7 @@ func Schema(table string) string {
 	if table != "" && !tableName.MatchString(table) {
 		panic(fmt.Sprintf("inbox: Schema of table %q: want \"name\" or \"schema.name\"", table))
 	}
-	return strings.NewReplacer("TABLE_NAME", quoted(table), "INDEX_NAME", indexOf(table)).Replace(`CREATE TABLE IF NOT EXISTS TABLE_NAME (
+	return strings.NewReplacer("TABLE_NAME", quotedTable(table), "INDEX_NAME", indexName(table)).Replace(`CREATE TABLE IF NOT EXISTS TABLE_NAME (
     service text NOT NULL,
     id text NOT NULL,
     processed_at timestamptz NOT NULL DEFAULT now(),
@@ -140,20 +142,20 @@ CREATE INDEX IF NOT EXISTS INDEX_NAME ON TABLE_NAME (service, processed_at);
 `)
 }
 
-// quoted is a table's name as SQL has it.
-func quoted(table string) string { return identifier(table).Sanitize() }
+// quotedTable is a table's name as SQL has it.
+func quotedTable(table string) string { return tableIdentifier(table).Sanitize() }
 
-// indexOf is the name of the table's index, which is in the table's schema. PostgreSQL cuts names
+// indexName is the name of the table's index, which is in the table's schema. PostgreSQL cuts names
 // off after 63 bytes: uncut, the index of a table with a long name would be taken for the table,
 // and not be made.
-func indexOf(table string) string {
+func indexName(table string) string {
 	const suffix = "_processed_at"
-	name := identifier(table)
+	name := tableIdentifier(table)
 	last := name[len(name)-1]
 	return pgx.Identifier{strings.ToValidUTF8(last[:min(len(last), 63-len(suffix))], "") + suffix}.Sanitize()
 }
 
-func identifier(table string) pgx.Identifier {
+func tableIdentifier(table string) pgx.Identifier {
 	if table == "" {
 		table = "processed_messages"
 	}
@@ -161,25 +163,25 @@ func identifier(table string) pgx.Identifier {
 }
 
 // statements are those on one table.
-type statements struct{ record, recorded, settings, remembers, prune string }
+type statements struct{ insertRecord, compareRecord, readSettings, hasRecords, deleteOld string }
 
 func newStatements(table string) *statements {
-	name := quoted(table)
+	name := quotedTable(table)
 	return &statements{
 		// A process whose machine is frozen or has lost its power keeps the record locked, as long
 		// as its transaction lives. The server ends one in which nothing has come for so long.
-		record: "INSERT INTO " + name + " (service, id, content_hash) SELECT $1::text, $2::text, $3::bytea" +
+		insertRecord: "INSERT INTO " + name + " (service, id, content_hash) SELECT $1::text, $2::text, $3::bytea" +
 			" FROM set_config('idle_in_transaction_session_timeout', $4::text, true) ON CONFLICT (service, id) DO NOTHING",
 		// What a consumer of another version has recorded may not have our fingerprint. The message
-		// has no meaning: see confirm.
-		recorded: "SELECT CASE WHEN substr(content_hash, 1, 1) = substr($3::bytea, 1, 1) THEN content_hash = $3 ELSE true END FROM " + name +
+		// has no meaning: see confirmRecord.
+		compareRecord: "SELECT CASE WHEN substr(content_hash, 1, 1) = substr($3::bytea, 1, 1) THEN content_hash = $3 ELSE true END FROM " + name +
 			", pg_logical_emit_message(true, 'inbox', '') WHERE service = $1 AND id = $2",
-		settings:  "SELECT current_setting('synchronous_commit'), relpersistence::text FROM pg_class WHERE oid = $1::text::regclass",
-		remembers: "SELECT EXISTS (SELECT FROM " + name + " WHERE service = $1)",
+		readSettings: "SELECT current_setting('synchronous_commit'), relpersistence::text FROM pg_class WHERE oid = $1::text::regclass",
+		hasRecords:   "SELECT EXISTS (SELECT FROM " + name + " WHERE service = $1)",
 		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a
 		// batch. Found by ctid, they are deleted without another search, whatever the planner knows
 		// of the table. They stay where they are: nobody updates them.
-		prune: "DELETE FROM " + name + " WHERE ctid = ANY (ARRAY (SELECT ctid FROM " + name +
+		deleteOld: "DELETE FROM " + name + " WHERE ctid = ANY (ARRAY (SELECT ctid FROM " + name +
 			" WHERE service = $1 AND processed_at < now() - $2 * interval '1 second' ORDER BY processed_at LIMIT $3 FOR UPDATE SKIP LOCKED))",
 	}
 }
@@ -194,7 +196,7 @@ const (
 // once. A consumer that runs does it every ten minutes.
 func (in *Inbox) Prune(ctx context.Context) (int64, error) {
 	for all := int64(0); ; {
-		rows, err := in.db.exec(ctx, in.sql.prune, in.cfg.Service, in.cfg.Keep.Seconds(), pruneBatch)
+		rows, err := in.db.exec(ctx, in.sql.deleteOld, in.cfg.Service, in.cfg.Keep.Seconds(), pruneBatch)
 		if err != nil {
 			return all, fmt.Errorf("delete old rows of %s: %w", in.cfg.Table, err)
 		}
@@ -205,8 +207,9 @@ func (in *Inbox) Prune(ctx context.Context) (int64, error) {
 	}
 }
 
-// prune prunes until ctx ends.
-func (in *Inbox) prune(ctx context.Context) {
+// Prune deletes the old records every ten minutes, until ctx ends.
+func (t *Transport) Prune(ctx context.Context) {
+	in := t.in
 	ticker := time.NewTicker(pruneEvery)
 	defer ticker.Stop()
 	for {

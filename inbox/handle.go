@@ -18,27 +18,27 @@ import (
 	"time"
 )
 
-// handle processes a message, and publishes it for later when that fails. On failed the message
-// must be delivered again, on every other outcome it may be acknowledged.
-func (in *Inbox) handle(ctx context.Context, m Message, p Publisher) (outcome, error) {
+// handleMessage processes a message, and publishes it for later when that fails. On outcomeFailed
+// the message must be delivered again, on every other outcome it may be acknowledged.
+func (in *Inbox) handleMessage(ctx context.Context, m Message, p Publisher) (outcome, error) {
 	done, err := in.process(ctx, m)
 	if err == nil {
 		return done, nil
 	}
 	var away *unavailableError
 	if ctx.Err() != nil || errors.As(err, &away) { // says nothing about the message
-		return failed, err
+		return outcomeFailed, err
 	}
-	f := in.judge(m, err)
+	f := in.failureOf(m, err)
 	in.metrics.failures.WithLabelValues(string(f.Class)).Inc()
 	if f.Level > 0 {
 		switch published := p.Retry(ctx, m, f); {
 		case published == nil:
 			in.metrics.retries.WithLabelValues(LevelName(f.Level)).Inc()
 			in.failureLog(ctx, m, f, err).Warn("processing failed, another attempt follows", "attempt", f.Attempts, "after", f.Level)
-			return retried, err
+			return outcomeRetry, err
 		case !errors.Is(published, ErrPermanent):
-			return failed, fmt.Errorf("publish for a later attempt: %w", published)
+			return outcomeFailed, fmt.Errorf("publish for a later attempt: %w", published)
 		default: // the broker will never take it
 			err = fmt.Errorf("%w; publish for a later attempt: %w", err, published)
 			f.Level, f.Reason = 0, reasonOf(err)
@@ -46,28 +46,30 @@ func (in *Inbox) handle(ctx context.Context, m Message, p Publisher) (outcome, e
 	}
 	if published := p.DeadLetter(ctx, m, f); published != nil {
 		in.metrics.deadLettersFailed.Inc()
-		return failed, fmt.Errorf("publish as a dead letter: %w", published)
+		return outcomeFailed, fmt.Errorf("publish as a dead letter: %w", published)
 	}
 	in.metrics.deadLetters.Inc()
 	in.failureLog(ctx, m, f, err).Error("processing failed, the message is a dead letter", "attempts", f.Attempts)
-	return deadLettered, err
+	return outcomeDeadLetter, err
 }
 
 const (
-	// patience is how long a message waits in its place for the database. Then all messages go back
-	// to the broker, which does not wait for ever: RabbitMQ closes a channel after 30 minutes.
-	patience = 5 * time.Minute
+	// databasePatience is how long a message waits in its place for the database. Then all messages
+	// go back to the broker, which does not wait for ever: RabbitMQ closes a channel after 30
+	// minutes.
+	databasePatience = 5 * time.Minute
 	// maxRepeats is how often an attempt is made again at once before it counts as failed.
 	maxRepeats = 3
-	// overtime is what a handler has after Config.Timeout until it is said that it still runs.
-	overtime = 5 * time.Second
+	// handlerOvertime is what a handler has after Config.Timeout until it is said that it still
+	// runs.
+	handlerOvertime = 5 * time.Second
 )
 
-// process has the effect of a message. While the database is away it waits, and no attempt is
-// spent.
+// process attempts a message until its effect is committed, or the attempt has failed. While the
+// database is away it waits, and no attempt is spent.
 func (in *Inbox) process(ctx context.Context, m Message) (outcome, error) {
 	if err := checkID(m.ID); err != nil {
-		return failed, err
+		return outcomeFailed, err
 	}
 	began := time.Now()
 	pause := newBackoff()
@@ -76,41 +78,41 @@ func (in *Inbox) process(ctx context.Context, m Message) (outcome, error) {
 		var away *unavailableError
 		var lost *lostError
 		if ctx.Err() == nil && !errors.As(err, &away) && !errors.As(err, &lost) {
-			in.database.found()
+			in.database.noteUp()
 		}
 		switch {
 		case err == nil:
 			return done, nil
 		case ctx.Err() != nil:
-			return failed, withCause(ctx, err)
+			return outcomeFailed, withCause(ctx, err)
 		case away != nil:
-			in.waits(ctx, m, away)
-			if time.Since(began) > patience {
-				return failed, err
+			in.logWait(ctx, m, away)
+			if time.Since(began) > databasePatience {
+				return outcomeFailed, err
 			}
 		case isRepeatable(err) && repeats < maxRepeats:
 			repeats++
 		default:
-			return failed, err
+			return outcomeFailed, err
 		}
 		if err := pause.Pause(ctx); err != nil {
-			return failed, err
+			return outcomeFailed, err
 		}
 	}
 }
 
-// waits says what a message waits for: the database, or only the record of its event. That one is
+// logWait says what a message waits for: the database, or only the record of its event. That one is
 // locked by a session that has not ended, of a handler that is slow or of a process that is frozen.
-func (in *Inbox) waits(ctx context.Context, m Message, away *unavailableError) {
-	if away.late && in.probe(ctx) == nil {
-		in.database.found()
-		in.log(ctx, m).Warn("another session holds the record of the event, its processing waits", "error", away)
+func (in *Inbox) logWait(ctx context.Context, m Message, away *unavailableError) {
+	if away.late && in.checkDatabase(ctx) == nil {
+		in.database.noteUp()
+		in.messageLog(ctx, m).Warn("another session holds the record of the event, its processing waits", "error", away)
 		return
 	}
-	in.database.lost(away)
+	in.database.noteDown(away)
 }
 
-// attempt is one transaction.
+// attempt processes a message in one transaction.
 //
 // Why the effect is there once. The record of the event is inserted first, under its primary key. A
 // second transaction for the same event waits there until this one has ended, whoever made it: then
@@ -123,55 +125,55 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	defer cancel()
 	tx, err := in.db.begin(ctx)
 	if err != nil {
-		return failed, &unavailableError{err: fmt.Errorf("begin a transaction: %w", err)}
+		return outcomeFailed, &unavailableError{err: fmt.Errorf("begin a transaction: %w", err)}
 	}
 	defer tx.rollback(ctx)
 	content := fingerprint(m)
-	first, err := in.record(ctx, tx, m.ID, content)
+	first, err := in.recordEvent(ctx, tx, m.ID, content)
 	switch {
 	case err == nil:
-	case class(err, "22", "40"): // the id is no text of this database, a serialization failure
-		return failed, err
+	case hasSQLState(err, "22", "40"): // the id is no text here, a serialization failure
+		return outcomeFailed, err
 	default:
-		return failed, &unavailableError{err: err, late: ctx.Err() != nil}
+		return outcomeFailed, &unavailableError{err: err, late: ctx.Err() != nil}
 	}
 	if !first {
-		return duplicate, in.confirm(ctx, tx, m, content)
+		return outcomeDuplicate, in.confirmRecord(ctx, tx, m, content)
 	}
-	err = in.call(ctx, tx, m)
-	left := tx.state(ctx)
-	if left == ended { // whatever it returned
-		return failed, endedError(err)
+	err = in.callHandler(ctx, tx, m)
+	left := tx.stateAfterHandler(ctx)
+	if left == txEnded { // whatever it returned
+		return outcomeFailed, endedError(err)
 	}
-	if err == nil && left == lost {
-		err = errLost
+	if err == nil && left == txLost {
+		err = errConnectionLost
 	}
 	if err != nil {
 		err = withCause(ctx, err)
-		if ctx.Err() == nil && left == lost || class(err, "53", "57P", "58") {
-			return failed, &lostError{"call the handler", err}
+		if ctx.Err() == nil && left == txLost || hasSQLState(err, "53", "57P", "58") {
+			return outcomeFailed, &lostError{"call the handler", err}
 		}
-		return failed, err
+		return outcomeFailed, err
 	}
 	if ctx.Err() != nil { // it did not notice: COMMIT would fail, too
-		return failed, context.Cause(ctx)
+		return outcomeFailed, context.Cause(ctx)
 	}
-	if left == aborted {
-		return failed, errIgnored
+	if left == txAborted {
+		return outcomeFailed, errIgnored
 	}
 	switch err := tx.commit(ctx); {
 	case err == nil && ctx.Err() == nil:
-		return success, nil
-	case err == nil: // it may have been told not to wait for the standby: see confirm
-		return failed, &lostError{"commit", context.Cause(ctx)}
-	case class(err, "23", "40", "P0"): // a deferred constraint or trigger, a serialization failure
-		return failed, err
+		return outcomeSuccess, nil
+	case err == nil: // it may have been told not to wait for the standby: see confirmRecord
+		return outcomeFailed, &lostError{"commit", context.Cause(ctx)}
+	case hasSQLState(err, "23", "40", "P0"): // a deferred constraint, a serialization failure
+		return outcomeFailed, err
 	default:
-		return failed, &lostError{"commit", withCause(ctx, err)}
+		return outcomeFailed, &lostError{"commit", withCause(ctx, err)}
 	}
 }
 
-// confirm returns nil when the event of m is recorded and its record lasts.
+// confirmRecord returns nil when the event of m is recorded and its record lasts.
 //
 // Why it commits. That the record is seen does not say that a synchronous standby has it: COMMIT
 // waits for one, and when that takes too long we give up the wait, while the server keeps the
@@ -181,9 +183,9 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 //
 // An error says that the id is recorded for another event. Ids that are counted come again when a
 // sequence is reset, or from a second outbox table: such an event has had no effect.
-func (in *Inbox) confirm(ctx context.Context, tx transaction, m Message, content []byte) error {
+func (in *Inbox) confirmRecord(ctx context.Context, tx transaction, m Message, content []byte) error {
 	var same bool
-	err := tx.row(ctx, in.sql.recorded, []any{in.cfg.Service, m.ID, content}, &same)
+	err := tx.queryRow(ctx, in.sql.compareRecord, []any{in.cfg.Service, m.ID, content}, &same)
 	switch {
 	case errors.Is(err, sql.ErrNoRows): // it was pruned in between: it is old
 		return nil
@@ -197,7 +199,7 @@ func (in *Inbox) confirm(ctx context.Context, tx transaction, m Message, content
 		err = context.Cause(ctx)
 	}
 	switch {
-	case err == nil, class(err, "40"): // a serialization failure
+	case err == nil, hasSQLState(err, "40"): // a serialization failure
 		return err
 	default:
 		return &unavailableError{err: fmt.Errorf("make sure of an event in %s, also on a synchronous standby: %w", in.cfg.Table, err)}
@@ -234,27 +236,28 @@ func isOfDelivery(name string) bool {
 		strings.HasPrefix(name, "__debezium.") || strings.HasPrefix(name, "x-opt-") || strings.HasPrefix(name, "x-shovelled")
 }
 
-// call calls the handler, and returns its panic as an error.
-func (in *Inbox) call(ctx context.Context, tx transaction, m Message) (err error) {
+// callHandler calls the handler, and returns its panic as an error.
+func (in *Inbox) callHandler(ctx context.Context, tx transaction, m Message) (err error) {
 	in.metrics.inProgress.Inc()
 	defer in.metrics.inProgress.Dec()
-	defer in.watch(ctx, m)()
+	defer in.watchHandler(ctx, m)()
 	defer func() {
 		if value := recover(); value != nil {
 			err = &panicError{value, debug.Stack()}
 		}
 	}()
-	return tx.call(ctx, m)
+	return tx.callHandler(ctx, m)
 }
 
-// watch says that the handler still runs though it should have ended, until its result is called.
-func (in *Inbox) watch(ctx context.Context, m Message) (returned func()) {
+// watchHandler logs each minute that the handler still runs although its time is over, until
+// returned is called.
+func (in *Inbox) watchHandler(ctx context.Context, m Message) (returned func()) {
 	began, over := time.Now(), make(chan struct{})
-	timer := time.AfterFunc(in.cfg.Timeout+overtime, func() {
+	timer := time.AfterFunc(in.cfg.Timeout+handlerOvertime, func() {
 		again := time.NewTicker(time.Minute)
 		defer again.Stop()
 		for {
-			in.log(ctx, m).Error("the handler still runs after Timeout, and its message waits: it must end when ctx does", "for", time.Since(began).Round(time.Second))
+			in.messageLog(ctx, m).Error("the handler still runs after Timeout, and its message waits: it must end when ctx does", "for", time.Since(began).Round(time.Second))
 			select {
 			case <-again.C:
 			case <-over:
@@ -296,36 +299,28 @@ func (in *Inbox) Transport(system string) *Transport { return &Transport{in, sys
 // Messages with the same key must be handled one after another, in their order.
 func (t *Transport) Handle(ctx context.Context, m Message, p Publisher) error {
 	in := t.in
-	ctx, span := in.begin(ctx, t.system, m)
+	ctx, span := in.startSpan(ctx, t.system, m)
 	if m.Attempt > 1 && m.Attempt-2 < len(in.cfg.Levels) {
 		in.metrics.returned.WithLabelValues(LevelName(in.cfg.Levels[m.Attempt-2])).Inc()
 	}
 	began := time.Now()
-	o, err := in.handle(ctx, m, p)
-	in.metrics.done(o, time.Since(began), m.Committed)
-	end(span, o, err)
-	if o == failed {
+	o, err := in.handleMessage(ctx, m, p)
+	in.metrics.countDelivery(o, time.Since(began), m.Committed)
+	endSpan(span, o, err)
+	if o == outcomeFailed {
 		return err
 	}
 	return nil
 }
 
-// Ready waits until the database can record events. It returns an error for what waiting does not
-// cure, such as a missing table, and when ctx ends. Call it before messages are asked for: what was
-// delivered and cannot be processed is delivered again, and brokers count that.
-func (t *Transport) Ready(ctx context.Context) error { return t.in.ready(ctx) }
-
 // Remembers is whether there is a record of an event that the service has processed.
 func (t *Transport) Remembers(ctx context.Context) (found bool, err error) {
 	in := t.in
-	if err := in.db.row(ctx, in.sql.remembers, []any{in.cfg.Service}, &found); err != nil {
+	if err := in.db.queryRow(ctx, in.sql.hasRecords, []any{in.cfg.Service}, &found); err != nil {
 		return false, fmt.Errorf("find a record in %s: %w", in.cfg.Table, err)
 	}
 	return found, nil
 }
-
-// Prune deletes old records from time to time, until ctx ends.
-func (t *Transport) Prune(ctx context.Context) { t.in.prune(ctx) }
 
 // Waiting reports how many messages wait in a queue or topic of the service.
 func (t *Transport) Waiting(queue string, n int64) {

@@ -122,11 +122,14 @@ var tableName = regexp.MustCompile(`^([^.]+\.)?[^.]+$`)
 // New makes an Inbox. It does not connect, and starts nothing. An error names the field of the
 // configuration that is wrong.
 func New(cfg Config) (*Inbox, error) {
-	if err := cfg.check(); err != nil {
+	if err := cfg.validate(); err != nil {
 		return nil, fmt.Errorf("inbox: %w", err)
 	}
-	db := cfg.connections()
-	if err := cfg.complete(db.most()); err != nil {
+	var db connections = pgxPool{cfg.Pool, cfg.Handler}
+	if cfg.DB != nil {
+		db = sqlDB{cfg.DB, cfg.HandlerSQL}
+	}
+	if err := cfg.setDefaults(db.maxConnections()); err != nil {
 		return nil, fmt.Errorf("inbox: %w", err)
 	}
 	if least := cfg.leastKeep(); cfg.Keep < least {
@@ -141,7 +144,7 @@ func New(cfg Config) (*Inbox, error) {
 	}, nil
 }
 
-func (cfg *Config) check() error {
+func (cfg *Config) validate() error {
 	switch {
 	case !serviceName.MatchString(cfg.Service):
 		return fmt.Errorf("Service is %q: want up to 100 of a-z, A-Z, 0-9, '.', '_' and '-'", cfg.Service)
@@ -177,15 +180,8 @@ func (cfg *Config) leastKeep() time.Duration {
 	return max(time.Hour, 2*all)
 }
 
-func (cfg *Config) connections() connections {
-	if cfg.DB != nil {
-		return sqlDB{cfg.DB, cfg.HandlerSQL}
-	}
-	return pgxPool{cfg.Pool, cfg.Handler}
-}
-
-// complete sets what has a default. most is how many connections there may be; 0: any number.
-func (cfg *Config) complete(most int) error {
+// setDefaults sets what has a default. most is how many connections there may be; 0: any number.
+func (cfg *Config) setDefaults(most int) error {
 	if most > 0 && cfg.Concurrency > most {
 		return fmt.Errorf("Concurrency is %d, and the database has %d connections: raise pool_max_conns of Pool, or SetMaxOpenConns of DB", cfg.Concurrency, most)
 	}

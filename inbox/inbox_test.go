@@ -134,7 +134,7 @@ func TestDeafHandler(t *testing.T) {
 		for runs, lines := range map[time.Duration]int{34 * time.Second: 0, 36 * time.Second: 1, 156 * time.Second: 3} {
 			said.Reset()
 			tx := pgxTx{handler: func(context.Context, pgx.Tx, Message) error { <-time.After(runs); return nil }}
-			if err := in.call(t.Context(), tx, Message{ID: "7"}); err != nil {
+			if err := in.callHandler(t.Context(), tx, Message{ID: "7"}); err != nil {
 				t.Error(err)
 			}
 			<-time.After(time.Hour)

@@ -98,10 +98,10 @@ var (
 )
 
 var (
-	errTimeout = errors.New("the handler took longer than Timeout")
-	errIgnored = errors.New("the handler ignored an error of its transaction: return it, or use a savepoint")
-	errLost    = errors.New("the connection was lost, or the handler has left rows of a query unread")
-	errEnded   = fmt.Errorf("the handler ended its transaction by SQL: %w", ErrPermanent)
+	errTimeout        = errors.New("the handler took longer than Timeout")
+	errIgnored        = errors.New("the handler ignored an error of its transaction: return it, or use a savepoint")
+	errConnectionLost = errors.New("the connection was lost, or the handler has left rows of a query unread")
+	errEnded          = fmt.Errorf("the handler ended its transaction by SQL: %w", ErrPermanent)
 )
 
 // endedError is errEnded after a handler that has returned err, which must not decide: another
@@ -144,8 +144,8 @@ func (e *lostError) Unwrap() error { return e.err }
 // longestReason is how much of an error's text a message carries, in bytes.
 const longestReason = 1 << 10
 
-// judge says what becomes of a message after its attempt ended with err.
-func (in *Inbox) judge(m Message, err error) Failure {
+// failureOf says what becomes of a message after its attempt ended with err.
+func (in *Inbox) failureOf(m Message, err error) Failure {
 	now := time.Now()
 	f := Failure{Class: classOf(err), Reason: reasonOf(err), Attempts: max(m.Attempt, 1), FirstFailed: m.FirstFailed, LastFailed: now}
 	if f.FirstFailed.IsZero() {
@@ -212,5 +212,5 @@ func checkID(id string) error {
 // deadlock, a serialization failure, and what the database may have caused.
 func isRepeatable(err error) bool {
 	var lost *lostError
-	return class(err, "40") || errors.As(err, &lost)
+	return hasSQLState(err, "40") || errors.As(err, &lost)
 }

@@ -21,11 +21,11 @@ import (
 type outcome string
 
 const (
-	success      outcome = "success"
-	duplicate    outcome = "duplicate" // its effect was there
-	retried      outcome = "retry"
-	deadLettered outcome = "dead_letter"
-	failed       outcome = "failed" // it will be delivered again
+	outcomeSuccess    outcome = "success"
+	outcomeDuplicate  outcome = "duplicate" // its effect was there
+	outcomeRetry      outcome = "retry"
+	outcomeDeadLetter outcome = "dead_letter"
+	outcomeFailed     outcome = "failed" // it will be delivered again
 )
 
 // metrics are the series of one service.
@@ -39,7 +39,7 @@ type metrics struct {
 
 // newMetrics registers the metrics, or finds those that another inbox has registered.
 func newMetrics(registerer prometheus.Registerer, service string, levels []time.Duration) (*metrics, error) {
-	r := registry{Registerer: registerer, of: prometheus.Labels{"service": service}}
+	r := registry{Registerer: registerer, service: prometheus.Labels{"service": service}}
 	m := &metrics{
 		messages:          r.counters("cdc_relay_inbox_messages_total", "Deliveries, by what became of them.", "outcome"),
 		failures:          r.counters("cdc_relay_inbox_failures_total", "Attempts that failed, by why.", "class"),
@@ -58,7 +58,7 @@ func newMetrics(registerer prometheus.Registerer, service string, levels []time.
 		return nil, r.err
 	}
 	// A rate sees nothing of a series that begins with 1: all that may come are there at once.
-	for _, o := range []outcome{success, duplicate, retried, deadLettered, failed} {
+	for _, o := range []outcome{outcomeSuccess, outcomeDuplicate, outcomeRetry, outcomeDeadLetter, outcomeFailed} {
 		m.messages.WithLabelValues(string(o))
 	}
 	for _, c := range []Class{Transient, Permanent, Panic, Timeout} {
@@ -71,11 +71,11 @@ func newMetrics(registerer prometheus.Registerer, service string, levels []time.
 	return m, nil
 }
 
-// done counts the end of one delivery.
-func (m *metrics) done(o outcome, took time.Duration, committed time.Time) {
+// countDelivery counts the end of one delivery.
+func (m *metrics) countDelivery(o outcome, took time.Duration, committed time.Time) {
 	m.messages.WithLabelValues(string(o)).Inc()
 	m.processing.Observe(took.Seconds())
-	if o == success && !committed.IsZero() {
+	if o == outcomeSuccess && !committed.IsZero() {
 		m.endToEnd.Observe(max(time.Since(committed).Seconds(), 0))
 	}
 }
@@ -83,18 +83,18 @@ func (m *metrics) done(o outcome, took time.Duration, committed time.Time) {
 // registry makes metrics with the label service.
 type registry struct {
 	prometheus.Registerer
-	of  prometheus.Labels
-	err error
+	service prometheus.Labels
+	err     error
 }
 
 func (r *registry) counters(name, help string, labels ...string) *prometheus.CounterVec {
 	vec := prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, append([]string{"service"}, labels...))
-	return registered(r, vec).MustCurryWith(r.of)
+	return registerOrReuse(r, vec).MustCurryWith(r.service)
 }
 
 func (r *registry) gauges(name, help string, labels ...string) *prometheus.GaugeVec {
 	vec := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: name, Help: help}, append([]string{"service"}, labels...))
-	return registered(r, vec).MustCurryWith(r.of)
+	return registerOrReuse(r, vec).MustCurryWith(r.service)
 }
 
 // seconds makes a histogram from half a millisecond to an hour: a message that waits in the retry
@@ -104,11 +104,11 @@ func (r *registry) seconds(name, help string) prometheus.Observer {
 		Name: name, Help: help, NativeHistogramBucketFactor: 1.1,
 		Buckets: []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 900, 3600},
 	}, []string{"service"})
-	return registered(r, vec).With(r.of)
+	return registerOrReuse(r, vec).With(r.service)
 }
 
-// registered returns c, or the same metrics as they are registered already.
-func registered[C prometheus.Collector](r *registry, c C) C {
+// registerOrReuse returns c, or the same metrics as they are registered already.
+func registerOrReuse[C prometheus.Collector](r *registry, c C) C {
 	err := r.Register(c)
 	var before prometheus.AlreadyRegisteredError
 	if errors.As(err, &before) {
@@ -127,9 +127,9 @@ func newTracer(provider trace.TracerProvider) trace.Tracer {
 	return provider.Tracer("github.com/cdc-relay/cdc-relay/inbox")
 }
 
-// begin starts the span of one delivery, as a child of the span in the message's traceparent: that
-// of the relay's publish, or else of the producer's transaction.
-func (in *Inbox) begin(ctx context.Context, system string, m Message) (context.Context, trace.Span) {
+// startSpan starts the span of one delivery, as a child of the span in the message's traceparent:
+// that of the relay's publish, or else of the producer's transaction.
+func (in *Inbox) startSpan(ctx context.Context, system string, m Message) (context.Context, trace.Span) {
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(m.Headers))
 	return in.tracer.Start(ctx, "process "+m.Source, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
 		attribute.String("messaging.system", system),
@@ -141,10 +141,10 @@ func (in *Inbox) begin(ctx context.Context, system string, m Message) (context.C
 	))
 }
 
-// end ends it. A duplicate's outcome is success: its effect is there.
-func end(span trace.Span, o outcome, err error) {
-	if o == duplicate {
-		o = success
+// endSpan ends it. A duplicate's outcome is success: its effect is there.
+func endSpan(span trace.Span, o outcome, err error) {
+	if o == outcomeDuplicate {
+		o = outcomeSuccess
 		span.SetAttributes(attribute.Bool("consumer.duplicate", true))
 	}
 	span.SetAttributes(attribute.String("consumer.outcome", string(o)))
@@ -155,8 +155,8 @@ func end(span trace.Span, o outcome, err error) {
 	span.End()
 }
 
-// log is the logger with what names a message: never its payload.
-func (in *Inbox) log(ctx context.Context, m Message) *slog.Logger {
+// messageLog is the logger with what names a message: never its payload.
+func (in *Inbox) messageLog(ctx context.Context, m Message) *slog.Logger {
 	log := in.cfg.Log.With("event_id", m.ID, "type", m.Type, "source", m.Source)
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
 		log = log.With("trace_id", span.TraceID(), "span_id", span.SpanID())
@@ -164,9 +164,9 @@ func (in *Inbox) log(ctx context.Context, m Message) *slog.Logger {
 	return log
 }
 
-// failureLog is log with what is known of a failure.
+// failureLog is messageLog with what is known of a failure.
 func (in *Inbox) failureLog(ctx context.Context, m Message, f Failure, err error) *slog.Logger {
-	log := in.log(ctx, m).With("error", err, "class", f.Class)
+	log := in.messageLog(ctx, m).With("error", err, "class", f.Class)
 	var panicked *panicError
 	if errors.As(err, &panicked) {
 		log = log.With("stack", string(panicked.stack))

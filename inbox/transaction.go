@@ -20,48 +20,48 @@ import (
 type connections interface {
 	querier
 	begin(ctx context.Context) (transaction, error)
-	// most is how many there may be; 0: any number.
-	most() int
+	// maxConnections is how many there may be; 0: any number.
+	maxConnections() int
 }
 
 // querier runs one statement at a time.
 type querier interface {
 	// exec returns how many rows were changed.
 	exec(ctx context.Context, query string, args ...any) (int64, error)
-	// row reads one row; without one the error is sql.ErrNoRows.
-	row(ctx context.Context, query string, args []any, into ...any) error
+	// queryRow reads one row; without one the error is sql.ErrNoRows.
+	queryRow(ctx context.Context, query string, args []any, into ...any) error
 }
 
 // transaction is the one of a message. One goroutine uses it.
 type transaction interface {
 	querier
-	// call calls the handler.
-	call(ctx context.Context, m Message) error
-	// state says what the handler has left of the transaction.
-	state(ctx context.Context) state
+	// callHandler calls the handler.
+	callHandler(ctx context.Context, m Message) error
+	// stateAfterHandler says what the handler has left of the transaction.
+	stateAfterHandler(ctx context.Context) txState
 	commit(ctx context.Context) error
 	// rollback ends it if it was not committed, and gives the connection back. When it cannot, the
 	// connection is closed, and the server rolls back.
 	rollback(ctx context.Context)
-	// leave has the connection closed and not used again.
-	leave(ctx context.Context)
+	// discardConnection has the connection closed and not used again.
+	discardConnection(ctx context.Context)
 }
 
-type state int
+type txState int
 
 const (
-	open    state = iota
-	ended         // by the handler: what it wrote may be there
-	aborted       // by an error: COMMIT would roll back
-	lost          // the connection is
+	txOpen    txState = iota
+	txEnded           // by the handler: what it wrote may be there
+	txAborted         // by an error: COMMIT would roll back
+	txLost            // the connection is
 )
 
-// cleanup is how long the end of a transaction may take after its message's time is over.
-const cleanup = 5 * time.Second
+// cleanupTimeout is how long the end of a transaction may take after its message's time is over.
+const cleanupTimeout = 5 * time.Second
 
-// afterwards is a context for the end of a transaction.
-func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), cleanup)
+// cleanupContext is a context for the end of a transaction.
+func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
 
 // The way of pgx.
@@ -81,14 +81,14 @@ func (p pgxPool) begin(ctx context.Context) (transaction, error) {
 	return pgxTx{tx, p.handler}, err
 }
 
-func (p pgxPool) most() int { return int(p.pool.Config().MaxConns) }
+func (p pgxPool) maxConnections() int { return int(p.pool.Config().MaxConns) }
 
 func (p pgxPool) exec(ctx context.Context, query string, args ...any) (int64, error) {
 	tag, err := p.pool.Exec(ctx, query, args...)
 	return tag.RowsAffected(), err
 }
 
-func (p pgxPool) row(ctx context.Context, query string, args []any, into ...any) error {
+func (p pgxPool) queryRow(ctx context.Context, query string, args []any, into ...any) error {
 	return p.pool.QueryRow(ctx, query, args...).Scan(into...)
 }
 
@@ -97,41 +97,43 @@ func (t pgxTx) exec(ctx context.Context, query string, args ...any) (int64, erro
 	return tag.RowsAffected(), err
 }
 
-func (t pgxTx) row(ctx context.Context, query string, args []any, into ...any) error {
+func (t pgxTx) queryRow(ctx context.Context, query string, args []any, into ...any) error {
 	return t.tx.QueryRow(ctx, query, args...).Scan(into...)
 }
 
-func (t pgxTx) call(ctx context.Context, m Message) error { return t.handler(ctx, unended{t.tx}, m) }
+func (t pgxTx) callHandler(ctx context.Context, m Message) error {
+	return t.handler(ctx, unendableTx{t.tx}, m)
+}
 
-func (t pgxTx) state(context.Context) state {
+func (t pgxTx) stateAfterHandler(context.Context) txState {
 	switch conn := t.tx.Conn(); {
 	case conn.PgConn().TxStatus() == 'I':
-		return ended
+		return txEnded
 	case conn.IsClosed():
-		return lost
+		return txLost
 	case conn.PgConn().TxStatus() == 'E':
-		return aborted
+		return txAborted
 	}
-	return open
+	return txOpen
 }
 
 func (t pgxTx) commit(ctx context.Context) error { return t.tx.Commit(ctx) }
 
 func (t pgxTx) rollback(ctx context.Context) {
-	ctx, cancel := afterwards(ctx)
+	ctx, cancel := cleanupContext(ctx)
 	defer cancel()
 	_ = t.tx.Rollback(ctx) //nolint:errcheck // then the connection is closed
 }
 
-func (t pgxTx) leave(ctx context.Context) { _ = t.tx.Conn().Close(ctx) }
+func (t pgxTx) discardConnection(ctx context.Context) { _ = t.tx.Conn().Close(ctx) }
 
-// unended is a transaction that its user cannot end.
-type unended struct{ pgx.Tx }
+// unendableTx is a transaction that its user cannot end.
+type unendableTx struct{ pgx.Tx }
 
-var errUnended = errors.New("the inbox ends the transaction of a handler: return nil to commit it, an error to roll it back")
+var errHandlerEnds = errors.New("the inbox ends the transaction of a handler: return nil to commit it, an error to roll it back")
 
-func (unended) Commit(context.Context) error   { return errUnended }
-func (unended) Rollback(context.Context) error { return errUnended }
+func (unendableTx) Commit(context.Context) error   { return errHandlerEnds }
+func (unendableTx) Rollback(context.Context) error { return errHandlerEnds }
 
 // The way of database/sql.
 type (
@@ -143,11 +145,11 @@ type (
 		tx      *sql.Tx
 		conn    *sql.Conn
 		handler HandlerSQL
-		// end ends the context that tx was begun with. That of the message is another one: with it
-		// database/sql would roll back as soon as it ends, and nobody could tell this from a
-		// handler that has ended tx.
-		end  context.CancelFunc
-		left bool
+		// endContext ends the context that tx was begun with. That of the message is another one:
+		// with it database/sql would roll back as soon as it ends, and nobody could tell this from
+		// a handler that has ended tx.
+		endContext context.CancelFunc
+		discard    bool
 	}
 )
 
@@ -167,40 +169,40 @@ func (d sqlDB) begin(ctx context.Context) (transaction, error) {
 	return &sqlTx{tx, conn, d.handler, end, false}, nil
 }
 
-func (d sqlDB) most() int { return d.db.Stats().MaxOpenConnections }
+func (d sqlDB) maxConnections() int { return d.db.Stats().MaxOpenConnections }
 
 func (d sqlDB) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	return affected(d.db.ExecContext(ctx, query, args...))
+	return rowsAffected(d.db.ExecContext(ctx, query, args...))
 }
 
-func (d sqlDB) row(ctx context.Context, query string, args []any, into ...any) error {
+func (d sqlDB) queryRow(ctx context.Context, query string, args []any, into ...any) error {
 	return d.db.QueryRowContext(ctx, query, args...).Scan(into...)
 }
 
 func (t *sqlTx) exec(ctx context.Context, query string, args ...any) (int64, error) {
-	return affected(t.tx.ExecContext(ctx, query, args...))
+	return rowsAffected(t.tx.ExecContext(ctx, query, args...))
 }
 
-func affected(result sql.Result, err error) (int64, error) {
+func rowsAffected(result sql.Result, err error) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
 	return result.RowsAffected()
 }
 
-func (t *sqlTx) row(ctx context.Context, query string, args []any, into ...any) error {
+func (t *sqlTx) queryRow(ctx context.Context, query string, args []any, into ...any) error {
 	return t.tx.QueryRowContext(ctx, query, args...).Scan(into...)
 }
 
-func (t *sqlTx) call(ctx context.Context, m Message) error { return t.handler(ctx, t.tx, m) }
+func (t *sqlTx) callHandler(ctx context.Context, m Message) error { return t.handler(ctx, t.tx, m) }
 
-// state asks the server, since most drivers tell nobody. The record of the event has given the
-// transaction an id, which the session has until the transaction ends. One that is begun and
-// written in again passes for it. A transaction that is ended before the connection is lost is
+// stateAfterHandler asks the server, since most drivers tell nobody. The record of the event has
+// given the transaction an id, which the session has until the transaction ends. One that is begun
+// and written in again passes for it. A transaction that is ended before the connection is lost is
 // known with pgx alone. With other drivers it is lost: the next attempt finds the record, or has
 // the effect.
-func (t *sqlTx) state(ctx context.Context) state {
-	ctx, cancel := afterwards(ctx)
+func (t *sqlTx) stateAfterHandler(ctx context.Context) txState {
+	ctx, cancel := cleanupContext(ctx)
 	defer cancel()
 	idle := false
 	_ = t.conn.Raw(func(c any) error { //nolint:errcheck // then the query fails, too
@@ -210,33 +212,33 @@ func (t *sqlTx) state(ctx context.Context) state {
 		return nil
 	})
 	if idle {
-		return ended
+		return txEnded
 	}
 	var begun bool
-	err := t.row(ctx, "SELECT pg_current_xact_id_if_assigned() IS NOT NULL", nil, &begun)
+	err := t.queryRow(ctx, "SELECT pg_current_xact_id_if_assigned() IS NOT NULL", nil, &begun)
 	switch {
 	case errors.Is(err, sql.ErrTxDone), err == nil && !begun:
-		return ended
-	case class(err, "25P02"):
-		return aborted
+		return txEnded
+	case hasSQLState(err, "25P02"):
+		return txAborted
 	case err != nil:
-		return lost
+		return txLost
 	}
-	return open
+	return txOpen
 }
 
 func (t *sqlTx) commit(ctx context.Context) error {
-	defer context.AfterFunc(ctx, t.end)()
+	defer context.AfterFunc(ctx, t.endContext)()
 	return t.tx.Commit()
 }
 
 func (t *sqlTx) rollback(ctx context.Context) {
-	ctx, cancel := afterwards(ctx)
+	ctx, cancel := cleanupContext(ctx)
 	defer cancel()
-	defer t.end()
-	defer context.AfterFunc(ctx, t.end)()
+	defer t.endContext()
+	defer context.AfterFunc(ctx, t.endContext)()
 	_ = t.tx.Rollback() //nolint:errcheck // then the connection is closed
-	if t.left {
+	if t.discard {
 		_ = t.conn.Raw(func(c any) error { //nolint:errcheck // this has it closed
 			if conn := pgxConn(c); conn != nil { // of a pgxpool, which would keep it
 				_ = conn.Close(ctx)
@@ -247,7 +249,7 @@ func (t *sqlTx) rollback(ctx context.Context) {
 	_ = t.conn.Close() //nolint:errcheck // it goes back, or is closed
 }
 
-func (t *sqlTx) leave(context.Context) { t.left = true }
+func (t *sqlTx) discardConnection(context.Context) { t.discard = true }
 
 // pgxConn is the connection of pgx below one of database/sql; nil for another driver.
 func pgxConn(c any) *pgx.Conn {
@@ -257,9 +259,9 @@ func pgxConn(c any) *pgx.Conn {
 	return nil
 }
 
-// class is whether err is an error of PostgreSQL whose code begins so. The drivers agree on how it
-// is read.
-func class(err error, codes ...string) bool {
+// hasSQLState is whether err is an error of PostgreSQL whose code begins so. The drivers agree on
+// how it is read.
+func hasSQLState(err error, codes ...string) bool {
 	var server interface{ SQLState() string }
 	if !errors.As(err, &server) {
 		return false

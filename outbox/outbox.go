@@ -92,13 +92,16 @@ var Tombstone tombstone
 // tombstone has one value, so that nobody can set Tombstone to another one.
 type tombstone struct{}
 
+// IsTombstone names it to packages that do not import this one: inbox/inboxtest asks for it.
+func (tombstone) IsTombstone() {}
+
 // MarshalJSON refuses what is not Tombstone itself but has it, such as a pointer to it.
 func (tombstone) MarshalJSON() ([]byte, error) {
 	return nil, errors.New("a tombstone has no JSON: give outbox.Tombstone itself as the payload")
 }
 
-// standard is the writer of the package's functions.
-var standard = mustNew(Config{})
+// defaultWriter is the writer of the package's functions.
+var defaultWriter = mustNew(Config{})
 
 // Write inserts events into the table outbox in the caller's transaction: 1,000 a statement, in the
 // order of the arguments, which is the order of delivery of those with one aggregate and key.
@@ -107,12 +110,12 @@ var standard = mustNew(Config{})
 // The error is ErrInvalid if an event can never be delivered; no statement was sent then. Any other
 // error leaves tx aborted.
 func Write(ctx context.Context, tx pgx.Tx, events ...Event) error {
-	return standard.Write(ctx, tx, events...)
+	return defaultWriter.Write(ctx, tx, events...)
 }
 
 // WriteSQL is Write for a transaction of database/sql, with any driver for PostgreSQL.
 func WriteSQL(ctx context.Context, tx *sql.Tx, events ...Event) error {
-	return standard.WriteSQL(ctx, tx, events...)
+	return defaultWriter.WriteSQL(ctx, tx, events...)
 }
 
 // Emit writes events as logical messages with the prefix "outbox". They are in the WAL and in no
@@ -123,15 +126,15 @@ func WriteSQL(ctx context.Context, tx *sql.Tx, events ...Event) error {
 // A relay must have source.message_prefix: outbox before the first message is emitted: PostgreSQL
 // keeps no message for a relay that does not ask for it.
 func Emit(ctx context.Context, tx pgx.Tx, events ...Event) error {
-	return standard.Emit(ctx, tx, events...)
+	return defaultWriter.Emit(ctx, tx, events...)
 }
 
 // EmitSQL is Emit for a transaction of database/sql, with any driver for PostgreSQL.
 func EmitSQL(ctx context.Context, tx *sql.Tx, events ...Event) error {
-	return standard.EmitSQL(ctx, tx, events...)
+	return defaultWriter.EmitSQL(ctx, tx, events...)
 }
 
 // Schema is the statement that creates the table outbox if it does not exist, as "cdc-relay init
 // --outbox-table" does: for a migration tool, or the tests of a service. It ends with a semicolon,
 // so other statements may follow.
-func Schema() string { return standard.Schema() }
+func Schema() string { return defaultWriter.Schema() }

@@ -20,9 +20,9 @@ import (
 var ErrInvalid = errors.New("outbox: invalid event")
 
 const (
-	// maxShort is what AMQP carries in a routing key, a message's id and type, and the name of a
-	// header, in bytes.
-	maxShort = 255
+	// maxShortString is what AMQP carries in a routing key, a message's id and type, and the name
+	// of a header, in bytes.
+	maxShortString = 255
 	// maxHeaders bounds all parts of an event but its payload, in bytes: RabbitMQ takes them in one
 	// frame of 128 KiB, and 1 KiB is left for what the relay adds.
 	maxHeaders = 127 << 10
@@ -32,26 +32,26 @@ const (
 	maxPayload = 16 << 20
 )
 
-// reserved are the headers that the relay writes itself on one of its brokers, that this package
-// takes from the trace context, or that consumers count their attempts by. The relay drops them
-// from the headers column.
-var reserved = []string{
+// reservedHeaders are the headers that the relay writes itself on one of its brokers, that this
+// package takes from the trace context, or that consumers count their attempts by. The relay drops
+// them from the headers column.
+var reservedHeaders = []string{
 	"cdc_position", "cdc_replay", "traceparent", "tracestate", "x-retry-count",
 	"aggregate_type", "aggregate_id", "timestamp_in_ms",
 	"id", "eventType", "aggregateType",
 }
 
-// consumers are the headers that the packages inbox/rabbit and inbox/kafka write to a message that
-// has failed. No handler sees them, and a retry replaces them: what an event had there would be
-// lost.
-var consumers = []string{
+// consumerHeaders are the headers that the packages inbox/rabbit and inbox/kafka write to a message
+// that has failed. No handler sees them, and a retry replaces them: what an event had there would
+// be lost.
+var consumerHeaders = []string{
 	"x-retry-at", "attempts", "first_failed_at", "failed_at", "failure_reason", "failure_class",
 	"original_destination", "consumer_service",
 }
 
-// steering are the headers that RabbitMQ or a plugin of it acts on. The relay drops them from the
-// headers column unless sink.rabbitmq.allow_headers lists them.
-var steering = []string{
+// steeringHeaders are the headers that RabbitMQ or a plugin of it acts on. The relay drops them
+// from the headers column unless sink.rabbitmq.allow_headers lists them.
+var steeringHeaders = []string{
 	"CC", "BCC", "x-delay", "x-deduplication-header", "x-cache-ttl", "x-recent-history-no-store", "x-received-from", "x-death",
 	"x-mqtt-publish-qos", "x-mqtt-dup", "x-stream-filter-value",
 }
@@ -79,8 +79,8 @@ func (w *Writer) checkParts(ev *Event, uuids bool) error {
 			return fmt.Errorf("%s %s", part.name, problem)
 		}
 	}
-	if n := len(ev.ID); n > maxShort {
-		return fmt.Errorf("id has %d bytes, the limit is %d", n, maxShort)
+	if n := len(ev.ID); n > maxShortString {
+		return fmt.Errorf("id has %d bytes, the limit is %d", n, maxShortString)
 	}
 	if uuids && ev.ID != "" && !uuidText.MatchString(ev.ID) {
 		return errors.New("id is no UUID, and the column is of type uuid")
@@ -89,8 +89,8 @@ func (w *Writer) checkParts(ev *Event, uuids bool) error {
 	if ev.Aggregate != "" && ev.Type != "" {
 		n++ // the dot
 	}
-	if n > maxShort {
-		return fmt.Errorf("the routing key (aggregate.type) has %d bytes, the limit is %d", n, maxShort)
+	if n > maxShortString {
+		return fmt.Errorf("the routing key (aggregate.type) has %d bytes, the limit is %d", n, maxShortString)
 	}
 	return w.checkHeaders(ev.Headers)
 }
@@ -103,24 +103,24 @@ func (w *Writer) checkHeaders(headers map[string]string) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(headers)) {
 		value := headers[name]
-		steers := slices.Contains(steering, name)
+		steers := slices.Contains(steeringHeaders, name)
 		switch {
 		case name == "":
 			return errors.New("a header has no name")
-		case len(name) > maxShort:
-			return fmt.Errorf("the name of a header has %d bytes, the limit is %d", len(name), maxShort)
+		case len(name) > maxShortString:
+			return fmt.Errorf("the name of a header has %d bytes, the limit is %d", len(name), maxShortString)
 		case textProblem(name) != "":
 			return fmt.Errorf("the name of a header %s", textProblem(name))
-		case slices.Contains(reserved, name):
+		case slices.Contains(reservedHeaders, name):
 			return fmt.Errorf("header %q is reserved: the relay would drop it", name)
-		case slices.Contains(consumers, name):
+		case slices.Contains(consumerHeaders, name):
 			return fmt.Errorf("header %q is reserved: consumers write it when an event fails", name)
 		case steers && !slices.Contains(w.cfg.AllowHeaders, name):
 			return fmt.Errorf("header %q steers RabbitMQ, and the relay would drop it: list it in sink.rabbitmq.allow_headers of the relay and in Config.AllowHeaders", name)
 		case textProblem(value) != "":
 			return fmt.Errorf("header %q %s", name, textProblem(value))
-		case (name == "CC" || name == "BCC") && len(value) > maxShort:
-			return fmt.Errorf("header %q, a routing key, has %d bytes, the limit is %d", name, len(value), maxShort)
+		case (name == "CC" || name == "BCC") && len(value) > maxShortString:
+			return fmt.Errorf("header %q, a routing key, has %d bytes, the limit is %d", name, len(value), maxShortString)
 		}
 	}
 	return nil
@@ -219,14 +219,14 @@ func checkString(text string) (int, error) {
 			if i++; text[i] != 'u' {
 				continue
 			}
-			unit := hex4(text[i+1:])
+			unit := hexUnit(text[i+1:])
 			i += 4
 			switch {
 			case unit == 0:
 				return 0, errors.New(`it has \u0000, which PostgreSQL does not store`)
 			case unit < 0xd800 || unit > 0xdfff:
 				continue
-			case unit >= 0xdc00 || !strings.HasPrefix(text[i+1:], `\u`) || hex4(text[i+3:])&0xfc00 != 0xdc00:
+			case unit >= 0xdc00 || !strings.HasPrefix(text[i+1:], `\u`) || hexUnit(text[i+3:])&0xfc00 != 0xdc00:
 				return 0, errors.New(`it has half a surrogate pair (\ud800 to \udfff), which stands for no character`)
 			}
 			i += 6
@@ -234,9 +234,9 @@ func checkString(text string) (int, error) {
 	}
 }
 
-// hex4 is the number of the four hexadecimal digits that text begins with; of checked JSON it has
-// them.
-func hex4(text string) uint64 {
+// hexUnit is the number of the four hexadecimal digits that text begins with; of checked JSON it
+// has them.
+func hexUnit(text string) uint64 {
 	n, err := strconv.ParseUint(text[:4], 16, 16)
 	if err != nil {
 		return 0 // cannot be: the document was checked
@@ -244,7 +244,8 @@ func hex4(text string) uint64 {
 	return n
 }
 
-// checkNumber checks a number, and returns how long it is at most without its exponent.
+// checkNumber refuses a number that is too long for jsonb, which writes all digits and no exponent.
+// It returns how many bytes that takes at most.
 func checkNumber(text string) (int, error) {
 	mantissa, exponent := text, 0
 	if i := strings.IndexAny(text, "eE"); i >= 0 {

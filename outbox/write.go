@@ -24,7 +24,7 @@ import (
 
 // Write is [Write] for this outbox.
 func (w *Writer) Write(ctx context.Context, tx pgx.Tx, events ...Event) error {
-	return w.insert(ctx, events, func(sql string, args []any) error {
+	return w.insertRows(ctx, events, func(sql string, args []any) error {
 		_, err := tx.Exec(ctx, sql, args...)
 		return err
 	})
@@ -32,7 +32,7 @@ func (w *Writer) Write(ctx context.Context, tx pgx.Tx, events ...Event) error {
 
 // WriteSQL is [WriteSQL] for this outbox.
 func (w *Writer) WriteSQL(ctx context.Context, tx *sql.Tx, events ...Event) error {
-	return w.insert(ctx, events, func(sql string, args []any) error {
+	return w.insertRows(ctx, events, func(sql string, args []any) error {
 		_, err := tx.ExecContext(ctx, sql, args...)
 		return err
 	})
@@ -40,7 +40,7 @@ func (w *Writer) WriteSQL(ctx context.Context, tx *sql.Tx, events ...Event) erro
 
 // Emit is [Emit] with the prefix and the names of this outbox.
 func (w *Writer) Emit(ctx context.Context, tx pgx.Tx, events ...Event) error {
-	return w.emit(ctx, events, func(args ...any) error {
+	return w.emitMessages(ctx, events, func(args ...any) error {
 		_, err := tx.Exec(ctx, emitSQL, args...)
 		return err
 	})
@@ -48,7 +48,7 @@ func (w *Writer) Emit(ctx context.Context, tx pgx.Tx, events ...Event) error {
 
 // EmitSQL is [EmitSQL] with the prefix and the names of this outbox.
 func (w *Writer) EmitSQL(ctx context.Context, tx *sql.Tx, events ...Event) error {
-	return w.emit(ctx, events, func(args ...any) error {
+	return w.emitMessages(ctx, events, func(args ...any) error {
 		_, err := tx.ExecContext(ctx, emitSQL, args...)
 		return err
 	})
@@ -61,8 +61,8 @@ type row struct {
 	traceparent             string
 }
 
-// rows makes the rows of events, all or, with ErrInvalid, none. uuids: the ids must be UUIDs.
-func (w *Writer) rows(ctx context.Context, events []Event, uuids bool) ([]row, error) {
+// rowsOf makes the rows of events, all or, with ErrInvalid, none. uuids: the ids must be UUIDs.
+func (w *Writer) rowsOf(ctx context.Context, events []Event, uuids bool) ([]row, error) {
 	if len(events) == 0 {
 		return nil, nil
 	}
@@ -73,24 +73,24 @@ func (w *Writer) rows(ctx context.Context, events []Event, uuids bool) ([]row, e
 	rows := make([]row, len(events))
 	for i := range events {
 		var err error
-		if rows[i], err = w.row(&events[i], trace, uuids); err != nil {
+		if rows[i], err = w.rowOf(&events[i], trace, uuids); err != nil {
 			return nil, fmt.Errorf("%w (%d of %d): %w", ErrInvalid, i+1, len(events), err)
 		}
 	}
 	return rows, nil
 }
 
-// row makes the row of an event, or says why it can never be delivered.
-func (w *Writer) row(ev *Event, trace map[string]string, uuids bool) (row, error) {
+// rowOf makes the row of an event, or says why it can never be delivered.
+func (w *Writer) rowOf(ev *Event, trace map[string]string, uuids bool) (row, error) {
 	r := row{id: ev.ID, aggregate: ev.Aggregate, key: ev.Key, typ: ev.Type, traceparent: trace["traceparent"]}
 	if err := w.checkParts(ev, uuids); err != nil {
 		return r, err
 	}
 	if r.id == "" && w.cfg.Columns.ID != NoColumn {
-		r.id = w.ids.next()
+		r.id = w.ids.newID()
 	}
 	var err error
-	if r.payload, err = w.payload(ev.Payload); err != nil {
+	if r.payload, err = w.payloadText(ev.Payload); err != nil {
 		return r, fmt.Errorf("payload: %w", err)
 	}
 	if r.payload == "" && r.key == "" {
@@ -112,8 +112,8 @@ func (w *Writer) row(ev *Event, trace map[string]string, uuids bool) (row, error
 	return r, checkSize(&r, headers)
 }
 
-// payload is the JSON of a payload, and nothing for a Tombstone.
-func (w *Writer) payload(payload any) (text string, err error) {
+// payloadText is the JSON of a payload, and nothing for a Tombstone.
+func (w *Writer) payloadText(payload any) (text string, err error) {
 	switch p := payload.(type) {
 	case nil:
 		return "", errors.New("it is nil; for no body use outbox.Tombstone")
@@ -157,9 +157,9 @@ type ids struct {
 	last int64
 }
 
-// next is a new UUID of version 7. Those of one writer grow, as rows do that are inserted: its time
-// is in milliseconds and 4,096th parts of one.
-func (i *ids) next() string {
+// newID is a new UUID of version 7. Those of one writer grow, as rows do that are inserted: its
+// time is in milliseconds and 4,096th parts of one.
+func (i *ids) newID() string {
 	var id [16]byte
 	_, _ = rand.Read(id[8:]) // never fails
 	i.mu.Lock()
@@ -195,16 +195,16 @@ func batches(rows []row) iter.Seq[[]row] {
 	}
 }
 
-// insert writes all events, or none and returns ErrInvalid. The rows of one INSERT go to the WAL in
-// the order of its list, those of several in the order of the statements. A row is in the WAL of
-// the caller's transaction, so the relay sees it if that one is committed, and only then.
-func (w *Writer) insert(ctx context.Context, events []Event, exec func(sql string, args []any) error) error {
-	rows, err := w.rows(ctx, events, w.uuid)
+// insertRows writes all events, or none and returns ErrInvalid. The rows of one INSERT go to the
+// WAL in the order of its list, those of several in the order of the statements. A row is in the
+// WAL of the caller's transaction, so the relay sees it if that one is committed, and only then.
+func (w *Writer) insertRows(ctx context.Context, events []Event, exec func(sql string, args []any) error) error {
+	rows, err := w.rowsOf(ctx, events, w.idIsUUID)
 	if err != nil {
 		return err
 	}
 	for batch := range batches(rows) {
-		query := w.single
+		query := w.insertOne
 		if len(batch) > 1 {
 			query = insertSQL(w.table, w.columns, len(batch))
 		}
@@ -233,7 +233,7 @@ func insertSQL(table string, columns []column, n int) string {
 	var sql strings.Builder
 	sql.WriteString("INSERT INTO " + table)
 	for i, c := range columns {
-		sql.WriteString(separator(i) + pgx.Identifier{*c.name}.Sanitize())
+		sql.WriteString(listSeparator(i) + pgx.Identifier{*c.name}.Sanitize())
 	}
 	sql.WriteString(") VALUES")
 	for param := range n * len(columns) {
@@ -241,7 +241,7 @@ func insertSQL(table string, columns []column, n int) string {
 		if i == 0 && param > 0 {
 			sql.WriteString("),")
 		}
-		sql.WriteString(separator(i) + "$" + strconv.Itoa(param+1))
+		sql.WriteString(listSeparator(i) + "$" + strconv.Itoa(param+1))
 		if columns[i].json {
 			sql.WriteString("::json")
 		}
@@ -250,7 +250,7 @@ func insertSQL(table string, columns []column, n int) string {
 	return sql.String()
 }
 
-func separator(i int) string {
+func listSeparator(i int) string {
 	if i == 0 {
 		return " ("
 	}
@@ -263,11 +263,11 @@ func separator(i int) string {
 // json is the text that was given, byte for byte.
 const emitSQL = `SELECT pg_logical_emit_message(true, $1, convert_to(m::text, 'UTF8')) FROM json_array_elements($2::json) AS m`
 
-func (w *Writer) emit(ctx context.Context, events []Event, exec func(args ...any) error) error {
+func (w *Writer) emitMessages(ctx context.Context, events []Event, exec func(args ...any) error) error {
 	if w.cfg.Columns.ID == NoColumn {
 		return fmt.Errorf("%w: a logical message needs an id, and Columns.ID is NoColumn", ErrInvalid)
 	}
-	rows, err := w.rows(ctx, events, false)
+	rows, err := w.rowsOf(ctx, events, false)
 	if err != nil {
 		return err
 	}
@@ -295,7 +295,7 @@ func (w *Writer) appendMessage(b []byte, r *row) []byte {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		b = append(b, quote(*c.name)...)
+		b = append(b, quoteJSON(*c.name)...)
 		b = append(b, ':')
 		switch value := c.value(r); {
 		case value == "": // an event without a key has null
@@ -303,14 +303,14 @@ func (w *Writer) appendMessage(b []byte, r *row) []byte {
 		case c.json:
 			b = append(b, value...)
 		default:
-			b = append(b, quote(value)...)
+			b = append(b, quoteJSON(value)...)
 		}
 	}
 	return append(b, '}')
 }
 
-// quote is a text as JSON.
-func quote(text string) string {
+// quoteJSON is a text as JSON.
+func quoteJSON(text string) string {
 	quoted, err := encodeJSON(text)
 	if err != nil {
 		panic(err) // cannot be: a string can always be written

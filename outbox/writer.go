@@ -45,16 +45,16 @@ type Columns struct {
 // column is one of Columns: its field and name, the name by default, the type in Schema, and what
 // an event has for it.
 type column struct {
-	field    string
-	name     *string
-	standard string
-	kind     string
-	null     bool // for an empty value
-	json     bool // the value is JSON, else text
-	value    func(*row) string
+	field  string
+	name   *string
+	preset string
+	kind   string
+	null   bool // for an empty value
+	json   bool // the value is JSON, else text
+	value  func(*row) string
 }
 
-func (c *Columns) all() []column {
+func (c *Columns) list() []column {
 	return []column{
 		{"ID", &c.ID, "id", "uuid PRIMARY KEY", false, false, func(r *row) string { return r.id }},
 		{"Aggregate", &c.Aggregate, "aggregatetype", "text NOT NULL", false, false, func(r *row) string { return r.aggregate }},
@@ -97,31 +97,31 @@ type Config struct {
 // Writer writes events to one outbox. Any number of goroutines may share it, each with a
 // transaction of its own.
 type Writer struct {
-	cfg     Config // with its defaults
-	table   string // quoted
-	uuid    bool   // the id's column is that of Schema
-	columns []column
-	single  string // the INSERT of one event
-	ids     ids
+	cfg       Config // with its defaults
+	table     string // quoted
+	idIsUUID  bool   // the id's column is that of Schema
+	columns   []column
+	insertOne string // the INSERT of one event
+	ids       ids
 }
 
 // New makes a Writer. It asks no database: that the table has these columns shows at the first
 // event.
 func New(cfg Config) (*Writer, error) {
-	w := &Writer{cfg: cfg, uuid: cfg.Columns.ID == ""}
+	w := &Writer{cfg: cfg, idIsUUID: cfg.Columns.ID == ""}
 	w.cfg.AllowHeaders = slices.Clone(cfg.AllowHeaders)
 	c := &w.cfg.Columns
 	w.cfg.Table, w.cfg.Prefix = cmp.Or(cfg.Table, "outbox"), cmp.Or(cfg.Prefix, "outbox")
 	w.cfg.MaxPayload = cmp.Or(cfg.MaxPayload, maxPayload)
-	for _, col := range c.all() {
-		*col.name = cmp.Or(*col.name, col.standard)
+	for _, col := range c.list() {
+		*col.name = cmp.Or(*col.name, col.preset)
 	}
 	if err := w.validate(); err != nil {
 		return nil, fmt.Errorf("outbox: invalid configuration: %w", err)
 	}
 	w.table = pgx.Identifier(strings.Split(w.cfg.Table, ".")).Sanitize()
-	w.columns = slices.DeleteFunc(c.all(), func(col column) bool { return *col.name == NoColumn })
-	w.single = insertSQL(w.table, w.columns, 1)
+	w.columns = slices.DeleteFunc(c.list(), func(col column) bool { return *col.name == NoColumn })
+	w.insertOne = insertSQL(w.table, w.columns, 1)
 	return w, nil
 }
 
@@ -139,7 +139,7 @@ const maxName = 63
 
 func (w *Writer) validate() error {
 	parts := strings.Split(w.cfg.Table, ".")
-	if len(parts) > 2 || slices.ContainsFunc(parts, notAName) {
+	if len(parts) > 2 || slices.ContainsFunc(parts, isNoName) {
 		return fmt.Errorf("Table is %q: want \"name\" or \"schema.name\", each of 1 to %d bytes", w.cfg.Table, maxName)
 	}
 	if err := w.cfg.Columns.validate(); err != nil {
@@ -152,8 +152,8 @@ func (w *Writer) validate() error {
 		return errors.New("MaxPayload is negative")
 	}
 	for _, name := range w.cfg.AllowHeaders {
-		if !slices.Contains(steering, name) {
-			return fmt.Errorf("AllowHeaders has %q, which does not steer RabbitMQ: only %s need to be allowed", name, strings.Join(steering, ", "))
+		if !slices.Contains(steeringHeaders, name) {
+			return fmt.Errorf("AllowHeaders has %q, which does not steer RabbitMQ: only %s need to be allowed", name, strings.Join(steeringHeaders, ", "))
 		}
 	}
 	return nil
@@ -161,9 +161,9 @@ func (w *Writer) validate() error {
 
 func (c *Columns) validate() error {
 	fields := map[string]string{} // by column
-	for _, col := range c.all() {
+	for _, col := range c.list() {
 		switch other, taken := fields[*col.name]; {
-		case notAName(*col.name):
+		case isNoName(*col.name):
 			return fmt.Errorf("Columns.%s is %q: want a name of 1 to %d bytes", col.field, *col.name, maxName)
 		case *col.name == NoColumn:
 			continue
@@ -178,8 +178,8 @@ func (c *Columns) validate() error {
 	return nil
 }
 
-// notAName is whether PostgreSQL cannot have a table or column of that name.
-func notAName(name string) bool { return name == "" || len(name) > maxName || textProblem(name) != "" }
+// isNoName is whether PostgreSQL cannot have a table or column of that name.
+func isNoName(name string) bool { return name == "" || len(name) > maxName || textProblem(name) != "" }
 
 // Schema is the statements that create this writer's table if it does not exist, with the types of
 // the package's [Schema]. Where the database makes the ids it has them in a column id of type

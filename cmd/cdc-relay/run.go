@@ -296,7 +296,7 @@ func (v *process) traced(h relay.Hooks) relay.Hooks {
 func (v *process) tracedRetryTable(h retry.Hooks) retry.Hooks {
 	if t := v.tracer; t != nil {
 		h.DeadLettered = func(ev *event.Event, reason sink.Reason, attempts int) {
-			t.Dead(ev, max(attempts-1, 0), string(reason), time.Now())
+			t.DeadLettered(ev, max(attempts-1, 0), string(reason), time.Now())
 		}
 	}
 	return h

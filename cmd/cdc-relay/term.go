@@ -224,7 +224,9 @@ func newOperators(c *config.Config, v *process, columns []string, t source.Term,
 	term := dlq.Term{DB: t.Pool, Slot: c.Source.Slot, SystemID: t.SystemID, Epoch: t.Epoch}
 	o.leader = dlq.NewLeader(dlq.LeaderConfig{
 		Term: term, Resend: o.resender.Wake, Keep: c.DeadLetters.Keep, Log: log,
-		Expire: func(ctx context.Context) (int, error) { return rows.Expire(ctx, c.DeadLetters.Keep, expireRows) },
+		Expire: func(ctx context.Context) (int, error) {
+			return rows.ExpireDeadLetters(ctx, c.DeadLetters.Keep, expireRows)
+		},
 	})
 	if c.DeadLetters.Mirror.IsSet() {
 		o.mirror = dlq.NewMirror(dlq.MirrorConfig{

@@ -50,7 +50,7 @@ type Consumer struct {
 	in *inbox.Inbox
 }
 
-const patience = time.Minute // of the database
+const databasePatience = time.Minute
 
 // New makes a Consumer. The test ends when cfg is wrong or the database cannot record events: the
 // table of inbox.Schema must be there. Without cfg.Log the test's log has what the inbox logs.
@@ -61,13 +61,13 @@ func New(t testing.TB, cfg inbox.Config) *Consumer {
 	}
 	if handle := cfg.Handler; handle != nil {
 		cfg.Handler = func(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
-			called(ctx)
+			noteHandlerCall(ctx)
 			return handle(ctx, tx, m)
 		}
 	}
 	if handle := cfg.HandlerSQL; handle != nil {
 		cfg.HandlerSQL = func(ctx context.Context, tx *sql.Tx, m inbox.Message) error {
-			called(ctx)
+			noteHandlerCall(ctx)
 			return handle(ctx, tx, m)
 		}
 	}
@@ -75,7 +75,7 @@ func New(t testing.TB, cfg inbox.Config) *Consumer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), databasePatience)
 	defer cancel()
 	if err := in.Transport("inboxtest").Ready(ctx); err != nil {
 		t.Fatalf("inboxtest: %v", err)
@@ -84,11 +84,11 @@ func New(t testing.TB, cfg inbox.Config) *Consumer {
 }
 
 // Message is a message with an id of its own, at its first attempt. The payload is encoded by
-// json.Marshal, but a []byte is JSON already; nil makes it a tombstone. It panics when there is no
-// JSON of it.
+// json.Marshal, but a []byte is JSON already; nil and outbox.Tombstone make it a tombstone, whose
+// Payload is nil. It panics when there is no JSON of it.
 func Message(aggregate, key, eventType string, payload any) inbox.Message {
 	m := inbox.Message{ID: rand.Text(), Aggregate: aggregate, Key: key, Type: eventType, Committed: time.Now(), Attempt: 1, Source: "inboxtest"}
-	if payload == nil {
+	if _, tombstone := payload.(interface{ IsTombstone() }); tombstone || payload == nil {
 		return m
 	}
 	if text, is := payload.([]byte); is {
@@ -106,12 +106,12 @@ func Message(aggregate, key, eventType string, payload any) inbox.Message {
 func (c *Consumer) Deliver(m inbox.Message) Result {
 	c.t.Helper()
 	d := &delivery{}
-	ctx, cancel := context.WithTimeout(context.WithValue(c.t.Context(), inContext{}, d), patience)
+	ctx, cancel := context.WithTimeout(context.WithValue(c.t.Context(), deliveryKey{}, d), databasePatience)
 	defer cancel()
 	if err := c.in.Transport("inboxtest").Handle(ctx, m, d); err != nil {
 		c.t.Fatalf("inboxtest: message %s would come again: %v", m.ID, err)
 	}
-	if d.Outcome == "" && d.called {
+	if d.Outcome == "" && d.handlerCalled {
 		d.Outcome = Done
 	}
 	d.Outcome = cmp.Or(d.Outcome, Duplicate)
@@ -121,15 +121,15 @@ func (c *Consumer) Deliver(m inbox.Message) Result {
 // delivery is the broker's side of one message.
 type delivery struct {
 	Result
-	called bool
+	handlerCalled bool
 }
 
-// inContext is the key of the delivery in the context of its handler.
-type inContext struct{}
+// deliveryKey is the key of the delivery in the context of its handler.
+type deliveryKey struct{}
 
-func called(ctx context.Context) {
-	if d, ok := ctx.Value(inContext{}).(*delivery); ok {
-		d.called = true
+func noteHandlerCall(ctx context.Context) {
+	if d, ok := ctx.Value(deliveryKey{}).(*delivery); ok {
+		d.handlerCalled = true
 	}
 }
 

@@ -33,17 +33,17 @@ var (
 const (
 	// commitEvery is how much of what was handled is delivered again after a crash.
 	commitEvery = 200 * time.Millisecond
-	// trimEvery is how long handled messages stay in the service's own topics.
-	trimEvery = 5 * time.Second
-	// afterEnd is how long the brokers may take for what is said at the end.
-	afterEnd = 2 * time.Second
+	// deleteEvery is how long handled messages stay in the service's own topics.
+	deleteEvery = 5 * time.Second
+	// leaveTimeout is how long the brokers may take for what is said at the end.
+	leaveTimeout = 2 * time.Second
 )
 
 // membership is that of this process in the group.
 type membership struct {
 	c      *Consumer
 	k      *link
-	topics map[string][]int // that it asks for, with their partitions
+	topics map[string][]int // the topics it asks for, with their partitions
 	id     string           // the coordinator has given it
 }
 
@@ -54,17 +54,17 @@ type generation struct {
 	assigned map[string][]int // partitions of this member
 }
 
-// member joins the group and holds the partitions that it gets, until ctx ends, the topics change
-// or an error ends the membership.
-func (c *Consumer) member(ctx context.Context, k *link) error {
-	topics, err := c.existing(ctx, k)
+// runMembership joins the group and holds the partitions that it gets, until ctx ends, the topics
+// change or an error ends the membership.
+func (c *Consumer) runMembership(ctx context.Context, k *link) error {
+	topics, err := c.existingTopics(ctx, k)
 	if err != nil {
 		return err
 	}
 	m := &membership{c: c, k: k, topics: topics}
-	defer m.leave(ctx)
+	defer m.leaveGroup(ctx)
 	for {
-		g, err := m.join(ctx)
+		g, err := m.joinGroup(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -76,7 +76,7 @@ func (c *Consumer) member(ctx context.Context, k *link) error {
 		case err != nil:
 			return fmt.Errorf("join group %s: %w", c.group, err)
 		}
-		if err := c.hold(ctx, g); err != nil || ctx.Err() != nil {
+		if err := c.holdPartitions(ctx, g); err != nil || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -92,12 +92,12 @@ func askGroup[R protocol.Message](ctx context.Context, m *membership, req protoc
 	return kafkaclient.AskCoordinator(ctx, m.k.Pool, m.c.group, m.c.cfg.SessionTimeout+kafkaclient.RequestTimeout, req, codeOf)
 }
 
-// join has the group make a new generation, with this member in it.
-func (m *membership) join(ctx context.Context) (*generation, error) {
+// joinGroup has the group make a new generation, with this member in it.
+func (m *membership) joinGroup(ctx context.Context) (*generation, error) {
 	timeout := int32(m.c.cfg.SessionTimeout.Milliseconds())
 	req := &joingroup.Request{
 		GroupID: m.c.group, SessionTimeoutMS: timeout, RebalanceTimeoutMS: timeout, MemberID: m.id, ProtocolType: "consumer",
-		Protocols: []joingroup.RequestProtocol{{Name: "cdc-relay-inbox", Metadata: kafkaclient.Subscription(slices.Sorted(maps.Keys(m.topics)))}},
+		Protocols: []joingroup.RequestProtocol{{Name: "cdc-relay-inbox", Metadata: kafkaclient.EncodeSubscription(slices.Sorted(maps.Keys(m.topics)))}},
 	}
 	codeOf := func(r *joingroup.Response) int16 { return r.ErrorCode }
 	joined, err := askGroup(ctx, m, req, codeOf)
@@ -111,7 +111,7 @@ func (m *membership) join(ctx context.Context) (*generation, error) {
 	m.id = joined.MemberID
 	together := &syncgroup.Request{GroupID: m.c.group, GenerationID: joined.GenerationID, MemberID: m.id}
 	if joined.LeaderID == m.id {
-		if together.Assignments, err = m.assign(ctx, joined.Members); err != nil {
+		if together.Assignments, err = m.assignPartitions(ctx, joined.Members); err != nil {
 			return nil, err
 		}
 	}
@@ -123,8 +123,8 @@ func (m *membership) join(ctx context.Context) (*generation, error) {
 	return &generation{m, joined.GenerationID, assigned}, err
 }
 
-// assign is done by one of the members, for all.
-func (m *membership) assign(ctx context.Context, members []joingroup.ResponseMember) (all []syncgroup.RequestAssignment, err error) {
+// assignPartitions is done by one of the members, for all.
+func (m *membership) assignPartitions(ctx context.Context, members []joingroup.ResponseMember) (all []syncgroup.RequestAssignment, err error) {
 	takers := map[string][]string{} // members that read a topic
 	for _, of := range members {
 		topics, err := kafkaclient.ReadSubscription(of.Metadata)
@@ -139,19 +139,20 @@ func (m *membership) assign(ctx context.Context, members []joingroup.ResponseMem
 	if err != nil {
 		return nil, err
 	}
-	if err := addKnown(partitions, m.topics, takers); err != nil {
+	if err := addKnownPartitions(partitions, m.topics, takers); err != nil {
 		return nil, err
 	}
-	shares := balance(takers, partitions)
+	shares := sharePartitions(takers, partitions)
 	for _, of := range members {
-		all = append(all, syncgroup.RequestAssignment{MemberID: of.MemberID, Assignment: kafkaclient.Assignment(shares[of.MemberID])})
+		all = append(all, syncgroup.RequestAssignment{MemberID: of.MemberID, Assignment: kafkaclient.EncodeAssignment(shares[of.MemberID])})
 	}
 	return all, nil
 }
 
-// addKnown adds the partitions that this member knows: a broker may not know all of them yet. A
-// topic without any is an error, and the group begins again: nobody would read it, without a word.
-func addKnown(partitions, known map[string][]int, takers map[string][]string) error {
+// addKnownPartitions adds the partitions that this member knows: a broker may not know all of them
+// yet. A topic without any is an error, and the group begins again: nobody would read it, without a
+// word.
+func addKnownPartitions(partitions, known map[string][]int, takers map[string][]string) error {
 	for topic, ids := range known {
 		if len(partitions[topic]) < len(ids) {
 			partitions[topic] = ids
@@ -165,8 +166,8 @@ func addKnown(partitions, known map[string][]int, takers map[string][]string) er
 	return nil
 }
 
-// balance gives each member of the group as many partitions as the others, over all topics.
-func balance(takers map[string][]string, partitions map[string][]int) map[string]map[string][]int {
+// sharePartitions gives each member of the group as many partitions as the others, over all topics.
+func sharePartitions(takers map[string][]string, partitions map[string][]int) map[string]map[string][]int {
 	shares := map[string]map[string][]int{}
 	next := 0
 	for _, topic := range slices.Sorted(maps.Keys(takers)) {
@@ -183,12 +184,12 @@ func balance(takers map[string][]string, partitions map[string][]int) map[string
 	return shares
 }
 
-// leave tells the group, so that others get the partitions at once.
-func (m *membership) leave(ctx context.Context) {
+// leaveGroup tells the group, so that others get the partitions at once.
+func (m *membership) leaveGroup(ctx context.Context) {
 	if m.id == "" {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), afterEnd)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	_, err := askGroup(ctx, m, &leavegroup.Request{GroupID: m.c.group, MemberID: m.id}, func(r *leavegroup.Response) int16 { return r.ErrorCode })
 	if err != nil {
@@ -196,15 +197,15 @@ func (m *membership) leave(ctx context.Context) {
 	}
 }
 
-// isMoving is whether the broker is not the group's coordinator any more, or not yet. The group is
-// as it was, and the next request finds who knows it.
-func isMoving(err error) bool {
+// isCoordinatorMoving is whether the broker is not the group's coordinator any more, or not yet.
+// The group is as it was, and the next request finds who knows it.
+func isCoordinatorMoving(err error) bool {
 	return errors.Is(err, kafkago.NotCoordinatorForGroup) || errors.Is(err, kafkago.GroupCoordinatorNotAvailable) || errors.Is(err, kafkago.GroupLoadInProgress)
 }
 
-// beat tells the group that this process is alive, and ends the generation when the group has
-// another one, or is not reached.
-func (g *generation) beat(ctx context.Context, end context.CancelCauseFunc) {
+// sendHeartbeats tells the group that this process is alive, and ends the generation when the group
+// has another one, or is not reached.
+func (g *generation) sendHeartbeats(ctx context.Context, end context.CancelCauseFunc) {
 	ticker := time.NewTicker(g.c.cfg.SessionTimeout / 10)
 	defer ticker.Stop()
 	for heard := time.Now(); ; {
@@ -220,7 +221,7 @@ func (g *generation) beat(ctx context.Context, end context.CancelCauseFunc) {
 			heard = time.Now()
 			continue
 		}
-		if isMoving(err) && time.Since(heard) < g.c.cfg.SessionTimeout {
+		if isCoordinatorMoving(err) && time.Since(heard) < g.c.cfg.SessionTimeout {
 			continue
 		}
 		if ctx.Err() == nil && !isFenced(err) {
@@ -231,30 +232,30 @@ func (g *generation) beat(ctx context.Context, end context.CancelCauseFunc) {
 	}
 }
 
-// hold has the partitions of one generation. It returns nil when they are given to the members
-// again.
-func (c *Consumer) hold(ctx context.Context, g *generation) error {
+// holdPartitions has the partitions of one generation. It returns nil when they are given to the
+// members again.
+func (c *Consumer) holdPartitions(ctx context.Context, g *generation) error {
 	held, end := context.WithCancelCause(ctx)
 	staying, done := context.WithCancel(context.WithoutCancel(ctx))
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	defer done()
 	defer end(nil)
-	beside.Go(func() { g.beat(staying, end) })
-	parts, err := c.assigned(held, g)
+	beside.Go(func() { g.sendHeartbeats(staying, end) })
+	parts, err := c.assignedPartitions(held, g)
 	if isFenced(err) || errors.Is(context.Cause(held), errRebalance) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	beside.Go(func() { c.watch(held, g.k, g.topics, end) })
+	beside.Go(func() { c.watchTopics(held, g.k, g.topics, end) })
 
 	committing, committed := context.WithCancel(staying)
 	defer committed()
 	commits := make(chan error, 1)
 	go func() {
-		err := c.commitAlways(committing, g, parts)
+		err := c.commitRegularly(committing, g, parts)
 		switch {
 		case isFenced(err):
 			end(errRebalance)
@@ -263,17 +264,17 @@ func (c *Consumer) hold(ctx context.Context, g *generation) error {
 		}
 		commits <- err
 	}()
-	err = c.serveAgain(held, g.k, parts)
+	err = c.serveSessions(held, g.k, parts)
 	committed()
 	if failed := <-commits; failed == nil {
 		// No handler runs any more: what they have done is committed before another process has the
 		// partitions.
-		last, cancel := context.WithTimeout(staying, afterEnd)
+		last, cancel := context.WithTimeout(staying, leaveTimeout)
 		defer cancel()
-		if err := g.commit(last, parts); err != nil {
+		if err := g.commitOffsets(last, parts); err != nil {
 			c.log.Debug("commit in the end", "error", err)
 		}
-		c.trim(last, g.k, parts)
+		c.deleteHandled(last, g.k, parts)
 	}
 	if errors.Is(err, errRebalance) || ctx.Err() != nil {
 		return nil
@@ -281,8 +282,8 @@ func (c *Consumer) hold(ctx context.Context, g *generation) error {
 	return err
 }
 
-// serveAgain serves sessions until ctx ends or an error that another session would meet, too.
-func (c *Consumer) serveAgain(ctx context.Context, k *link, parts []*partition) error {
+// serveSessions serves sessions until ctx ends or an error that another session would meet, too.
+func (c *Consumer) serveSessions(ctx context.Context, k *link, parts []*partition) error {
 	grace := func() time.Duration {
 		if errors.Is(context.Cause(ctx), errRebalance) { // a member that takes longer is put out
 			return min(c.in.Grace(), c.cfg.SessionTimeout/2)
@@ -299,7 +300,7 @@ func (c *Consumer) serveAgain(ctx context.Context, k *link, parts []*partition) 
 		c.in.BrokerUp(true)
 		c.receiving.Works()
 		began := time.Now()
-		err := c.serve(ctx, k, parts, grace)
+		err := c.serveSession(ctx, k, parts, grace)
 		if ctx.Err() != nil || endsMembership(err) {
 			return err
 		}
@@ -313,12 +314,12 @@ func (c *Consumer) serveAgain(ctx context.Context, k *link, parts []*partition) 
 	}
 }
 
-// assigned are the partitions of a generation, each with the offset to begin with: the group's, or
-// that of the first message. The first offsets are committed at once, before the first message is
-// handled: so it is noticed when the message is deleted before it was processed, and see
-// remembered.
-func (c *Consumer) assigned(ctx context.Context, g *generation) ([]*partition, error) {
-	offsets, err := c.offsets(ctx, g.k, g.assigned)
+// assignedPartitions are the partitions of a generation, each with the offset to begin with: the
+// group's, or that of the first message. The first offsets are committed at once, before the first
+// message is handled: so it is noticed when the message is deleted before it was processed, and see
+// checkOffsetsKept.
+func (c *Consumer) assignedPartitions(ctx context.Context, g *generation) ([]*partition, error) {
+	offsets, err := c.groupOffsets(ctx, g.k, g.assigned)
 	if err != nil {
 		return nil, err
 	}
@@ -327,22 +328,22 @@ func (c *Consumer) assigned(ctx context.Context, g *generation) ([]*partition, e
 	for topic, ids := range g.assigned {
 		for _, id := range ids {
 			at, known := offsets[topic][id]
-			p := &partition{topic: topic, id: id, own: c.isOwn(topic), next: at, stored: at, freed: make(chan struct{}, 1)}
+			p := &partition{topic: topic, id: id, own: c.isOwn(topic), next: at, committedTo: at, freed: make(chan struct{}, 1)}
 			if !known {
-				there, err := g.k.ends(ctx, topic, []int{id})
+				there, err := g.k.offsetRanges(ctx, topic, []int{id})
 				if err != nil {
 					return nil, err
 				}
-				first, p.next, p.stored = true, there[id].first, -1
+				first, p.next, p.committedTo = true, there[id].first, -1
 			}
 			parts = append(parts, p)
 		}
 	}
 	if first {
-		if err := c.remembered(ctx, g.k, g.topics); err != nil {
+		if err := c.checkOffsetsKept(ctx, g.k, g.topics); err != nil {
 			return nil, err
 		}
-		if err := g.commit(ctx, parts); err != nil {
+		if err := g.commitOffsets(ctx, parts); err != nil {
 			return nil, err
 		}
 	}
@@ -350,8 +351,8 @@ func (c *Consumer) assigned(ctx context.Context, g *generation) ([]*partition, e
 	return parts, nil
 }
 
-// offsets are those that the group has of partitions. Those that it has none of are left out.
-func (c *Consumer) offsets(ctx context.Context, k *link, partitions map[string][]int) (map[string]map[int]int64, error) {
+// groupOffsets are those that the group has of partitions. Those that it has none of are left out.
+func (c *Consumer) groupOffsets(ctx context.Context, k *link, partitions map[string][]int) (map[string]map[int]int64, error) {
 	// never nil: that would be all
 	req := &offsetfetch.Request{GroupID: c.group, Topics: []offsetfetch.RequestTopic{}}
 	for topic, ids := range partitions {
@@ -380,9 +381,9 @@ func (c *Consumer) offsets(ctx context.Context, k *link, partitions map[string][
 	return found, nil
 }
 
-// commit commits the offsets that have changed. Brokers refuse that of a former member of the
-// group: its messages are delivered to another, and find the records of their events.
-func (g *generation) commit(ctx context.Context, parts []*partition) error {
+// commitOffsets commits the offsets that have changed. Brokers refuse that of a former member of
+// the group: its messages are delivered to another, and find the records of their events.
+func (g *generation) commitOffsets(ctx context.Context, parts []*partition) error {
 	req := &offsetcommit.Request{
 		GroupID: g.c.group, GenerationID: g.number, MemberID: g.id,
 		// the broker's own time; brokers before version 5 of the request take 0 for "at once"
@@ -390,7 +391,7 @@ func (g *generation) commit(ctx context.Context, parts []*partition) error {
 	}
 	offsets, of := map[*partition]int64{}, map[string][]offsetcommit.RequestPartition{}
 	for _, p := range parts {
-		if to, ok := p.uncommitted(); ok {
+		if to, ok := p.offsetToCommit(); ok {
 			offsets[p] = to
 			of[p.topic] = append(of[p.topic], offsetcommit.RequestPartition{PartitionIndex: int32(p.id), CommittedOffset: to})
 		}
@@ -413,13 +414,13 @@ func (g *generation) commit(ctx context.Context, parts []*partition) error {
 		return fmt.Errorf("commit offsets of group %s: %w", g.c.group, err)
 	}
 	for p, to := range offsets {
-		p.committed(to)
+		p.noteCommitted(to)
 	}
 	return nil
 }
 
-// commitAlways commits and trims until ctx ends.
-func (c *Consumer) commitAlways(ctx context.Context, g *generation, parts []*partition) error {
+// commitRegularly commits offsets, and deletes what was handled, until ctx ends.
+func (c *Consumer) commitRegularly(ctx context.Context, g *generation, parts []*partition) error {
 	ticker := time.NewTicker(commitEvery)
 	defer ticker.Stop()
 	for last := time.Now(); ; {
@@ -428,27 +429,27 @@ func (c *Consumer) commitAlways(ctx context.Context, g *generation, parts []*par
 		case <-ctx.Done():
 			return nil
 		}
-		if err := g.commit(ctx, parts); err != nil {
+		if err := g.commitOffsets(ctx, parts); err != nil {
 			switch {
 			case ctx.Err() != nil: // it is made once more
 				return nil
-			case isMoving(err): // the heartbeats end it if that takes long
+			case isCoordinatorMoving(err): // the heartbeats end it if that takes long
 				continue
 			}
 			return err
 		}
-		if time.Since(last) > trimEvery {
+		if time.Since(last) > deleteEvery {
 			last = time.Now()
-			c.trim(ctx, g.k, parts)
+			c.deleteHandled(ctx, g.k, parts)
 		}
 	}
 }
 
-// trim deletes the messages before the committed offsets from the service's own topics, which keep
-// everything else for ever. When it fails they grow, and nothing else happens.
-func (c *Consumer) trim(ctx context.Context, k *link, parts []*partition) {
+// deleteHandled deletes the messages before the committed offsets from the service's own topics,
+// which keep everything else for ever. When it fails they grow, and nothing else happens.
+func (c *Consumer) deleteHandled(ctx context.Context, k *link, parts []*partition) {
 	for _, p := range parts {
-		to, ok := p.untrimmed()
+		to, ok := p.offsetToDelete()
 		if !ok {
 			continue
 		}
@@ -458,6 +459,6 @@ func (c *Consumer) trim(ctx context.Context, k *link, parts []*partition) {
 			}
 			return
 		}
-		p.trimTo(to)
+		p.noteDeleted(to)
 	}
 }

@@ -91,8 +91,8 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	c.group, c.log = c.in.Service(), c.in.Log()
 	c.receiving = work.NewJournal(c.log, "messages are not received", "messages are received again")
 	c.processing = work.NewJournal(c.log, "processing stopped, it begins again with the first message that was not processed", "messages are processed again")
-	c.cfg.complete()
-	if err := c.cfg.check(); err != nil {
+	c.cfg.setDefaults()
+	if err := c.cfg.validate(); err != nil {
 		return nil, fmt.Errorf("kafka: %w", err)
 	}
 	for _, topic := range c.cfg.Topics {
@@ -103,7 +103,7 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	return c, nil
 }
 
-func (cfg *Config) complete() {
+func (cfg *Config) setDefaults() {
 	cfg.Brokers, cfg.Topics = slices.Clone(cfg.Brokers), slices.Clone(cfg.Topics)
 	for value, preset := range map[*int]int{
 		&cfg.Partitions: -1, &cfg.ReplicationFactor: -1, &cfg.MaxMessageBytes: 8 << 20,
@@ -121,7 +121,7 @@ func (cfg *Config) complete() {
 // topicName is what Kafka allows.
 var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
-func (cfg *Config) check() error {
+func (cfg *Config) validate() error {
 	switch {
 	case len(cfg.Brokers) == 0:
 		return errors.New("Brokers is empty")
@@ -165,14 +165,14 @@ func (e *finalError) Unwrap() error { return e.err }
 // It also returns an error when handlers still run, because they do not obey the end of their
 // context: do not close the pool before they have ended. Their messages come again.
 func (c *Consumer) Run(ctx context.Context) error {
-	err := c.receive(ctx)
+	err := c.runSessions(ctx)
 	if n := c.running.Load(); n > 0 {
 		err = errors.Join(err, fmt.Errorf("stop: %d handlers still run after Grace and the end of their context: their messages come again", n))
 	}
 	return err
 }
 
-func (c *Consumer) receive(ctx context.Context) error {
+func (c *Consumer) runSessions(ctx context.Context) error {
 	var beside sync.WaitGroup
 	defer beside.Wait()
 	ctx, cancel := context.WithCancel(ctx)
@@ -185,10 +185,10 @@ func (c *Consumer) receive(ctx context.Context) error {
 		return err
 	}
 	beside.Go(func() { c.in.Prune(ctx) })
-	beside.Go(func() { c.report(ctx) })
+	beside.Go(func() { c.reportWaiting(ctx) })
 	for pause := (work.Backoff{}); ; {
 		began := time.Now()
-		err := c.join(ctx)
+		err := c.runSession(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -210,27 +210,27 @@ func (c *Consumer) receive(ctx context.Context) error {
 	}
 }
 
-// join is one session with the brokers.
-func (c *Consumer) join(ctx context.Context) error {
+// runSession is one session with the brokers.
+func (c *Consumer) runSession(ctx context.Context) error {
 	if err := c.in.Ready(ctx); err != nil {
 		return &finalError{err}
 	}
 	first := c.connect(nil)
 	defer first.Close()
-	if err := c.declare(ctx, first); err != nil {
+	if err := c.declareTopics(ctx, first); err != nil {
 		return err
 	}
-	former, err := c.former(ctx, first)
+	former, err := c.formerTopics(ctx, first)
 	if err != nil {
 		return err
 	}
 	k := c.connect(former)
 	defer k.Close()
 	// Where a message goes that fails is known before the first one is handled.
-	if _, err := k.out.Topics(ctx, append(c.ownTopics(), c.deadLetterTopic())); err != nil {
+	if _, err := k.writers.Topics(ctx, append(c.ownTopics(), c.deadLetterTopic())); err != nil {
 		return err
 	}
-	return c.member(ctx, k)
+	return c.runMembership(ctx, k)
 }
 
 func (c *Consumer) isFinal(err error) bool {
@@ -245,7 +245,7 @@ func (c *Consumer) isFinal(err error) bool {
 func (c *Consumer) Declare(ctx context.Context) error {
 	k := c.connect(nil)
 	defer k.Close()
-	if err := c.declare(ctx, k); err != nil {
+	if err := c.declareTopics(ctx, k); err != nil {
 		return fmt.Errorf("declare the topics of %s: %w", c.in.Service(), err)
 	}
 	return nil

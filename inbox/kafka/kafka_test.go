@@ -22,59 +22,59 @@ import (
 // The offset to commit is the lowest that was not handled, over gaps in the log, and a session
 // begins there.
 func TestPartition(t *testing.T) {
-	p := &partition{next: 5, stored: -1}
+	p := &partition{next: 5, committedTo: -1}
 	committed := func(want int64) {
 		t.Helper()
-		to, changed := p.uncommitted()
-		if to != want || changed != (want != p.stored) {
+		to, changed := p.offsetToCommit()
+		if to != want || changed != (want != p.committedTo) {
 			t.Errorf("the offset to commit is %d (%v), want %d", to, changed, want)
 		}
-		p.committed(to)
+		p.noteCommitted(to)
 	}
 	committed(5) // of a group that had none
 	committed(5)
 	for _, offset := range []int64{5, 6, 9, 10} { // 7 and 8 were compacted away
-		p.take(offset)
+		p.noteTaken(offset)
 	}
 	committed(5)
-	p.handled(6)
-	p.handled(9)
+	p.noteHandled(6)
+	p.noteHandled(9)
 	committed(5)
-	p.handled(5)
+	p.noteHandled(5)
 	committed(10)
-	p.handled(10)
-	p.skip(12) // the end of a transaction
+	p.noteHandled(10)
+	p.skipTo(12) // the end of a transaction
 	committed(12)
-	p.take(12)
-	p.take(13)
-	p.handled(13)
-	if from := p.start(); from != 12 {
+	p.noteTaken(12)
+	p.noteTaken(13)
+	p.noteHandled(13)
+	if from := p.startReading(); from != 12 {
 		t.Errorf("another session begins with %d, want 12", from)
 	}
-	p.take(12)
-	p.handled(12)
+	p.noteTaken(12)
+	p.noteHandled(12)
 	committed(13)
-	if _, ok := p.untrimmed(); ok {
+	if _, ok := p.offsetToDelete(); ok {
 		t.Error("messages of a topic of others are deleted")
 	}
 	p.own = true
-	if to, ok := p.untrimmed(); to != 13 || !ok {
+	if to, ok := p.offsetToDelete(); to != 13 || !ok {
 		t.Errorf("messages before %d are deleted (%v), want those before 13", to, ok)
 	}
-	p.trimTo(13)
-	if _, ok := p.untrimmed(); ok {
+	p.noteDeleted(13)
+	if _, ok := p.offsetToDelete(); ok {
 		t.Error("messages are deleted again")
 	}
-	p.take(13)
-	p.handled(13)
-	p.committed(14)
-	p.take(14)
-	p.handled(14)
-	p.forget()
-	if to, ok := p.untrimmed(); ok {
+	p.noteTaken(13)
+	p.noteHandled(13)
+	p.noteCommitted(14)
+	p.noteTaken(14)
+	p.noteHandled(14)
+	p.noteTopicGone()
+	if to, ok := p.offsetToDelete(); ok {
 		t.Errorf("messages before %d are deleted from the topic that has followed", to)
 	}
-	if to, ok := p.uncommitted(); ok {
+	if to, ok := p.offsetToCommit(); ok {
 		t.Errorf("offset %d of a topic that was deleted is committed", to)
 	}
 }
@@ -85,17 +85,17 @@ func TestRoom(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	for offset := range int64(3) {
-		if !p.room(ended, 3) {
+		if !p.waitForRoom(ended, 3) {
 			t.Fatalf("there is no room for message %d", offset)
 		}
-		p.take(offset)
+		p.noteTaken(offset)
 	}
-	p.handled(2)
-	if p.room(ended, 3) {
+	p.noteHandled(2)
+	if p.waitForRoom(ended, 3) {
 		t.Error("there is room, and the first message is not handled")
 	}
-	go p.handled(0)
-	if !p.room(t.Context(), 3) {
+	go p.noteHandled(0)
+	if !p.waitForRoom(t.Context(), 3) {
 		t.Error("there is no room after the first message was handled")
 	}
 }
@@ -104,7 +104,7 @@ func TestRoom(t *testing.T) {
 func TestBalance(t *testing.T) {
 	old := []string{"b", "c", "a"}
 	takers := map[string][]string{"orders": old, "retry": old, "return": old, "new": {"c"}}
-	all := balance(takers, map[string][]int{"orders": {2, 0, 1}, "retry": {0}, "return": {0}, "new": {0, 1}})
+	all := sharePartitions(takers, map[string][]int{"orders": {2, 0, 1}, "retry": {0}, "return": {0}, "new": {0, 1}})
 	seen := map[string]string{}
 	for member, topics := range all {
 		n := 0
@@ -127,11 +127,11 @@ func TestBalance(t *testing.T) {
 func TestUnknownPartitions(t *testing.T) {
 	partitions := map[string][]int{"orders": {0}}
 	takers := map[string][]string{"orders": {"a", "b"}, "new": {"b"}}
-	err := addKnown(partitions, map[string][]int{"orders": {0, 1}}, takers)
+	err := addKnownPartitions(partitions, map[string][]int{"orders": {0, 1}}, takers)
 	if err == nil || !strings.Contains(err.Error(), "topic new") || len(partitions["orders"]) != 2 {
 		t.Errorf("%v, %v: want both partitions of orders, and an error about the new topic", partitions, err)
 	}
-	if err := addKnown(partitions, map[string][]int{"new": {0}}, takers); err != nil || len(partitions["new"]) != 1 {
+	if err := addKnownPartitions(partitions, map[string][]int{"new": {0}}, takers); err != nil || len(partitions["new"]) != 1 {
 		t.Errorf("a topic that the member knows: %v, %v", partitions, err)
 	}
 }
@@ -142,15 +142,15 @@ func TestJudged(t *testing.T) {
 	c := &Consumer{group: "mailer"}
 	p := &partition{topic: "orders", id: 1}
 	for from, want := range map[int64]string{0: "another process", 1: "1 messages were deleted", 2: "", 3: "", 4: "created again"} {
-		err := c.outOfRange(p, from, ends{2, 3}, 1)
+		err := c.explainOutOfRange(p, from, offsetRange{2, 3}, 1)
 		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("from %d: %v, want %q", from, err, want)
 		}
 	}
-	if err := tooLarge(fmt.Errorf("read: %w", &kafkaclient.TooLarge{Limit: 1})); !strings.Contains(err.Error(), "raise MaxInFlightBytes") {
+	if err := withLimitHint(fmt.Errorf("read: %w", &kafkaclient.TooLargeError{Limit: 1})); !strings.Contains(err.Error(), "raise MaxInFlightBytes") {
 		t.Errorf("got %v", err)
 	}
-	if err := tooLarge(errTopicGone); err != errTopicGone { //nolint:errorlint // the very one
+	if err := withLimitHint(errTopicGone); err != errTopicGone { //nolint:errorlint // the very one
 		t.Errorf("got %v", err)
 	}
 }

@@ -18,22 +18,23 @@ import (
 
 // Headers of a message in the service's own topics. Producers must not use these names.
 const (
-	retryCount          = "x-retry-count"        // attempts that have failed
-	retryAt             = "x-retry-at"           // of the next attempt, in Unix milliseconds
-	firstFailedAt       = "first_failed_at"      // RFC 3339, as failedAt
-	originalDestination = "original_destination" // the topic that it was published to
-	failureReason       = "failure_reason"
-	failureClass        = "failure_class"
-	attempts            = "attempts"
-	failedAt            = "failed_at"
-	consumerService     = "consumer_service"
+	headerRetryCount          = "x-retry-count"        // attempts that have failed
+	headerRetryAt             = "x-retry-at"           // of the next attempt, in Unix milliseconds
+	headerFirstFailedAt       = "first_failed_at"      // RFC 3339, as headerFailedAt
+	headerOriginalDestination = "original_destination" // the topic that it was published to
+	headerFailureReason       = "failure_reason"
+	headerFailureClass        = "failure_class"
+	headerAttempts            = "attempts"
+	headerFailedAt            = "failed_at"
+	headerConsumerService     = "consumer_service"
 )
 
-// ours are all of them. A handler does not see them, at no attempt.
-var ours = []string{retryCount, retryAt, firstFailedAt, originalDestination, failureReason, failureClass, attempts, failedAt, consumerService}
+// ownHeaders are all of them. A handler does not see them, at no attempt.
+var ownHeaders = []string{headerRetryCount, headerRetryAt, headerFirstFailedAt, headerOriginalDestination, headerFailureReason, headerFailureClass, headerAttempts, headerFailedAt, headerConsumerService}
 
-// message makes the message of a record. In a topic of others the headers of a retry say nothing.
-func (c *Consumer) message(r *kafkago.Message) inbox.Message {
+// newMessage makes the message of a record. In a topic of others the headers of a retry say
+// nothing.
+func (c *Consumer) newMessage(r *kafkago.Message) inbox.Message {
 	m := inbox.Message{
 		Key: string(r.Key), Payload: bytes.Clone(r.Value), Headers: make(map[string]string, len(r.Headers)),
 		Committed: r.Time, Attempt: 1, Source: r.Topic,
@@ -42,15 +43,15 @@ func (c *Consumer) message(r *kafkago.Message) inbox.Message {
 		m.Headers[h.Key] = string(h.Value)
 	}
 	if c.isOwn(r.Topic) {
-		if source := m.Headers[originalDestination]; source != "" {
+		if source := m.Headers[headerOriginalDestination]; source != "" {
 			m.Source = source
 		}
-		if n, err := strconv.Atoi(m.Headers[retryCount]); err == nil && n > 0 {
+		if n, err := strconv.Atoi(m.Headers[headerRetryCount]); err == nil && n > 0 {
 			m.Attempt += n
 		}
-		m.FirstFailed, _ = time.Parse(time.RFC3339Nano, m.Headers[firstFailedAt]) //nolint:errcheck // then it is not known
+		m.FirstFailed, _ = time.Parse(time.RFC3339Nano, m.Headers[headerFirstFailedAt]) //nolint:errcheck // then it is not known
 	}
-	for _, name := range ours {
+	for _, name := range ownHeaders {
 		delete(m.Headers, name)
 	}
 	for name, field := range map[string]*string{"id": &m.ID, "eventType": &m.Type, "aggregateType": &m.Aggregate} {
@@ -60,29 +61,23 @@ func (c *Consumer) message(r *kafkago.Message) inbox.Message {
 	return m
 }
 
-// due is when an attempt may begin.
-func (c *Consumer) due(r *kafkago.Message) time.Time {
+// dueAt is when an attempt may begin.
+func (c *Consumer) dueAt(r *kafkago.Message) time.Time {
 	level, waits := c.levelOf(r.Topic)
 	if !waits {
 		return time.Time{}
 	}
-	at, err := strconv.ParseInt(header(r, retryAt), 10, 64)
+	at, err := strconv.ParseInt(headerValue(r, headerRetryAt), 10, 64)
 	if err != nil {
 		return r.Time.Add(level)
 	}
 	// The clock of the process that wrote it may be wrong: nothing waits longer than its level.
-	return earlier(time.UnixMilli(at), time.Now().Add(level))
+	now := time.Now()
+	return now.Add(min(time.UnixMilli(at).Sub(now), level))
 }
 
-func earlier(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return a
-	}
-	return b
-}
-
-// header is a header's value, the last one of that name, "" if there is none.
-func header(r *kafkago.Message, name string) string {
+// headerValue is a header's value, the last one of that name, "" if there is none.
+func headerValue(r *kafkago.Message, name string) string {
 	for _, h := range slices.Backward(r.Headers) {
 		if h.Key == name {
 			return string(h.Value)
@@ -91,51 +86,53 @@ func header(r *kafkago.Message, name string) string {
 	return ""
 }
 
-// again is a record for another topic: with the same key, value, time and headers, and with ours in
-// the place of those that it has.
-func again(r *kafkago.Message, topic string, added ...kafkago.Header) kafkago.Message {
-	headers := slices.DeleteFunc(slices.Clone(r.Headers), func(h kafkago.Header) bool { return slices.Contains(ours, h.Key) })
+// republished is a record for another topic: with the same key, value, time and headers, and with
+// ours in the place of those that it has.
+func republished(r *kafkago.Message, topic string, added ...kafkago.Header) kafkago.Message {
+	headers := slices.DeleteFunc(slices.Clone(r.Headers), func(h kafkago.Header) bool { return slices.Contains(ownHeaders, h.Key) })
 	return kafkago.Message{Topic: topic, Key: r.Key, Value: r.Value, Time: r.Time, Headers: append(headers, added...)}
 }
 
-func text(name, value string) kafkago.Header { return kafkago.Header{Key: name, Value: []byte(value)} }
+func newHeader(name, value string) kafkago.Header {
+	return kafkago.Header{Key: name, Value: []byte(value)}
+}
 
-func at(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+func timestampText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// forRetry is a record that waits for another attempt.
-func (c *Consumer) forRetry(r *kafkago.Message, source string, f inbox.Failure) kafkago.Message {
-	return again(r, c.retryTopic(f.Level),
-		text(retryCount, strconv.Itoa(f.Attempts)),
-		text(retryAt, strconv.FormatInt(f.LastFailed.Add(f.Level).UnixMilli(), 10)),
-		text(firstFailedAt, at(f.FirstFailed)),
-		text(originalDestination, source),
-		text(failureReason, f.Reason),
+// retryOf is a record that waits for another attempt.
+func (c *Consumer) retryOf(r *kafkago.Message, source string, f inbox.Failure) kafkago.Message {
+	return republished(r, c.retryTopic(f.Level),
+		newHeader(headerRetryCount, strconv.Itoa(f.Attempts)),
+		newHeader(headerRetryAt, strconv.FormatInt(f.LastFailed.Add(f.Level).UnixMilli(), 10)),
+		newHeader(headerFirstFailedAt, timestampText(f.FirstFailed)),
+		newHeader(headerOriginalDestination, source),
+		newHeader(headerFailureReason, f.Reason),
 	)
 }
 
-// forDeadLetter is a record that is given up.
-func (c *Consumer) forDeadLetter(r *kafkago.Message, source string, f inbox.Failure) kafkago.Message {
-	return again(r, c.deadLetterTopic(),
-		text(failureReason, f.Reason),
-		text(failureClass, string(f.Class)),
-		text(attempts, strconv.Itoa(f.Attempts)),
-		text(firstFailedAt, at(f.FirstFailed)),
-		text(failedAt, at(f.LastFailed)),
-		text(originalDestination, source),
-		text(consumerService, c.in.Service()),
+// deadLetterOf is a record that is given up.
+func (c *Consumer) deadLetterOf(r *kafkago.Message, source string, f inbox.Failure) kafkago.Message {
+	return republished(r, c.deadLetterTopic(),
+		newHeader(headerFailureReason, f.Reason),
+		newHeader(headerFailureClass, string(f.Class)),
+		newHeader(headerAttempts, strconv.Itoa(f.Attempts)),
+		newHeader(headerFirstFailedAt, timestampText(f.FirstFailed)),
+		newHeader(headerFailedAt, timestampText(f.LastFailed)),
+		newHeader(headerOriginalDestination, source),
+		newHeader(headerConsumerService, c.in.Service()),
 	)
 }
 
-// forReturn is a dead letter that is processed again, as if for the first time.
-func (c *Consumer) forReturn(r *kafkago.Message) kafkago.Message {
-	return again(r, c.returnTopic(), text(originalDestination, header(r, originalDestination)))
+// returnOf is a dead letter that is processed again, as if for the first time.
+func (c *Consumer) returnOf(r *kafkago.Message) kafkago.Message {
+	return republished(r, c.returnTopic(), newHeader(headerOriginalDestination, headerValue(r, headerOriginalDestination)))
 }
 
-// publish returns nil once all in-sync replicas have the message. After an error it may be there
-// or not: then the message that it was made from is delivered again, and the record of its event
-// sees to it that two copies have one effect.
-func publish(ctx context.Context, k *link, m kafkago.Message) error {
-	err := k.out.Write(ctx, &m)
+// publishRecord returns nil once all in-sync replicas have the message. After an error it may be
+// there or not: then the message that it was made from is delivered again, and the record of its
+// event sees to it that two copies have one effect.
+func publishRecord(ctx context.Context, k *link, m kafkago.Message) error {
+	err := k.writers.Write(ctx, &m)
 	if err == nil {
 		return nil
 	}
@@ -153,9 +150,9 @@ type delivery struct {
 }
 
 func (d delivery) Retry(ctx context.Context, m inbox.Message, f inbox.Failure) error {
-	return publish(ctx, d.k, d.c.forRetry(d.record, m.Source, f))
+	return publishRecord(ctx, d.k, d.c.retryOf(d.record, m.Source, f))
 }
 
 func (d delivery) DeadLetter(ctx context.Context, m inbox.Message, f inbox.Failure) error {
-	return publish(ctx, d.k, d.c.forDeadLetter(d.record, m.Source, f))
+	return publishRecord(ctx, d.k, d.c.deadLetterOf(d.record, m.Source, f))
 }

@@ -36,7 +36,7 @@ func (c *Consumer) Replay(ctx context.Context, f inbox.ReplayFilter) (n int, err
 	if err != nil {
 		return 0, fmt.Errorf("find the dead letters: %w", err)
 	}
-	there, err := k.ends(ctx, topic, found[topic])
+	there, err := k.offsetRanges(ctx, topic, found[topic])
 	if err != nil {
 		return 0, fmt.Errorf("find the dead letters: %w", err)
 	}
@@ -45,12 +45,12 @@ func (c *Consumer) Replay(ctx context.Context, f inbox.ReplayFilter) (n int, err
 		if f.Limit > 0 && limit <= 0 {
 			break
 		}
-		of := replayed{c: c, k: k, filter: f, limit: limit, topic: topic, partition: id}
+		of := partitionReplay{c: c, k: k, filter: f, limit: limit, topic: topic, partition: id}
 		to, err := of.lastMatch(ctx, there[id])
 		if err == nil {
-			err = of.move(ctx, there[id].first, to)
+			err = of.replayUpTo(ctx, there[id].first, to)
 		}
-		n += of.n
+		n += of.count
 		if err != nil {
 			return n, fmt.Errorf("replay dead letters: %w", err)
 		}
@@ -58,21 +58,21 @@ func (c *Consumer) Replay(ctx context.Context, f inbox.ReplayFilter) (n int, err
 	return n, nil
 }
 
-// replayed is the replay of one partition.
-type replayed struct {
+// partitionReplay is the replay of one partition.
+type partitionReplay struct {
 	c         *Consumer
 	k         *link
 	filter    inbox.ReplayFilter
 	limit     int // 0 or less: none
 	topic     string
 	partition int
-	n         int
+	count     int
 }
 
 // lastMatch is the offset after the last dead letter to replay; the first offset if there is none.
-func (r *replayed) lastMatch(ctx context.Context, e ends) (int64, error) {
+func (r *partitionReplay) lastMatch(ctx context.Context, e offsetRange) (int64, error) {
 	to, matches := e.first, 0
-	err := r.each(ctx, e.first, e.after, func(m *kafkago.Message) error {
+	err := r.eachDeadLetter(ctx, e.first, e.after, func(m *kafkago.Message) error {
 		if r.matches(m) && (r.limit <= 0 || matches < r.limit) {
 			matches++
 			to = m.Offset + 1
@@ -82,29 +82,30 @@ func (r *replayed) lastMatch(ctx context.Context, e ends) (int64, error) {
 	return to, err
 }
 
-// move publishes the dead letters of a range where they belong, and deletes them.
-func (r *replayed) move(ctx context.Context, from, to int64) error {
+// replayUpTo publishes the dead letters of a range where they belong, and deletes them.
+func (r *partitionReplay) replayUpTo(ctx context.Context, from, to int64) error {
 	if from >= to {
 		return nil
 	}
-	return r.each(ctx, from, to, func(m *kafkago.Message) error {
+	return r.eachDeadLetter(ctx, from, to, func(m *kafkago.Message) error {
 		matches := r.matches(m)
 		next := kafkago.Message{Topic: r.topic, Key: m.Key, Value: m.Value, Time: m.Time, Headers: m.Headers}
 		if matches {
-			next = r.c.forReturn(m)
+			next = r.c.returnOf(m)
 		}
-		if err := publish(ctx, r.k, next); err != nil {
+		if err := publishRecord(ctx, r.k, next); err != nil {
 			return err
 		}
 		if matches {
-			r.n++
+			r.count++
 		}
 		return nil
 	}, func(read int64) error { return r.k.DeleteBefore(ctx, r.topic, r.partition, min(read, to)) })
 }
 
-// each calls do for the dead letters of a range, and done with the offset after each part of them.
-func (r *replayed) each(ctx context.Context, from, to int64, do func(*kafkago.Message) error, done func(int64) error) error {
+// eachDeadLetter calls do for the dead letters of a range, and done with the offset after each part
+// of them.
+func (r *partitionReplay) eachDeadLetter(ctx context.Context, from, to int64, do func(*kafkago.Message) error, done func(int64) error) error {
 	for from < to {
 		messages, next, err := r.k.Fetch(ctx, r.topic, r.partition, from, 1<<20)
 		if err != nil {
@@ -130,23 +131,23 @@ func (r *replayed) each(ctx context.Context, from, to int64, do func(*kafkago.Me
 
 // matches is whether a dead letter is to be replayed. One that says that it is of another service
 // is not: this one would find its record, and the other would never have it again.
-func (r *replayed) matches(m *kafkago.Message) bool {
-	of := header(m, consumerService)
-	return (of == "" || of == r.c.in.Service()) && r.filter.Matches(header(m, "id"), header(m, "eventType"), inbox.Class(header(m, failureClass)))
+func (r *partitionReplay) matches(m *kafkago.Message) bool {
+	of := headerValue(m, headerConsumerService)
+	return (of == "" || of == r.c.in.Service()) && r.filter.Matches(headerValue(m, "id"), headerValue(m, "eventType"), inbox.Class(headerValue(m, headerFailureClass)))
 }
 
 // reportEvery is how often what waits is counted.
 const reportEvery = 15 * time.Second
 
-// report counts what waits until ctx ends, also in the retry topics of former levels.
-func (c *Consumer) report(ctx context.Context) {
+// reportWaiting counts what waits until ctx ends, also in the retry topics of former levels.
+func (c *Consumer) reportWaiting(ctx context.Context) {
 	var former []string
 	k := c.connect(nil)
 	defer func() { k.Close() }()
 	ticker := time.NewTicker(reportEvery)
 	defer ticker.Stop()
 	for {
-		if now, err := c.former(ctx, k); err == nil && !slices.Equal(now, former) {
+		if now, err := c.formerTopics(ctx, k); err == nil && !slices.Equal(now, former) {
 			k.Close()
 			former, k = now, c.connect(now)
 		}
@@ -166,11 +167,11 @@ func (c *Consumer) report(ctx context.Context) {
 func (c *Consumer) countWaiting(ctx context.Context, k *link) error {
 	ctx, cancel := context.WithTimeout(ctx, kafkaclient.RequestTimeout)
 	defer cancel()
-	topics, err := k.partitions(ctx, k.read...)
+	topics, err := k.partitions(ctx, k.topicsToRead...)
 	if err != nil {
 		return err
 	}
-	offsets, err := c.offsets(ctx, k, topics)
+	offsets, err := c.groupOffsets(ctx, k, topics)
 	if err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func (c *Consumer) countWaiting(ctx context.Context, k *link) error {
 	}
 	topics[c.deadLetterTopic()] = dead[c.deadLetterTopic()]
 	for topic, partitions := range topics {
-		there, err := k.ends(ctx, topic, partitions)
+		there, err := k.offsetRanges(ctx, topic, partitions)
 		if err != nil {
 			return err
 		}

@@ -35,14 +35,14 @@ import (
 // has committed it, or has found its record. So whoever makes an effect, the one before it is
 // there. Only a message that has failed lets the later ones pass: it waits in a retry topic.
 type session struct {
-	c       *Consumer
-	k       *link
-	taking  context.Context // ends when no message is to be begun any more
-	fail    context.CancelCauseFunc
-	parts   []*partition
-	workers *work.Workers[task]
-	count   *semaphore.Weighted // messages in flight
-	bytes   *semaphore.Weighted
+	c         *Consumer
+	k         *link
+	beginning context.Context // ends when no message is to be begun any more
+	fail      context.CancelCauseFunc
+	parts     []*partition
+	workers   *work.Workers[task]
+	count     *semaphore.Weighted // of messages in flight: MaxInFlight
+	bytes     *semaphore.Weighted // of their bytes: MaxInFlightBytes
 }
 
 // task is one message for a worker.
@@ -52,32 +52,32 @@ type task struct {
 	bytes     int64
 }
 
-// afterAbort is how long handlers have to end after their context has: a rollback may take 5 s.
-const afterAbort = 6 * time.Second
+// abortPatience is how long handlers have to end after their context has: a rollback may take 5 s.
+const abortPatience = 6 * time.Second
 
-// serve runs a session until ctx ends or something fails, and returns why. When ctx ends the
+// serveSession runs a session until ctx ends or something fails, and returns why. When ctx ends the
 // handlers that run may go on for grace. When it returns no handler runs, but for those that do not
 // obey their context: what they do is not committed by this session, and their messages come again
 // and wait for the records of these.
-func (c *Consumer) serve(ctx context.Context, k *link, parts []*partition, grace func() time.Duration) error {
+func (c *Consumer) serveSession(ctx context.Context, k *link, parts []*partition, grace func() time.Duration) error {
 	taking, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
 	handling, abort := context.WithCancel(context.WithoutCancel(ctx))
 	defer abort()
 	s := &session{
-		c: c, k: k, taking: taking, fail: fail, parts: parts,
+		c: c, k: k, beginning: taking, fail: fail, parts: parts,
 		count: semaphore.NewWeighted(int64(c.cfg.MaxInFlight)), bytes: semaphore.NewWeighted(int64(c.cfg.MaxInFlightBytes)),
 	}
-	s.workers = work.Start(c.in.Concurrency(), c.cfg.MaxInFlight, func(t task) { s.handle(handling, t) })
+	s.workers = work.Start(c.in.Concurrency(), c.cfg.MaxInFlight, func(t task) { s.handleTask(handling, t) })
 	var readers sync.WaitGroup
 	for _, p := range parts {
-		readers.Go(func() { s.read(p) })
+		readers.Go(func() { s.readPartition(p) })
 	}
 	<-taking.Done()
 	patience := grace()
 	defer time.AfterFunc(patience, abort).Stop()
 	readers.Wait()
-	waiting, giveUp := context.WithTimeout(context.WithoutCancel(ctx), patience+afterAbort)
+	waiting, giveUp := context.WithTimeout(context.WithoutCancel(ctx), patience+abortPatience)
 	defer giveUp()
 	if n := s.workers.Close(waiting); n > 0 {
 		c.log.Error("handlers still run after the end of their context: they must obey it", "handlers", n, "why", context.Cause(taking))
@@ -85,55 +85,56 @@ func (c *Consumer) serve(ctx context.Context, k *link, parts []*partition, grace
 	return context.Cause(taking)
 }
 
-// handle handles a message. Those that are not begun when the session ends are left to the next.
-func (s *session) handle(ctx context.Context, t task) {
+// handleTask handles a message. Those that are not begun when the session ends are left to the
+// next.
+func (s *session) handleTask(ctx context.Context, t task) {
 	defer func() {
 		s.bytes.Release(t.bytes)
 		s.count.Release(1)
 	}()
-	if s.taking.Err() != nil {
+	if s.beginning.Err() != nil {
 		return
 	}
 	s.c.running.Add(1)
 	defer s.c.running.Add(-1)
-	if err := s.c.in.Handle(ctx, s.c.message(t.record), delivery{s.c, s.k, t.record}); err != nil {
+	if err := s.c.in.Handle(ctx, s.c.newMessage(t.record), delivery{s.c, s.k, t.record}); err != nil {
 		s.fail(err) // before the worker goes on with the next message of the key
 		return
 	}
-	t.partition.handled(t.record.Offset)
+	t.partition.noteHandled(t.record.Offset)
 	s.c.processing.Works()
 }
 
-// unreadable is how long reading may fail before the membership ends: brokers may have moved.
-const unreadable = 30 * time.Second
+// readPatience is how long reading may fail before the membership ends: brokers may have moved.
+const readPatience = 30 * time.Second
 
 // readBytes is about how much is read of each partition at a time.
 func (s *session) readBytes() int {
 	return min(max(s.c.cfg.MaxInFlightBytes/max(len(s.parts), 1), 64<<10), 1<<20)
 }
 
-// read gives the messages of a partition to the workers until the session ends.
-func (s *session) read(p *partition) {
+// readPartition gives the messages of a partition to the workers until the session ends.
+func (s *session) readPartition(p *partition) {
 	var pause work.Backoff
 	var failing time.Time // since when
-	for from := p.start(); s.taking.Err() == nil; {
-		messages, next, err := s.k.Fetch(s.taking, p.topic, p.id, from, s.readBytes())
+	for from := p.startReading(); s.beginning.Err() == nil; {
+		messages, next, err := s.k.Fetch(s.beginning, p.topic, p.id, from, s.readBytes())
 		if err != nil {
-			if s.taking.Err() != nil {
+			if s.beginning.Err() != nil {
 				return
 			}
 			if failing.IsZero() {
 				failing = time.Now()
 			}
-			final := s.c.judge(s.taking, s.k, p, from, err)
-			if final == nil && time.Since(failing) > unreadable {
-				final = fmt.Errorf("read %s-%d: %w: %w", p.topic, p.id, errUnreadable, tooLarge(err))
+			final := s.c.explainReadError(s.beginning, s.k, p, from, err)
+			if final == nil && time.Since(failing) > readPatience {
+				final = fmt.Errorf("read %s-%d: %w: %w", p.topic, p.id, errUnreadable, withLimitHint(err))
 			}
 			if final != nil {
 				s.fail(final)
 				return
 			}
-			if pause.Pause(s.taking) != nil {
+			if pause.Pause(s.beginning) != nil {
 				return
 			}
 			continue
@@ -142,50 +143,42 @@ func (s *session) read(p *partition) {
 		pause.Reset()
 		s.c.joined.Store(true)
 		for i := range messages {
-			if !s.add(p, &messages[i]) {
+			if !s.addTask(p, &messages[i]) {
 				return
 			}
 		}
 		from = next
-		p.skip(next)
+		p.skipTo(next)
 	}
 }
 
-// passing times MaxInFlight is how many messages of a partition are handled after one that is not:
-// they come again after a crash, and are noted until then.
-const passing = 100
+// passedFactor times MaxInFlight is how many messages of a partition are handled after one that is
+// not: they come again after a crash, and are noted until then.
+const passedFactor = 100
 
-// add waits until a message is due and there is room, and gives it to the worker of its key. It is
-// false when the session has ended.
-func (s *session) add(p *partition, m *kafkago.Message) bool {
-	if !sleepUntil(s.taking, s.c.due(m)) || !p.room(s.taking, passing*s.c.cfg.MaxInFlight) {
+// addTask waits until a message is due and there is room, and gives it to the worker of its key. It
+// is false when the session has ended.
+func (s *session) addTask(p *partition, m *kafkago.Message) bool {
+	if !sleepUntil(s.beginning, s.c.dueAt(m)) || !p.waitForRoom(s.beginning, passedFactor*s.c.cfg.MaxInFlight) {
 		return false
 	}
-	t := task{partition: p, record: m, bytes: min(int64(kafkaclient.Size(m)), int64(s.c.cfg.MaxInFlightBytes))}
-	if s.count.Acquire(s.taking, 1) != nil {
+	t := task{partition: p, record: m, bytes: min(int64(kafkaclient.MessageSize(m)), int64(s.c.cfg.MaxInFlightBytes))}
+	if s.count.Acquire(s.beginning, 1) != nil {
 		return false
 	}
-	if s.bytes.Acquire(s.taking, t.bytes) != nil {
+	if s.bytes.Acquire(s.beginning, t.bytes) != nil {
 		return false
 	}
-	p.take(m.Offset)
-	return s.workers.Add(s.taking, string(m.Key), t) == nil
+	p.noteTaken(m.Offset)
+	return s.workers.Add(s.beginning, string(m.Key), t) == nil
 }
 
 // sleepUntil is false when ctx ends before.
 func sleepUntil(ctx context.Context, at time.Time) bool {
-	d := time.Until(at)
-	if d <= 0 {
-		return ctx.Err() == nil
+	if d := time.Until(at); d > 0 {
+		return kafkaclient.Sleep(ctx, d)
 	}
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
+	return ctx.Err() == nil
 }
 
 // partition is one that this process reads. Messages are taken in order and handled in any. The
@@ -198,30 +191,30 @@ type partition struct {
 
 	freed chan struct{} // has one when pending has become shorter
 
-	mu      sync.Mutex
-	next    int64   // the offset to take next
-	pending []taken // in the order of their offsets; the first is not handled
-	trimmed int64   // messages before this one were deleted
-	stored  int64   // the committed offset
-	gone    bool    // the topic was deleted
+	mu          sync.Mutex
+	next        int64          // the offset to take next
+	pending     []takenMessage // in the order of their offsets; the first is not handled
+	deletedTo   int64          // messages before this one were deleted
+	committedTo int64          // the committed offset
+	topicGone   bool           // the topic was deleted
 }
 
-type taken struct {
+type takenMessage struct {
 	offset  int64
 	handled bool
 }
 
-// start makes the partition read from an offset on.
-func (p *partition) start() (from int64) {
+// startReading makes the partition read from an offset on.
+func (p *partition) startReading() (from int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next, p.pending = p.handledTo(), nil
 	return p.next
 }
 
-// room waits until fewer messages than bound were taken since the first that is not handled. It is
-// false when ctx ends before.
-func (p *partition) room(ctx context.Context, bound int) bool {
+// waitForRoom waits until fewer messages than bound were taken since the first that is not handled.
+// It is false when ctx ends before.
+func (p *partition) waitForRoom(ctx context.Context, bound int) bool {
 	for {
 		p.mu.Lock()
 		full := len(p.pending) >= bound
@@ -237,26 +230,26 @@ func (p *partition) room(ctx context.Context, bound int) bool {
 	}
 }
 
-// take notes that the message at an offset is being handled.
-func (p *partition) take(offset int64) {
+// noteTaken notes that the message at an offset is being handled.
+func (p *partition) noteTaken(offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.pending = append(p.pending, taken{offset: offset})
+	p.pending = append(p.pending, takenMessage{offset: offset})
 	p.next = offset + 1
 }
 
-// skip notes that there is no message before an offset.
-func (p *partition) skip(to int64) {
+// skipTo notes that there is no message before an offset.
+func (p *partition) skipTo(to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next = max(p.next, to)
 }
 
-// handled notes that a message has had its effect, or is kept by another topic.
-func (p *partition) handled(offset int64) {
+// noteHandled notes that a message has had its effect, or is kept by another topic.
+func (p *partition) noteHandled(offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	i, found := slices.BinarySearchFunc(p.pending, offset, func(t taken, offset int64) int { return cmp.Compare(t.offset, offset) })
+	i, found := slices.BinarySearchFunc(p.pending, offset, func(t takenMessage, offset int64) int { return cmp.Compare(t.offset, offset) })
 	if !found {
 		return
 	}
@@ -282,41 +275,41 @@ func (p *partition) handledTo() int64 {
 	return p.next
 }
 
-// uncommitted returns the offset to commit, if it is not committed.
-func (p *partition) uncommitted() (int64, bool) {
+// offsetToCommit returns the offset to commit, if it is not committed.
+func (p *partition) offsetToCommit() (int64, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	to := p.handledTo()
-	return to, to != p.stored && !p.gone
+	return to, to != p.committedTo && !p.topicGone
 }
 
-// committed notes that the group has an offset.
-func (p *partition) committed(offset int64) {
+// noteCommitted notes that the group has an offset.
+func (p *partition) noteCommitted(offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.stored = offset
+	p.committedTo = offset
 }
 
-// untrimmed returns the offset before which the messages are to be deleted, if they are not.
-func (p *partition) untrimmed() (int64, bool) {
+// offsetToDelete returns the offset before which the messages are to be deleted, if they are not.
+func (p *partition) offsetToDelete() (int64, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.stored, p.own && p.stored > p.trimmed && !p.gone
+	return p.committedTo, p.own && p.committedTo > p.deletedTo && !p.topicGone
 }
 
-// trimTo notes that the messages before an offset were deleted.
-func (p *partition) trimTo(offset int64) {
+// noteDeleted notes that the messages before an offset were deleted.
+func (p *partition) noteDeleted(offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.trimmed = offset
+	p.deletedTo = offset
 }
 
-// forget notes that the topic was deleted: an offset of it would be one of the next topic of its
-// name, and messages would be deleted there.
-func (p *partition) forget() {
+// noteTopicGone notes that the topic was deleted: an offset of it would be one of the next topic of
+// its name, and messages would be deleted there.
+func (p *partition) noteTopicGone() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.gone = true
+	p.topicGone = true
 }
 
 // LostError says that the broker does not have the messages that are next for the group. Some were
@@ -352,22 +345,22 @@ var errTopicGone = errors.New("the topic does not exist any more")
 // deleted them.
 var errOvertaken = errors.New("another process has processed the messages")
 
-// judge returns the error that ends a session after a read has failed, or nil when the read is made
-// again.
-func (c *Consumer) judge(ctx context.Context, k *link, p *partition, from int64, err error) error {
+// explainReadError returns the error that ends a session after a read has failed, or nil when the
+// read is made again.
+func (c *Consumer) explainReadError(ctx context.Context, k *link, p *partition, from int64, err error) error {
 	switch {
 	case errors.Is(err, kafkago.OffsetOutOfRange):
-		there, err := k.ends(ctx, p.topic, []int{p.id})
+		there, err := k.offsetRanges(ctx, p.topic, []int{p.id})
 		if err != nil {
 			return nil //nolint:nilerr // the read is made again, and says it again
 		}
-		at, err := c.offsets(ctx, k, map[string][]int{p.topic: {p.id}})
+		at, err := c.groupOffsets(ctx, k, map[string][]int{p.topic: {p.id}})
 		if err != nil {
 			return nil //nolint:nilerr // as above
 		}
-		return c.outOfRange(p, from, there[p.id], at[p.topic][p.id])
+		return c.explainOutOfRange(p, from, there[p.id], at[p.topic][p.id])
 	case errors.Is(err, kafkago.UnknownTopicOrPartition):
-		p.forget()
+		p.noteTopicGone()
 		return fmt.Errorf("read %s-%d: %w", p.topic, p.id, errTopicGone)
 	case isRefused(err):
 		return fmt.Errorf("read %s-%d: %w", p.topic, p.id, err)
@@ -375,8 +368,10 @@ func (c *Consumer) judge(ctx context.Context, k *link, p *partition, from int64,
 	return nil
 }
 
-// outOfRange is what it means that a broker has messages up to e only, and the group has an offset.
-func (c *Consumer) outOfRange(p *partition, from int64, e ends, group int64) error {
+// explainOutOfRange says what it means that a broker has refused the offset from: nothing, as by
+// now it has it; another member has processed what is missing, so that group, the group's offset,
+// is above it; or messages are lost. e is what the broker has.
+func (c *Consumer) explainOutOfRange(p *partition, from int64, e offsetRange, group int64) error {
 	switch {
 	case from >= e.first && from <= e.after: // by now it has them
 		return nil
@@ -386,9 +381,9 @@ func (c *Consumer) outOfRange(p *partition, from int64, e ends, group int64) err
 	return &LostError{Group: c.group, Topic: p.topic, Partition: p.id, Next: from, First: e.first, After: e.after}
 }
 
-// tooLarge says what to do about a batch that is too large.
-func tooLarge(err error) error {
-	var over *kafkaclient.TooLarge
+// withLimitHint says what to do about a batch that is too large.
+func withLimitHint(err error) error {
+	var over *kafkaclient.TooLargeError
 	if errors.As(err, &over) {
 		return fmt.Errorf("%w; raise MaxInFlightBytes", err)
 	}
@@ -420,19 +415,19 @@ func isRefused(err error) bool {
 	return false
 }
 
-// remembered returns an error when the group has no offset at all, and the table has records of the
-// service: the group was deleted, or its offsets have expired. Beginning with the first messages
-// would repeat the effects of those that are older than the records.
+// checkOffsetsKept returns an error when the group has no offset at all, and the table has records
+// of the service: the group was deleted, or its offsets have expired. Beginning with the first
+// messages would repeat the effects of those that are older than the records.
 //
 // A new group meets no false alarm. Its members commit their first offsets before they handle
 // messages, so that there are offsets where there are records. The records are looked up first:
 // another member may make both meanwhile.
-func (c *Consumer) remembered(ctx context.Context, k *link, topics map[string][]int) error {
+func (c *Consumer) checkOffsetsKept(ctx context.Context, k *link, topics map[string][]int) error {
 	records, err := c.in.Remembers(ctx)
 	if err != nil || !records {
 		return err
 	}
-	offsets, err := c.offsets(ctx, k, topics)
+	offsets, err := c.groupOffsets(ctx, k, topics)
 	if err != nil {
 		return err
 	}

@@ -26,9 +26,9 @@ const anyTime = "9223372036854775807" // no time is too far from the broker's
 
 type setting struct{ name, value string }
 
-// settings are those of the service's own topics. They keep every message until it was handled. Its
-// time is the event's, and may be any that Topics take.
-func (c *Consumer) settings() []setting {
+// topicSettings are those of the service's own topics. They keep every message until it was
+// handled. Its time is the event's, and may be any that Topics take.
+func (c *Consumer) topicSettings() []setting {
 	return []setting{
 		{cleanupPolicy, "delete"},
 		{"max.message.bytes", strconv.Itoa(c.cfg.MaxMessageBytes)},
@@ -40,14 +40,14 @@ func (c *Consumer) settings() []setting {
 	}
 }
 
-// declare makes the topics that do not exist, and compares those that do.
-func (c *Consumer) declare(ctx context.Context, k *link) error {
+// declareTopics makes the topics that do not exist, and compares those that do.
+func (c *Consumer) declareTopics(ctx context.Context, k *link) error {
 	topics := append(c.ownTopics(), c.deadLetterTopic())
-	durable, err := c.wanted(ctx, k)
+	durable, err := c.wantedDurability(ctx, k)
 	if err != nil {
 		return err
 	}
-	there, missing, err := c.compare(ctx, k, topics, durable)
+	there, missing, err := c.compareTopics(ctx, k, topics, durable)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ func (c *Consumer) declare(ctx context.Context, k *link) error {
 	}
 	req := &createtopics.Request{TimeoutMs: int32(kafkaclient.RequestTimeout.Milliseconds())}
 	for _, topic := range missing {
-		req.Topics = append(req.Topics, c.create(topic, durable))
+		req.Topics = append(req.Topics, c.newTopicRequest(topic, durable))
 	}
 	res, err := kafkaclient.AskController[*createtopics.Response](ctx, k.Pool, req)
 	if err != nil {
@@ -76,13 +76,13 @@ func (c *Consumer) declare(ctx context.Context, k *link) error {
 		return fmt.Errorf("create topic %s: %w: %s", t.Name, code, t.ErrorMessage)
 	}
 	c.log.Info("topics created", "topics", missing)
-	return await(ctx, k, missing)
+	return awaitTopics(ctx, k, missing)
 }
 
-// create is what a topic is made with.
-func (c *Consumer) create(topic string, want durability) createtopics.RequestTopic {
+// newTopicRequest is what a topic is made with.
+func (c *Consumer) newTopicRequest(topic string, want durability) createtopics.RequestTopic {
 	t := createtopics.RequestTopic{Name: topic, NumPartitions: int32(c.cfg.Partitions), ReplicationFactor: int16(cmp.Or(want.replicas, -1))}
-	for _, s := range c.settings() {
+	for _, s := range c.topicSettings() {
 		t.Configs = append(t.Configs, createtopics.RequestConfig{Name: s.name, Value: s.value})
 	}
 	if want.inSync > 0 {
@@ -91,8 +91,8 @@ func (c *Consumer) create(topic string, want durability) createtopics.RequestTop
 	return t
 }
 
-// await waits until topics that were created are known.
-func await(ctx context.Context, k *link, topics []string) error {
+// awaitTopics waits until topics that were created are known.
+func awaitTopics(ctx context.Context, k *link, topics []string) error {
 	for pause := (work.Backoff{}); ; {
 		found, err := k.partitions(ctx, topics...)
 		if err != nil || len(found) == len(topics) {
@@ -104,13 +104,13 @@ func await(ctx context.Context, k *link, topics []string) error {
 	}
 }
 
-// compare returns what differs, a line for each setting, and the topics that do not exist.
-func (c *Consumer) compare(ctx context.Context, k *link, topics []string, durable durability) (differ, missing []string, err error) {
+// compareTopics returns what differs, a line for each setting, and the topics that do not exist.
+func (c *Consumer) compareTopics(ctx context.Context, k *link, topics []string, durable durability) (differ, missing []string, err error) {
 	there, err := k.topics(ctx, topics)
 	if err != nil {
 		return nil, nil, err
 	}
-	want := c.settings()
+	want := c.topicSettings()
 	names := []string{minInSync}
 	for _, s := range want {
 		names = append(names, s.name)
@@ -124,10 +124,10 @@ func (c *Consumer) compare(ctx context.Context, k *link, topics []string, durabl
 			missing = append(missing, r.ResourceName)
 			continue
 		}
-		differ = append(differ, differences(&r, want)...)
+		differ = append(differ, settingDifferences(&r, want)...)
 		for i := range there { // else it is so new that it has no leader
 			if there[i].Name == r.ResourceName {
-				differ = append(differ, c.lacking(&r, &there[i], durable)...)
+				differ = append(differ, c.durabilityDifferences(&r, &there[i], durable)...)
 			}
 		}
 	}
@@ -135,11 +135,11 @@ func (c *Consumer) compare(ctx context.Context, k *link, topics []string, durabl
 	return differ, missing, nil
 }
 
-func differences(r *describeconfigs.ResponseResource, want []setting) []string {
+func settingDifferences(r *describeconfigs.ResponseResource, want []setting) []string {
 	var found []string
 	for _, has := range r.ConfigEntries {
 		i := slices.IndexFunc(want, func(s setting) bool { return s.name == has.ConfigName })
-		if i < 0 || fits(has.ConfigName, has.ConfigValue, want[i].value) {
+		if i < 0 || isSettingMet(has.ConfigName, has.ConfigValue, want[i].value) {
 			continue
 		}
 		found = append(found, fmt.Sprintf("  %s: %s is %s, want %s", r.ResourceName, has.ConfigName, has.ConfigValue, want[i].value))
@@ -147,7 +147,7 @@ func differences(r *describeconfigs.ResponseResource, want []setting) []string {
 	return found
 }
 
-func fits(name, has, want string) bool {
+func isSettingMet(name, has, want string) bool {
 	if name != "max.message.bytes" {
 		return has == want
 	}
@@ -165,9 +165,9 @@ const (
 // before it is confirmed. 0: as the broker has it.
 type durability struct{ replicas, inSync int }
 
-// wanted is the durability of the service's own topics: that of Topics, because a message leaves
-// them when it has failed. Where there are none yet it is the broker's.
-func (c *Consumer) wanted(ctx context.Context, k *link) (durability, error) {
+// wantedDurability is the durability of the service's own topics: that of Topics, because a message
+// leaves them when it has failed. Where there are none yet it is the broker's.
+func (c *Consumer) wantedDurability(ctx context.Context, k *link) (durability, error) {
 	var want durability
 	there, err := k.topics(ctx, c.cfg.Topics)
 	if err != nil {
@@ -175,7 +175,7 @@ func (c *Consumer) wanted(ctx context.Context, k *link) (durability, error) {
 	}
 	var names []string
 	for i := range there {
-		want.replicas = max(want.replicas, replicasOf(&there[i]))
+		want.replicas = max(want.replicas, replicaCount(&there[i]))
 		names = append(names, there[i].Name)
 	}
 	if c.cfg.ReplicationFactor > 0 {
@@ -192,7 +192,7 @@ func (c *Consumer) wanted(ctx context.Context, k *link) (durability, error) {
 		if r.ErrorCode != 0 {
 			return want, fmt.Errorf("describe topic %s: %w", r.ResourceName, kafkago.Error(r.ErrorCode))
 		}
-		want.inSync = max(want.inSync, inSyncOf(&r))
+		want.inSync = max(want.inSync, minInSyncOf(&r))
 		for _, e := range r.ConfigEntries {
 			if e.ConfigName == cleanupPolicy && strings.Contains(e.ConfigValue, "compact") {
 				c.log.Warn("the topic is compacted: events that a later one of their key has replaced before they were processed have no effect, and nobody is told. Set cleanup.policy to delete", "topic", r.ResourceName)
@@ -222,8 +222,8 @@ func (k *link) describe(ctx context.Context, topics, names []string) ([]describe
 	return res.Resources, nil
 }
 
-// replicasOf is how many replicas each partition of a topic has at least.
-func replicasOf(t *metadata.ResponseTopic) int {
+// replicaCount is how many replicas each partition of a topic has at least.
+func replicaCount(t *metadata.ResponseTopic) int {
 	least := len(t.Partitions[0].ReplicaNodes)
 	for _, p := range t.Partitions {
 		least = min(least, len(p.ReplicaNodes))
@@ -231,7 +231,7 @@ func replicasOf(t *metadata.ResponseTopic) int {
 	return least
 }
 
-func inSyncOf(r *describeconfigs.ResponseResource) int {
+func minInSyncOf(r *describeconfigs.ResponseResource) int {
 	for _, e := range r.ConfigEntries {
 		if e.ConfigName == minInSync {
 			n, _ := strconv.Atoi(e.ConfigValue) //nolint:errcheck // the broker has it as a number
@@ -241,22 +241,22 @@ func inSyncOf(r *describeconfigs.ResponseResource) int {
 	return 0
 }
 
-// lacking returns what a topic of the service lacks of Config: then it is refused. What it only
-// lacks of Topics is a warning: they may have changed under way, and messages go on.
-func (c *Consumer) lacking(r *describeconfigs.ResponseResource, t *metadata.ResponseTopic, want durability) (differ []string) {
+// durabilityDifferences returns what a topic of the service lacks of Config: then it is refused.
+// What it only lacks of Topics is a warning: they may have changed under way, and messages go on.
+func (c *Consumer) durabilityDifferences(r *describeconfigs.ResponseResource, t *metadata.ResponseTopic, want durability) (differ []string) {
 	less := func(name string, has, want int) string {
 		return fmt.Sprintf("  %s: %s is %d, want %d", r.ResourceName, name, has, want)
 	}
 	if n := len(t.Partitions); n < c.cfg.Partitions {
 		differ = append(differ, less("the number of partitions", n, c.cfg.Partitions))
 	}
-	switch replicas := replicasOf(t); {
+	switch replicas := replicaCount(t); {
 	case replicas < c.cfg.ReplicationFactor:
 		differ = append(differ, less("the replication factor", replicas, c.cfg.ReplicationFactor))
 	case replicas < want.replicas:
 		c.log.Warn("a topic of the service has fewer replicas than its Topics: raise it with kafka-reassign-partitions.sh", "topic", r.ResourceName, "has", replicas, "want", want.replicas)
 	}
-	if has := inSyncOf(r); has < min(want.inSync, replicasOf(t)) {
+	if has := minInSyncOf(r); has < min(want.inSync, replicaCount(t)) {
 		c.log.Warn("a topic of the service confirms with fewer replicas than its Topics: raise "+minInSync, "topic", r.ResourceName, "has", has, "want", want.inSync)
 	}
 	return differ
@@ -307,9 +307,9 @@ func (c *Consumer) levelOf(topic string) (time.Duration, bool) {
 	return level, err == nil && inbox.LevelName(level) == name
 }
 
-// existing are the topics to read that there are, with their partitions.
-func (c *Consumer) existing(ctx context.Context, k *link) (map[string][]int, error) {
-	found, err := k.partitions(ctx, k.read...)
+// existingTopics are the topics to read that there are, with their partitions.
+func (c *Consumer) existingTopics(ctx context.Context, k *link) (map[string][]int, error) {
+	found, err := k.partitions(ctx, k.topicsToRead...)
 	if err != nil {
 		return nil, err
 	}
@@ -321,9 +321,10 @@ func (c *Consumer) existing(ctx context.Context, k *link) (map[string][]int, err
 	return found, nil
 }
 
-// watch ends a membership when topics or partitions come or go: who joins again gets them. So it
-// reads, too, what waits in the retry topics of a process with other levels that was rolled back.
-func (c *Consumer) watch(ctx context.Context, k *link, known map[string][]int, end context.CancelCauseFunc) {
+// watchTopics ends a membership when topics or partitions come or go: who joins again gets them. So
+// it reads, too, what waits in the retry topics of a process with other levels that was rolled
+// back.
+func (c *Consumer) watchTopics(ctx context.Context, k *link, known map[string][]int, end context.CancelCauseFunc) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
 	for n := 1; ; n++ {
@@ -332,11 +333,11 @@ func (c *Consumer) watch(ctx context.Context, k *link, known map[string][]int, e
 		case <-ctx.Done():
 			return
 		}
-		now, err := k.partitions(ctx, k.read...)
+		now, err := k.partitions(ctx, k.topicsToRead...)
 		if err != nil {
 			continue // reading says it
 		}
-		for _, topic := range k.read {
+		for _, topic := range k.topicsToRead {
 			if len(now[topic]) != len(known[topic]) {
 				end(fmt.Errorf("%s: %w", topic, errTopics))
 				return
@@ -345,9 +346,9 @@ func (c *Consumer) watch(ctx context.Context, k *link, known map[string][]int, e
 		if n%formerEvery != 0 {
 			continue
 		}
-		former, err := c.former(ctx, k)
+		former, err := c.formerTopics(ctx, k)
 		for _, topic := range former {
-			if err == nil && !slices.Contains(k.read, topic) {
+			if err == nil && !slices.Contains(k.topicsToRead, topic) {
 				end(fmt.Errorf("%s: %w", topic, errTopics))
 				return
 			}
@@ -355,9 +356,9 @@ func (c *Consumer) watch(ctx context.Context, k *link, known map[string][]int, e
 	}
 }
 
-// former are the retry topics of levels that the service does not have any more. They are read
-// until somebody deletes them.
-func (c *Consumer) former(ctx context.Context, k *link) (former []string, err error) {
+// formerTopics are the retry topics of levels that the service does not have any more. They are
+// read until somebody deletes them.
+func (c *Consumer) formerTopics(ctx context.Context, k *link) (former []string, err error) {
 	all, err := k.Topics(ctx, nil)
 	if err != nil {
 		return nil, fmt.Errorf("list topics: %w", err)
@@ -376,14 +377,14 @@ func (c *Consumer) former(ctx context.Context, k *link) (former []string, err er
 type link struct {
 	*kafkaclient.Pool
 	// what is written has connections of its own: it waits for none of those that wait for answers
-	out  *kafkaclient.Pool
-	read []string // the topics that are read
+	writers      *kafkaclient.Pool
+	topicsToRead []string
 }
 
 // Close ends the connections.
 func (k *link) Close() {
 	k.Pool.Close()
-	k.out.Close()
+	k.writers.Close()
 }
 
 // connect makes a way to the brokers that also reads more topics.
@@ -428,18 +429,18 @@ func (k *link) partitions(ctx context.Context, names ...string) (map[string][]in
 	return found, err
 }
 
-// ends are the offsets from the first message of a partition to the one after the last.
-type ends struct{ first, after int64 }
+// offsetRange are the offsets from the first message of a partition to the one after the last.
+type offsetRange struct{ first, after int64 }
 
-func (k *link) ends(ctx context.Context, topic string, partitions []int) (map[int]ends, error) {
-	first, err := k.Offsets(ctx, topic, partitions, kafkaclient.First)
+func (k *link) offsetRanges(ctx context.Context, topic string, partitions []int) (map[int]offsetRange, error) {
+	first, err := k.Offsets(ctx, topic, partitions, kafkaclient.FirstOffset)
 	if err != nil {
 		return nil, err
 	}
-	after, err := k.Offsets(ctx, topic, partitions, kafkaclient.After)
-	found := map[int]ends{}
+	after, err := k.Offsets(ctx, topic, partitions, kafkaclient.EndOffset)
+	found := map[int]offsetRange{}
 	for id := range after {
-		found[id] = ends{first[id], after[id]}
+		found[id] = offsetRange{first[id], after[id]}
 	}
 	return found, err
 }

@@ -38,24 +38,25 @@ const (
 
 var ownHeaders = []string{headerRetries, headerReason, headerClass, headerAttempts, headerFirstFailed, headerFailed, headerQueue, headerService}
 
-// isOwn is whether a header is written by this package, or by the broker when it hands a message
-// on. The handler does not see them.
-func isOwn(name string) bool { return slices.Contains(ownHeaders, name) || isBrokers(name) }
+// isOwnHeader is whether a header is written by this package, or by the broker when it hands a
+// message on. The handler does not see them.
+func isOwnHeader(name string) bool { return slices.Contains(ownHeaders, name) || isBrokerHeader(name) }
 
-// isBrokers is whether the broker has written a header. Published again they would lie: RabbitMQ
-// before 4.0 drops a message that expires on its way to a queue that its x-death names already.
-func isBrokers(name string) bool {
+// isBrokerHeader is whether the broker has written a header. Published again they would lie:
+// RabbitMQ before 4.0 drops a message that expires on its way to a queue that its x-death names
+// already.
+func isBrokerHeader(name string) bool {
 	return name == "x-death" || name == "x-delivery-count" || name == "x-acquired-count" ||
 		strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-")
 }
 
-// again is a message with the same content. Left out are headers that are not the event's, CC,
-// which would send copies to others, an expiration, which would end the message where it waits, and
-// the user, whom the broker compares with ours.
-func again(d *amqp.Delivery) amqp.Publishing {
+// republished is a message with the same content. Left out are headers that are not the event's,
+// CC, which would send copies to others, an expiration, which would end the message where it waits,
+// and the user, whom the broker compares with ours.
+func republished(d *amqp.Delivery) amqp.Publishing {
 	headers := make(amqp.Table, len(d.Headers)+len(ownHeaders))
 	for name, value := range d.Headers {
-		if !isOwn(name) && name != "CC" && name != "BCC" {
+		if !isOwnHeader(name) && name != "CC" && name != "BCC" {
 			headers[name] = value
 		}
 	}
@@ -68,40 +69,40 @@ func again(d *amqp.Delivery) amqp.Publishing {
 
 // retryOf is the message for its next attempt.
 func retryOf(d *amqp.Delivery, f inbox.Failure) amqp.Publishing {
-	p := again(d)
+	p := republished(d)
 	p.Headers[headerRetries] = int64(f.Attempts)
 	p.Headers[headerReason] = f.Reason
-	p.Headers[headerFirstFailed] = stamp(f.FirstFailed)
+	p.Headers[headerFirstFailed] = timestampText(f.FirstFailed)
 	return p
 }
 
 // deadLetterOf is the message that is given up.
 func deadLetterOf(d *amqp.Delivery, f inbox.Failure, service string) amqp.Publishing {
-	p := again(d)
+	p := republished(d)
 	p.Headers[headerReason] = f.Reason
 	p.Headers[headerClass] = string(f.Class)
 	p.Headers[headerAttempts] = int64(f.Attempts)
-	p.Headers[headerFirstFailed] = stamp(f.FirstFailed)
-	p.Headers[headerFailed] = stamp(f.LastFailed)
+	p.Headers[headerFirstFailed] = timestampText(f.FirstFailed)
+	p.Headers[headerFailed] = timestampText(f.LastFailed)
 	p.Headers[headerQueue] = service
 	p.Headers[headerService] = service
 	return p
 }
 
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
+func timestampText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 // newMessage reads what the relay has written. Anything may be missing: another program may have
 // published.
 func newMessage(d *amqp.Delivery, queue string) inbox.Message {
 	m := inbox.Message{
-		ID: idOf(d), Type: d.Type, Payload: d.Body, Committed: d.Timestamp,
+		ID: eventID(d), Type: d.Type, Payload: d.Body, Committed: d.Timestamp,
 		Headers: make(map[string]string, len(d.Headers)), Attempt: 1, Source: queue,
 	}
 	for name, value := range d.Headers {
-		if isOwn(name) {
+		if isOwnHeader(name) {
 			continue
 		}
-		if text, ok := textOf(value); ok {
+		if text, ok := headerText(value); ok {
 			m.Headers[name] = text
 		}
 	}
@@ -112,12 +113,12 @@ func newMessage(d *amqp.Delivery, queue string) inbox.Message {
 	for _, name := range []string{headerAggregate, headerKey, headerCommitted} {
 		delete(m.Headers, name)
 	}
-	if text, ok := textOf(d.Headers[headerRetries]); ok {
+	if text, ok := headerText(d.Headers[headerRetries]); ok {
 		if n, err := strconv.ParseInt(text, 10, 31); err == nil && n > 0 {
 			m.Attempt = int(n) + 1
 		}
 	}
-	if text, ok := textOf(d.Headers[headerFirstFailed]); ok {
+	if text, ok := headerText(d.Headers[headerFirstFailed]); ok {
 		if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 			m.FirstFailed = at
 		}
@@ -125,14 +126,14 @@ func newMessage(d *amqp.Delivery, queue string) inbox.Message {
 	return m
 }
 
-// idOf is the id of the event: message_id. A Debezium profile of the relay makes messages without
-// it. Theirs is in the header id, perhaps as JSON, and with a schema: the value alone is the id, so
-// that it is the same after another choice of format.
-func idOf(d *amqp.Delivery) string {
+// eventID is the id of the event: message_id. A Debezium profile of the relay makes messages
+// without it. Theirs is in the header id, perhaps as JSON, and with a schema: the value alone is
+// the id, so that it is the same after another choice of format.
+func eventID(d *amqp.Delivery) string {
 	if d.MessageId != "" {
 		return d.MessageId
 	}
-	id, _ := textOf(d.Headers[headerID])
+	id, _ := headerText(d.Headers[headerID])
 	var withSchema struct{ Payload json.RawMessage }
 	if json.Unmarshal([]byte(id), &withSchema) == nil && withSchema.Payload != nil {
 		id = string(withSchema.Payload)
@@ -144,18 +145,18 @@ func idOf(d *amqp.Delivery) string {
 	return id
 }
 
-// orderedBy is what messages have in common that must stay in their order: aggregate and key, as
-// for the relay. "" if there is no key. Without message_id nobody knows whether the event has one:
-// as long as no header says it, all of these stay in their order.
-func orderedBy(d *amqp.Delivery, m *inbox.Message) string {
+// orderingKey is the ordering key of a message: aggregate and key, as for the relay. "" has no
+// order. A message without message_id is of a Debezium profile, which may leave the key out:
+// without a header that has it all of these share one ordering key.
+func orderingKey(d *amqp.Delivery, m *inbox.Message) string {
 	if m.Key == "" && d.MessageId != "" {
 		return ""
 	}
 	return m.Aggregate + "\x00" + m.Key
 }
 
-// textOf is the value of a header as text; false for a table, an array or nothing.
-func textOf(value any) (string, bool) {
+// headerText is the value of a header as text; false for a table, an array or nothing.
+func headerText(value any) (string, bool) {
 	switch v := value.(type) {
 	case string:
 		return strings.ToValidUTF8(v, "\uFFFD"), true

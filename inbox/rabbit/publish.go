@@ -24,39 +24,39 @@ type publisher struct {
 	c *Consumer
 
 	mu   sync.Mutex
-	link *link
-	free []*outlet
+	link *link             // nil: it is not open
+	idle []*confirmChannel // channels of link that nobody uses
 }
 
-// outlet is a channel in confirm mode.
-type outlet struct {
+// confirmChannel is a channel in confirm mode, for one message at a time.
+type confirmChannel struct {
 	link     *link
 	ch       *amqp.Channel
-	returned chan amqp.Return
-	closed   chan *amqp.Error
+	returned chan amqp.Return // the message, when no queue is bound for it
+	closed   chan *amqp.Error // why the broker has closed the channel
 }
 
 // errUnpublishable is an error of a message that the broker has delivered and does not take again.
 var errUnpublishable = fmt.Errorf("the broker does not take the message again: %w", inbox.ErrPermanent)
 
-// patience is how long a message is offered again. Then its session ends: all that was delivered
-// goes back to the queue.
-const patience = 5 * time.Minute
+// publishPatience is how long a message is offered again. Then its session ends: all that was
+// delivered goes back to the queue.
+const publishPatience = 5 * time.Minute
 
-// send publishes a message, and returns nil when the broker has confirmed that a queue keeps it.
-// What is refused or in doubt is offered again, so a queue may have it twice: the second is a
-// duplicate.
-func (p *publisher) send(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
+// publishUntilConfirmed publishes a message, and returns nil when the broker has confirmed that a
+// queue keeps it. What is refused or in doubt is offered again, so a queue may have it twice: the
+// second is a duplicate.
+func (p *publisher) publishUntilConfirmed(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
 	began := time.Now()
 	var pauses work.Backoff
 	for {
-		err := p.try(ctx, exchange, key, msg)
+		err := p.publishOnce(ctx, exchange, key, msg)
 		switch {
 		case err == nil, errors.Is(err, errUnpublishable):
 			return err
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case time.Since(began) > patience:
+		case time.Since(began) > publishPatience:
 			return err
 		}
 		p.c.publishing.Failed(err)
@@ -66,27 +66,27 @@ func (p *publisher) send(ctx context.Context, exchange, key string, msg amqp.Pub
 	}
 }
 
-// try publishes once. A broker that is short of memory or disk answers nothing: that is said, and
-// tried on another connection.
-func (p *publisher) try(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
+// publishOnce publishes once. A broker that is short of memory or disk answers nothing: that is
+// said, and tried on another connection.
+func (p *publisher) publishOnce(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.c.confirmWithin, fmt.Errorf("no answer within %s: is the broker short of memory or disk?", p.c.confirmWithin))
 	defer cancel()
-	o, err := p.take(ctx)
+	o, err := p.takeChannel(ctx)
 	if err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, o.link.kill)() // the call may wait for a broker that reads nothing
-	err = o.publish(ctx, exchange, key, msg)
+	err = o.publishAndWait(ctx, exchange, key, msg)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	switch {
 	case err == nil:
-		p.put(o)
+		p.putBackChannel(o)
 	case errors.Is(err, errUnpublishable):
 		_ = o.ch.Close() //nolint:errcheck // the broker has closed it, or does so with the connection
 	default: // also a queue that is missing: the next connection declares it
-		p.drop(o.link)
+		p.dropLink(o.link)
 	}
 	if err != nil {
 		return fmt.Errorf("publish to exchange %q with routing key %q: %w", exchange, key, err)
@@ -95,8 +95,8 @@ func (p *publisher) try(ctx context.Context, exchange, key string, msg amqp.Publ
 	return nil
 }
 
-// publish waits for the broker's word. It comes after a return, if there is one.
-func (o *outlet) publish(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
+// publishAndWait waits for the broker's word. It comes after a return, if there is one.
+func (o *confirmChannel) publishAndWait(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
 	if size := tableSize(msg.Headers); size > o.link.Config.FrameSize-propertiesSize {
 		return fmt.Errorf("%w: its headers have %d bytes", errUnpublishable, size)
 	}
@@ -121,7 +121,7 @@ func (o *outlet) publish(ctx context.Context, exchange, key string, msg amqp.Pub
 }
 
 // refusal is why a message was not confirmed.
-func (o *outlet) refusal(size int) error {
+func (o *confirmChannel) refusal(size int) error {
 	select {
 	case err := <-o.closed:
 		if err == nil {
@@ -136,12 +136,12 @@ func (o *outlet) refusal(size int) error {
 	}
 }
 
-// take returns a channel that nobody uses.
-func (p *publisher) take(ctx context.Context) (*outlet, error) {
+// takeChannel returns a channel that nobody uses.
+func (p *publisher) takeChannel(ctx context.Context) (*confirmChannel, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.link != nil && p.link.IsClosed() {
-		p.forget()
+		p.closeLink()
 	}
 	if p.link == nil {
 		l, err := p.c.connect(ctx, "publish")
@@ -154,15 +154,15 @@ func (p *publisher) take(ctx context.Context) (*outlet, error) {
 		}
 		p.link = l
 	}
-	if last := len(p.free) - 1; last >= 0 {
-		o := p.free[last]
-		p.free = p.free[:last]
+	if last := len(p.idle) - 1; last >= 0 {
+		o := p.idle[last]
+		p.idle = p.idle[:last]
 		return o, nil
 	}
-	return newOutlet(ctx, p.link)
+	return openConfirmChannel(ctx, p.link)
 }
 
-func newOutlet(ctx context.Context, l *link) (*outlet, error) {
+func openConfirmChannel(ctx context.Context, l *link) (*confirmChannel, error) {
 	defer context.AfterFunc(ctx, l.kill)()
 	ch, err := l.Channel()
 	if err != nil {
@@ -171,24 +171,24 @@ func newOutlet(ctx context.Context, l *link) (*outlet, error) {
 	if err := ch.Confirm(false); err != nil {
 		return nil, err
 	}
-	return &outlet{l, ch, ch.NotifyReturn(make(chan amqp.Return, 1)), ch.NotifyClose(make(chan *amqp.Error, 1))}, nil
+	return &confirmChannel{l, ch, ch.NotifyReturn(make(chan amqp.Return, 1)), ch.NotifyClose(make(chan *amqp.Error, 1))}, nil
 }
 
-// put gives a channel back.
-func (p *publisher) put(o *outlet) {
+// putBackChannel gives a channel back.
+func (p *publisher) putBackChannel(o *confirmChannel) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if o.link == p.link && !o.ch.IsClosed() {
-		p.free = append(p.free, o)
+		p.idle = append(p.idle, o)
 	}
 }
 
-// drop ends a connection, if nobody has before.
-func (p *publisher) drop(l *link) {
+// dropLink ends a connection, if nobody has before.
+func (p *publisher) dropLink(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if l == p.link {
-		p.forget()
+		p.closeLink()
 	}
 }
 
@@ -196,14 +196,14 @@ func (p *publisher) drop(l *link) {
 func (p *publisher) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.forget()
+	p.closeLink()
 }
 
-func (p *publisher) forget() {
+func (p *publisher) closeLink() {
 	if p.link != nil {
 		p.link.close()
 	}
-	p.link, p.free = nil, nil
+	p.link, p.idle = nil, nil
 }
 
 // Replay publishes dead letters to the service's queue again, as if they had never failed, and
@@ -226,14 +226,14 @@ func (c *Consumer) Replay(ctx context.Context, f inbox.ReplayFilter) (n int, err
 	}
 	defer l.close()
 	defer context.AfterFunc(ctx, l.kill)()
-	n, err = c.replay(ctx, l, f)
+	n, err = c.replayDeadLetters(ctx, l, f)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
 	return n, err
 }
 
-func (c *Consumer) replay(ctx context.Context, l *link, f inbox.ReplayFilter) (n int, err error) {
+func (c *Consumer) replayDeadLetters(ctx context.Context, l *link, f inbox.ReplayFilter) (n int, err error) {
 	ch, err := l.Channel()
 	if err != nil {
 		return 0, fmt.Errorf("replay dead letters: %w", err)
@@ -243,7 +243,7 @@ func (c *Consumer) replay(ctx context.Context, l *link, f inbox.ReplayFilter) (n
 	if err != nil {
 		return 0, fmt.Errorf("find the dead letters: %w", err)
 	}
-	var o *outlet
+	var o *confirmChannel
 	kept := 0
 	var refused error // of one that the broker does not take: the others go on
 	for range found.Messages {
@@ -254,18 +254,18 @@ func (c *Consumer) replay(ctx context.Context, l *link, f inbox.ReplayFilter) (n
 		if !ok { // somebody else has taken some
 			break
 		}
-		if !f.Matches(idOf(&d), d.Type, classOf(&d)) {
+		if !f.Matches(eventID(&d), d.Type, classOf(&d)) {
 			kept++
 			continue
 		}
 		if o == nil || o.ch.IsClosed() {
-			o, err = newOutlet(ctx, l)
+			o, err = openConfirmChannel(ctx, l)
 		}
 		if err == nil {
-			err = o.publish(ctx, c.topology.toSelf, c.topology.service, again(&d))
+			err = o.publishAndWait(ctx, c.topology.returnExchange, c.topology.service, republished(&d))
 		}
 		if err != nil {
-			err = fmt.Errorf("replay event %q: %w", idOf(&d), err)
+			err = fmt.Errorf("replay event %q: %w", eventID(&d), err)
 		}
 		switch {
 		case errors.Is(err, errUnpublishable):
@@ -275,18 +275,19 @@ func (c *Consumer) replay(ctx context.Context, l *link, f inbox.ReplayFilter) (n
 			return n, err
 		}
 		if err := d.Ack(false); err != nil {
-			return n, fmt.Errorf("remove the dead letter of event %q: %w", idOf(&d), err)
+			return n, fmt.Errorf("remove the dead letter of event %q: %w", eventID(&d), err)
 		}
 		if n++; n == f.Limit {
 			break
 		}
 	}
-	return n, errors.Join(refused, giveBack(ctx, ch, from, kept))
+	return n, errors.Join(refused, returnKept(ctx, ch, from, kept))
 }
 
-// giveBack returns those that were kept to their places, and waits until they are there: the next
-// replay counts them. It does not wait for long: somebody else may take them at once.
-func giveBack(ctx context.Context, ch *amqp.Channel, queue string, kept int) error {
+// returnKept returns the dead letters that were kept to their places, and waits until they are
+// there: the next replay counts them. It does not wait for long: somebody else may take them at
+// once.
+func returnKept(ctx context.Context, ch *amqp.Channel, queue string, kept int) error {
 	if kept == 0 {
 		return ch.Close() // all acknowledgements have arrived then
 	}
@@ -313,12 +314,12 @@ func giveBack(ctx context.Context, ch *amqp.Channel, queue string, kept int) err
 // classOf is why a dead letter was given up: the service's word, or that of the broker, whose last
 // one is the first of x-death. It may have said before that the message expired, between attempts.
 func classOf(d *amqp.Delivery) inbox.Class {
-	if class, ok := textOf(d.Headers[headerClass]); ok {
+	if class, ok := headerText(d.Headers[headerClass]); ok {
 		return inbox.Class(class)
 	}
 	if deaths, ok := d.Headers["x-death"].([]any); ok && len(deaths) > 0 {
 		death, _ := deaths[0].(amqp.Table)
-		reason, _ := textOf(death["reason"])
+		reason, _ := headerText(death["reason"])
 		return inbox.Class(reason)
 	}
 	return ""

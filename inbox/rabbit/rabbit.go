@@ -43,7 +43,8 @@ type Config struct {
 	// URL is amqp://user:password@host:port/vhost, or amqps:// for TLS. A virtual host of "/" is
 	// written as "/" or "/%2F".
 	URL string
-	// TLS is for amqps://, by default the system's authorities and the URL's host. It is not changed.
+	// TLS is for amqps://, by default the system's authorities and the URL's host. It is not
+	// changed.
 	TLS *tls.Config
 
 	// Bindings of the service's queue, which is named as the service. Those that the queue has and
@@ -76,9 +77,10 @@ type Consumer struct {
 
 	receiving, publishing, declaring *work.Journal
 
-	watchEvery    time.Duration // the topology is declared again
-	confirmWithin time.Duration // a failed message is offered again
-	unwind        time.Duration // for handlers after Grace
+	// New sets these, and only tests change them.
+	watchEvery    time.Duration // how often the topology is declared again: 15 s
+	confirmWithin time.Duration // what the broker has to confirm a failed message: 1 min
+	unwind        time.Duration // what handlers have after Grace: 5 s
 }
 
 // New makes a Consumer for an inbox. It does not connect, and starts nothing. An error names the
@@ -89,7 +91,7 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	}
 	t := in.Transport("rabbitmq")
 	cfg.DeadLetterExchange = cmp.Or(cfg.DeadLetterExchange, "outbox.dlx")
-	cfg.Prefetch = cmp.Or(cfg.Prefetch, min(max(leastPrefetch, 2*t.Concurrency()), maxPrefetch))
+	cfg.Prefetch = cmp.Or(cfg.Prefetch, min(max(defaultPrefetch, 2*t.Concurrency()), maxPrefetch))
 	c := &Consumer{
 		in: t, cfg: cfg, topology: newTopology(t, cfg),
 		receiving:  work.NewJournal(t.Log(), "messages are not received", "messages are received again"),
@@ -97,14 +99,15 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 		declaring:  work.NewJournal(t.Log(), "the topology cannot be declared again", "the topology is declared again"),
 		watchEvery: 15 * time.Second, confirmWithin: time.Minute, unwind: 5 * time.Second,
 	}
-	if err := c.check(); err != nil {
+	if err := c.validate(); err != nil {
 		return nil, fmt.Errorf("rabbit: %w", err)
 	}
 	return c, nil
 }
 
-// leastPrefetch is the default: a number that does not depend on the machine, as Concurrency does.
-const leastPrefetch = 50
+// defaultPrefetch is the default: a number that does not depend on the machine, as Concurrency
+// does.
+const defaultPrefetch = 50
 
 // Limits of the protocol.
 const (
@@ -115,7 +118,7 @@ const (
 // isReserved is whether RabbitMQ refuses a name: it keeps it for itself.
 func isReserved(name string) bool { return strings.HasPrefix(name, "amq.") }
 
-func (c *Consumer) check() error {
+func (c *Consumer) validate() error {
 	uri, err := amqp.ParseURI(c.cfg.URL)
 	switch {
 	case err != nil: // its text may have the password
@@ -128,8 +131,8 @@ func (c *Consumer) check() error {
 		return fmt.Errorf("Service of the inbox is %q: RabbitMQ keeps names that begin with amq. for itself", c.in.Service())
 	case len(c.cfg.DeadLetterExchange) > maxShortString, isReserved(c.cfg.DeadLetterExchange):
 		return fmt.Errorf("DeadLetterExchange is %.300q: want up to %d bytes, and not amq. in front", c.cfg.DeadLetterExchange, maxShortString)
-	case c.cfg.DeadLetterExchange == c.topology.toSelf:
-		return fmt.Errorf("DeadLetterExchange is %q, from which messages come back to the service", c.topology.toSelf)
+	case c.cfg.DeadLetterExchange == c.topology.returnExchange:
+		return fmt.Errorf("DeadLetterExchange is %q, from which messages come back to the service", c.topology.returnExchange)
 	case len(c.cfg.Bindings) == 0 && !c.cfg.BoundElsewhere:
 		return errors.New("Bindings is empty: nothing would be received; set BoundElsewhere if somebody else binds the queue")
 	}

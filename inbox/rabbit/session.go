@@ -42,7 +42,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	var pauses work.Backoff
 	for connected := false; ; {
 		began := time.Now()
-		err := c.session(ctx, p, &connected)
+		err := c.runSession(ctx, p, &connected)
 		c.in.BrokerUp(false)
 		var differs *differenceError
 		var final *finalError
@@ -89,25 +89,25 @@ func (e *finalError) Unwrap() error { return e.error }
 // back what was not acknowledged in its old order, and with a single active consumer to one
 // process, after this one's channel is closed. That one takes all of it at once, as its Prefetch is
 // no smaller: of a part, what it does not acknowledge either would be put behind the rest. And the
-// consumer is never cancelled while handlers
-// run: the next process would get later messages of their keys. When the connection is lost,
-// handlers may still run here while the broker delivers their messages to another process. That one
-// waits in the database for the record of the event that this one inserted, before it goes on to
-// the next of the key; and here no later message is begun.
+// consumer is never cancelled while handlers run: the next process would get later messages of
+// their keys. When the connection is lost, handlers may still run here while the broker delivers
+// their messages to another process. That one waits in the database for the record of the event
+// that this one inserted, before it goes on to the next of the key; and here no later message is
+// begun.
 type session struct {
-	c         *Consumer
-	publisher *publisher
-	ch        *amqp.Channel
-	run       context.Context // of Run: after its end nothing is begun
-	handling  context.Context // of the handlers: ends Grace after the session
+	c              *Consumer
+	publisher      *publisher
+	ch             *amqp.Channel
+	runContext     context.Context // of Run: after its end nothing is begun
+	handlerContext context.Context // of the handlers: ends Grace after the session
 
 	once sync.Once
 	over chan struct{}
 	err  error // why it is over; read after over is closed
 }
 
-// session runs one, and returns why it ended.
-func (c *Consumer) session(ctx context.Context, p *publisher, connected *bool) error {
+// runSession runs one, and returns why it ended.
+func (c *Consumer) runSession(ctx context.Context, p *publisher, connected *bool) error {
 	if err := c.in.Ready(ctx); err != nil {
 		return &finalError{err}
 	}
@@ -120,8 +120,8 @@ func (c *Consumer) session(ctx context.Context, p *publisher, connected *bool) e
 		return err
 	}
 	*connected = true
-	s := &session{c: c, publisher: p, run: ctx, over: make(chan struct{})}
-	deliveries, ended, err := s.subscribe(ctx, l)
+	s := &session{c: c, publisher: p, runContext: ctx, over: make(chan struct{})}
+	deliveries, ended, err := s.startConsuming(ctx, l)
 	if err != nil {
 		return err
 	}
@@ -130,8 +130,8 @@ func (c *Consumer) session(ctx context.Context, p *publisher, connected *bool) e
 	}
 	c.in.BrokerUp(true)
 	var jobs sync.WaitGroup
-	jobs.Go(func() { s.watch(l) })
-	left := s.receive(ctx, deliveries, ended)
+	jobs.Go(func() { s.watchTopology(l) })
+	left := s.handleDeliveries(ctx, deliveries, ended)
 	l.close()
 	jobs.Wait()
 	if left > 0 {
@@ -140,8 +140,8 @@ func (c *Consumer) session(ctx context.Context, p *publisher, connected *bool) e
 	return s.err
 }
 
-// subscribe asks for messages. ended says why there are no more, once deliveries is closed.
-func (s *session) subscribe(ctx context.Context, l *link) (deliveries <-chan amqp.Delivery, ended func() error, err error) {
+// startConsuming asks for messages. ended says why there are no more, once deliveries is closed.
+func (s *session) startConsuming(ctx context.Context, l *link) (deliveries <-chan amqp.Delivery, ended func() error, err error) {
 	defer context.AfterFunc(ctx, l.kill)()
 	if s.ch, err = l.Channel(); err != nil {
 		return nil, nil, fmt.Errorf("open a channel: %w", err)
@@ -165,37 +165,37 @@ func (s *session) subscribe(ctx context.Context, l *link) (deliveries <-chan amq
 	}, nil
 }
 
-// receive gives deliveries to workers until the session is over, and waits for these. It returns
-// how many handlers still run all the same.
-func (s *session) receive(ctx context.Context, deliveries <-chan amqp.Delivery, ended func() error) (left int) {
+// handleDeliveries gives deliveries to workers until the session is over, and waits for these. It
+// returns how many handlers still run all the same.
+func (s *session) handleDeliveries(ctx context.Context, deliveries <-chan amqp.Delivery, ended func() error) (left int) {
 	var stop context.CancelFunc
-	s.handling, stop = context.WithCancel(context.WithoutCancel(ctx))
-	workers := work.Start(s.c.in.Concurrency(), s.c.cfg.Prefetch, s.process)
+	s.handlerContext, stop = context.WithCancel(context.WithoutCancel(ctx))
+	workers := work.Start(s.c.in.Concurrency(), s.c.cfg.Prefetch, s.processDelivery)
 	for !s.isOver() {
 		select {
 		case d, ok := <-deliveries:
 			if !ok {
-				s.end(ended())
+				s.endSession(ended())
 				continue
 			}
 			task := &task{session: s, delivery: d, message: newMessage(&d, s.c.topology.service)}
-			if err := workers.Add(s.handling, orderedBy(&d, &task.message), task); err != nil {
-				s.end(err)
+			if err := workers.Add(s.handlerContext, orderingKey(&d, &task.message), task); err != nil {
+				s.endSession(err)
 			}
 		case <-ctx.Done():
-			s.end(context.Cause(ctx))
+			s.endSession(context.Cause(ctx))
 		case <-s.over:
 		}
 	}
 	defer stop()
 	defer time.AfterFunc(s.c.in.Grace(), stop).Stop()
-	return s.await(ctx, workers)
+	return s.awaitHandlers(ctx, workers)
 }
 
-// await waits for the handlers that run: the next session must not begin a message of their keys
-// before. Only a process that is told to stop leaves those behind that do not end with their
+// awaitHandlers waits for the handlers that run: the next session must not begin a message of their
+// keys before. Only a process that is told to stop leaves those behind that do not end with their
 // context. Their transactions then hold the records of their events, for which others wait.
-func (s *session) await(ctx context.Context, workers *work.Workers[*task]) (left int) {
+func (s *session) awaitHandlers(ctx context.Context, workers *work.Workers[*task]) (left int) {
 	patience := s.c.in.Grace() + s.c.unwind
 	defer time.AfterFunc(patience, func() {
 		if ctx.Err() == nil {
@@ -208,13 +208,13 @@ func (s *session) await(ctx context.Context, workers *work.Workers[*task]) (left
 	return workers.Close(waiting)
 }
 
-// watch declares the topology again from time to time, until the session is over. Without it a
-// binding that was removed, by hand or with an exchange that was deleted and made again, would
+// watchTopology declares the topology again from time to time, until the session is over. Without
+// it a binding that was removed, by hand or with an exchange that was deleted and made again, would
 // leave the service without messages, and nothing would say so.
 //
 // Only a difference ends the session: it has no topology to work with. All other errors are of a
 // connection, which ends the session by itself, or of a right that the session does not need.
-func (s *session) watch(l *link) {
+func (s *session) watchTopology(l *link) {
 	ticker := time.NewTicker(s.c.watchEvery)
 	defer ticker.Stop()
 	for {
@@ -223,11 +223,11 @@ func (s *session) watch(l *link) {
 		case <-s.over:
 			return
 		}
-		err := s.c.declareOn(l)
+		err := s.c.declareAll(l)
 		var differs *differenceError
 		switch {
 		case errors.As(err, &differs):
-			s.end(err)
+			s.endSession(err)
 		case err == nil:
 			s.c.declaring.Works()
 		case !l.IsClosed():
@@ -236,13 +236,13 @@ func (s *session) watch(l *link) {
 	}
 }
 
-// end ends the session, and says so before the handlers have ended; the first reason counts.
-func (s *session) end(why error) {
+// endSession ends the session, and says so before the handlers have ended; the first reason counts.
+func (s *session) endSession(why error) {
 	s.once.Do(func() {
 		s.err = why
 		close(s.over)
 		s.c.in.BrokerUp(false)
-		if s.run.Err() != nil {
+		if s.runContext.Err() != nil {
 			s.c.in.Log().Info("no further message is begun: told to stop", "grace", s.c.in.Grace())
 		} else {
 			s.c.receiving.Failed(why)
@@ -267,13 +267,13 @@ type task struct {
 	rejected bool // the broker shall make a dead letter of it
 }
 
-// process handles one message, and acknowledges it. After an error nothing more is begun: the next
-// message in this worker may have the same key.
-func (s *session) process(t *task) {
-	if s.isOver() || s.run.Err() != nil {
+// processDelivery handles one message, and acknowledges it. After an error nothing more is begun:
+// the next message in this worker may have the same key.
+func (s *session) processDelivery(t *task) {
+	if s.isOver() || s.runContext.Err() != nil {
 		return
 	}
-	err := s.c.in.Handle(s.handling, t.message, t)
+	err := s.c.in.Handle(s.handlerContext, t.message, t)
 	switch {
 	case err != nil:
 	case t.rejected:
@@ -282,14 +282,14 @@ func (s *session) process(t *task) {
 		err = s.ch.Ack(t.delivery.DeliveryTag, false)
 	}
 	if err != nil {
-		s.end(err)
+		s.endSession(err)
 	}
 }
 
 // Retry publishes the message to the queue of its level.
 func (t *task) Retry(ctx context.Context, _ inbox.Message, f inbox.Failure) error {
 	to := &t.session.c.topology
-	return t.session.publisher.send(ctx, to.toSelf, to.retryQueue(f.Level), retryOf(&t.delivery, f))
+	return t.session.publisher.publishUntilConfirmed(ctx, to.returnExchange, to.retryQueue(f.Level), retryOf(&t.delivery, f))
 }
 
 // DeadLetter publishes the message to the dead letters. A message that the broker does not take
@@ -298,7 +298,7 @@ func (t *task) Retry(ctx context.Context, _ inbox.Message, f inbox.Failure) erro
 // it.
 func (t *task) DeadLetter(ctx context.Context, _ inbox.Message, f inbox.Failure) error {
 	to := &t.session.c.topology
-	err := t.session.publisher.send(ctx, to.toDeadLetters, to.service, deadLetterOf(&t.delivery, f, to.service))
+	err := t.session.publisher.publishUntilConfirmed(ctx, to.deadLetterExchange, to.service, deadLetterOf(&t.delivery, f, to.service))
 	if t.rejected = errors.Is(err, errUnpublishable); t.rejected {
 		return nil
 	}

@@ -29,11 +29,11 @@ import (
 // Messages that wait come back through an exchange of the service's own. Through the relay's they
 // would reach the other services again.
 type topology struct {
-	service               string // and its queue
-	deadLetters           string
-	toSelf, toDeadLetters string  // exchanges
-	queues                []queue // the main one is the first
-	bindings              []binding
+	service                            string // and its queue
+	deadLetters                        string
+	returnExchange, deadLetterExchange string  // exchanges
+	queues                             []queue // the main one is the first
+	bindings                           []binding
 }
 
 // queue is a durable queue with its arguments.
@@ -51,46 +51,46 @@ type binding struct{ queue, exchange, key string }
 // message that reaches it by bad luck can be replayed.
 const deliveryLimit = 100
 
-// noLimit is for queues from which a message is only read to be replayed, or by people: without it
-// RabbitMQ 4 would drop a dead letter that was looked at 20 times. That version knows -1; earlier
-// ones refuse it.
-const noLimit = 1<<31 - 1
+// noDeliveryLimit is for queues from which a message is only read to be replayed, or by people:
+// without it RabbitMQ 4 would drop a dead letter that was looked at 20 times. That version knows
+// -1; earlier ones refuse it.
+const noDeliveryLimit = 1<<31 - 1
 
 func newTopology(in *inbox.Transport, cfg Config) topology {
 	service := in.Service()
 	t := topology{
 		service: service, deadLetters: service + ".dlq",
-		toSelf: service + ".return", toDeadLetters: cfg.DeadLetterExchange,
+		returnExchange: service + ".return", deadLetterExchange: cfg.DeadLetterExchange,
 	}
-	main := handsOn(t.toDeadLetters, service)
+	main := deadLetteringTo(t.deadLetterExchange, service)
 	main["x-delivery-limit"] = int64(deliveryLimit)
 	if !cfg.Shared {
 		main["x-single-active-consumer"] = true
 	}
 	// A policy may limit the queue: what does not fit is then refused, and waits where it was. By
 	// default RabbitMQ would drop the oldest.
-	deadLetters := amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(noLimit), "x-overflow": "reject-publish"}
+	deadLetters := amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(noDeliveryLimit), "x-overflow": "reject-publish"}
 	t.queues = []queue{{service, main}, {t.deadLetters, deadLetters}}
-	t.bindings = []binding{{service, t.toSelf, service}, {t.deadLetters, t.toDeadLetters, service}}
+	t.bindings = []binding{{service, t.returnExchange, service}, {t.deadLetters, t.deadLetterExchange, service}}
 	for _, b := range cfg.Bindings {
 		t.bindings = append(t.bindings, binding{service, b.Exchange, b.Key})
 	}
-	for _, level := range unique(in.Levels()) {
-		waits := handsOn(t.toSelf, service)
+	for _, level := range slices.Compact(slices.Sorted(slices.Values(in.Levels()))) {
+		waits := deadLetteringTo(t.returnExchange, service)
 		waits["x-message-ttl"] = level.Milliseconds()
-		waits["x-delivery-limit"] = int64(noLimit)
+		waits["x-delivery-limit"] = int64(noDeliveryLimit)
 		name := t.retryQueue(level)
 		t.queues = append(t.queues, queue{name, waits})
-		t.bindings = append(t.bindings, binding{name, t.toSelf, name})
+		t.bindings = append(t.bindings, binding{name, t.returnExchange, name})
 	}
 	return t
 }
 
-// handsOn are the arguments of a queue that gives messages to an exchange when they expire, are
-// rejected, or were delivered too often. By default the broker would do so without waiting for a
-// confirm: a message could be lost on the way. It waits with at-least-once, which asks for
+// deadLetteringTo are the arguments of a queue that gives messages to an exchange when they expire,
+// are rejected, or were delivered too often. By default the broker would do so without waiting for
+// a confirm: a message could be lost on the way. It waits with at-least-once, which asks for
 // reject-publish. What the next queue does not take stays where it is.
-func handsOn(exchange, key string) amqp.Table {
+func deadLetteringTo(exchange, key string) amqp.Table {
 	return amqp.Table{
 		"x-queue-type":              "quorum",
 		"x-dead-letter-exchange":    exchange,
@@ -106,11 +106,6 @@ func (t *topology) retryQueue(level time.Duration) string {
 	return t.service + ".retry." + inbox.LevelName(level)
 }
 
-func unique(levels []time.Duration) []time.Duration {
-	slices.Sort(levels)
-	return slices.Compact(levels)
-}
-
 // Declare declares the queues, exchanges and bindings of the service, and leaves those that exist
 // as they are. It returns an error when the broker has one of them with other settings: a list of
 // what differs. Nothing is deleted. Run does the same first.
@@ -123,7 +118,7 @@ func (c *Consumer) Declare(ctx context.Context) error {
 	return c.declare(ctx, l)
 }
 
-// differenceError is a topology that the broker has otherwise.
+// differenceError lists the queues, exchanges and bindings that the broker has with other settings.
 type differenceError struct{ lines []string }
 
 func (e *differenceError) Error() string {
@@ -131,29 +126,29 @@ func (e *differenceError) Error() string {
 		"\nRestore the configuration of the service, or delete what differs when it is empty and nobody uses it: it is then declared again"
 }
 
-// declare is declareOn with a connection that ctx may end: a call of amqp091 ends with it only.
+// declare is declareAll with a connection that ctx may end: a call of amqp091 ends with it only.
 func (c *Consumer) declare(ctx context.Context, l *link) error {
 	defer context.AfterFunc(ctx, l.kill)()
-	err := c.declareOn(l)
+	err := c.declareAll(l)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	return err
 }
 
-// declareOn asks for everything even when something was refused: one error lists all differences.
+// declareAll asks for everything even when something was refused: one error lists all differences.
 // It reports how many messages wait, and says what was missing, but for bindings: RabbitMQ does not
 // tell whether it had one.
-func (c *Consumer) declareOn(l *link) error {
-	t, a := &c.topology, asker{link: l}
-	defer a.close()
-	a.exchange(t.toSelf)
-	a.exchange(t.toDeadLetters)
+func (c *Consumer) declareAll(l *link) error {
+	t, a := &c.topology, declarations{link: l}
+	defer a.closeChannel()
+	a.declareExchange(t.returnExchange)
+	a.declareExchange(t.deadLetterExchange)
 	for _, b := range c.cfg.Bindings {
-		a.foreignExchange(b.Exchange)
+		a.declareForeignExchange(b.Exchange)
 	}
 	for _, q := range t.queues {
-		if waiting := a.queue(q); a.err == nil {
+		if waiting := a.declareQueue(q); a.err == nil {
 			c.in.Waiting(q.name, int64(waiting))
 		}
 	}
@@ -161,7 +156,7 @@ func (c *Consumer) declareOn(l *link) error {
 		if a.err != nil || len(a.different) > 0 {
 			break
 		}
-		a.ask("binding of", b.queue, func(ch *amqp.Channel) error { return ch.QueueBind(b.queue, b.key, b.exchange, false, nil) })
+		a.request("binding of", b.queue, func(ch *amqp.Channel) error { return ch.QueueBind(b.queue, b.key, b.exchange, false, nil) })
 	}
 	if a.err != nil {
 		return a.err
@@ -178,8 +173,9 @@ func (c *Consumer) declareOn(l *link) error {
 	return nil
 }
 
-// asker asks for one thing after another, and keeps what was refused.
-type asker struct {
+// declarations declares one thing after another, and collects what the broker has with other
+// settings.
+type declarations struct {
 	link      *link
 	ch        *amqp.Channel
 	different []string
@@ -188,15 +184,15 @@ type asker struct {
 	err       error    // another one, which ends the asking
 }
 
-// close gives the channel back: the connection may live long.
-func (a *asker) close() {
+// closeChannel gives the channel back: the connection may live long.
+func (a *declarations) closeChannel() {
 	if a.ch != nil {
 		_ = a.ch.Close() //nolint:errcheck // it is closed with the connection
 	}
 }
 
-// ask opens a channel, if the last refusal has closed it.
-func (a *asker) ask(kind, name string, question func(*amqp.Channel) error) {
+// request calls question with a channel: a new one, if the last refusal has closed it.
+func (a *declarations) request(kind, name string, question func(*amqp.Channel) error) {
 	if a.err != nil {
 		return
 	}
@@ -215,8 +211,8 @@ func (a *asker) ask(kind, name string, question func(*amqp.Channel) error) {
 }
 
 // isMissing is whether the broker does not know what passive asks for.
-func (a *asker) isMissing(kind, name string, passive func(*amqp.Channel) error) (missing bool) {
-	a.ask(kind, name, func(ch *amqp.Channel) error {
+func (a *declarations) isMissing(kind, name string, passive func(*amqp.Channel) error) (missing bool) {
+	a.request(kind, name, func(ch *amqp.Channel) error {
 		err := passive(ch)
 		var refused *amqp.Error
 		if missing = errors.As(err, &refused) && refused.Code == amqp.NotFound; missing {
@@ -227,15 +223,15 @@ func (a *asker) isMissing(kind, name string, passive func(*amqp.Channel) error) 
 	return missing
 }
 
-// queue declares a queue, and returns how many messages wait in it.
-func (a *asker) queue(q queue) (waiting int) {
+// declareQueue declares a queue, and returns how many messages wait in it.
+func (a *declarations) declareQueue(q queue) (waiting int) {
 	if a.isMissing("queue", q.name, func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclarePassive(q.name, true, false, false, false, nil)
 		return err
 	}) {
 		a.missing = append(a.missing, q.name)
 	}
-	a.ask("queue", q.name, func(ch *amqp.Channel) error {
+	a.request("queue", q.name, func(ch *amqp.Channel) error {
 		found, err := ch.QueueDeclare(q.name, true, false, false, false, q.args)
 		waiting = found.Messages
 		return err
@@ -243,24 +239,24 @@ func (a *asker) queue(q queue) (waiting int) {
 	return waiting
 }
 
-// exchange declares an exchange of the service's own.
-func (a *asker) exchange(name string) {
-	if a.isMissing("exchange", name, isExchange(name)) {
+// declareExchange declares an exchange of the service's own.
+func (a *declarations) declareExchange(name string) {
+	if a.isMissing("exchange", name, declarePassively(name)) {
 		a.missing = append(a.missing, name)
 	}
-	a.ask("exchange", name, func(ch *amqp.Channel) error {
+	a.request("exchange", name, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclare(name, amqp.ExchangeDirect, true, false, false, false, nil)
 	})
 }
 
-// foreignExchange declares the relay's exchange when it is missing. One that exists may be of any
-// type.
-func (a *asker) foreignExchange(name string) {
-	if !a.isMissing("exchange", name, isExchange(name)) {
+// declareForeignExchange declares the relay's exchange when it is missing. One that exists may be
+// of any type.
+func (a *declarations) declareForeignExchange(name string) {
+	if !a.isMissing("exchange", name, declarePassively(name)) {
 		return
 	}
 	a.foreign = append(a.foreign, name)
-	a.ask("exchange", name, func(ch *amqp.Channel) error {
+	a.request("exchange", name, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclare(name, amqp.ExchangeTopic, true, false, false, false, nil)
 	})
 	if isRefusal(a.err) {
@@ -268,8 +264,8 @@ func (a *asker) foreignExchange(name string) {
 	}
 }
 
-// isExchange asks for an exchange of any type.
-func isExchange(name string) func(*amqp.Channel) error {
+// declarePassively finds an exchange of any type: a passive declaration ignores the type.
+func declarePassively(name string) func(*amqp.Channel) error {
 	return func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(name, amqp.ExchangeTopic, true, false, false, false, nil)
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/sentinel"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/printable/printabletest"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
@@ -17,35 +17,35 @@ import (
 // Findings and errors carry names of tables and programs, and texts of servers.
 func TestTerminalEscapesInFindingsAndErrors(t *testing.T) {
 	var findings [2]check.Finding
-	printabletest.Fill(&findings)
+	sentinel.FillWithAttack(&findings)
 	var out bytes.Buffer
 	if err := printFindings(&out, findings[:]); err != nil {
 		t.Error(err)
 	}
-	printabletest.Check(t, "check", out.String())
+	sentinel.CheckPrinted(t, "check", out.String())
 	out.Reset()
 	if err := command.JSON(&out, findings); err != nil {
 		t.Error(err)
 	}
-	printabletest.Check(t, "check --json", out.String())
+	sentinel.CheckPrinted(t, "check --json", out.String())
 
 	var state setup.TakeoverState
-	printabletest.Fill(&state)
+	sentinel.FillWithAttack(&state)
 	for _, dropped := range []bool{false, true} {
 		state.Complete, state.Dropped = true, dropped
 		out.Reset()
 		printTakeover(&out, state)
-		printabletest.CheckLines(t, "takeover", out.String())
+		sentinel.CheckPrintedLines(t, "takeover", out.String())
 	}
 
 	for name, err := range map[string]error{
-		"an error": errors.New(printabletest.Attack),
-		"a stop":   &event.Stop{Code: event.ExitOperator, What: printabletest.Attack, Err: errors.New(printabletest.Attack), Fix: printabletest.Attack},
+		"an error": errors.New(sentinel.TerminalAttack),
+		"a stop":   &event.Stop{Code: event.ExitOperator, What: sentinel.TerminalAttack, Err: errors.New(sentinel.TerminalAttack), Fix: sentinel.TerminalAttack},
 	} {
 		out.Reset()
 		Execute([]string{"run"}, &out, &out, "", func(*command.Options) *cobra.Command {
 			return &cobra.Command{Use: "run", RunE: func(*cobra.Command, []string) error { return err }}
 		})
-		printabletest.Check(t, name, out.String())
+		sentinel.CheckPrinted(t, name, out.String())
 	}
 }

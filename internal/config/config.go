@@ -384,7 +384,7 @@ func (d *DeadLetters) fields() []setting.Key {
 	}
 	for _, part := range drivers.PartKeys() {
 		keys = append(keys, setting.Text("dead_letters.mirror."+part, d.Mirror[part]).
-			Doc(drivers.WithPart(part).Broker+": "+strings.ReplaceAll(part, "_", " ")+" for a copy of each dead letter."))
+			Doc(drivers.ByRoutePart(part).Broker+": "+strings.ReplaceAll(part, "_", " ")+" for a copy of each dead letter."))
 	}
 	return append(keys, setting.Duration("dead_letters.keep", time.Second, 3650*day, &d.Keep).
 		Doc("After this time, replayed and discarded dead letters are purged."))

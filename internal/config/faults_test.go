@@ -258,7 +258,7 @@ func withKeys(fault string) string {
 
 // A header is refused where the relay writes one of that name itself: the names differ by sink.
 func TestReservedHeaders(t *testing.T) {
-	reservedBySink := map[string][]string{"sink.rabbitmq": drivers.Named("rabbitmq").Reserved, "sink.kafka": drivers.Named("kafka").Reserved}
+	reservedBySink := map[string][]string{"sink.rabbitmq": drivers.ByName("rabbitmq").Reserved, "sink.kafka": drivers.ByName("kafka").Reserved}
 	for kind := range reservedBySink {
 		with := "source: {url: postgres://h/d}\nsink: {" + strings.TrimPrefix(kind, "sink.") + ": {}}\n"
 		for _, name := range slices.Concat([]string{"cdc_position", "cdc_replay", "traceparent", "x-retry-count"}, reservedBySink[kind]) {

@@ -240,7 +240,7 @@ type mention struct {
 	where setting.Place
 }
 
-func (m mention) driver() *sink.Driver { return drivers.Named(strings.TrimPrefix(m.path, "sink.")) }
+func (m mention) driver() *sink.Driver { return drivers.ByName(strings.TrimPrefix(m.path, "sink.")) }
 
 // column reads a column name, or a list of them: the first that the row has, not NULL, is used. ""
 // means not mapped.

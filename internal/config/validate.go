@@ -197,7 +197,7 @@ func validateMirrorPart(d *sink.Driver, key, name string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("is %s's; with sink.%s the mirror is dead_letters.mirror.%s", drivers.WithPart(key).Broker, d.Name, strings.Join(keys, " and "))
+	return fmt.Errorf("is %s's; with sink.%s the mirror is dead_letters.mirror.%s", drivers.ByRoutePart(key).Broker, d.Name, strings.Join(keys, " and "))
 }
 
 // wantSink is the end of a fault about the choice of a sink.

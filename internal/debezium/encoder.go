@@ -28,7 +28,7 @@ func (r *Router) Place(ev *event.Event, rec *sink.Record) *sink.Fault {
 	if ev.Copy {
 		return r.copies.Place(ev, rec)
 	}
-	rec.Unplace(ev)
+	rec.ResetPlace(ev)
 	own := recordOf(rec)
 	none := r.route(ev, own)
 	t, err := r.table(ev)
@@ -84,18 +84,18 @@ type Record struct {
 
 // recordOf is rec, which is empty, with the scratch space that it has from its last use.
 func recordOf(rec *sink.Record) *Record {
-	own, _ := rec.Own.(*Record)
+	own, _ := rec.Scratch.(*Record)
 	if own == nil {
 		own = new(Record)
-		rec.Own = own
+		rec.Scratch = own
 	}
-	*own = Record{Record: rec, scratch: sink.Reuse(own.scratch), items: own.items[:0]}
+	*own = Record{Record: rec, scratch: sink.ReuseBuffer(own.scratch), items: own.items[:0]}
 	return own
 }
 
 // Forget drops a scratch space that has grown for an unusual event. It is not that of the
 // sink.Record, which calls it.
-func (rec *Record) Forget() { rec.scratch = sink.Reuse(rec.scratch) }
+func (rec *Record) Forget() { rec.scratch = sink.ReuseBuffer(rec.scratch) }
 
 // build makes the event's record, or says why there is none. The error holds nothing of the row.
 func (r *Router) build(ev *event.Event, rec *Record) error {
@@ -284,5 +284,5 @@ func (o *Options) appendDestination(rec *Record) {
 func (rec *Record) append(text string) []byte {
 	start := len(rec.Buf)
 	rec.Buf = append(rec.Buf, text...)
-	return rec.Since(start)
+	return rec.MadeSince(start)
 }

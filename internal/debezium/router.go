@@ -107,7 +107,7 @@ func (r *Router) route(ev *event.Event, rec *Record) error {
 	if rec.Buf, err = r.o.topics.append(rec.Buf, ev.Aggregate, &rec.Budget); err != nil {
 		return fmt.Errorf("topic: %w", err)
 	}
-	rec.Topic = rec.Since(0)
+	rec.Topic = rec.MadeSince(0)
 	if r.o.profile == Server {
 		r.o.appendDestination(rec)
 	}
@@ -309,7 +309,7 @@ func (rec *Record) writeValue(to Converter, schema *connect.Schema, v connect.Va
 	if rec.Buf = out; null {
 		return nil, nil
 	}
-	return rec.Since(start), nil
+	return rec.MadeSince(start), nil
 }
 
 // topics makes topics. It is safe for concurrent use.

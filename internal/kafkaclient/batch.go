@@ -45,13 +45,13 @@ var CRCTable = crc32.MakeTable(crc32.Castagnoli)
 // Batch gathers records and makes one record batch of them, in buffers that it uses again. It is
 // not safe for concurrent use.
 type Batch struct {
-	codec    compress.Codec // nil: none
-	buf      []byte         // recordsAt bytes of room, then the records
-	packed   buffer         // the same, compressed; good while fresh
-	fresh    bool
-	records  int
-	baseTime int64
-	maxTime  int64
+	codec           compress.Codec // nil: none
+	buf             []byte         // recordsAt bytes of room, then the records
+	compressedBytes appendBuffer   // the same, compressed; good while isCompressed
+	isCompressed    bool
+	records         int
+	baseTime        int64
+	maxTime         int64
 }
 
 // NewBatch makes an empty batch that will be compressed in this way.
@@ -67,10 +67,10 @@ func (b *Batch) Reset() {
 		b.buf = make([]byte, recordsAt, 16<<10)
 	}
 	b.buf = b.buf[:recordsAt]
-	if cap(b.packed) > keptBuffer {
-		b.packed = nil
+	if cap(b.compressedBytes) > keptBuffer {
+		b.compressedBytes = nil
 	}
-	b.records, b.fresh = 0, false
+	b.records, b.isCompressed = 0, false
 }
 
 // Count is the number of records.
@@ -99,7 +99,7 @@ func (b *Batch) Add(r *Record) {
 	b.buf = append(buf, r.Headers...)
 	b.maxTime = max(b.maxTime, r.Time)
 	b.records++
-	b.fresh = false
+	b.isCompressed = false
 }
 
 // Seal returns the batch as rawproduce takes it, for a producer and the sequence of the first
@@ -107,7 +107,7 @@ func (b *Batch) Add(r *Record) {
 // next Reset, Add or Seal. The batch must have a record. A second Seal returns the same bytes
 // except for producer, epoch, sequence and checksum.
 func (b *Batch) Seal(producerID int64, epoch int16, sequence int32) []byte {
-	out, attributes := b.pack()
+	out, attributes := b.compressed()
 	be := binary.BigEndian
 	be.PutUint32(out[lengthAt:], uint32(len(out)-baseOffsetAt))
 	be.PutUint64(out[baseOffsetAt:], 0)
@@ -126,27 +126,27 @@ func (b *Batch) Seal(producerID int64, epoch int16, sequence int32) []byte {
 	return out
 }
 
-// pack compresses the records, once, with room for the fields in front of them.
-func (b *Batch) pack() (out []byte, attributes uint16) {
+// compressed compresses the records, once, with room for the fields in front of them.
+func (b *Batch) compressed() (out []byte, attributes uint16) {
 	if b.codec == nil {
 		return b.buf, 0
 	}
-	if !b.fresh {
-		b.packed = append(b.packed[:0], b.buf[:recordsAt]...)
-		w := b.codec.NewWriter(&b.packed)
+	if !b.isCompressed {
+		b.compressedBytes = append(b.compressedBytes[:0], b.buf[:recordsAt]...)
+		w := b.codec.NewWriter(&b.compressedBytes)
 		_, err := w.Write(b.buf[recordsAt:])
 		if closed := w.Close(); err != nil || closed != nil {
 			return b.buf, 0 // no codec fails into memory; uncompressed is as good to a broker
 		}
-		b.fresh = true
+		b.isCompressed = true
 	}
-	return b.packed, uint16(b.codec.Code())
+	return b.compressedBytes, uint16(b.codec.Code())
 }
 
-// buffer is an io.Writer that appends.
-type buffer []byte
+// appendBuffer is an io.Writer that appends.
+type appendBuffer []byte
 
-func (b *buffer) Write(p []byte) (int, error) {
+func (b *appendBuffer) Write(p []byte) (int, error) {
 	*b = append(*b, p...)
 	return len(p), nil
 }

@@ -138,8 +138,8 @@ func TestBatchIsUsedAgain(t *testing.T) {
 		b.Add(record{key: []byte("large"), value: noise, time: 9}.message())
 		wantBatch(t, b.Seal(1, 1, 1), codec, []record{{key: []byte("large"), value: noise, time: 9}})
 		b.Reset()
-		if cap(b.buf) > keptBuffer || cap(b.packed) > keptBuffer {
-			t.Errorf("%v: buffers of %d and %d bytes are kept", codec, cap(b.buf), cap(b.packed))
+		if cap(b.buf) > keptBuffer || cap(b.compressedBytes) > keptBuffer {
+			t.Errorf("%v: buffers of %d and %d bytes are kept", codec, cap(b.buf), cap(b.compressedBytes))
 		}
 		b.Add(record{value: []byte("small"), time: 5}.message())
 		wantBatch(t, b.Seal(1, 1, 2), codec, []record{{value: []byte("small"), time: 5}})

@@ -22,12 +22,12 @@ import (
 type Client struct {
 	Options Options
 	Control *control
-	Dial    func(ctx context.Context, addr string) (Connection, error)
+	Dial    func(ctx context.Context, addr string) (Connection, error) // tests replace it
 
-	id       atomic.Pointer[string] // nil: no broker has named it yet
-	Metadata atomic.Pointer[Metadata]
+	clusterID atomic.Pointer[string]   // of the cluster; nil: no broker has named it yet
+	Metadata  atomic.Pointer[Metadata] // the newest; the control connection stores it
 
-	Connections atomic.Int64
+	Connections atomic.Int64 // that are open
 	Pending     atomic.Int64 // records in requests that are under way
 
 	brokersMu sync.RWMutex
@@ -36,19 +36,19 @@ type Client struct {
 
 	stateMu sync.Mutex
 	// why a broker is down, by node; None is the control connection, replicas all partitions
-	down   map[int32]string
-	logged string
+	downReasons map[int32]string
+	logged      string
 }
 
 // NotConnected is why a client is down that has not run.
 const NotConnected = "not connected yet"
 
-// replicas is the node of NoteReplicas in Client.down. It comes after all brokers.
-const replicas = math.MaxInt32
+// allReplicas is the node of NoteReplicas in Client.downReasons. It comes after all brokers.
+const allReplicas = math.MaxInt32
 
 // NewClient makes a client. Nothing is connected before run.
 func NewClient(opts Options) *Client {
-	c := &Client{Options: opts, brokers: map[int32]*Broker{}, down: map[int32]string{None: NotConnected}, logged: NotConnected}
+	c := &Client{Options: opts, brokers: map[int32]*Broker{}, downReasons: map[int32]string{None: NotConnected}, logged: NotConnected}
 	c.Dial = func(ctx context.Context, addr string) (Connection, error) {
 		return Dial(ctx, &c.Options.DialOptions, addr)
 	}
@@ -86,7 +86,7 @@ func (c *Client) Run(ctx context.Context) error {
 // is queued when Run ends stays queued, for Withdraw.
 type Broker struct {
 	queue
-	workers [workers]worker
+	workers [workersPerBroker]worker
 }
 
 // Broker returns the broker of a node.
@@ -145,50 +145,51 @@ func (c *Client) connect(ctx context.Context, addr string) (Connection, error) {
 	if err != nil {
 		return nil, err
 	}
-	if res.ClusterID == "" || res.ClusterID == RedpandaStarting || c.id.CompareAndSwap(nil, &res.ClusterID) {
+	if res.ClusterID == "" || res.ClusterID == RedpandaStarting || c.clusterID.CompareAndSwap(nil, &res.ClusterID) {
 		return w, nil
 	}
-	if began := *c.id.Load(); began != res.ClusterID {
+	if began := *c.clusterID.Load(); began != res.ClusterID {
 		w.Close()
 		return nil, fmt.Errorf("%w: %s is of cluster %s, the relay has begun with %s", ErrOtherCluster, addr, res.ClusterID, began)
 	}
 	return w, nil
 }
 
-// connected counts a connection.
-func (c *Client) connected(again bool) {
+// countConnection counts a connection.
+func (c *Client) countConnection(again bool) {
 	c.Connections.Add(1)
 	if c.Options.OnConnected != nil {
 		c.Options.OnConnected(again)
 	}
 }
 
-// note records why a broker cannot be reached; "" when it can. Node None is the control connection.
-func (c *Client) note(node int32, why string) {
+// noteBroker records why a broker cannot be reached; "" when it can. Node None is the control
+// connection.
+func (c *Client) noteBroker(node int32, why string) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
-	if c.down[node] == why {
+	if c.downReasons[node] == why {
 		return
 	}
 	if why == "" {
-		delete(c.down, node)
+		delete(c.downReasons, node)
 	} else {
-		c.down[node] = why
+		c.downReasons[node] = why
 	}
 	c.logState()
 }
 
 // NoteReplicas records why no partition takes batches although its leader is reached; "" when one
 // does.
-func (c *Client) NoteReplicas(why string) { c.note(replicas, why) }
+func (c *Client) NoteReplicas(why string) { c.noteBroker(allReplicas, why) }
 
 // leadersChanged forgets why brokers are down that no longer lead a partition of ours.
 func (c *Client) leadersChanged(known *Metadata) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
-	for node := range c.down {
-		if node != None && node != replicas && !known.leads(node) {
-			delete(c.down, node)
+	for node := range c.downReasons {
+		if node != None && node != allReplicas && !known.leads(node) {
+			delete(c.downReasons, node)
 		}
 	}
 	c.logState()
@@ -199,25 +200,25 @@ func (c *Client) leadersChanged(known *Metadata) {
 func (c *Client) Up() (ok bool, why string) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
-	why = c.why()
+	why = c.firstReason()
 	return why == "", why
 }
 
-// why returns the reason of the first node that is down. The control connection comes before all
-// brokers.
-func (c *Client) why() string {
+// firstReason returns the reason of the first node that is down. The control connection comes
+// before all brokers.
+func (c *Client) firstReason() string {
 	first := int32(-2)
-	for node := range c.down {
+	for node := range c.downReasons {
 		if first == -2 || node < first {
 			first = node
 		}
 	}
-	return c.down[first]
+	return c.downReasons[first]
 }
 
 // logState tells when Up or its reason has changed.
 func (c *Client) logState() {
-	why := c.why()
+	why := c.firstReason()
 	if why == c.logged {
 		return
 	}

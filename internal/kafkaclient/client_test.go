@@ -114,7 +114,7 @@ func TestPick(t *testing.T) {
 		seen := map[*ProducerBatch]bool{}
 		for len(queue) > 0 {
 			var parts []*ProducerBatch
-			queue, parts = pick(queue, nil)
+			queue, parts = pickBatches(queue, nil)
 			got = append(got, len(parts))
 			for _, s := range parts {
 				if seen[s] {
@@ -139,7 +139,7 @@ func TestMetadataDoesNotStarveIds(t *testing.T) {
 	var ids, metadata int
 	for range 6 {
 		c.RequestMetadata("events")
-		s, topics, _ := c.next(now)
+		s, topics, _ := c.nextQuestion(now)
 		if s != nil {
 			ids++
 		}

@@ -41,36 +41,36 @@ const (
 	// maxAnswer is far above the size of any answer without records, in bytes. A peer that
 	// announces more does not speak Kafka, and is not read.
 	maxAnswer = 8 << 20
-	// maxMemory is for an answer that was decoded: 140,000 partitions take as much.
-	maxMemory = 16 << 20
+	// maxDecoded is for an answer that was decoded: 140,000 partitions take as much.
+	maxDecoded = 16 << 20
 	// FetchLimit is the least limit for the records of one answer: no broker's default allows a
 	// batch that takes as much.
 	FetchLimit = 64 << 20
-	// a buffer that grew past this for a large answer is given back
-	spare = 1 << 20
+	// a buffer that grew past this for a large answer, in bytes, is given back
+	keptFrame = 1 << 20
 )
 
-// highest is the version of a request up to which it is spoken; of those that are not here it is
-// the last one that kafka-go has. None is flexible: kafka-go takes what an answer's tags claim for
+// highestVersions has the highest version of a request that is used; of a request that is not here
+// it is the highest of kafka-go. None is flexible: kafka-go takes what an answer's tags claim for
 // lengths, whatever it is, and the versions before give all there is to know. An answer with
 // records is decoded here, in one version.
-var highest = map[protocol.ApiKey]int16{
+var highestVersions = map[protocol.ApiKey]int16{
 	protocol.InitProducerId: 1, protocol.CreateTopics: 4, protocol.Fetch: fetchVersion, protocol.FindCoordinator: 2,
 	protocol.JoinGroup: 4, protocol.SyncGroup: 2, protocol.OffsetCommit: 5,
 	// From v1 on kafka-go reads the throttle time of these two as the error code, so as no error.
 	protocol.Heartbeat: 0, protocol.LeaveGroup: 0,
 }
 
-func highestOf(key protocol.ApiKey) int16 {
-	if version, is := highest[key]; is {
+func highestVersion(key protocol.ApiKey) int16 {
+	if version, is := highestVersions[key]; is {
 		return version
 	}
 	return key.MaxVersion()
 }
 
-// needed are the requests that a broker must know, with the lowest sufficient version. They give
-// batches of magic 2, metadata requests that create no topics, and producer ids.
-var needed = []struct {
+// neededRequests are the requests that a broker must know, with the lowest sufficient version. They
+// give batches of magic 2, metadata requests that create no topics, and producer ids.
+var neededRequests = []struct {
 	key     protocol.ApiKey
 	version int16
 }{{protocol.Produce, 3}, {protocol.Metadata, 4}, {protocol.InitProducerId, 0}}
@@ -95,19 +95,19 @@ type DialOptions struct {
 // goroutine at a time; Close may be called from any. It has a goroutine of its own only while it is
 // watched.
 type Conn struct {
-	Addr     string
-	opts     *DialOptions
-	net      net.Conn
-	idle     idle
-	reader   *bufio.Reader
-	gather   gather
-	frame    []byte           // of the last answer
-	produced produce.Response // the last answer to a produce request
-	Versions map[protocol.ApiKey]int16
-	last     int32     // correlation id of the last request
-	used     time.Time // of the last answer
-	Expires  time.Time // when the broker wants a new login; zero: never
-	closed   atomic.Bool
+	Addr          string
+	opts          *DialOptions
+	net           net.Conn
+	idle          idleSocket
+	reader        *bufio.Reader
+	gather        gatherWriter              // of the last request
+	frame         []byte                    // of the last answer
+	produceAnswer produce.Response          // the last answer to a produce request
+	Versions      map[protocol.ApiKey]int16 // of each request that both sides know: what is used
+	lastID        int32                     // correlation id of the last request
+	usedAt        time.Time                 // of the last answer
+	Expires       time.Time                 // when the broker wants a new login; zero: never
+	closed        atomic.Bool
 }
 
 // Dial connects, within ctx and DialTimeout. The error wraps ErrLogin when the broker refuses the
@@ -120,16 +120,16 @@ func Dial(ctx context.Context, opts *DialOptions, addr string) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to broker %s: %w", addr, err)
 	}
-	c := &Conn{Addr: addr, opts: opts, net: raw, used: time.Now(), Versions: map[protocol.ApiKey]int16{protocol.ApiVersions: 0}}
-	if err := errors.Join(c.idle.at(raw), c.open(ctx)); err != nil {
+	c := &Conn{Addr: addr, opts: opts, net: raw, usedAt: time.Now(), Versions: map[protocol.ApiKey]int16{protocol.ApiVersions: 0}}
+	if err := errors.Join(c.idle.watchSocket(raw), c.prepare(ctx)); err != nil {
 		c.Close()
 		return nil, err
 	}
 	return c, nil
 }
 
-// open makes a TCP connection one that carries requests.
-func (c *Conn) open(ctx context.Context) error {
+// prepare makes a TCP connection one that carries requests.
+func (c *Conn) prepare(ctx context.Context) error {
 	if c.opts.TLS != nil {
 		if err := c.encrypt(ctx); err != nil {
 			return fmt.Errorf("open TLS with broker %s: %w", c.Addr, err)
@@ -195,18 +195,18 @@ func (c *Conn) negotiate(ctx context.Context) error {
 	for _, offer := range res.ApiKeys {
 		key := protocol.ApiKey(offer.ApiKey)
 		offers[key] = offer
-		if version := min(offer.MaxVersion, highestOf(key)); version >= max(offer.MinVersion, key.MinVersion()) {
+		if version := min(offer.MaxVersion, highestVersion(key)); version >= max(offer.MinVersion, key.MinVersion()) {
 			c.Versions[key] = version
 		}
 	}
-	for _, need := range needed {
+	for _, need := range neededRequests {
 		offer, known := offers[need.key]
 		if !known {
 			return fmt.Errorf("broker %s has no %v request: Kafka 0.11 or newer is needed", c.Addr, need.key)
 		}
 		if version, both := c.Versions[need.key]; !both || version < need.version {
 			return fmt.Errorf("broker %s has %v v%d to v%d, needed is one of v%d to v%d (Kafka 0.11 or newer)",
-				c.Addr, need.key, offer.MinVersion, offer.MaxVersion, need.version, highestOf(need.key))
+				c.Addr, need.key, offer.MinVersion, offer.MaxVersion, need.version, highestVersion(need.key))
 		}
 	}
 	return nil
@@ -241,17 +241,18 @@ func RoundTripAs[R protocol.Message](ctx context.Context, c Connection, timeout 
 // the request is not known.
 func (c *Conn) RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (answer protocol.Message, err error) {
 	err = c.exchange(ctx, timeout, req, func(body []byte, version int16) error {
-		answer, err = c.decode(body, req.ApiKey(), version)
+		answer, err = c.decodeAnswer(body, req.ApiKey(), version)
 		return err
 	})
 	return answer, err
 }
 
-func (c *Conn) decode(body []byte, key protocol.ApiKey, version int16) (protocol.Message, error) {
+// decodeAnswer decodes an answer without its size and correlation id.
+func (c *Conn) decodeAnswer(body []byte, key protocol.ApiKey, version int16) (protocol.Message, error) {
 	if key == protocol.Produce {
-		return &c.produced, readProduced(body, version, &c.produced)
+		return &c.produceAnswer, readProduceAnswer(body, version, &c.produceAnswer)
 	}
-	if err := Check(body, key, version, maxMemory); err != nil {
+	if err := CheckAnswer(body, key, version, maxDecoded); err != nil {
 		return nil, err
 	}
 	_, answer, err := protocol.ReadResponse(bytes.NewReader(c.frame), key, version)
@@ -263,7 +264,7 @@ func (c *Conn) decode(body []byte, key protocol.ApiKey, version int16) (protocol
 
 // exchange sends a request, and has the body of its answer decoded.
 func (c *Conn) exchange(ctx context.Context, timeout time.Duration, req protocol.Message, decode func(body []byte, version int16) error) error {
-	version, err := c.send(ctx, timeout, req)
+	version, err := c.sendRequest(ctx, timeout, req)
 	if err == nil {
 		err = decode(c.frame[8:], version)
 	}
@@ -274,12 +275,12 @@ func (c *Conn) exchange(ctx context.Context, timeout time.Duration, req protocol
 		}
 		return fmt.Errorf("send %v to broker %s: %w", req.ApiKey(), c.Addr, err)
 	}
-	c.used = time.Now()
+	c.usedAt = time.Now()
 	return nil
 }
 
-// send sends a request, and reads its answer into frame.
-func (c *Conn) send(ctx context.Context, timeout time.Duration, req protocol.Message) (version int16, err error) {
+// sendRequest sends a request, and reads its answer into frame.
+func (c *Conn) sendRequest(ctx context.Context, timeout time.Duration, req protocol.Message) (version int16, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
 	}
@@ -299,24 +300,24 @@ func (c *Conn) send(ctx context.Context, timeout time.Duration, req protocol.Mes
 			c.Close() // the deadline in the past may come at any time from now on
 		}
 	}()
-	c.last++
-	c.gather = gather{to: c.net, pages: c.gather.pages[:0]}
-	if err := protocol.WriteRequest(&c.gather, version, c.last, c.opts.ClientID, req); err != nil {
+	c.lastID++
+	c.gather = gatherWriter{to: c.net, pages: c.gather.pages[:0]}
+	if err := protocol.WriteRequest(&c.gather, version, c.lastID, c.opts.ClientID, req); err != nil {
 		return 0, err
 	}
 	return version, c.readFrame(key)
 }
 
-// gather writes a request in one system call, where kafka-go makes one for each 64 KiB. That saves
-// a third of the time that both ends spend on 1 MiB. The request begins with its size, so gather
-// knows when it is complete; until then WriteRequest keeps its pages.
-type gather struct {
+// gatherWriter writes a request in one system call, where kafka-go makes one for each 64 KiB. That
+// saves a third of the time that both ends spend on 1 MiB. The request begins with its size, so
+// it knows when it is complete; until then WriteRequest keeps its pages.
+type gatherWriter struct {
 	to    net.Conn
 	pages net.Buffers
 	left  int // bytes to come
 }
 
-func (g *gather) Write(page []byte) (int, error) {
+func (g *gatherWriter) Write(page []byte) (int, error) {
 	if len(g.pages) == 0 {
 		g.left = 4 + int(binary.BigEndian.Uint32(page))
 	}
@@ -344,7 +345,7 @@ func (c *Conn) readFrame(key protocol.ApiKey) error {
 	if len(head) >= 3 && head[0] == 21 && head[1] == 3 {
 		return ErrWantsTLS
 	}
-	if errors.Is(err, io.EOF) && c.last == 2 && key != protocol.SaslHandshake {
+	if errors.Is(err, io.EOF) && c.lastID == 2 && key != protocol.SaslHandshake {
 		return fmt.Errorf("%w: %w", ErrWantsLogin, err)
 	}
 	if errors.Is(err, io.EOF) {
@@ -358,15 +359,15 @@ func (c *Conn) readFrame(key protocol.ApiKey) error {
 		most = max(c.opts.Limit, FetchLimit)
 	}
 	switch id := int32(binary.BigEndian.Uint32(head[4:])); {
-	case size < 4, size > most && id != c.last:
+	case size < 4, size > most && id != c.lastID:
 		return errors.New("the answer is not Kafka's")
-	case id != c.last:
-		return fmt.Errorf("the answer is to request %d, not to %d", id, c.last)
+	case id != c.lastID:
+		return fmt.Errorf("the answer is to request %d, not to %d", id, c.lastID)
 	case size > most:
-		return &TooLarge{most}
+		return &TooLargeError{most}
 	}
-	if cap(c.frame) > spare {
-		c.frame, c.produced = nil, produce.Response{}
+	if cap(c.frame) > keptFrame {
+		c.frame, c.produceAnswer = nil, produce.Response{}
 	}
 	c.frame, err = readBody(c.reader, c.frame, 4+size)
 	return err
@@ -411,20 +412,20 @@ func (c *Conn) Close() {
 // goroutine that sends calls it while no request is under way.
 func (c *Conn) Usable() bool {
 	now := time.Now()
-	return !c.closed.Load() && now.Sub(c.used) < maxIdle && (c.Expires.IsZero() || now.Before(c.Expires)) && c.idle.holds()
+	return !c.closed.Load() && now.Sub(c.usedAt) < maxIdle && (c.Expires.IsZero() || now.Before(c.Expires)) && c.idle.isQuiet()
 }
 
-// idle is the socket of a connection that is idle. To ask the kernel before a request costs one
-// system call; a goroutine that watches meanwhile costs its start and two wakes.
-type idle struct {
+// idleSocket is the socket of a connection that is idle. To ask the kernel before a request costs
+// one system call; a goroutine that watches meanwhile costs its start and two wakes.
+type idleSocket struct {
 	sock  syscall.RawConn
 	asked [1]unix.PollFd
 	ask   func(fd uintptr) // made once: one for each question would be allocated
 	quiet bool
 }
 
-// at names the connection; it has a socket unless a test made it.
-func (i *idle) at(c net.Conn) (err error) {
+// watchSocket names the connection; it has a socket unless a test made it.
+func (i *idleSocket) watchSocket(c net.Conn) (err error) {
 	if s, ok := c.(syscall.Conn); ok {
 		i.sock, err = s.SyscallConn()
 	}
@@ -439,9 +440,9 @@ func (i *idle) at(c net.Conn) (err error) {
 	return err
 }
 
-// holds reports whether the connection has not ended and nothing has come: between an answer and
+// isQuiet reports whether the connection has not ended and nothing has come: between an answer and
 // the next request the broker sends nothing.
-func (i *idle) holds() bool {
+func (i *idleSocket) isQuiet() bool {
 	if i.sock == nil {
 		return true
 	}

@@ -308,11 +308,11 @@ func TestUsable(t *testing.T) {
 	if !c.Usable() {
 		t.Error("a new connection is not usable")
 	}
-	c.used = time.Now().Add(-maxIdle)
+	c.usedAt = time.Now().Add(-maxIdle)
 	if c.Usable() {
 		t.Error("usable after a long silence")
 	}
-	c.used, c.Expires = time.Now(), time.Now().Add(time.Hour)
+	c.usedAt, c.Expires = time.Now(), time.Now().Add(time.Hour)
 	if !c.Usable() {
 		t.Error("not usable long before the login ends")
 	}
@@ -352,7 +352,7 @@ func TestAnnounced(t *testing.T) {
 			_, err = c.RoundTrip(t.Context(), longTimeout, &metadata.Request{TopicNames: []string{}})
 			c.Close()
 		}
-		if !errors.Is(err, ErrAnswer) || !strings.Contains(err.Error(), "2147483647 elements") {
+		if !errors.Is(err, ErrDamaged) || !strings.Contains(err.Error(), "2147483647 elements") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -363,7 +363,7 @@ func TestClaimedSize(t *testing.T) {
 	f := newFake(t, func(f *fake, c net.Conn) {
 		f.greet(c)
 		id, _ := f.Next(c)
-		large := make([]byte, 3*spare)
+		large := make([]byte, 3*keptFrame)
 		f.answer(c, 8, id, &metadata.Response{ClusterID: "c", Topics: []metadata.ResponseTopic{{Name: "t", Partitions: make([]metadata.ResponsePartition, len(large)/64)}}})
 		id, _ = f.Next(c)
 		_, _ = c.Write(binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(nil, maxAnswer), uint32(id)))
@@ -372,10 +372,10 @@ func TestClaimedSize(t *testing.T) {
 	if _, err := c.RoundTrip(t.Context(), longTimeout, &metadata.Request{}); err != nil {
 		t.Fatal(err)
 	}
-	if cap(c.frame) < spare {
+	if cap(c.frame) < keptFrame {
 		t.Fatalf("the answer has %d bytes", cap(c.frame))
 	}
-	if _, err := c.RoundTrip(t.Context(), longTimeout, &metadata.Request{}); err == nil || cap(c.frame) > spare/4 {
+	if _, err := c.RoundTrip(t.Context(), longTimeout, &metadata.Request{}); err == nil || cap(c.frame) > keptFrame/4 {
 		t.Errorf("%d bytes are kept of a frame that never came: %v", cap(c.frame), err)
 	}
 }

@@ -52,17 +52,17 @@ type control struct {
 	questions atomic.Int64 // for metadata, so far
 
 	// The fields below belong to the goroutine.
-	conn    Connection
-	addr    string
-	session int64     // the number of this connection
-	last    time.Time // when metadata was asked for last
-	all     time.Time // when all topics were asked for last
-	turn    bool      // metadata was asked for since the last id
-	series  time.Time // since when there are questions without a pause
-	slow    int       // answers in a row that did not come
-	fails   int       // rounds over all brokers in a row that found none
-	refused time.Time // since when the login is refused; zero: it is not
-	had     bool      // a connection was made at least once
+	conn          Connection
+	addr          string
+	session       int64     // the number of this connection
+	askedAt       time.Time // when metadata was asked for last
+	allAskedAt    time.Time // when all topics were asked for last
+	idsTurn       bool      // metadata was asked for since the last id
+	busySince     time.Time // since when there are questions without a pause
+	unanswered    int       // answers in a row that did not come
+	fails         int       // rounds over all brokers in a row that found none
+	refusedSince  time.Time // since when the login is refused; zero: it is not
+	everConnected bool      // a connection was made at least once
 }
 
 func newControl(client *Client) *control {
@@ -87,7 +87,7 @@ func (c *control) RequestMetadata(topic string) {
 	}
 	c.due[topic] = struct{}{}
 	c.mu.Unlock()
-	c.wake()
+	Notify(c.woken)
 }
 
 // Identify has a producer id requested, and delivers the batch with an answer of kind Identity.
@@ -95,7 +95,7 @@ func (c *control) Identify(b *ProducerBatch) {
 	c.mu.Lock()
 	c.ids = append(c.ids, b)
 	c.mu.Unlock()
-	c.wake()
+	Notify(c.woken)
 }
 
 // Withdraw takes back a batch that was given to Identify. It returns false when it is too late for
@@ -110,9 +110,9 @@ func (c *control) Withdraw(b *ProducerBatch) bool {
 	return i >= 0
 }
 
-// witness asks for the topic's metadata, waits for an answer to a question that was sent after the
-// call, and returns the session of that answer.
-func (c *control) witness(ctx context.Context, topic string) (session int64, err error) {
+// awaitWitness asks for the topic's metadata, waits for an answer to a question that was sent after
+// the call, and returns the session of that answer.
+func (c *control) awaitWitness(ctx context.Context, topic string) (session int64, err error) {
 	asked := c.questions.Load()
 	for {
 		known := c.client.Metadata.Load()
@@ -127,8 +127,6 @@ func (c *control) witness(ctx context.Context, topic string) (session int64, err
 		}
 	}
 }
-
-func (c *control) wake() { Notify(c.woken) }
 
 // run asks until ctx is done. It returns an error only for a login that is refused for good.
 func (c *control) run(ctx context.Context) error {
@@ -150,12 +148,12 @@ func (c *control) run(ctx context.Context) error {
 		unwatch()
 		if c.conn != nil && !c.conn.Usable() {
 			c.hangUp() // otherwise the next watch would end at once
-			c.all = c.last.Add(endedEvery - RefreshEvery)
+			c.allAskedAt = c.askedAt.Add(endedEvery - RefreshEvery)
 		}
 		if ctx.Err() != nil {
 			return nil
 		}
-		pause, err := c.work(ctx)
+		pause, err := c.sendDue(ctx)
 		if err != nil {
 			return err
 		}
@@ -163,10 +161,10 @@ func (c *control) run(ctx context.Context) error {
 	}
 }
 
-// work sends the requests that are due, and returns how long run may pause unless it is woken.
-func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
+// sendDue sends the requests that are due, and returns how long run may pause unless it is woken.
+func (c *control) sendDue(ctx context.Context) (pause time.Duration, err error) {
 	for ctx.Err() == nil {
-		b, topics, pause := c.next(time.Now())
+		b, topics, pause := c.nextQuestion(time.Now())
 		if b == nil && topics == nil {
 			return pause, nil
 		}
@@ -174,24 +172,24 @@ func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 		switch {
 		case err != nil:
 		case b != nil:
-			err = c.identity(ctx, b)
+			err = c.requestIdentity(ctx, b)
 			b = nil
 		default:
-			if err = c.refresh(ctx, topics); err == nil {
+			if err = c.refreshMetadata(ctx, topics); err == nil {
 				topics = nil
 			}
 		}
-		c.again(b, topics)
+		c.putBack(b, topics)
 		if err == nil {
 			c.fails = 0
 			continue
 		}
-		if stop := c.refusedFor(err); stop != nil {
+		if stop := c.loginRefused(err); stop != nil {
 			return 0, stop
 		}
 		if c.conn == nil && c.fails > 0 {
 			// No broker answers. A new question does not shorten this pause.
-			if !Sleep(ctx, c.backoff()) {
+			if !Sleep(ctx, c.roundPause()) {
 				return 0, nil
 			}
 		}
@@ -199,27 +197,28 @@ func (c *control) work(ctx context.Context) (pause time.Duration, err error) {
 	return 0, nil
 }
 
-// next returns what to do now: get an id for a batch, ask for metadata of some topics, or pause.
-// When both are wanted they take turns, because batches ask again and again while there are no ids.
-func (c *control) next(now time.Time) (b *ProducerBatch, topics []string, pause time.Duration) {
+// nextQuestion returns what to do now: get an id for a batch, ask for metadata of some topics, or
+// pause. When both are wanted they take turns, because batches ask again and again while there are
+// no ids.
+func (c *control) nextQuestion(now time.Time) (b *ProducerBatch, topics []string, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	everything := now.Sub(c.all) >= RefreshEvery
-	due := (everything || len(c.due) > 0) && now.Sub(c.last) >= AskEvery
-	if len(c.ids) > 0 && (!due || c.turn) {
-		b, c.turn = c.ids[0], false
+	everything := now.Sub(c.allAskedAt) >= RefreshEvery
+	due := (everything || len(c.due) > 0) && now.Sub(c.askedAt) >= AskEvery
+	if len(c.ids) > 0 && (!due || c.idsTurn) {
+		b, c.idsTurn = c.ids[0], false
 		c.ids = slices.Delete(c.ids, 0, 1)
 		return b, nil, 0
 	}
 	if !everything && len(c.due) == 0 {
-		return nil, nil, RefreshEvery - now.Sub(c.all)
+		return nil, nil, RefreshEvery - now.Sub(c.allAskedAt)
 	}
-	since := now.Sub(c.last)
+	since := now.Sub(c.askedAt)
 	if since < AskEvery {
 		return nil, nil, AskEvery - since
 	}
 	if since > time.Second {
-		c.series = now
+		c.busySince = now
 	}
 	topics = make([]string, 0, len(c.due)) // never nil: that would be all topics of the cluster
 	if everything {
@@ -230,19 +229,19 @@ func (c *control) next(now time.Time) (b *ProducerBatch, topics []string, pause 
 			}
 			topics = append(topics, topic)
 		}
-		c.all = now
+		c.allAskedAt = now
 	} else {
 		for topic := range c.due {
 			topics = append(topics, topic)
 		}
 	}
 	clear(c.due)
-	c.last, c.turn = now, true
+	c.askedAt, c.idsTurn = now, true
 	return nil, topics, 0
 }
 
-// again puts back what could not be done.
-func (c *control) again(b *ProducerBatch, topics []string) {
+// putBack puts back what could not be done.
+func (c *control) putBack(b *ProducerBatch, topics []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if b != nil {
@@ -252,48 +251,48 @@ func (c *control) again(b *ProducerBatch, topics []string) {
 		c.due[topic] = struct{}{}
 	}
 	if topics != nil && len(topics) == 0 {
-		c.all = time.Time{} // the question was for the brokers alone
+		c.allAskedAt = time.Time{} // the question was for the brokers alone
 	}
 }
 
-// refresh asks for metadata and publishes the new snapshot.
-func (c *control) refresh(ctx context.Context, topics []string) error {
+// refreshMetadata asks for metadata and publishes the new snapshot.
+func (c *control) refreshMetadata(ctx context.Context, topics []string) error {
 	question := c.questions.Add(1)
-	res, err := ask[*metadata.Response](ctx, c, &metadata.Request{TopicNames: topics})
+	res, err := askControl[*metadata.Response](ctx, c, &metadata.Request{TopicNames: topics})
 	if err != nil {
 		return err
 	}
 	was := c.client.Metadata.Load()
 	now := time.Now()
-	is := was.Merge(res, func(t *Topic) bool { return t.Code == 0 || c.remembers(t.Name, now) }, now)
+	is := was.Merge(res, func(t *Topic) bool { return t.Code == 0 || c.isRefreshed(t.Name, now) }, now)
 	is.witness = witness{c.session, question}
 	c.client.Metadata.Store(is)
 	close(was.Stale)
 	if c.client.Options.OnMetadata != nil {
 		c.client.Options.OnMetadata()
 	}
-	c.client.note(None, "")
+	c.client.noteBroker(None, "")
 	c.client.leadersChanged(is)
 	// A broker may lag behind the controllers, or be cut off from them and give no ids. Another one
 	// is asked next.
-	if is.contradicted() || now.Sub(c.series) > StaleAfter {
-		c.series = now
+	if is.showsOlderState() || now.Sub(c.busySince) > StaleAfter {
+		c.busySince = now
 		c.hangUp()
 	}
 	return nil
 }
 
-// remembers reports whether a topic is refreshed, or was asked for lately.
-func (c *control) remembers(topic string, now time.Time) bool {
+// isRefreshed reports whether a topic is refreshed, or was asked for lately.
+func (c *control) isRefreshed(topic string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	asked, ok := c.topics[topic]
 	return ok && (asked.IsZero() || now.Sub(asked) <= forgetAfter)
 }
 
-// identity asks for a producer id. It always delivers the batch.
-func (c *control) identity(ctx context.Context, b *ProducerBatch) error {
-	res, err := ask[*initproducerid.Response](ctx, c, &initproducerid.Request{ProducerID: None, ProducerEpoch: None})
+// requestIdentity asks for a producer id. It always delivers the batch.
+func (c *control) requestIdentity(ctx context.Context, b *ProducerBatch) error {
+	res, err := askControl[*initproducerid.Response](ctx, c, &initproducerid.Request{ProducerID: None, ProducerEpoch: None})
 	switch {
 	case err != nil:
 		b.Answer = Answer{Kind: Unsent, Why: err}
@@ -336,9 +335,9 @@ func (c *control) connect(ctx context.Context) error {
 		if err == nil {
 			c.conn, c.addr = opened, addr
 			c.session++
-			c.client.connected(c.had)
-			c.had = true
-			c.refused = time.Time{}
+			c.client.countConnection(c.everConnected)
+			c.everConnected = true
+			c.refusedSince = time.Time{}
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -348,7 +347,7 @@ func (c *control) connect(ctx context.Context) error {
 	}
 	c.fails++
 	err := errors.Join(failures...)
-	c.client.note(None, c.client.Options.Explain(err))
+	c.client.noteBroker(None, c.client.Options.Explain(err))
 	return err
 }
 
@@ -380,38 +379,38 @@ func (c *control) hangUp() {
 	}
 }
 
-// ask sends a request over the control connection.
-func ask[R protocol.Message](ctx context.Context, c *control, req protocol.Message) (R, error) {
-	res, err := RoundTripAs[R](ctx, c.conn, min(ControlFirst<<min(c.slow, 4), ControlTimeout), req)
+// askControl sends a request over the control connection.
+func askControl[R protocol.Message](ctx context.Context, c *control, req protocol.Message) (R, error) {
+	res, err := RoundTripAs[R](ctx, c.conn, min(ControlFirst<<min(c.unanswered, 4), ControlTimeout), req)
 	if err != nil {
-		c.slow++
+		c.unanswered++
 		c.hangUp()
 		return res, err
 	}
-	c.slow = 0
+	c.unanswered = 0
 	return res, nil
 }
 
-// backoff is the pause after a round that found no broker.
-func (c *control) backoff() time.Duration {
+// roundPause is the pause after a round that found no broker.
+func (c *control) roundPause() time.Duration {
 	d := min(25*time.Millisecond<<min(c.fails, 8), time.Second)
-	if !c.refused.IsZero() {
+	if !c.refusedSince.IsZero() {
 		d = time.Second
 	}
 	return d/2 + rand.N(d/2+1) //nolint:gosec // jitter is no secret
 }
 
-// refusedFor returns err, which ends run, when the login was refused for LoginTimeout and no
+// loginRefused returns err, which ends run, when the login was refused for LoginTimeout and no
 // connection was ever made.
-func (c *control) refusedFor(err error) error {
-	if c.had || !errors.Is(err, ErrLogin) {
-		c.refused = time.Time{}
+func (c *control) loginRefused(err error) error {
+	if c.everConnected || !errors.Is(err, ErrLogin) {
+		c.refusedSince = time.Time{}
 		return nil
 	}
-	if c.refused.IsZero() {
-		c.refused = time.Now()
+	if c.refusedSince.IsZero() {
+		c.refusedSince = time.Now()
 	}
-	if time.Since(c.refused) < LoginTimeout {
+	if time.Since(c.refusedSince) < LoginTimeout {
 		return nil
 	}
 	return err

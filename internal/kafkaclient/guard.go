@@ -1,4 +1,5 @@
-// What a broker's answer can make kafka-go do, and the answer to a produce request.
+// Answers are checked before kafka-go decodes them, which would allocate as much as they claim to
+// have. The answer to a produce request is decoded here.
 
 package kafkaclient
 
@@ -31,18 +32,18 @@ import (
 	"github.com/segmentio/kafka-go/protocol/syncgroup"
 )
 
-// ErrAnswer is the error of an answer that is not as its own counts and lengths say.
-var ErrAnswer = errors.New("the answer is damaged")
+// ErrDamaged is the error of an answer that is not as its own counts and lengths say.
+var ErrDamaged = errors.New("the answer is damaged")
 
-// TooLarge is the error of an answer that takes more memory than is given to it.
-type TooLarge struct{ Limit int }
+// TooLargeError is the error of an answer that takes more memory than is given to it.
+type TooLargeError struct{ Limit int }
 
-func (e *TooLarge) Error() string {
+func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the answer takes more than %d bytes of memory", e.Limit)
 }
 
-// answers are those that kafka-go decodes, by what was asked. No other question is asked.
-var answers = func() map[protocol.ApiKey]reflect.Type {
+// answerTypes are those that kafka-go decodes, by what was asked. No other question is asked.
+var answerTypes = func() map[protocol.ApiKey]reflect.Type {
 	all := map[protocol.ApiKey]reflect.Type{}
 	for _, res := range []protocol.Message{
 		&apiversions.Response{}, &createtopics.Response{}, &deleteResponse{}, &describeconfigs.Response{}, &findcoordinator.Response{},
@@ -55,26 +56,26 @@ var answers = func() map[protocol.ApiKey]reflect.Type {
 	return all
 }()
 
-// Check reports whether an answer, without its size and correlation id, is one to a request of that
-// kind, and can be decoded in less than limit bytes of memory. kafka-go allocates as many elements
-// as an answer says that it has. Here each count and length is compared with the bytes that are
-// there before kafka-go sees them.
-func Check(body []byte, key protocol.ApiKey, version int16, limit int) error {
-	typ := answers[key]
-	if typ == nil || version > highestOf(key) {
-		return fmt.Errorf("%w: %v v%d is not asked", ErrAnswer, key, version)
+// CheckAnswer reports whether an answer, without its size and correlation id, is one to a request
+// of that kind, and can be decoded in less than limit bytes of memory. kafka-go allocates as many
+// elements as an answer says that it has. Here each count and length is compared with the bytes
+// that are there before kafka-go sees them.
+func CheckAnswer(body []byte, key protocol.ApiKey, version int16, limit int) error {
+	typ := answerTypes[key]
+	if typ == nil || version > highestVersion(key) {
+		return fmt.Errorf("%w: %v v%d is not asked", ErrDamaged, key, version)
 	}
-	w := &walk{bytesLeft: bytesLeft{rest: body}, version: version, budget: budget{limit, limit}}
-	w.value(typ)
+	w := &answerWalk{bytesLeft: bytesLeft{rest: body}, version: version, budget: budget{limit, limit}}
+	w.passValue(typ)
 	return w.err
 }
 
 // budget is the memory that may still be taken.
 type budget struct{ left, limit int }
 
-func (b *budget) take(n int) error {
+func (b *budget) charge(n int) error {
 	if n < 0 || n > b.left {
-		return &TooLarge{b.limit}
+		return &TooLargeError{b.limit}
 	}
 	b.left -= n
 	return nil
@@ -87,16 +88,16 @@ type bytesLeft struct {
 	err  error
 }
 
-func (b *bytesLeft) fail(format string, args ...any) {
+func (b *bytesLeft) setError(format string, args ...any) {
 	if b.err == nil {
-		b.err = fmt.Errorf("%w: "+format, append([]any{ErrAnswer}, args...)...)
+		b.err = fmt.Errorf("%w: "+format, append([]any{ErrDamaged}, args...)...)
 	}
 }
 
-// next is the next n bytes.
-func (b *bytesLeft) next(n int) []byte {
+// nextBytes is the next n bytes.
+func (b *bytesLeft) nextBytes(n int) []byte {
 	if b.err == nil && (n < 0 || n > len(b.rest)) {
-		b.fail("%d bytes are announced, %d are there", n, len(b.rest))
+		b.setError("%d bytes are announced, %d are there", n, len(b.rest))
 	}
 	if b.err != nil {
 		return make([]byte, 8)[:min(max(n, 0), 8)]
@@ -106,16 +107,16 @@ func (b *bytesLeft) next(n int) []byte {
 	return next
 }
 
-func (b *bytesLeft) int16() int16 { return int16(binary.BigEndian.Uint16(b.next(2))) }
-func (b *bytesLeft) int32() int32 { return int32(binary.BigEndian.Uint32(b.next(4))) }
-func (b *bytesLeft) int64() int64 { return int64(binary.BigEndian.Uint64(b.next(8))) }
+func (b *bytesLeft) int16() int16 { return int16(binary.BigEndian.Uint16(b.nextBytes(2))) }
+func (b *bytesLeft) int32() int32 { return int32(binary.BigEndian.Uint32(b.nextBytes(4))) }
+func (b *bytesLeft) int64() int64 { return int64(binary.BigEndian.Uint64(b.nextBytes(8))) }
 
 // count is how many elements an array has, of least bytes each: never more than there are bytes
 // for.
 func (b *bytesLeft) count(least int) int {
 	n := int(b.int32())
 	if n > len(b.rest)/least {
-		b.fail("it has %d elements in %d bytes", n, len(b.rest))
+		b.setError("it has %d elements in %d bytes", n, len(b.rest))
 	}
 	if b.err != nil {
 		return 0
@@ -125,95 +126,95 @@ func (b *bytesLeft) count(least int) int {
 
 // text reads a string, with an allocation only when it is another one than before.
 func (b *bytesLeft) text(s *string) {
-	if next := b.next(int(max(b.int16(), 0))); b.err != nil {
+	if next := b.nextBytes(int(max(b.int16(), 0))); b.err != nil {
 		*s = ""
 	} else if *s != string(next) {
 		*s = string(next)
 	}
 }
 
-// walk goes through an answer as kafka-go's decoder does, and allocates nothing for it.
-type walk struct {
+// answerWalk goes through an answer as kafka-go's decoder does, and allocates nothing for it.
+type answerWalk struct {
 	bytesLeft
 	version int16
 	budget  budget
 }
 
-func (w *walk) take(n int) {
-	if err := w.budget.take(n); err != nil && w.err == nil {
+func (w *answerWalk) charge(n int) {
+	if err := w.budget.charge(n); err != nil && w.err == nil {
 		w.err = err
 	}
 }
 
-// bytes passes a string, or bytes. Its length is below 0 when it is null.
-func (w *walk) bytes(n int) {
+// passBytes passes a string, or bytes. Its length is below 0 when it is null.
+func (w *answerWalk) passBytes(n int) {
 	if n > 0 {
-		w.take(n)
-		w.next(n)
+		w.charge(n)
+		w.nextBytes(n)
 	}
 }
 
-// value passes a value of a type.
-func (w *walk) value(typ reflect.Type) {
+// passValue passes a value of a type.
+func (w *answerWalk) passValue(typ reflect.Type) {
 	if w.err != nil {
 		return
 	}
 	switch typ.Kind() {
 	case reflect.Bool, reflect.Int8:
-		w.next(1)
+		w.nextBytes(1)
 	case reflect.Int16:
-		w.next(2)
+		w.nextBytes(2)
 	case reflect.Int32:
-		w.next(4)
+		w.nextBytes(4)
 	case reflect.Int64, reflect.Float64:
-		w.next(8)
+		w.nextBytes(8)
 	case reflect.String:
-		w.bytes(int(w.int16()))
+		w.passBytes(int(w.int16()))
 	case reflect.Struct:
 		for _, field := range fieldsOf(typ, w.version) {
-			w.value(field)
+			w.passValue(field)
 		}
 	case reflect.Slice:
 		if typ.Elem().Kind() == reflect.Uint8 {
-			w.bytes(int(w.int32()))
+			w.passBytes(int(w.int32()))
 			return
 		}
 		n := w.count(1) // an element has a byte at least
-		w.take(n * int(typ.Elem().Size()))
+		w.charge(n * int(typ.Elem().Size()))
 		for i := 0; i < n && w.err == nil; i++ {
-			w.value(typ.Elem())
+			w.passValue(typ.Elem())
 		}
 	default:
-		w.fail("%s is not a type of Kafka's", typ)
+		w.setError("%s is not a type of Kafka's", typ)
 	}
 }
 
-// known are the fields of kafka-go's structs, by version: reading their tags takes long.
-var known sync.Map
+// fieldTypes are the fields of kafka-go's structs, by version: reading their tags takes long.
+var fieldTypes sync.Map
 
-type structOf struct {
+type structVersion struct {
 	typ     reflect.Type
 	version int16
 }
 
 // fieldsOf are the types of the fields that a struct has in a version.
 func fieldsOf(typ reflect.Type, version int16) []reflect.Type {
-	if list, ok := known.Load(structOf{typ, version}); ok {
+	if list, ok := fieldTypes.Load(structVersion{typ, version}); ok {
 		return list.([]reflect.Type) //nolint:forcetypeassert // nothing else is stored
 	}
 	var list []reflect.Type
 	for i := range typ.NumField() {
-		if f := typ.Field(i); f.PkgPath == "" && isIn(f.Tag.Get("kafka"), version) {
+		if f := typ.Field(i); f.PkgPath == "" && hasVersion(f.Tag.Get("kafka"), version) {
 			list = append(list, f.Type)
 		}
 	}
-	known.Store(structOf{typ, version}, list)
+	fieldTypes.Store(structVersion{typ, version}, list)
 	return list
 }
 
-// isIn reports whether kafka-go's tag of a field, such as "min=v0,max=v5|min=v6,max=v7,compact",
-// has it in a version.
-func isIn(tag string, version int16) bool {
+// hasVersion reports whether kafka-go's tag of a field, such as
+// "min=v0,max=v5|min=v6,max=v7,compact", has it in a version.
+func hasVersion(tag string, version int16) bool {
 	for part := range strings.SplitSeq(tag, "|") {
 		low, high := -1, -1
 		for option := range strings.SplitSeq(part, ",") {
@@ -234,21 +235,21 @@ func isIn(tag string, version int16) bool {
 	return false
 }
 
-// readProduced decodes the body of an answer to a produce request of version v3 to v8 into res, and
-// uses res's memory again: what an earlier answer said is gone. What is left behind the answer is
-// ignored, as kafka-go does.
+// readProduceAnswer decodes the body of an answer to a produce request of version v3 to v8 into
+// res, and uses res's memory again: what an earlier answer said is gone. What is left behind the
+// answer is ignored, as kafka-go does.
 //
 // kafka-go's decoder is not used, for three reasons. If the bytes end too early, it returns a
 // missing partition as partition 0 with code 0, which is a confirm, and notices the end only later.
 // It allocates as many elements as an answer claims to have, which may be more than fit into
 // memory. And it makes two thirds of the allocations of a request.
-func readProduced(body []byte, version int16, res *produce.Response) error {
+func readProduceAnswer(body []byte, version int16, res *produce.Response) error {
 	b := &bytesLeft{rest: body}
-	res.Topics = room(res.Topics, b.count(2+4))
+	res.Topics = resized(res.Topics, b.count(2+4))
 	for i := range res.Topics {
 		topic := &res.Topics[i]
 		b.text(&topic.Topic)
-		topic.Partitions = room(topic.Partitions, b.count(4+2+8+8))
+		topic.Partitions = resized(topic.Partitions, b.count(4+2+8+8))
 		for j := range topic.Partitions {
 			p := &topic.Partitions[j]
 			p.Partition, p.ErrorCode, p.BaseOffset, p.LogAppendTime = b.int32(), b.int16(), b.int64(), b.int64()
@@ -258,7 +259,7 @@ func readProduced(body []byte, version int16, res *produce.Response) error {
 			if version < 8 {
 				continue
 			}
-			p.RecordErrors = room(p.RecordErrors, b.count(4+2))
+			p.RecordErrors = resized(p.RecordErrors, b.count(4+2))
 			for k := range p.RecordErrors {
 				p.RecordErrors[k].BatchIndex = b.int32()
 				b.text(&p.RecordErrors[k].BatchIndexErrorMessage)
@@ -270,5 +271,5 @@ func readProduced(body []byte, version int16, res *produce.Response) error {
 	return b.err
 }
 
-// room is s with n elements, of which each is what it was before, or zero.
-func room[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }
+// resized is s with n elements, of which each is what it was before, or zero.
+func resized[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }

@@ -55,29 +55,29 @@ var someCluster = &metadata.Response{
 
 // newAnswer is an empty answer of a kind.
 func newAnswer(key protocol.ApiKey) protocol.Message {
-	return reflect.New(answers[key]).Interface().(protocol.Message)
+	return reflect.New(answerTypes[key]).Interface().(protocol.Message)
 }
 
 // TestAnswers: what brokers send passes, and is read to its last byte.
 func TestAnswers(t *testing.T) {
-	for key := range answers {
-		for version := key.MinVersion(); version <= highestOf(key); version++ {
+	for key := range answerTypes {
+		for version := key.MinVersion(); version <= highestVersion(key); version++ {
 			body := answerOf(t, newAnswer(key), version)
-			if err := Check(body, key, version, limit); err != nil {
+			if err := CheckAnswer(body, key, version, limit); err != nil {
 				t.Errorf("%v v%d: %v", key, version, err)
 			}
-			if err := Check(body[:len(body)-1], key, version, limit); !errors.Is(err, ErrAnswer) {
+			if err := CheckAnswer(body[:len(body)-1], key, version, limit); !errors.Is(err, ErrDamaged) {
 				t.Errorf("%v v%d without its last byte: %v", key, version, err)
 			}
 		}
 	}
 	for _, key := range []protocol.ApiKey{protocol.Fetch, protocol.InitProducerId} {
-		if err := Check(nil, key, highestOf(key)+1, limit); !errors.Is(err, ErrAnswer) {
+		if err := CheckAnswer(nil, key, highestVersion(key)+1, limit); !errors.Is(err, ErrDamaged) {
 			t.Errorf("what is not asked: %v", err)
 		}
 	}
 	for version := range protocol.Metadata.MaxVersion() + 1 {
-		if err := Check(answerOf(t, someCluster, version), protocol.Metadata, version, limit); err != nil {
+		if err := CheckAnswer(answerOf(t, someCluster, version), protocol.Metadata, version, limit); err != nil {
 			t.Errorf("metadata v%d: %v", version, err)
 		}
 	}
@@ -95,7 +95,7 @@ func TestCodes(t *testing.T) {
 	// the version from which on an answer begins with the throttle time
 	throttled := map[protocol.ApiKey]int16{protocol.Heartbeat: 1, protocol.LeaveGroup: 1, protocol.JoinGroup: 2, protocol.SyncGroup: 1}
 	for key, codeOf := range codes {
-		for version := key.MinVersion(); version <= highestOf(key); version++ {
+		for version := key.MinVersion(); version <= highestVersion(key); version++ {
 			var body []byte
 			if version >= throttled[key] {
 				body = append(body, 0, 0, 0, 0)
@@ -122,7 +122,7 @@ func TestClaims(t *testing.T) {
 		for _, claim := range []uint32{1<<31 - 1, 1 << 24, 0xFFFFFFFE, 1 << 31} {
 			claimed := slices.Clone(body)
 			binary.BigEndian.PutUint32(claimed[at:], claim)
-			if Check(claimed, protocol.Metadata, 8, limit) != nil {
+			if CheckAnswer(claimed, protocol.Metadata, 8, limit) != nil {
 				refused++
 				continue
 			}
@@ -139,9 +139,9 @@ func TestClaims(t *testing.T) {
 // FuzzAnswer: an answer that passes is decoded without a panic, and in the memory that it may take.
 func FuzzAnswer(f *testing.F) {
 	keys := []protocol.ApiKey{protocol.Fetch}
-	for key := range answers {
+	for key := range answerTypes {
 		keys = append(keys, key)
-		f.Add(byte(key), byte(highestOf(key)), answerOf(f, newAnswer(key), highestOf(key)))
+		f.Add(byte(key), byte(highestVersion(key)), answerOf(f, newAnswer(key), highestVersion(key)))
 	}
 	f.Add(byte(protocol.Metadata), byte(8), answerOf(f, someCluster, 8))
 	for name, res := range sets(f) {
@@ -151,7 +151,7 @@ func FuzzAnswer(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, kind, number byte, body []byte) {
 		key, version := protocol.ApiKey(kind), int16(number)
-		if !slices.Contains(keys, key) || version < key.MinVersion() || version > highestOf(key) {
+		if !slices.Contains(keys, key) || version < key.MinVersion() || version > highestVersion(key) {
 			return
 		}
 		if key == protocol.Fetch {
@@ -160,7 +160,7 @@ func FuzzAnswer(f *testing.F) {
 			}
 			return
 		}
-		if Check(body, key, version, limit) != nil {
+		if CheckAnswer(body, key, version, limit) != nil {
 			return
 		}
 		if _, allocated, _ := decode(body, key, version); allocated > blocks {
@@ -219,13 +219,13 @@ func TestReadProduced(t *testing.T) {
 		var res produce.Response
 		other := &produce.Response{Topics: []produce.ResponseTopic{{Topic: "a", Partitions: make([]produce.ResponsePartition, 5)}}}
 		for _, body := range [][]byte{body, encodedAnswer(t, version, other), body, append(bytes.Clone(body), 1, 2, 3)} {
-			noError(t, readProduced(body, version, &res))
+			noError(t, readProduceAnswer(body, version, &res))
 		}
 		if got := fmt.Sprintf("%+v", res); got != fmt.Sprintf("%+v", *want) {
 			t.Errorf("v%d: got  %s\nwant %+v", version, got, *want)
 		}
 		for n := range body {
-			if err := readProduced(body[:n], version, &res); err == nil {
+			if err := readProduceAnswer(body[:n], version, &res); err == nil {
 				t.Errorf("v%d: %d of %d bytes are an answer", version, n, len(body))
 			}
 		}
@@ -238,7 +238,7 @@ func TestReadProducedHuge(t *testing.T) {
 	copy(body, []byte{0x7f, 0xff, 0xff, 0xff})
 	var res produce.Response
 	if n := testing.AllocsPerRun(10, func() {
-		if err := readProduced(body, 8, &res); err == nil || len(res.Topics) > 0 {
+		if err := readProduceAnswer(body, 8, &res); err == nil || len(res.Topics) > 0 {
 			t.Errorf("%v, %d topics", err, len(res.Topics))
 		}
 	}); n > 20 {
@@ -249,7 +249,7 @@ func TestReadProducedHuge(t *testing.T) {
 func TestReadProducedAllocates(t *testing.T) {
 	body := encodedAnswer(t, 8, someAnswer())
 	var res produce.Response
-	if n := testing.AllocsPerRun(100, func() { noError(t, readProduced(body, 8, &res)) }); n > 0 {
+	if n := testing.AllocsPerRun(100, func() { noError(t, readProduceAnswer(body, 8, &res)) }); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -266,8 +266,8 @@ func FuzzReadProduced(f *testing.F) {
 	f.Fuzz(func(t *testing.T, version int16, body []byte) {
 		version = 3 + (version%6+6)%6
 		var fresh produce.Response
-		err := readProduced(body, version, &fresh)
-		if again := readProduced(body, version, &res); fmt.Sprint(again) != fmt.Sprint(err) {
+		err := readProduceAnswer(body, version, &fresh)
+		if again := readProduceAnswer(body, version, &res); fmt.Sprint(again) != fmt.Sprint(err) {
 			t.Fatalf("%v, then %v", err, again)
 		}
 		if err != nil && strings.Contains(err.Error(), "elements in") {

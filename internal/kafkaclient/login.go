@@ -35,7 +35,7 @@ var ErrLogin = errors.New("login refused")
 // those of the libraries do.
 func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	if s.Own != nil {
-		return bounded(s.Own), nil
+		return boundRounds(s.Own), nil
 	}
 	if strings.ContainsRune(s.Username+s.Password, 0) {
 		return nil, fmt.Errorf("%w: user or password has a character of code 0", ErrLogin)
@@ -55,7 +55,7 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: user or password has a character that SASLprep (RFC 4013) forbids", ErrLogin)
 	}
-	return bounded(m), nil
+	return boundRounds(m), nil
 }
 
 // login proves who we are.
@@ -121,24 +121,24 @@ func (c *Conn) authenticate(ctx context.Context, response []byte) (challenge []b
 // second, which nothing interrupts.
 const maxRounds = 100_000
 
-// bounded bounds the work of a login by SCRAM.
-func bounded(m sasl.Mechanism) sasl.Mechanism {
+// boundRounds bounds the work of a login by SCRAM.
+func boundRounds(m sasl.Mechanism) sasl.Mechanism {
 	if !strings.HasPrefix(m.Name(), "SCRAM-") {
 		return m
 	}
-	return scramLogin{m}
+	return boundedLogin{m}
 }
 
-type scramLogin struct{ sasl.Mechanism }
+type boundedLogin struct{ sasl.Mechanism }
 
-func (l scramLogin) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
+func (l boundedLogin) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
 	s, first, err := l.Mechanism.Start(ctx)
-	return conversation{s}, first, err
+	return boundedConversation{s}, first, err
 }
 
-type conversation struct{ sasl.StateMachine }
+type boundedConversation struct{ sasl.StateMachine }
 
-func (c conversation) Next(ctx context.Context, challenge []byte) (done bool, response []byte, err error) {
+func (c boundedConversation) Next(ctx context.Context, challenge []byte) (done bool, response []byte, err error) {
 	for part := range strings.SplitSeq(string(challenge), ",") {
 		rounds, is := strings.CutPrefix(part, "i=")
 		if !is {

@@ -154,7 +154,7 @@ func TestScramRounds(t *testing.T) {
 		t.Fatal(err)
 	}
 	for rounds, refused := range map[string]bool{"4096": false, "100000": false, "100001": true, "2147483647": true, "99999999999999999999": true, "-1": true} {
-		s, first, err := bounded(m).Start(t.Context())
+		s, first, err := boundRounds(m).Start(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -75,9 +75,9 @@ func (m *Metadata) leads(node int32) bool {
 	return false
 }
 
-// contradicted reports whether the newest answer shows an earlier state of a topic than an answer
-// before it.
-func (m *Metadata) contradicted() bool {
+// showsOlderState reports whether the newest answer shows an earlier state of a topic than an
+// answer before it.
+func (m *Metadata) showsOlderState() bool {
 	for _, t := range m.Topics {
 		if t.Version == m.Version && !t.olderSince.IsZero() {
 			return true

@@ -1,14 +1,13 @@
-// What is asked of a cluster besides the batches of idempotent producers.
+// Pool: the connections to a cluster for everything that is asked of it, but for the batches of
+// idempotent producers.
 
 package kafkaclient
 
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
-	"maps"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -61,8 +60,8 @@ func (p *Pool) Close() {
 	clear(p.idle)
 }
 
-// take returns a connection to a broker.
-func (p *Pool) take(ctx context.Context, addr string) (*Conn, error) {
+// takeConn returns a connection to a broker.
+func (p *Pool) takeConn(ctx context.Context, addr string) (*Conn, error) {
 	for {
 		p.mu.Lock()
 		n := len(p.idle[addr]) - 1
@@ -80,10 +79,10 @@ func (p *Pool) take(ctx context.Context, addr string) (*Conn, error) {
 	}
 }
 
-// with calls do with a connection to a broker, "" for any. A broker that is not reached is
+// withConn calls do with a connection to a broker, "" for any. A broker that is not reached is
 // forgotten: others may have its work by now. So are the other connections to it: each would have
 // its question wait as long when the broker, or what lies before it, is frozen.
-func (p *Pool) with(ctx context.Context, addr string, do func(*Conn) error) error {
+func (p *Pool) withConn(ctx context.Context, addr string, do func(*Conn) error) error {
 	addrs := []string{addr}
 	if addr == "" {
 		addrs = p.addresses()
@@ -92,7 +91,7 @@ func (p *Pool) with(ctx context.Context, addr string, do func(*Conn) error) erro
 	var failures []error
 	for _, addr := range addrs {
 		var err error
-		if c, err = p.take(ctx, addr); err == nil {
+		if c, err = p.takeConn(ctx, addr); err == nil {
 			break
 		}
 		if failures = append(failures, err); ctx.Err() != nil {
@@ -100,14 +99,14 @@ func (p *Pool) with(ctx context.Context, addr string, do func(*Conn) error) erro
 		}
 	}
 	if c == nil {
-		p.forget()
+		p.forgetLeaders()
 		return errors.Join(failures...)
 	}
 	if err := do(c); err != nil {
 		c.Close()
 		if ctx.Err() == nil { // else the question was given up, and the brokers are where they were
-			p.forget()
-			p.hangUp(c.Addr)
+			p.forgetLeaders()
+			p.closeIdle(c.Addr)
 		}
 		return err
 	}
@@ -143,16 +142,16 @@ func (p *Pool) addresses() (all []string) {
 	return all
 }
 
-// forget forgets where to ask; what the brokers' addresses are stays.
-func (p *Pool) forget() {
+// forgetLeaders forgets where to ask; what the brokers' addresses are stays.
+func (p *Pool) forgetLeaders() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.known = &Metadata{Brokers: p.known.Brokers, Stale: make(chan struct{})}
 	clear(p.coordinators)
 }
 
-// hangUp ends the idle connections to a broker.
-func (p *Pool) hangUp(addr string) {
+// closeIdle ends the idle connections to a broker.
+func (p *Pool) closeIdle(addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, c := range p.idle[addr] {
@@ -161,8 +160,9 @@ func (p *Pool) hangUp(addr string) {
 	delete(p.idle, addr)
 }
 
+// askAt asks the broker at an address, "" for any.
 func askAt[R protocol.Message](ctx context.Context, p *Pool, addr string, timeout time.Duration, req protocol.Message) (res R, err error) {
-	err = p.with(ctx, addr, func(c *Conn) (err error) {
+	err = p.withConn(ctx, addr, func(c *Conn) (err error) {
 		res, err = RoundTripAs[R](ctx, c, timeout, req)
 		return err
 	})
@@ -209,7 +209,7 @@ func AskCoordinator[R protocol.Message](ctx context.Context, p *Pool, group stri
 	}
 	if code := kafkago.Error(codeOf(res)); code != 0 {
 		if code == kafkago.NotCoordinatorForGroup || code == kafkago.GroupCoordinatorNotAvailable {
-			p.forget()
+			p.forgetLeaders()
 		}
 		return res, code
 	}
@@ -229,8 +229,8 @@ func (p *Pool) Topics(ctx context.Context, names []string) ([]metadata.ResponseT
 	return res.Topics, nil
 }
 
-// topic is what is known of a topic, after a question unless it was asked before.
-func (p *Pool) topic(ctx context.Context, name string) (*Topic, error) {
+// knownTopic is what is known of a topic, after a question unless it was asked before.
+func (p *Pool) knownTopic(ctx context.Context, name string) (*Topic, error) {
 	for asked := false; ; asked = true {
 		p.mu.Lock()
 		t := p.known.Topics[name]
@@ -249,9 +249,9 @@ func (p *Pool) topic(ctx context.Context, name string) (*Topic, error) {
 	}
 }
 
-// leader is the address of a partition's leader.
-func (p *Pool) leader(ctx context.Context, topic string, partition int32) (addr string, err error) {
-	if _, err := p.topic(ctx, topic); err != nil {
+// leaderAddress is the address of a partition's leader.
+func (p *Pool) leaderAddress(ctx context.Context, topic string, partition int32) (addr string, err error) {
+	if _, err := p.knownTopic(ctx, topic); err != nil {
 		return "", err
 	}
 	p.mu.Lock()
@@ -259,41 +259,42 @@ func (p *Pool) leader(ctx context.Context, topic string, partition int32) (addr 
 	addr = p.known.Brokers[leader.Node]
 	p.mu.Unlock()
 	if !ok || addr == "" {
-		p.forget()
+		p.forgetLeaders()
 		return "", kafkago.LeaderNotAvailable
 	}
 	return addr, nil
 }
 
-// said is the error of an answer's code: others may be leaders now.
-func (p *Pool) said(code int16) error {
+// codeError is the error of an answer's code; nil for 0. After an error it is asked again who
+// leads.
+func (p *Pool) codeError(code int16) error {
 	if code == 0 {
 		return nil
 	}
-	p.forget()
+	p.forgetLeaders()
 	return kafkago.Error(code)
 }
 
 // The times whose offsets are those of the first message, and the one after the last.
 const (
-	First = kafkago.FirstOffset
-	After = kafkago.LastOffset
+	FirstOffset = kafkago.FirstOffset
+	EndOffset   = kafkago.LastOffset
 )
 
-// Offsets are, of each partition, the offset of the first message of a time in Unix milliseconds,
-// or later; -1 if there is none.
+// Offsets returns for each partition the offset of its first message that is not older than at, in
+// Unix milliseconds, or First or After; -1 if there is none.
 func (p *Pool) Offsets(ctx context.Context, topic string, partitions []int, at int64) (found map[int]int64, err error) {
-	err = tries(ctx, func() error {
-		found, err = p.offsets(ctx, topic, partitions, at)
+	err = tryThrice(ctx, func() error {
+		found, err = p.listOffsets(ctx, topic, partitions, at)
 		return err
 	})
 	return found, err
 }
 
-func (p *Pool) offsets(ctx context.Context, topic string, partitions []int, at int64) (map[int]int64, error) {
+func (p *Pool) listOffsets(ctx context.Context, topic string, partitions []int, at int64) (map[int]int64, error) {
 	of := map[string][]listoffsets.RequestPartition{} // by the leader's address
 	for _, id := range partitions {
-		addr, err := p.leader(ctx, topic, int32(id))
+		addr, err := p.leaderAddress(ctx, topic, int32(id))
 		if err != nil {
 			return nil, fmt.Errorf("list offsets of %s-%d: %w", topic, id, err)
 		}
@@ -309,7 +310,7 @@ func (p *Pool) offsets(ctx context.Context, topic string, partitions []int, at i
 		}
 		for _, t := range res.Topics {
 			for _, said := range t.Partitions {
-				if err := p.said(said.ErrorCode); err != nil {
+				if err := p.codeError(said.ErrorCode); err != nil {
 					return nil, fmt.Errorf("list offsets of %s-%d: %w", topic, said.Partition, err)
 				}
 				found[int(said.Partition)] = said.Offset
@@ -336,11 +337,12 @@ func (p *Pool) Write(ctx context.Context, m *kafkago.Message) error {
 	}
 	b.Add(&r)
 	batch := b.Seal(None, None, None)
-	return tries(ctx, func() error { return p.write(ctx, m, batch) })
+	return tryThrice(ctx, func() error { return p.writeBatch(ctx, m, batch) })
 }
 
-// tries does what may fail when a leader moves, or has just been elected.
-func tries(ctx context.Context, do func() error) error {
+// tryThrice calls do up to three times while it fails of what may pass: a leader moves, or has just
+// been elected.
+func tryThrice(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
 		var code kafkago.Error
@@ -350,8 +352,8 @@ func tries(ctx context.Context, do func() error) error {
 	}
 }
 
-func (p *Pool) write(ctx context.Context, m *kafkago.Message, batch []byte) error {
-	topic, err := p.topic(ctx, m.Topic)
+func (p *Pool) writeBatch(ctx context.Context, m *kafkago.Message, batch []byte) error {
+	topic, err := p.knownTopic(ctx, m.Topic)
 	if err != nil {
 		return err
 	}
@@ -360,7 +362,7 @@ func (p *Pool) write(ctx context.Context, m *kafkago.Message, batch []byte) erro
 	if m.Key != nil {
 		partition = PartitionOf(m.Key, count)
 	}
-	addr, err := p.leader(ctx, m.Topic, partition)
+	addr, err := p.leaderAddress(ctx, m.Topic, partition)
 	if err != nil {
 		return err
 	}
@@ -374,9 +376,9 @@ func (p *Pool) write(ctx context.Context, m *kafkago.Message, batch []byte) erro
 		return err
 	}
 	if len(res.Topics) != 1 || len(res.Topics[0].Partitions) != 1 {
-		return errMissing
+		return errNoPartition
 	}
-	return p.said(res.Topics[0].Partitions[0].ErrorCode)
+	return p.codeError(res.Topics[0].Partitions[0].ErrorCode)
 }
 
 // deleteRequest is DeleteRecords, which kafka-go does not have.
@@ -426,7 +428,7 @@ func (p *Pool) DeleteBefore(ctx context.Context, topic string, partition int, of
 }
 
 func (p *Pool) deleteBefore(ctx context.Context, topic string, partition int32, offset int64) error {
-	addr, err := p.leader(ctx, topic, partition)
+	addr, err := p.leaderAddress(ctx, topic, partition)
 	if err != nil {
 		return err
 	}
@@ -438,63 +440,7 @@ func (p *Pool) deleteBefore(ctx context.Context, topic string, partition int32, 
 		return err
 	}
 	if len(res.Topics) != 1 || len(res.Topics[0].Partitions) != 1 {
-		return errMissing
+		return errNoPartition
 	}
-	return p.said(res.Topics[0].Partitions[0].ErrorCode)
-}
-
-func appendText(b []byte, s string) []byte {
-	return append(binary.BigEndian.AppendUint16(b, uint16(len(s))), s...)
-}
-
-func appendInt32(b []byte, n int) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) }
-
-// Subscription says which topics a member reads.
-func Subscription(topics []string) []byte {
-	b := appendInt32([]byte{0, 0}, len(topics)) // version
-	for _, topic := range topics {
-		b = appendText(b, topic)
-	}
-	return appendInt32(b, None) // no data of ours
-}
-
-// ReadSubscription reads what another member has written.
-func ReadSubscription(body []byte) ([]string, error) {
-	b := &bytesLeft{rest: body}
-	b.int16()
-	topics := make([]string, b.count(2))
-	for i := range topics {
-		b.text(&topics[i])
-	}
-	return topics, b.err
-}
-
-// Assignment says which partitions a member gets, by their topic.
-func Assignment(partitions map[string][]int) []byte {
-	b := appendInt32([]byte{0, 0}, len(partitions))
-	for _, topic := range slices.Sorted(maps.Keys(partitions)) {
-		b = appendInt32(appendText(b, topic), len(partitions[topic]))
-		for _, id := range partitions[topic] {
-			b = appendInt32(b, id)
-		}
-	}
-	return appendInt32(b, None)
-}
-
-// ReadAssignment reads what the leader of the group has written. A member may get nothing.
-func ReadAssignment(body []byte) (map[string][]int, error) {
-	if len(body) == 0 {
-		return nil, nil
-	}
-	b := &bytesLeft{rest: body}
-	b.int16()
-	partitions := map[string][]int{}
-	for range b.count(2 + 4) {
-		var topic string
-		b.text(&topic)
-		for range b.count(4) {
-			partitions[topic] = append(partitions[topic], int(b.int32()))
-		}
-	}
-	return partitions, b.err
+	return p.codeError(res.Topics[0].Partitions[0].ErrorCode)
 }

@@ -21,7 +21,7 @@ func TestPoolHangsUp(t *testing.T) {
 	conns[0].Addr, conns[1].Addr, conns[2].Addr = frozen, frozen, other
 	p.idle[frozen], p.idle[other] = conns[:2:2], conns[2:]
 	failed := errors.New("no answer")
-	if err := p.with(t.Context(), frozen, func(*Conn) error { return failed }); !errors.Is(err, failed) {
+	if err := p.withConn(t.Context(), frozen, func(*Conn) error { return failed }); !errors.Is(err, failed) {
 		t.Errorf("the question: %v", err)
 	}
 	if conns[0].Usable() || conns[1].Usable() || len(p.idle[frozen]) > 0 {

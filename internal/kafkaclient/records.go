@@ -43,10 +43,10 @@ const (
 // waits a little for the first one. There is an error when the broker does not have the offset.
 // When what comes takes too much memory it asks for one batch alone.
 func (p *Pool) Fetch(ctx context.Context, topic string, partition int, from int64, size int) ([]kafkago.Message, int64, error) {
-	messages, next, err := p.fetch(ctx, topic, partition, from, size)
-	var over *TooLarge
+	messages, next, err := p.fetchOnce(ctx, topic, partition, from, size)
+	var over *TooLargeError
 	if errors.As(err, &over) && size > 1 {
-		messages, next, err = p.fetch(ctx, topic, partition, from, 1)
+		messages, next, err = p.fetchOnce(ctx, topic, partition, from, 1)
 	}
 	if errors.As(err, &over) {
 		err = fmt.Errorf("the batch of messages with offset %d of %s-%d is too large: %w", from, topic, partition, err)
@@ -54,8 +54,8 @@ func (p *Pool) Fetch(ctx context.Context, topic string, partition int, from int6
 	return messages, next, err
 }
 
-func (p *Pool) fetch(ctx context.Context, topic string, partition int, from int64, size int) (messages []kafkago.Message, next int64, err error) {
-	addr, err := p.leader(ctx, topic, int32(partition))
+func (p *Pool) fetchOnce(ctx context.Context, topic string, partition int, from int64, size int) (messages []kafkago.Message, next int64, err error) {
+	addr, err := p.leaderAddress(ctx, topic, int32(partition))
 	if err != nil {
 		return nil, from, err
 	}
@@ -67,14 +67,14 @@ func (p *Pool) fetch(ctx context.Context, topic string, partition int, from int6
 		}}}},
 	}
 	var code int16
-	err = p.with(ctx, addr, func(c *Conn) error {
+	err = p.withConn(ctx, addr, func(c *Conn) error {
 		return c.exchange(ctx, RequestTimeout, req, func(body []byte, _ int16) (err error) {
-			messages, next, code, err = readFetched(body, topic, partition, from, max(p.opts.Limit, FetchLimit))
+			messages, next, code, err = readFetchAnswer(body, topic, partition, from, max(p.opts.Limit, FetchLimit))
 			return err
 		})
 	})
 	if err == nil {
-		err = p.said(code)
+		err = p.codeError(code)
 	}
 	if err != nil {
 		return nil, from, err
@@ -82,8 +82,8 @@ func (p *Pool) fetch(ctx context.Context, topic string, partition int, from int6
 	return messages, next, nil
 }
 
-// readFetched reads the answer for one partition in limit bytes of memory.
-func readFetched(body []byte, topic string, partition int, from int64, limit int) (_ []kafkago.Message, next int64, code int16, err error) {
+// readFetchAnswer reads the answer for one partition in limit bytes of memory.
+func readFetchAnswer(body []byte, topic string, partition int, from int64, limit int) (_ []kafkago.Message, next int64, code int16, err error) {
 	b := &bytesLeft{rest: body}
 	b.int32() // throttle
 	var name string
@@ -91,53 +91,53 @@ func readFetched(body []byte, topic string, partition int, from int64, limit int
 	b.text(&name)
 	partitions, number := b.count(1), b.int32()
 	code = b.int16()
-	b.next(8 + 8) // high watermark, last stable offset
-	r := reading{topic: topic, partition: partition, next: from, budget: budget{limit, limit}}
-	r.aborted = make([]transaction, b.count(8+8))
+	b.nextBytes(8 + 8) // high watermark, last stable offset
+	r := fetchedBatches{topic: topic, partition: partition, next: from, budget: budget{limit, limit}}
+	r.aborted = make([]abortedTransaction, b.count(8+8))
 	for i := range r.aborted {
-		r.aborted[i] = transaction{b.int64(), b.int64()}
+		r.aborted[i] = abortedTransaction{b.int64(), b.int64()}
 	}
-	set := b.next(int(max(b.int32(), 0)))
+	set := b.nextBytes(int(max(b.int32(), 0)))
 	switch {
 	case b.err != nil:
 		return nil, from, 0, b.err
 	case topics != 1 || partitions != 1 || name != topic || int(number) != partition:
-		return nil, from, 0, fmt.Errorf("%w: it is not one for %s-%d", ErrAnswer, topic, partition)
+		return nil, from, 0, fmt.Errorf("%w: it is not one for %s-%d", ErrDamaged, topic, partition)
 	case code != 0:
 		return nil, from, code, nil
 	}
-	if err := r.read(set); err != nil {
+	if err := r.readBatches(set); err != nil {
 		return nil, from, 0, fmt.Errorf("read messages of %s-%d from offset %d: %w", topic, partition, from, err)
 	}
 	return r.messages, r.next, 0, nil
 }
 
-// transaction is one that was aborted.
-type transaction struct{ producer, first int64 }
+// abortedTransaction is one that was aborted.
+type abortedTransaction struct{ producer, first int64 }
 
-// reading takes the messages out of an answer.
-type reading struct {
+// fetchedBatches takes the messages out of an answer.
+type fetchedBatches struct {
 	topic     string
 	partition int
 	next      int64 // the first offset that was not read
-	aborted   []transaction
+	aborted   []abortedTransaction
 	budget    budget
 	messages  []kafkago.Message
 }
 
-// read reads batches. A broker may cut the last one.
-func (r *reading) read(set []byte) error {
+// readBatches reads batches. A broker may cut the last one.
+func (r *fetchedBatches) readBatches(set []byte) error {
 	for len(set) >= batchHead {
 		size := int(int32(binary.BigEndian.Uint32(set[8:])))
 		switch {
 		case set[16] != 2:
 			return errors.New("the messages are in a format from before Kafka 0.11, which is not read")
 		case size < batchHead-12:
-			return fmt.Errorf("%w: a batch has %d bytes", ErrAnswer, size)
+			return fmt.Errorf("%w: a batch has %d bytes", ErrDamaged, size)
 		case size > len(set)-12:
 			return nil
 		}
-		if err := r.batch(set[:12+size]); err != nil {
+		if err := r.readBatch(set[:12+size]); err != nil {
 			return err
 		}
 		set = set[12+size:]
@@ -151,31 +151,31 @@ const (
 	controlBatch  = 0x20
 )
 
-// batch reads a batch. Batches of transactions that were aborted have no messages, and the ends of
-// transactions are none. Nor is there one where the log was compacted.
-func (r *reading) batch(b []byte) error {
+// readBatch reads a batch. Batches of transactions that were aborted have no messages, and the ends
+// of transactions are none. Nor is there one where the log was compacted.
+func (r *fetchedBatches) readBatch(b []byte) error {
 	if crc32.Checksum(b[21:], CRCTable) != binary.BigEndian.Uint32(b[17:]) {
-		return fmt.Errorf("%w: a batch has another checksum", ErrAnswer)
+		return fmt.Errorf("%w: a batch has another checksum", ErrDamaged)
 	}
 	head := &bytesLeft{rest: b[21:]}
 	base, attributes, last := int64(binary.BigEndian.Uint64(b)), head.int16(), head.int32()
 	first := head.int64()
 	head.int64() // the latest time
 	producer := head.int64()
-	head.next(2 + 4) // its epoch, the sequence
+	head.nextBytes(2 + 4) // its epoch, the sequence
 	count := head.int32()
-	from, err := r.decompressed(b[batchHead:], compress.Compression(attributes&codecBits))
+	from, err := r.decompress(b[batchHead:], compress.Compression(attributes&codecBits))
 	if err != nil {
 		return err
 	}
 	hidden := attributes&controlBatch != 0 || attributes&transactional != 0 && r.isAborted(producer, base)
 	for range count {
-		m, err := from.record(base, first)
+		m, err := from.readRecord(base, first)
 		if err != nil {
 			return err
 		}
 		if attributes&controlBatch != 0 {
-			r.ended(producer, &m)
+			r.endAborted(producer, &m)
 		}
 		if !hidden && m.Offset >= r.next { // a batch may begin earlier
 			m.Topic, m.Partition = r.topic, r.partition
@@ -193,66 +193,66 @@ type records struct {
 	err    error
 }
 
-// record reads one into memory of its own.
-func (r *records) record(base, first int64) (m kafkago.Message, err error) {
-	r.take(perRecord)
-	r.varint() // its length, which its parts say, too
+// readRecord reads one into memory of its own.
+func (r *records) readRecord(base, first int64) (m kafkago.Message, err error) {
+	r.charge(perRecord)
+	r.readVarint() // its length, which its parts say, too
 	if r.err == nil {
 		_, r.err = r.Discard(1) // attributes
 	}
-	m.Time = time.UnixMilli(first + r.varint())
-	m.Offset = base + r.varint()
-	m.Key, m.Value = r.nullable(), r.nullable()
-	for headers := r.varint(); headers > 0 && r.err == nil; headers-- {
-		r.take(perHeader)
-		m.Headers = append(m.Headers, kafkago.Header{Key: string(r.nullable()), Value: r.nullable()})
+	m.Time = time.UnixMilli(first + r.readVarint())
+	m.Offset = base + r.readVarint()
+	m.Key, m.Value = r.readNullable(), r.readNullable()
+	for headers := r.readVarint(); headers > 0 && r.err == nil; headers-- {
+		r.charge(perHeader)
+		m.Headers = append(m.Headers, kafkago.Header{Key: string(r.readNullable()), Value: r.readNullable()})
 	}
 	return m, r.err
 }
 
-func (r *records) take(n int) {
+func (r *records) charge(n int) {
 	if r.err == nil {
-		r.err = r.budget.take(n)
+		r.err = r.budget.charge(n)
 	}
 }
 
-func (r *records) varint() (n int64) {
+func (r *records) readVarint() (n int64) {
 	if r.err == nil {
 		n, r.err = binary.ReadVarint(r.Reader)
-		r.err = r.short(r.err)
+		r.err = r.readError(r.err)
 	}
 	return n
 }
 
-// nullable reads bytes; nil: they are null.
-func (r *records) nullable() []byte {
-	n := r.varint()
+// readNullable reads bytes; nil: they are null.
+func (r *records) readNullable() []byte {
+	n := r.readVarint()
 	if n < 0 {
 		return nil
 	}
-	r.take(int(min(n, math.MaxInt32)))
+	r.charge(int(min(n, math.MaxInt32)))
 	if r.err != nil {
 		return nil
 	}
 	b := make([]byte, n)
 	_, err := io.ReadFull(r.Reader, b)
-	r.err = r.short(err)
+	r.err = r.readError(err)
 	return b
 }
 
-// short is the error of records that end too early, or cannot be decompressed.
-func (r *records) short(err error) error {
+// readError is the error of records that end too early, or cannot be decompressed.
+func (r *records) readError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, zstd.ErrWindowSizeExceeded), errors.Is(err, zstd.ErrDecoderSizeExceeded):
-		return &TooLarge{r.budget.limit}
+		return &TooLargeError{r.budget.limit}
 	}
-	return fmt.Errorf("%w: its records: %w", ErrAnswer, err)
+	return fmt.Errorf("%w: its records: %w", ErrDamaged, err)
 }
 
-// decompressed is what a batch has.
-func (r *reading) decompressed(b []byte, codec compress.Compression) (*records, error) {
+// decompress returns the records of a batch, to be read within the memory that is left.
+func (r *fetchedBatches) decompress(b []byte, codec compress.Compression) (*records, error) {
 	var from io.Reader = bytes.NewReader(b)
 	switch codec {
 	case compress.None:
@@ -270,7 +270,7 @@ func (r *reading) decompressed(b []byte, codec compress.Compression) (*records, 
 		}
 		from = d.IOReadCloser()
 	default:
-		return nil, fmt.Errorf("%w: it is compressed in an unknown way, %d", ErrAnswer, codec)
+		return nil, fmt.Errorf("%w: it is compressed in an unknown way, %d", ErrDamaged, codec)
 	}
 	return &records{Reader: bufio.NewReader(from), budget: &r.budget}, nil
 }
@@ -280,14 +280,14 @@ func (r *reading) decompressed(b []byte, codec compress.Compression) (*records, 
 func checkSnappy(b []byte, left int) error {
 	const head = 16
 	if len(b) < head || !bytes.HasPrefix(b, []byte("\x82SNAPPY\x00")) {
-		return checkBlock(b, left)
+		return checkSnappyBlock(b, left)
 	}
 	for b = b[head:]; len(b) >= 4; {
 		n := int(binary.BigEndian.Uint32(b))
 		if n > len(b)-4 {
-			return fmt.Errorf("%w: %d compressed bytes are announced, %d are there", ErrAnswer, n, len(b)-4)
+			return fmt.Errorf("%w: %d compressed bytes are announced, %d are there", ErrDamaged, n, len(b)-4)
 		}
-		if err := checkBlock(b[4:4+n], left); err != nil {
+		if err := checkSnappyBlock(b[4:4+n], left); err != nil {
 			return err
 		}
 		b = b[4+n:]
@@ -295,33 +295,33 @@ func checkSnappy(b []byte, left int) error {
 	return nil
 }
 
-func checkBlock(b []byte, left int) error {
+func checkSnappyBlock(b []byte, left int) error {
 	if n, err := snappy.DecodedLen(b); err == nil && n > left { // else the decoder says it
-		return &TooLarge{left}
+		return &TooLargeError{left}
 	}
 	return nil
 }
 
 // isAborted is whether a batch is of a transaction that was aborted: one of its producer has begun
 // before, and its end is yet to come.
-func (r *reading) isAborted(producer, offset int64) bool {
-	return slices.ContainsFunc(r.aborted, func(t transaction) bool { return t.producer == producer && t.first <= offset })
+func (r *fetchedBatches) isAborted(producer, offset int64) bool {
+	return slices.ContainsFunc(r.aborted, func(t abortedTransaction) bool { return t.producer == producer && t.first <= offset })
 }
 
-// ended forgets a producer's aborted transaction at the marker of its end.
-func (r *reading) ended(producer int64, marker *kafkago.Message) {
+// endAborted forgets a producer's aborted transaction at the marker of its end.
+func (r *fetchedBatches) endAborted(producer int64, marker *kafkago.Message) {
 	const abort = 0
 	if len(marker.Key) != 4 || marker.Key[2] != 0 || marker.Key[3] != abort {
 		return
 	}
-	i := slices.IndexFunc(r.aborted, func(t transaction) bool { return t.producer == producer && t.first <= marker.Offset })
+	i := slices.IndexFunc(r.aborted, func(t abortedTransaction) bool { return t.producer == producer && t.first <= marker.Offset })
 	if i >= 0 {
 		r.aborted = slices.Delete(r.aborted, i, i+1)
 	}
 }
 
-// Size is about how much memory a message takes, in bytes.
-func Size(m *kafkago.Message) int {
+// MessageSize is about how much memory a message takes, in bytes.
+func MessageSize(m *kafkago.Message) int {
 	n := perRecord + len(m.Key) + len(m.Value)
 	for _, h := range m.Headers {
 		n += perHeader + len(h.Key) + len(h.Value)

@@ -38,7 +38,7 @@ func sets(t testing.TB) map[string]*fetch.Response {
 func fetched(body []byte) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	_, _, _, _ = readFetched(body, "events", 0, 0, limit)
+	_, _, _, _ = readFetchAnswer(body, "events", 0, 0, limit)
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
 }
@@ -48,8 +48,8 @@ func fetched(body []byte) uint64 {
 func TestRecords(t *testing.T) {
 	for name, res := range sets(t) {
 		body := answerOf(t, res, fetchVersion)
-		messages, next, _, err := readFetched(body, "events", 0, 0, limit)
-		var over *TooLarge
+		messages, next, _, err := readFetchAnswer(body, "events", 0, 0, limit)
+		var over *TooLargeError
 		if large := strings.Contains(name, "large"); large != errors.As(err, &over) || !large && err != nil {
 			t.Errorf("%s: %d bytes give %v", name, len(body), err)
 		}
@@ -65,7 +65,7 @@ func TestRecords(t *testing.T) {
 	old := &fetch.Response{Topics: []fetch.ResponseTopic{{Topic: "events", Partitions: []fetch.ResponsePartition{{
 		RecordSet: protocol.RecordSet{Version: 1, Records: protocol.NewRecordReader(protocol.Record{Value: protocol.NewBytes(make([]byte, 50))})},
 	}}}}}
-	if _, _, _, err := readFetched(answerOf(t, old, fetchVersion), "events", 0, 0, limit); err == nil || !strings.Contains(err.Error(), "before Kafka 0.11") {
+	if _, _, _, err := readFetchAnswer(answerOf(t, old, fetchVersion), "events", 0, 0, limit); err == nil || !strings.Contains(err.Error(), "before Kafka 0.11") {
 		t.Errorf("messages of an old format: %v", err)
 	}
 }
@@ -135,7 +135,7 @@ func TestReading(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		from    int64
-		aborted []transaction
+		aborted []abortedTransaction
 		batches [][]byte
 		want    []int64
 		next    int64
@@ -147,14 +147,14 @@ func TestReading(t *testing.T) {
 		{"a committed transaction", 0, nil, [][]byte{tx(1, 0, 1), marker(1, 2, commit)}, []int64{0, 1}, 3},
 		{
 			"an aborted one, and the producer's next", 0,
-			[]transaction{{1, 0}},
+			[]abortedTransaction{{1, 0}},
 			[][]byte{tx(1, 0), tx(2, 1), marker(1, 2, abort), tx(1, 3), marker(2, 4, commit), marker(1, 5, commit)},
 			[]int64{1, 3},
 			6,
 		},
 		{
 			"two that were aborted", 0,
-			[]transaction{{1, 0}, {1, 3}},
+			[]abortedTransaction{{1, 0}, {1, 3}},
 			[][]byte{tx(1, 0), marker(1, 1, abort), batchOf(1, 0, nil, 2), tx(1, 3), marker(1, 4, abort)},
 			[]int64{2},
 			5,
@@ -162,8 +162,8 @@ func TestReading(t *testing.T) {
 		{"only the end of one", 7, nil, [][]byte{marker(1, 7, commit)}, nil, 8},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			r := reading{next: tc.from, aborted: tc.aborted, budget: budget{limit, limit}}
-			if err := r.read(slices.Concat(tc.batches...)); err != nil {
+			r := fetchedBatches{next: tc.from, aborted: tc.aborted, budget: budget{limit, limit}}
+			if err := r.readBatches(slices.Concat(tc.batches...)); err != nil {
 				t.Fatal(err)
 			}
 			var got []int64
@@ -177,7 +177,7 @@ func TestReading(t *testing.T) {
 	}
 	damaged := plain(0)
 	damaged[batchHead+1]++
-	if err := (&reading{budget: budget{limit, limit}}).read(damaged); !errors.Is(err, ErrAnswer) {
+	if err := (&fetchedBatches{budget: budget{limit, limit}}).readBatches(damaged); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a damaged batch: %v", err)
 	}
 }

@@ -24,8 +24,8 @@ import (
 const (
 	// answerGrace is how much longer than the timeout in the request its answer may take.
 	answerGrace = 5 * time.Second
-	// slowest is the slowest network that a large request is waited for, in bytes a second.
-	slowest = 256 << 10
+	// slowestNetwork is the slowest network that a large request is waited for, in bytes a second.
+	slowestNetwork = 256 << 10
 	// A request is overdue after four times the usual time, and this at least. Then metadata is
 	// asked whether other brokers lead by now: a broker that no longer leads may keep what it has
 	// not replicated yet for its whole timeout.
@@ -38,30 +38,30 @@ const (
 )
 
 var (
-	errMoved   = errors.New("another broker leads the partition now")
-	errMissing = errors.New("the answer does not name the partition")
-	errUnknown = errors.New("the broker is not in the cluster's metadata")
+	errMoved         = errors.New("another broker leads the partition now")
+	errNoPartition   = errors.New("the answer does not name the partition")
+	errUnknownBroker = errors.New("the broker is not in the cluster's metadata")
 	// ErrOutdated is shown when connections break again and again before an id is used.
 	ErrOutdated = errors.New("the connections have ended before the producer id was used")
 )
 
 // worker sends what is in its broker's queue. It belongs to its goroutine, except for timer.
 type worker struct {
-	client *Client
-	queue  *queue
-	number int
-	conn   Connection
-	seen   int64 // the control session that has answered since conn was made: see current
-	fresh  bool  // no produce request was answered on conn yet
-	had    bool  // a connection was made at least once
-	fails  int   // attempts in a row to connect
-	retry  time.Time
-	failed error // the last of them
+	client        *Client
+	queue         *queue
+	number        int
+	conn          Connection
+	witnessed     int64 // the control session that has answered since conn was made
+	isNew         bool  // no produce request was answered on conn yet
+	everConnected bool  // a connection was made at least once
+	fails         int   // attempts in a row to connect
+	retryAt       time.Time
+	lastError     error // the last of them
 
-	parts   []*ProducerBatch
-	usual   time.Duration // a moving average of how long an answer takes
-	request rawproduce.Request
-	timer   requestTimer
+	parts     []*ProducerBatch
+	usualTime time.Duration // a moving average of how long an answer takes
+	request   rawproduce.Request
+	timer     requestTimer
 }
 
 func (w *worker) init(client *Client, q *queue, number int) {
@@ -79,7 +79,7 @@ func (w *worker) run(ctx context.Context) {
 		// takes it: measured, requests have 6.7 instead of 3.8 batches, and a fifth more events
 		// pass in a second. When no lane can run this costs nothing.
 		runtime.Gosched()
-		parts, apart := w.queue.take(w.number, w.parts[:0], w.conn != nil)
+		parts, apart := w.queue.takeBatches(w.number, w.parts[:0], w.conn != nil)
 		if len(parts) == 0 {
 			select {
 			case <-w.queue.woken[w.number]:
@@ -89,15 +89,15 @@ func (w *worker) run(ctx context.Context) {
 			}
 		}
 		w.parts = parts
-		throttle := w.send(ctx)
+		throttle := w.sendRequest(ctx)
 		clear(w.parts)
 		if apart {
-			w.queue.returned()
+			w.queue.noteApartReturned()
 		}
 		if throttle > 0 {
 			// The relay is over its quota. The broker does not read from this connection for so
 			// long, so a request would seem to be unanswered.
-			w.queue.set(w.number, busy)
+			w.queue.setState(w.number, stateBusy)
 			Sleep(ctx, min(throttle, MaxThrottle))
 			if throttle > MaxThrottle {
 				w.hangUp() // the broker reads from a new one
@@ -109,42 +109,42 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// send sends one request with all parts, and delivers each with its answer.
-func (w *worker) send(ctx context.Context) (throttle time.Duration) {
+// sendRequest sends one request with all parts, and delivers each with its answer.
+func (w *worker) sendRequest(ctx context.Context) (throttle time.Duration) {
 	if err := w.connect(ctx); err != nil {
-		w.deliver(Answer{Kind: Unsent, Why: err})
+		w.deliverAll(Answer{Kind: Unsent, Why: err})
 		return 0
 	}
 	if w.dropOutdated(); len(w.parts) == 0 {
 		return 0
 	}
-	records, size := w.fill()
+	records, size := w.fillRequest()
 	pending := &w.client.Pending
 	pending.Add(int64(records))
-	w.timer.begin(w.parts, w.conn.Close, max(overdueMin, 4*w.usual))
-	timeout := w.client.Options.ConfirmTimeout + answerGrace + time.Duration(size/slowest)*time.Second
+	w.timer.watchRequest(w.parts, w.conn.Close, max(overdueMin, 4*w.usualTime))
+	timeout := w.client.Options.ConfirmTimeout + answerGrace + time.Duration(size/slowestNetwork)*time.Second
 	produced, err := RoundTripAs[*produce.Response](ctx, w.conn, timeout, &w.request)
-	took, moved, silent := w.timer.end()
+	took, moved, silent := w.timer.endWatch()
 	pending.Add(-int64(records))
 	switch missed := &w.queue.missed; {
 	case silent && err != nil && !moved:
 		missed.Store(true) // the broker stays down although the request was given up
 	case silent, err == nil && missed.Load():
 		missed.Store(false)
-		w.client.note(w.queue.Node, "")
+		w.client.noteBroker(w.queue.Node, "")
 	}
 	if err != nil {
 		w.hangUp()
 		if moved {
 			err = errMoved
 		}
-		cut := w.fresh && !moved && ctx.Err() == nil && len(w.parts) == 1 && endedByPeer(err)
-		w.deliver(Answer{Kind: Lost, Why: err, Cut: cut})
+		cut := w.isNew && !moved && ctx.Err() == nil && len(w.parts) == 1 && isEndedByPeer(err)
+		w.deliverAll(Answer{Kind: Lost, Why: err, Cut: cut})
 		return 0
 	}
-	w.fresh = false
-	w.usual += (took - w.usual) / 8
-	w.answer(produced)
+	w.isNew = false
+	w.usualTime += (took - w.usualTime) / 8
+	w.deliverAnswers(produced)
 	return time.Duration(produced.ThrottleTimeMs) * time.Millisecond
 }
 
@@ -153,10 +153,11 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 //
 // Why that is enough. When storage is rolled back, all nodes are stopped at one moment, T. A
 // connection ends with the process at its other end. After conn was made, the control connection
-// sent a request, and had the answer in session seen.
+// sent a request, and had the answer in session witnessed.
 //
 //   - T is not after conn was made: the leader has run since then, or nothing is answered on conn.
-//   - T is not between the answer with an id in session seen and that moment: its broker has run.
+//   - T is not between the answer with an id in session witnessed and that moment: its broker has
+//     run.
 //   - An id of a later session was asked for after conn was made.
 //   - An id of an earlier session may be from before T. It is not used.
 //
@@ -165,9 +166,9 @@ func (w *worker) send(ctx context.Context) (throttle time.Duration) {
 // the relay. Brokers fetch ids from the controller a thousand at a time. A restart of another
 // broker, or a connection that was idle for too long, costs nothing.
 func (w *worker) dropOutdated() {
-	may := func(b *ProducerBatch) bool { return b.Tried || b.Session >= w.seen }
+	may := func(b *ProducerBatch) bool { return b.Tried || b.Session >= w.witnessed }
 	if !slices.ContainsFunc(w.parts, may) {
-		w.queue.set(w.number, returning)
+		w.queue.setState(w.number, stateReturning)
 	}
 	w.parts = slices.DeleteFunc(w.parts, func(b *ProducerBatch) bool {
 		if may(b) {
@@ -179,13 +180,13 @@ func (w *worker) dropOutdated() {
 	})
 }
 
-// endedByPeer reports whether err is the connection's end, rather than a timeout.
-func endedByPeer(err error) bool {
+// isEndedByPeer reports whether err is the connection's end, rather than a timeout.
+func isEndedByPeer(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// fill writes the request.
-func (w *worker) fill() (records, size int) {
+// fillRequest writes the request.
+func (w *worker) fillRequest() (records, size int) {
 	topics := w.request.Topics[:0]
 	for _, b := range w.parts {
 		n := len(topics) - 1
@@ -212,10 +213,10 @@ func (w *worker) fill() (records, size int) {
 	return records, size
 }
 
-// answer delivers the parts with the broker's answer to each.
-func (w *worker) answer(res *produce.Response) {
+// deliverAnswers delivers the parts with the broker's answer to each.
+func (w *worker) deliverAnswers(res *produce.Response) {
 	for _, b := range w.parts {
-		b.Answer = Answer{Kind: Lost, Why: errMissing}
+		b.Answer = Answer{Kind: Lost, Why: errNoPartition}
 	}
 	for i := range res.Topics {
 		topic := &res.Topics[i]
@@ -236,15 +237,15 @@ func (w *worker) answer(res *produce.Response) {
 			}
 		}
 	}
-	w.queue.set(w.number, returning)
+	w.queue.setState(w.number, stateReturning)
 	for _, b := range w.parts {
 		b.Deliver()
 	}
 }
 
-// deliver delivers all parts with the same answer.
-func (w *worker) deliver(a Answer) {
-	w.queue.set(w.number, returning)
+// deliverAll delivers all parts with the same answer.
+func (w *worker) deliverAll(a Answer) {
+	w.queue.setState(w.number, stateReturning)
 	for _, b := range w.parts {
 		b.Answer = a
 		b.Deliver()
@@ -260,37 +261,37 @@ func (w *worker) connect(ctx context.Context) error {
 	}
 	w.hangUp()
 	now := time.Now()
-	if now.Before(w.retry) {
-		return w.failed
+	if now.Before(w.retryAt) {
+		return w.lastError
 	}
 	addr, known := w.client.Metadata.Load().Brokers[w.queue.Node]
-	err := errUnknown
+	err := errUnknownBroker
 	if known {
 		dial, cancel := context.WithCancel(ctx)
-		w.timer.begin(w.parts, cancel, overdueMin)
+		w.timer.watchRequest(w.parts, cancel, overdueMin)
 		if w.conn, err = w.client.connect(dial, addr); err == nil {
-			if w.seen, err = w.client.Control.witness(dial, w.parts[0].Topic); err != nil {
+			if w.witnessed, err = w.client.Control.awaitWitness(dial, w.parts[0].Topic); err != nil {
 				w.conn.Close()
 			}
 		}
-		_, moved, silent := w.timer.end()
+		_, moved, silent := w.timer.endWatch()
 		cancel()
 		if err != nil {
 			w.conn = nil
 		}
 		if moved && err != nil {
 			if silent {
-				w.client.note(w.queue.Node, "") // nothing that waits needs this broker
+				w.client.noteBroker(w.queue.Node, "") // nothing that waits needs this broker
 			}
 			return errMoved
 		}
 	}
 	if err == nil {
 		w.queue.missed.Store(false)
-		w.fresh, w.fails, w.failed = true, 0, nil
-		w.client.connected(w.had)
-		w.had = true
-		w.client.note(w.queue.Node, "")
+		w.isNew, w.fails, w.lastError = true, 0, nil
+		w.client.countConnection(w.everConnected)
+		w.everConnected = true
+		w.client.noteBroker(w.queue.Node, "")
 		return nil
 	}
 	if ctx.Err() != nil {
@@ -302,8 +303,8 @@ func (w *worker) connect(ctx context.Context) error {
 	if errors.Is(err, ErrLogin) {
 		pause = time.Second
 	}
-	w.failed, w.retry = err, now.Add(pause/2+rand.N(pause/2)) //nolint:gosec // jitter is no secret
-	w.client.note(w.queue.Node, w.client.Options.Explain(err))
+	w.lastError, w.retryAt = err, now.Add(pause/2+rand.N(pause/2)) //nolint:gosec // jitter is no secret
+	w.client.noteBroker(w.queue.Node, w.client.Options.Explain(err))
 	return err
 }
 
@@ -326,17 +327,17 @@ type requestTimer struct {
 	timer  *time.Timer
 }
 
-// begin watches a request, or a dial, for parts. The request is overdue after the time after; stop
-// ends it.
-func (f *requestTimer) begin(parts []*ProducerBatch, stop func(), after time.Duration) {
+// watchRequest watches a request, or a dial, for parts. The request is overdue after the time
+// after; stop ends it.
+func (f *requestTimer) watchRequest(parts []*ProducerBatch, stop func(), after time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.parts, f.stop, f.since, f.moved, f.silent = parts, stop, time.Now(), false, false
 	f.timer.Reset(after)
 }
 
-// end ends the watch.
-func (f *requestTimer) end() (took time.Duration, moved, silent bool) {
+// endWatch ends the watch.
+func (f *requestTimer) endWatch() (took time.Duration, moved, silent bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.timer.Stop()
@@ -366,7 +367,7 @@ func (w *worker) checkRequest() {
 	lasts := time.Since(f.since)
 	if !f.silent && lasts >= SilentAfter {
 		f.silent = true
-		c.note(w.queue.Node, fmt.Sprintf("broker %d has not answered for %s", w.queue.Node, lasts.Round(time.Second)))
+		c.noteBroker(w.queue.Node, fmt.Sprintf("broker %d has not answered for %s", w.queue.Node, lasts.Round(time.Second)))
 	}
 	f.timer.Reset(min(max(lasts/8, overdueMin/2), time.Second))
 }
@@ -374,10 +375,10 @@ func (w *worker) checkRequest() {
 const (
 	// MaxRequest bounds what is merged into one request, in bytes. A larger batch goes alone.
 	MaxRequest = 4 << 20
-	// workers is how many requests to one broker are under way at a time, for different partitions.
-	// The second fills the time in which the broker writes and replicates the first: measured, two
-	// are 1.6 times as fast as one.
-	workers = 2
+	// workersPerBroker is how many requests to one broker are under way at a time, for different
+	// partitions. The second fills the time in which the broker writes and replicates the first:
+	// measured, two are 1.6 times as fast as one.
+	workersPerBroker = 2
 	// maxParts bounds the batches in one request.
 	maxParts = 256
 )
@@ -399,8 +400,8 @@ type queue struct {
 	Waiting  []*ProducerBatch // in the order they came
 	Apart    []*ProducerBatch // the same, of slow partitions
 	apartOut bool             // a worker has some of Apart
-	states   [workers]workerState
-	woken    [workers]chan struct{} // cap 1: the worker was idle, and there is work
+	states   [workersPerBroker]workerState
+	woken    [workersPerBroker]chan struct{} // cap 1: the worker was idle, and there is work
 }
 
 // Push queues a batch. Signal wakes a worker for it.
@@ -418,42 +419,42 @@ func (q *queue) Push(b *ProducerBatch) {
 func (q *queue) Signal() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.wake()
+	q.wakeWorker()
 }
 
 // workerState is what a worker does.
 type workerState uint8
 
 const (
-	busy      workerState = iota
-	returning             // it delivers answers, and then takes what is queued
-	cold                  // it waits to be woken, and has no connection
-	warm                  // it waits to be woken
+	stateBusy        workerState = iota
+	stateReturning               // it delivers answers, and then takes what is queued
+	stateUnconnected             // it waits to be woken, and has no connection
+	stateConnected               // it waits to be woken
 )
 
-// wake wakes a worker, preferably one with a connection: the other opens its own only when there is
-// work for two. While a worker is returning nobody is woken, because it takes all that the lanes
-// push while it delivers. q.mu is locked.
-func (q *queue) wake() {
-	if len(q.Waiting) == 0 && (len(q.Apart) == 0 || q.apartOut) || slices.Contains(q.states[:], returning) {
+// wakeWorker wakes a worker, preferably one with a connection: the other opens its own only when
+// there is work for two. While a worker is returning nobody is woken, because it takes all that the
+// lanes push while it delivers. q.mu is locked.
+func (q *queue) wakeWorker() {
+	if len(q.Waiting) == 0 && (len(q.Apart) == 0 || q.apartOut) || slices.Contains(q.states[:], stateReturning) {
 		return
 	}
-	i := slices.Index(q.states[:], warm)
+	i := slices.Index(q.states[:], stateConnected)
 	if i < 0 {
-		i = slices.Index(q.states[:], cold)
+		i = slices.Index(q.states[:], stateUnconnected)
 	}
 	if i >= 0 {
-		q.states[i] = busy
+		q.states[i] = stateBusy
 		q.woken[i] <- struct{}{}
 	}
 }
 
-// set says what a worker does.
-func (q *queue) set(worker int, state workerState) {
+// setState says what a worker does.
+func (q *queue) setState(worker int, state workerState) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.states[worker] = state
-	q.wake()
+	q.wakeWorker()
 }
 
 // Withdraw takes back what Push queued; false when a worker has it.
@@ -469,32 +470,32 @@ func (q *queue) Withdraw(b *ProducerBatch) bool {
 	return false
 }
 
-// take returns the batches of the worker's next request, in the memory of parts; apart: they are of
-// slow partitions. Without any, the worker counts as idle and will be woken.
-func (q *queue) take(worker int, parts []*ProducerBatch, connected bool) (picked []*ProducerBatch, apart bool) {
+// takeBatches returns the batches of the worker's next request, in the memory of parts; apart: they
+// are of slow partitions. Without any, the worker counts as idle and will be woken.
+func (q *queue) takeBatches(worker int, parts []*ProducerBatch, connected bool) (picked []*ProducerBatch, apart bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if len(q.Apart) > 0 && !q.apartOut {
-		q.Apart, parts = pick(q.Apart, parts)
+		q.Apart, parts = pickBatches(q.Apart, parts)
 		q.apartOut, apart = true, true
 	} else {
-		q.Waiting, parts = pick(q.Waiting, parts)
+		q.Waiting, parts = pickBatches(q.Waiting, parts)
 	}
 	switch {
 	case len(parts) > 0:
-		q.states[worker] = busy
-		q.wake() // for what is left
+		q.states[worker] = stateBusy
+		q.wakeWorker() // for what is left
 	case !connected:
-		q.states[worker] = cold
+		q.states[worker] = stateUnconnected
 	default:
-		q.states[worker] = warm
+		q.states[worker] = stateConnected
 	}
 	return parts, apart
 }
 
-// pick moves from queue to parts what one request carries: batches of different partitions with
-// MaxRequest bytes in all, or one larger batch.
-func pick(queue, parts []*ProducerBatch) (rest, picked []*ProducerBatch) {
+// pickBatches moves from queue to parts what one request carries: batches of different partitions
+// with MaxRequest bytes in all, or one larger batch.
+func pickBatches(queue, parts []*ProducerBatch) (rest, picked []*ProducerBatch) {
 	rest, size := queue[:0], 0
 	for i, b := range queue {
 		switch {
@@ -513,8 +514,8 @@ func pick(queue, parts []*ProducerBatch) (rest, picked []*ProducerBatch) {
 	return rest, parts
 }
 
-// returned is called when a worker has delivered the batches that it took from Apart.
-func (q *queue) returned() {
+// noteApartReturned is called when a worker has delivered the batches that it took from Apart.
+func (q *queue) noteApartReturned() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.apartOut = false

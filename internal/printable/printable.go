@@ -57,13 +57,13 @@ type escaper struct{ w io.Writer }
 
 // Write implements io.Writer. The usual text, which is ASCII, is passed on as it is.
 func (e escaper) Write(p []byte) (int, error) {
-	if utf8.Valid(p) && !bytes.ContainsFunc(p, escaped) {
+	if utf8.Valid(p) && !bytes.ContainsFunc(p, isEscaped) {
 		return e.w.Write(p)
 	}
 	var out bytes.Buffer
 	for rest := p; len(rest) > 0; {
 		r, n := utf8.DecodeRune(rest)
-		if !escaped(r) {
+		if !isEscaped(r) {
 			out.WriteRune(r) // of a broken byte, which may be an escape of eight bits, U+FFFD
 		} else if r > 0xFFFF {
 			high, low := utf16.EncodeRune(r)
@@ -79,5 +79,5 @@ func (e escaper) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// escaped leaves out the line ends and tabs between the strings.
-func escaped(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }
+// isEscaped leaves out the line ends and tabs between the strings.
+func isEscaped(r rune) bool { return r != '\n' && r != '\t' && !unicode.IsPrint(r) }

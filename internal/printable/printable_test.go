@@ -30,7 +30,7 @@ func TestJSONMeansTheSame(t *testing.T) {
 	if err := enc.Encode(map[string]string{"a": text}); err != nil {
 		t.Fatal(err)
 	}
-	if bytes.ContainsFunc(out.Bytes(), escaped) {
+	if bytes.ContainsFunc(out.Bytes(), isEscaped) {
 		t.Errorf("%q", out.String())
 	}
 	if _, err := JSON(&out).Write([]byte("\x9b")); err != nil || !bytes.HasSuffix(out.Bytes(), []byte("\ufffd")) {

@@ -46,7 +46,7 @@ func (b *bench) deferAll() {
 		s := postgres.New(at.Pool, source.BackendPID, store.Config{
 			Slot: b.cfg.Slot, SystemID: at.SystemID, Incarnation: at.Incarnation, Epoch: at.Epoch, Columns: b.cfg.Columns,
 		})
-		n, err := s.Lease(ctx)
+		n, err := s.LeaseNumbers(ctx)
 		return &deferring{b.current(), s, at.Incarnation, n}, err
 	}
 }

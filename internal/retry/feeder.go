@@ -33,39 +33,39 @@ type feeder struct {
 	inFlight, requests atomic.Int32
 	woken              chan struct{} // cap 1
 
-	mu      sync.Mutex // guards what other goroutines leave here
-	stopped bool       // feeding has ended: nothing is read any more
-	asked   asked
+	mu             sync.Mutex // guards what other goroutines leave here
+	feedingStopped bool       // feeding has ended: nothing is read any more
+	asks           laneAsks
 
 	// The fields below belong to the feeder's goroutine.
-	pace    retryPace // of statements that change the tables
-	budget  budget
-	wants   []want
-	probed  bool // the last read was for probes
-	results uncommitted[order.Result]
-	walks   []*walk
-	walkAt  time.Time
-	skipped map[order.Target]bool // paused targets that a walk left out
-	version uint64                // of the registry when it was looked at last
-	pausesAt,
-	oldAt time.Time
-	reclaimAt time.Time
-	delivered bool // rows were deleted since the last Reclaim
+	changePace     retryPace // of statements that change the tables
+	budget         budget
+	wants          []want
+	readProbesLast bool // the last read was for probes
+	results        uncommitted[order.Result]
+	walks          []*walk
+	walkDueAt      time.Time
+	leftOutPaused  map[order.Target]bool // paused targets that a walk left out
+	pausesVersion  uint64                // of the registry when it was looked at last
+	pausesDueAt,
+	oldRowsDueAt time.Time
+	reclaimDueAt time.Time
+	rowsDeleted  bool // rows were deleted since the last ReclaimSpace
 
-	requestsAt time.Time
-	answers    uncommitted[store.Answer]
-	inHand     map[int64]inHand // requests that are being carried out
-	asking     retryPace
-	moreAsked  bool // the last list of requests was full
+	requestsDueAt time.Time
+	answers       uncommitted[store.Answer]
+	inHand        map[int64]inHand // requests that are being carried out
+	answerPace    retryPace
+	moreRequests  bool // the last list of requests was full
 	// requests of the last list about events whose lane is not known, or that wait for reading
-	unplaced int
-	reading  *store.Request // its row is read, or was and is in whole
-	whole    *wholeRow
-	readers  sync.WaitGroup
+	waitingRequests int
+	readingFor      *store.Request // its row is read, or was and is in whole
+	wholeRead       *wholeRow
+	readers         sync.WaitGroup
 }
 
-// asked is what the lanes have asked for since the feeder looked.
-type asked struct {
+// laneAsks is what the lanes have asked for since the feeder looked.
+type laneAsks struct {
 	wants   []want
 	walks   []uint64 // through these exchanges and topics
 	resent  bool     // a resend has copied rows
@@ -81,20 +81,20 @@ type want struct {
 
 func (f *feeder) init(t *Table) {
 	*f = feeder{
-		t: t, cfg: &t.cfg, logged: map[string]bool{}, woken: make(chan struct{}, 1), budget: newBudget(&t.cfg),
-		pace:   retryPace{log: t.cfg.Log, what: "changing deferred rows"},
-		asking: retryPace{log: t.cfg.Log, what: "answering an operator's request"},
-		inHand: map[int64]inHand{}, skipped: map[order.Target]bool{},
+		t: t, cfg: &t.cfg, logged: map[string]bool{}, woken: make(chan struct{}, 1), budget: budget{maxBytes: t.cfg.BudgetBytes, lanes: map[int]rowLoad{}},
+		changePace: retryPace{log: t.cfg.Log, what: "changing deferred rows"},
+		answerPace: retryPace{log: t.cfg.Log, what: "answering an operator's request"},
+		inHand:     map[int64]inHand{}, leftOutPaused: map[order.Target]bool{},
 	}
 	for _, d := range []duty{
-		{do: f.commit, must: true},
-		{do: f.commitAnswers, must: true},
-		{do: f.takeRequests, pace: retryPace{what: "reading operators' requests"}},
-		{do: f.replayWhole, pace: retryPace{what: "reading the row of a replay"}},
-		{do: f.read, pace: retryPace{what: "reading deferred rows"}},
-		{do: f.lookAtPauses},
-		{do: f.walkOn, pace: retryPace{what: "looking for deferred rows"}},
-		{do: f.reclaim, pace: retryPace{what: "giving back the space of the retry table"}},
+		{run: f.commitResults, afterStop: true},
+		{run: f.commitAnswers, afterStop: true},
+		{run: f.takeRequests, pace: retryPace{what: "reading operators' requests"}},
+		{run: f.replayWhole, pace: retryPace{what: "reading the row of a replay"}},
+		{run: f.readWanted, pace: retryPace{what: "reading deferred rows"}},
+		{run: f.startWalksForPauses},
+		{run: f.walkNextPage, pace: retryPace{what: "looking for deferred rows"}},
+		{run: f.reclaimSpace, pace: retryPace{what: "giving back the space of the retry table"}},
 	} {
 		d.pace.log = t.cfg.Log
 		f.duties = append(f.duties, &d)
@@ -104,10 +104,10 @@ func (f *feeder) init(t *Table) {
 // duty is one of the feeder's tasks. A duty that fails rests for a while and does not delay the
 // others.
 type duty struct {
-	do   func(context.Context) (did bool, err error)
-	must bool // it is done even after feeding has ended
-	pace retryPace
-	rest time.Time // until then
+	run         func(context.Context) (did bool, err error)
+	afterStop   bool // it is done even after feeding has ended
+	pace        retryPace
+	pausedUntil time.Time
 }
 
 func (f *feeder) run(ctx context.Context) {
@@ -115,33 +115,33 @@ func (f *feeder) run(ctx context.Context) {
 	defer reportWork(f.cfg.Hooks.Feeder, false)
 	for ctx.Err() == nil {
 		reportWork(f.cfg.Hooks.Feeder, true)
-		f.collect()
-		did, err := f.round(ctx)
+		f.collectAsks()
+		did, err := f.doDuties(ctx)
 		if errors.Is(err, store.ErrFenced) {
 			f.t.endFenced()
 			return
 		}
 		if !did {
 			reportWork(f.cfg.Hooks.Feeder, false)
-			f.sleep(ctx)
+			f.waitForDuty(ctx)
 		}
 	}
 }
 
-// round does each duty once, a few statements at most. So none delays the others for long. It
+// doDuties does each duty once, a few statements at most. So none delays the others for long. It
 // returns false when there was nothing to do. Its error ends the feeder.
-func (f *feeder) round(ctx context.Context) (did bool, err error) {
+func (f *feeder) doDuties(ctx context.Context) (did bool, err error) {
 	for _, d := range f.duties {
-		if !d.must && f.isStopped() || d.rest.After(time.Now()) {
+		if !d.afterStop && f.isFeedingStopped() || d.pausedUntil.After(time.Now()) {
 			continue
 		}
 		reportWork(f.cfg.Hooks.Feeder, true)
-		done, err := d.do(ctx)
+		done, err := d.run(ctx)
 		switch {
 		case ctx.Err() != nil, errors.Is(err, store.ErrFenced):
 			return false, err
 		case err != nil:
-			d.rest = time.Now().Add(d.pace.failed(err))
+			d.pausedUntil = time.Now().Add(d.pace.failed(err))
 		case done:
 			d.pace.succeeded()
 			did = true
@@ -150,52 +150,44 @@ func (f *feeder) round(ctx context.Context) (did bool, err error) {
 	return did, nil
 }
 
-// ask leaves what a lane asks for. It does not block.
-func (f *feeder) ask(leave func(*asked)) {
+// addAsk leaves what a lane asks for. It does not block.
+func (f *feeder) addAsk(leave func(*laneAsks)) {
 	f.mu.Lock()
-	leave(&f.asked)
+	leave(&f.asks)
 	f.mu.Unlock()
-	signal(f.woken)
+	wakeOne(f.woken)
 }
 
-// collect takes what the lanes have asked for.
-func (f *feeder) collect() {
+// collectAsks takes what the lanes have asked for.
+func (f *feeder) collectAsks() {
 	f.mu.Lock()
-	a := f.asked
-	f.asked = asked{}
+	a := f.asks
+	f.asks = laneAsks{}
 	f.mu.Unlock()
 	f.wants = append(f.wants, a.wants...)
 	if a.whole != nil {
-		f.whole = a.whole
+		f.wholeRead = a.whole
 	}
 	for _, exchangeOrTopic := range a.walks {
-		f.startWalk(walk{of: order.Target{ExchangeOrTopic: exchangeOrTopic}})
+		f.startWalk(walk{target: order.Target{ExchangeOrTopic: exchangeOrTopic}})
 	}
 	if a.resent {
-		f.startWalk(walk{resent: true})
+		f.startWalk(walk{forResends: true})
 	}
 	for _, r := range a.results {
 		f.takeResult(r)
 	}
 }
 
-// stop ends feeding.
-func (f *feeder) stop() {
-	f.mu.Lock()
-	f.stopped = true
-	f.mu.Unlock()
-	signal(f.woken)
-}
-
-func (f *feeder) isStopped() bool {
+func (f *feeder) isFeedingStopped() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.stopped
+	return f.feedingStopped
 }
 
-// sleep waits until something arrives or is due.
-func (f *feeder) sleep(ctx context.Context) {
-	timer := time.NewTimer(time.Until(f.nextAt()))
+// waitForDuty waits until something arrives or is due.
+func (f *feeder) waitForDuty(ctx context.Context) {
+	timer := time.NewTimer(time.Until(f.nextDutyAt()))
 	defer timer.Stop()
 	select {
 	case <-f.woken:
@@ -204,8 +196,8 @@ func (f *feeder) sleep(ctx context.Context) {
 	}
 }
 
-// nextAt is the time when the next duty is due if nothing arrives.
-func (f *feeder) nextAt() time.Time {
+// nextDutyAt is the time when the next duty is due if nothing arrives.
+func (f *feeder) nextDutyAt() time.Time {
 	now := time.Now()
 	at := now.Add(time.Minute)
 	soonest := func(t time.Time) {
@@ -214,45 +206,41 @@ func (f *feeder) nextAt() time.Time {
 		}
 	}
 	for _, d := range f.duties {
-		if d.rest.After(now) {
-			soonest(d.rest)
+		if d.pausedUntil.After(now) {
+			soonest(d.pausedUntil)
 		}
 	}
-	if len(f.results.resting) > 0 {
-		soonest(f.results.restAt)
+	if len(f.results.refused) > 0 {
+		soonest(f.results.refusedDueAt)
 	}
-	if len(f.answers.resting) > 0 {
-		soonest(f.answers.restAt)
+	if len(f.answers.refused) > 0 {
+		soonest(f.answers.refusedDueAt)
 	}
-	if !f.isStopped() {
-		soonest(f.requestsAt)
+	if !f.isFeedingStopped() {
+		soonest(f.requestsDueAt)
 		if f.t.line.Pauses().AnyPaused() {
-			soonest(f.pausesAt)
+			soonest(f.pausesDueAt)
 		}
 		if len(f.walks) > 0 {
-			soonest(f.walkAt)
+			soonest(f.walkDueAt)
 		}
 	}
 	// A duty that is due and was not done waits for room, or rests. Rows that come back make room,
 	// and wake the feeder.
-	return latest(at, now.Add(10*time.Millisecond))
-}
-
-func latest(a, b time.Time) time.Time {
-	if a.Before(b) {
-		return b
+	if soon := now.Add(10 * time.Millisecond); at.Before(soon) {
+		return soon
 	}
-	return a
+	return at
 }
 
 // budget bounds the rows that are with the lanes, or whose result is not committed.
 type budget struct {
-	most  int64 // bytes
-	all   load
-	lanes map[int]load
+	maxBytes int64 // bytes
+	total    rowLoad
+	lanes    map[int]rowLoad
 }
 
-type load struct {
+type rowLoad struct {
 	rows  int
 	bytes int64
 }
@@ -264,56 +252,54 @@ const (
 	budgetBytes = 8 << 20
 	probeRows   = 100 // above the limit, for probes
 	maxGroups   = 500 // that one statement reads
-	leastRows   = 100 // no statement for less, while rows are with the lanes
+	minFreeRows = 100 // no statement for less, while rows are with the lanes
 )
 
-func newBudget(cfg *Config) budget { return budget{most: cfg.BudgetBytes, lanes: map[int]load{}} }
+func (b *budget) add(lane int, e *inflight.Event) { b.change(lane, 1, b.chargedBytes(e)) }
 
-func (b *budget) add(lane int, e *inflight.Event) { b.change(lane, 1, b.charge(e)) }
+func (b *budget) remove(lane int, e *inflight.Event) { b.change(lane, -1, -b.chargedBytes(e)) }
 
-func (b *budget) remove(lane int, e *inflight.Event) { b.change(lane, -1, -b.charge(e)) }
-
-// charge is what a row counts: a large one three quarters of the budget, so that others can be read
-// while its lane stands still, and there are two such rows at most.
-func (b *budget) charge(e *inflight.Event) int64 { return min(int64(e.Size), b.most*3/4) }
+// chargedBytes is what a row counts: a large one three quarters of the budget, so that others can
+// be read while its lane stands still, and there are two such rows at most.
+func (b *budget) chargedBytes(e *inflight.Event) int64 { return min(int64(e.Size), b.maxBytes*3/4) }
 
 func (b *budget) change(lane, rows int, bytes int64) {
 	of := b.lanes[lane]
 	of.rows, of.bytes = of.rows+rows, of.bytes+bytes
-	b.all.rows, b.all.bytes = b.all.rows+rows, b.all.bytes+bytes
+	b.total.rows, b.total.bytes = b.total.rows+rows, b.total.bytes+bytes
 	if b.lanes[lane] = of; of.rows == 0 {
 		delete(b.lanes, lane)
 	}
 }
 
-// room is how many rows, and how many bytes of them, may be read now; 0: none.
-func (b *budget) room() (rows int, bytes int64) {
-	rows, bytes = budgetRows-b.all.rows, b.most-b.all.bytes
-	if b.all.rows > 0 && (rows < leastRows || bytes < b.most/8) {
+// freeRoom is how many rows, and how many bytes of them, may be read now; 0: none.
+func (b *budget) freeRoom() (rows int, bytes int64) {
+	rows, bytes = budgetRows-b.total.rows, b.maxBytes-b.total.bytes
+	if b.total.rows > 0 && (rows < minFreeRows || bytes < b.maxBytes/8) {
 		return 0, 0
 	}
 	return rows, max(bytes, 1)
 }
 
-// full reports whether a lane has its share.
-func (b *budget) full(lane int) bool {
+// isFull reports whether a lane has its share.
+func (b *budget) isFull(lane int) bool {
 	of := b.lanes[lane]
-	return of.rows > (budgetRows-b.all.rows)/2 || of.bytes > (b.most-b.all.bytes)/2
+	return of.rows > (budgetRows-b.total.rows)/2 || of.bytes > (b.maxBytes-b.total.bytes)/2
 }
 
-// read reads for the wants that have waited longest, as far as there is room: half of it, because
-// all may be of one lane.
-func (f *feeder) read(ctx context.Context) (bool, error) {
+// readWanted reads for the wants that have waited longest, as far as there is room: half of it,
+// because all may be of one lane.
+func (f *feeder) readWanted(ctx context.Context) (bool, error) {
 	if len(f.wants) == 0 {
 		return false, nil
 	}
-	rows, bytes := f.budget.room()
+	rows, bytes := f.budget.freeRoom()
 	var taken, probes, rest []want
 	for _, w := range f.wants {
 		switch {
-		case w.Probe && len(probes) < probeRows && f.budget.all.rows < budgetRows+probeRows:
+		case w.Probe && len(probes) < probeRows && f.budget.total.rows < budgetRows+probeRows:
 			probes = append(probes, w)
-		case w.Probe, rows == 0, len(taken) == maxGroups, f.budget.full(w.lane):
+		case w.Probe, rows == 0, len(taken) == maxGroups, f.budget.isFull(w.lane):
 			rest = append(rest, w)
 		default:
 			taken = append(taken, w)
@@ -321,10 +307,10 @@ func (f *feeder) read(ctx context.Context) (bool, error) {
 	}
 	var run int
 	// they take turns with the others
-	switch f.probed = len(probes) > 0 && (len(taken) == 0 || !f.probed); {
-	case f.probed:
+	switch f.readProbesLast = len(probes) > 0 && (len(taken) == 0 || !f.readProbesLast); {
+	case f.readProbesLast:
 		taken, rest = probes, append(taken, rest...)
-		run, bytes = 1, max(f.budget.most-f.budget.all.bytes, 1)
+		run, bytes = 1, max(f.budget.maxBytes-f.budget.total.bytes, 1)
 	case len(taken) > 0:
 		rest = append(probes, rest...)
 		run, bytes = max(rows/2/len(taken), 1), max(bytes/2, 1)
@@ -341,7 +327,7 @@ func (f *feeder) read(ctx context.Context) (bool, error) {
 	}
 	f.wants = rest
 	for i, w := range taken {
-		f.hand(w.lane, f.foundOf(&found[i], w.ExchangeOrTopic))
+		f.giveToLane(w.lane, f.foundOf(&found[i], w.ExchangeOrTopic))
 	}
 	return true, nil
 }
@@ -349,9 +335,9 @@ func (f *feeder) read(ctx context.Context) (bool, error) {
 // readParts reads rows. A damaged row, which cannot be read, must block only what is behind it in
 // its ordering group. So when a read fails, it is done in parts: fewer groups, then fewer rows. A
 // group whose first row cannot be read is Failed.
-func (f *feeder) readParts(ctx context.Context, wants []store.Want, run int, bytes int64) ([]store.Run, error) {
+func (f *feeder) readParts(ctx context.Context, wants []store.Want, run int, bytes int64) ([]store.RowRun, error) {
 	reportWork(f.cfg.Hooks.Feeder, true) // each part may have large rows, which take their time
-	runs, err := f.cfg.Store.Read(ctx, wants, run, bytes, f.t.writer.acked.Load())
+	runs, err := f.cfg.Store.ReadRows(ctx, wants, run, bytes, f.t.writer.acked.Load())
 	switch {
 	case !store.IsRefused(err):
 		return runs, err
@@ -366,7 +352,7 @@ func (f *feeder) readParts(ctx context.Context, wants []store.Want, run int, byt
 			f.cfg.Log.Error("cannot read a deferred row: it is tried again and its key waits meanwhile, nothing is dropped",
 				zap.Int64("ordering_group", int64(wants[0].Group)), zap.Error(err))
 		}
-		return []store.Run{{Group: wants[0].Group, Failed: true}}, nil
+		return []store.RowRun{{Group: wants[0].Group, Failed: true}}, nil
 	}
 	half := len(wants) / 2
 	if runs, err = f.readParts(ctx, wants[:half], run, bytes); err != nil {
@@ -383,7 +369,7 @@ func (f *feeder) readParts(ctx context.Context, wants []store.Want, run int, byt
 
 // foundOf makes what a lane takes of rows that were read. Rows whose place is not known now are
 // left out, and so is what is behind them.
-func (f *feeder) foundOf(r *store.Run, exchangeOrTopic uint64) order.Found {
+func (f *feeder) foundOf(r *store.RowRun, exchangeOrTopic uint64) order.Found {
 	found := order.Found{Group: r.Group, ExchangeOrTopic: exchangeOrTopic, More: r.More, Blocked: r.Blocked, Failed: r.Failed}
 	for i, row := range r.Rows {
 		place, known := f.cfg.Sink.Place(&row.Event)
@@ -400,8 +386,8 @@ func (f *feeder) foundOf(r *store.Run, exchangeOrTopic uint64) order.Found {
 	return found
 }
 
-// hand gives what was found to a lane.
-func (f *feeder) hand(lane int, found order.Found) {
+// giveToLane gives what was found to a lane.
+func (f *feeder) giveToLane(lane int, found order.Found) {
 	for _, e := range found.Rows {
 		f.budget.add(lane, e)
 	}
@@ -418,37 +404,37 @@ func (f *feeder) takeResult(r order.Result) {
 		f.budget.remove(r.Event.Place.Lane, r.Event)
 		f.inFlight.Add(-1)
 		if r.Event.Refusal != nil {
-			call(f.cfg.Hooks.Retried, 1)
+			callHook(f.cfg.Hooks.Retried, 1)
 		}
 	default:
 		f.results.fresh = append(f.results.fresh, r)
 	}
 }
 
-// commit commits the results that have come, in one statement. One that the database refuses is
-// tried again, and nothing passes its row meanwhile.
-func (f *feeder) commit(ctx context.Context) (bool, error) {
-	part, did, err := f.results.commit(ctx, &f.pace, f.cfg.Hooks.Feeder, func(part []order.Result) error {
+// commitResults commits the results that have come, in one statement. One that the database refuses
+// is tried again, and nothing passes its row meanwhile.
+func (f *feeder) commitResults(ctx context.Context) (bool, error) {
+	part, did, err := f.results.commit(ctx, &f.changePace, f.cfg.Hooks.Feeder, func(part []order.Result) error {
 		results := make([]store.Result, len(part))
 		for i := range part {
 			results[i] = part[i].Result
 		}
-		return f.cfg.Store.Apply(ctx, results)
+		return f.cfg.Store.ApplyResults(ctx, results)
 	}, func(r order.Result, err error) bool {
 		f.cfg.Log.Error("database refuses the result of a deferred row: it is tried again, and its key is blocked meanwhile",
-			f.cfg.about(&r.Event.Event, zap.Error(err))...)
+			f.cfg.eventFields(&r.Event.Event, zap.Error(err))...)
 		return true
 	})
 	if len(part) > 0 {
-		f.committed(part)
+		f.finishResults(part)
 	}
 	return did, err
 }
 
-// committed does what follows from committed results.
-func (f *feeder) committed(part []order.Result) {
-	f.t.stats.moved.Store(true)
-	f.count(part)
+// finishResults does what follows from committed results.
+func (f *feeder) finishResults(part []order.Result) {
+	f.t.stats.rowsChanged.Store(true)
+	f.countResults(part)
 	byLane := map[int][]order.Result{}
 	for _, r := range part {
 		lane := r.Event.Place.Lane
@@ -456,14 +442,14 @@ func (f *feeder) committed(part []order.Result) {
 		byLane[lane] = append(byLane[lane], r)
 	}
 	f.inFlight.Add(int32(-len(part)))
-	f.delivered = true
+	f.rowsDeleted = true
 	for lane, of := range byLane {
 		f.t.line.Finished(lane, of)
 	}
 }
 
-// count reports to the hooks what became of rows.
-func (f *feeder) count(results []order.Result) {
+// countResults reports to the hooks what became of rows.
+func (f *feeder) countResults(results []order.Result) {
 	var retried, noted, dead, exhausted int
 	for _, r := range results {
 		res := r.Result
@@ -486,22 +472,22 @@ func (f *feeder) count(results []order.Result) {
 		}
 	}
 	hooks := &f.cfg.Hooks
-	call(hooks.Retried, retried)
-	call(hooks.Deferred, noted)
-	call(hooks.Dead, dead)
-	call(hooks.Exhausted, exhausted)
+	callHook(hooks.Retried, retried)
+	callHook(hooks.Deferred, noted)
+	callHook(hooks.Dead, dead)
+	callHook(hooks.Exhausted, exhausted)
 }
 
-// reclaim gives the table's space back once nothing is deferred.
-func (f *feeder) reclaim(ctx context.Context) (bool, error) {
+// reclaimSpace gives the table's space back once nothing is deferred.
+func (f *feeder) reclaimSpace(ctx context.Context) (bool, error) {
 	now := time.Now()
-	if !f.delivered || now.Before(f.reclaimAt) || f.t.stats.snapshot().Deferred > 0 {
+	if !f.rowsDeleted || now.Before(f.reclaimDueAt) || f.t.stats.snapshot().Deferred > 0 {
 		return false, nil
 	}
-	f.reclaimAt = now.Add(reclaimEvery)
-	done, err := f.cfg.Store.Reclaim(ctx)
-	f.delivered = err != nil || done == store.InUse // a dump, say: it is tried again
-	if done == store.Truncated {
+	f.reclaimDueAt = now.Add(reclaimEvery)
+	done, err := f.cfg.Store.ReclaimSpace(ctx)
+	f.rowsDeleted = err != nil || done == store.ReclaimInUse // a dump, say: it is tried again
+	if done == store.ReclaimTruncated {
 		f.cfg.Log.Info("the retry table is empty again: its space was given back")
 	}
 	return err == nil, err

@@ -399,7 +399,7 @@ func TestAttemptsAreTold(t *testing.T) {
 		if c.result.Returned {
 			table.feeder.takeResult(c.result)
 		} else {
-			table.feeder.count([]order.Result{c.result})
+			table.feeder.countResults([]order.Result{c.result})
 		}
 		if !maps.Equal(got, c.want) {
 			t.Errorf("%s: told %v, want %v", name, got, c.want)

@@ -55,7 +55,7 @@ func inBubble(t *testing.T, cfg Config, test func(f *fixture)) {
 // succeed makes a new leader on the same tables; its predecessor is fenced.
 func (f *fixture) succeed(cfg Config) {
 	f.line, f.sink = newFakeLine(order.PausesConfig{MaxAge: cfg.DestinationMaxAge}), &fakeSink{}
-	epoch := f.db.Lead(slot)
+	epoch := f.db.RaiseEpoch(slot)
 	f.store = &faultyStore{bad: map[string]bool{}, Store: f.db.Store(store.Config{Slot: slot, SystemID: "1", Incarnation: 1, Epoch: epoch, Block: cfg.Block})}
 	cfg.Slot, cfg.Epoch, cfg.Incarnation, cfg.Store, cfg.Sink = slot, epoch, 1, f.store, f.sink
 	cfg.Hooks = Hooks{Deferred: func(n int) { f.deferred.Add(int64(n)) }, Dead: func(n int) { f.dead.Add(int64(n)) }}
@@ -163,7 +163,7 @@ func (f *fixture) wantOf(group string, behind ...string) (lane int, w order.Want
 	names.Store(w.Group, group)
 	for _, id := range behind {
 		row := f.row(id)
-		w.After = store.After{Incarnation: row.Incarnation, Position: row.Event.Position}
+		w.After = store.RowPosition{Incarnation: row.Incarnation, Position: row.Event.Position}
 	}
 	return laneOf(key), w
 }
@@ -627,8 +627,8 @@ func (s *faultyStore) done(prefix string) string {
 	return strings.Join(calls, ", ")
 }
 
-func (s *faultyStore) Lease(ctx context.Context) (n int64, err error) {
-	err = s.call("lease", func() (err error) { n, err = s.Store.Lease(ctx); return err })
+func (s *faultyStore) LeaseNumbers(ctx context.Context) (n int64, err error) {
+	err = s.call("lease", func() (err error) { n, err = s.Store.LeaseNumbers(ctx); return err })
 	return n, err
 }
 
@@ -655,8 +655,8 @@ func (s *faultyStore) Defer(ctx context.Context, rows []*store.Row) error {
 	})
 }
 
-func (s *faultyStore) Read(ctx context.Context, wants []store.Want, run int, size, acked int64) (runs []store.Run, err error) {
-	err = s.call("read", func() (err error) { runs, err = s.Store.Read(ctx, wants, run, size, acked); return err })
+func (s *faultyStore) ReadRows(ctx context.Context, wants []store.Want, run int, size, acked int64) (runs []store.RowRun, err error) {
+	err = s.call("read", func() (err error) { runs, err = s.Store.ReadRows(ctx, wants, run, size, acked); return err })
 	for _, r := range runs {
 		for _, row := range r.Rows {
 			if err == nil {
@@ -677,26 +677,26 @@ func (s *faultyStore) read(row *store.Row) error {
 	return nil
 }
 
-func (s *faultyStore) Sweep(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
-	err = s.call("sweep", func() (err error) { groups, next, err = s.Store.Sweep(ctx, at, limit); return err })
+func (s *faultyStore) GroupsOfDestination(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
+	err = s.call("sweep", func() (err error) { groups, next, err = s.Store.GroupsOfDestination(ctx, at, limit); return err })
 	return groups, next, err
 }
 
-func (s *faultyStore) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
-	err = s.call("skip", func() (err error) { next, ok, err = s.Store.Skip(ctx, at); return err })
+func (s *faultyStore) NextDestination(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
+	err = s.call("skip", func() (err error) { next, ok, err = s.Store.NextDestination(ctx, at); return err })
 	return next, ok, err
 }
 
-func (s *faultyStore) Apply(ctx context.Context, results []store.Result) error {
+func (s *faultyStore) ApplyResults(ctx context.Context, results []store.Result) error {
 	var what []string
 	for _, r := range results {
 		what = append(what, [...]string{"delivered", "backoff", "dead"}[r.Kind]+" "+string(r.Row.Event.ID))
 	}
-	return s.call("apply "+strings.Join(what, " "), func() error { return s.Store.Apply(ctx, results) })
+	return s.call("apply "+strings.Join(what, " "), func() error { return s.Store.ApplyResults(ctx, results) })
 }
 
-func (s *faultyStore) Requests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
-	err = s.call("requests", func() (err error) { list, err = s.Store.Requests(ctx, limit, size); return err })
+func (s *faultyStore) WaitingRequests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
+	err = s.call("requests", func() (err error) { list, err = s.Store.WaitingRequests(ctx, limit, size); return err })
 	for _, q := range list {
 		if err == nil && q.Row != nil && q.Row.Event.Payload != nil {
 			err = s.read(q.Row)
@@ -709,16 +709,16 @@ func (s *faultyStore) BeginReplay(ctx context.Context, request int64) error {
 	return s.call("begin", func() error { return s.Store.BeginReplay(ctx, request) })
 }
 
-func (s *faultyStore) Answer(ctx context.Context, answers []store.Answer) (done []bool, err error) {
+func (s *faultyStore) AnswerRequests(ctx context.Context, answers []store.Answer) (done []bool, err error) {
 	var what []string
 	for _, a := range answers {
 		what = append(what, string(a.Request.Kind))
 	}
-	err = s.call("answer "+strings.Join(what, " "), func() (err error) { done, err = s.Store.Answer(ctx, answers); return err })
+	err = s.call("answer "+strings.Join(what, " "), func() (err error) { done, err = s.Store.AnswerRequests(ctx, answers); return err })
 	return done, err
 }
 
-func (s *faultyStore) Positions(ctx context.Context, from event.Position, limit int) (list []store.Owned, err error) {
-	err = s.call("positions", func() (err error) { list, err = s.Store.Positions(ctx, from, limit); return err })
+func (s *faultyStore) PositionsFrom(ctx context.Context, from event.Position, limit int) (list []store.StoredPosition, err error) {
+	err = s.call("positions", func() (err error) { list, err = s.Store.PositionsFrom(ctx, from, limit); return err })
 	return list, err
 }

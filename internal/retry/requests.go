@@ -17,10 +17,10 @@ import (
 
 // How often operators' requests are read, and how many at once.
 const (
-	requestsEvery = time.Second
-	requestRows   = 100
-	requestBytes  = 4 << 20
-	mostUnplaced  = 10_000
+	requestsEvery      = time.Second
+	requestRows        = 100
+	requestBytes       = 4 << 20
+	maxWaitingRequests = 10_000
 )
 
 // inHand is a request that is being carried out.
@@ -34,14 +34,14 @@ const noLane = -1
 // takeRequests reads operators' requests, and begins to carry them out.
 func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 	now := time.Now()
-	if now.Before(f.requestsAt) {
+	if now.Before(f.requestsDueAt) {
 		return false, nil
 	}
 	all, limit, damaged, err := f.readRequests(ctx)
 	if err != nil {
 		return false, err
 	}
-	f.requestsAt, f.moreAsked = now.Add(requestsEvery), len(all) == limit && damaged == ""
+	f.requestsDueAt, f.moreRequests = now.Add(requestsEvery), len(all) == limit && damaged == ""
 	for _, q := range all {
 		switch _, taken := f.inHand[q.ID]; {
 		case taken:
@@ -59,15 +59,15 @@ func (f *feeder) takeRequests(ctx context.Context) (bool, error) {
 // could not be read, and damaged says why.
 func (f *feeder) readRequests(ctx context.Context) (all []store.Request, limit int, damaged string, err error) {
 	// those of which no lane is known yet must not keep the others out
-	limit = requestRows + min(f.unplaced, mostUnplaced)
-	for f.unplaced = 0; ; limit /= 2 {
-		all, err = f.cfg.Store.Requests(ctx, limit, requestBytes)
+	limit = requestRows + min(f.waitingRequests, maxWaitingRequests)
+	for f.waitingRequests = 0; ; limit /= 2 {
+		all, err = f.cfg.Store.WaitingRequests(ctx, limit, requestBytes)
 		switch {
 		case !store.IsRefused(err):
 			return all, limit, "", err
 		case limit == 1:
 			damaged = "the dead letter cannot be read: " + err.Error()
-			all, err = f.cfg.Store.Requests(ctx, 1, 0)
+			all, err = f.cfg.Store.WaitingRequests(ctx, 1, 0)
 			return all, limit, damaged, err
 		}
 	}
@@ -77,27 +77,27 @@ func (f *feeder) readRequests(ctx context.Context) (all []store.Request, limit i
 func (f *feeder) takeRequest(ctx context.Context, q store.Request) {
 	switch {
 	case q.Row == nil:
-		f.answer(store.Answer{Request: q})
-	case f.isReplayed(q.Row.N):
+		f.queueAnswer(store.Answer{Request: q})
+	case f.isReplaying(q.Row.N):
 		// perhaps by a request that was cancelled: it counts when it is confirmed
 	case q.Kind == store.Replay:
-		f.replay(ctx, q)
+		f.replayDeadLetter(ctx, q)
 	case q.Row.Dead:
-		f.answer(store.Answer{Request: q})
+		f.queueAnswer(store.Answer{Request: q})
 	case q.Row.N > f.t.writer.acked.Load() && q.Row.Resend == 0:
 		// the writer has not seen its commit yet
 	default:
 		place, known := f.cfg.Sink.Place(&q.Row.Event)
 		if !known {
-			f.unplaced++
+			f.waitingRequests++
 			return
 		}
-		f.keep(q.ID, place.Lane, 0)
+		f.noteInHand(q.ID, place.Lane, 0)
 		f.t.line.Found(place.Lane, []order.Found{{Group: q.Row.Group, ExchangeOrTopic: place.ExchangeOrTopic, Request: &q}})
 	}
 }
 
-func (f *feeder) isReplayed(n int64) bool {
+func (f *feeder) isReplaying(n int64) bool {
 	for _, q := range f.inHand {
 		if q.replayed == n {
 			return true
@@ -106,28 +106,27 @@ func (f *feeder) isReplayed(n int64) bool {
 	return false
 }
 
-// answer queues an answer that needs no lane.
-func (f *feeder) answer(a store.Answer) {
-	f.keep(a.Request.ID, noLane, 0)
+// queueAnswer queues an answer that needs no lane.
+func (f *feeder) queueAnswer(a store.Answer) {
+	f.noteInHand(a.Request.ID, noLane, 0)
 	f.answers.fresh = append(f.answers.fresh, a)
 }
 
-// keep notes that a request is being carried out: a stop waits for it.
-func (f *feeder) keep(id int64, lane int, replayed int64) {
+// noteInHand notes that a request is being carried out: a stop waits for it.
+func (f *feeder) noteInHand(id int64, lane int, replayed int64) {
 	f.requests.Add(1)
 	f.inHand[id] = inHand{lane, replayed}
 }
 
-// letGo forgets a request.
-func (f *feeder) letGo(id int64) {
+func (f *feeder) forgetRequest(id int64) {
 	delete(f.inHand, id)
 	f.requests.Add(-1)
 }
 
-// replay gives a dead letter to a lane. It goes before the rows of its ordering group, and does not
-// change whether these wait. The request may send it to another destination. A dead letter that
-// cannot be sent is answered at once; one that cannot be sent now is read again.
-func (f *feeder) replay(ctx context.Context, q store.Request) {
+// replayDeadLetter gives a dead letter to a lane. It goes before the rows of its ordering group,
+// and does not change whether these wait. The request may send it to another destination. What
+// cannot be sent is answered at once; what cannot be sent now is read again.
+func (f *feeder) replayDeadLetter(ctx context.Context, q store.Request) {
 	ev := q.Row.Event
 	place, known := f.placeReplay(&ev, &q)
 	switch {
@@ -139,9 +138,9 @@ func (f *feeder) replay(ctx context.Context, q store.Request) {
 			size = ev.LeftOut.Bytes
 		}
 		f.cannotReplay(q, sink.RowTooLarge, fmt.Sprintf("the relay ended, or lost its lead, while it replayed the row of %d bytes: give it about 3 times that in memory, then replay it again", size))
-	case !known, ev.LeftOut != nil && f.reading != nil:
-		f.unplaced++
-	case f.budget.all.rows >= budgetRows:
+	case !known, ev.LeftOut != nil && f.readingFor != nil:
+		f.waitingRequests++
+	case f.budget.total.rows >= budgetRows:
 	case ev.LeftOut != nil:
 		f.readWhole(ctx, &q)
 	default:
@@ -159,14 +158,14 @@ func (f *feeder) placeReplay(ev *event.Event, q *store.Request) (sink.Place, boo
 	if q.Row.Event.LeftOut != nil {
 		ev.Route = nil
 		now := f.cfg.Sink.Route(ev)
-		route = event.Route{Name: or(route.Name, now.Name), RoutingKey: or(route.RoutingKey, now.RoutingKey)}
+		route = event.Route{Name: orElse(route.Name, now.Name), RoutingKey: orElse(route.RoutingKey, now.RoutingKey)}
 	}
-	ev.Route, ev.Replay = &event.Route{Name: or(q.Route.Name, route.Name), RoutingKey: or(q.Route.RoutingKey, route.RoutingKey)}, true
+	ev.Route, ev.Replay = &event.Route{Name: orElse(q.Route.Name, route.Name), RoutingKey: orElse(q.Route.RoutingKey, route.RoutingKey)}, true
 	return f.cfg.Sink.Place(ev)
 }
 
-// or is a, or b if there is no a.
-func or(a, b []byte) []byte {
+// orElse is a, or b if there is no a.
+func orElse(a, b []byte) []byte {
 	if a == nil {
 		return b
 	}
@@ -181,14 +180,14 @@ func (f *feeder) sendReplay(q store.Request, ev event.Event, place sink.Place) {
 	if group, ordered := f.cfg.Scope.Group(&ev, place.ExchangeOrTopic); ordered {
 		e.Group = group
 	}
-	f.keep(q.ID, noLane, q.Row.N)
+	f.noteInHand(q.ID, noLane, q.Row.N)
 	f.budget.add(place.Lane, e)
 	f.t.line.Found(place.Lane, []order.Found{{Replay: e}})
 }
 
 // cannotReplay answers a replay that is not sent.
 func (f *feeder) cannotReplay(q store.Request, reason sink.Reason, why string) {
-	f.answer(store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: sink.PermanentFault(reason, why)}})
+	f.queueAnswer(store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: sink.PermanentFault(reason, why)}})
 }
 
 // wholeRow is what came of reading the row of a replay of which values are left out.
@@ -205,7 +204,7 @@ type wholeRow struct {
 // that we have begun, committed before anything is read: the next leader answers it, instead of
 // being killed in its turn.
 func (f *feeder) readWhole(ctx context.Context, q *store.Request) {
-	f.reading = q
+	f.readingFor = q
 	f.inHand[q.ID] = inHand{noLane, q.Row.N} // a stop does not wait for it
 	ev := q.Row.Event
 	f.readers.Go(func() {
@@ -213,17 +212,17 @@ func (f *feeder) readWhole(ctx context.Context, q *store.Request) {
 		if w.err == nil {
 			w.event, w.why, w.err = f.cfg.ReadRow(ctx, &ev)
 		}
-		f.ask(func(a *asked) { a.whole = w })
+		f.addAsk(func(a *laneAsks) { a.whole = w })
 	})
 }
 
 // replayWhole goes on with a replay when its row was read. That may be one above the budget.
 func (f *feeder) replayWhole(context.Context) (bool, error) {
-	w, q := f.whole, f.reading
+	w, q := f.wholeRead, f.readingFor
 	if w == nil {
 		return false, nil
 	}
-	f.whole, f.reading = nil, nil
+	f.wholeRead, f.readingFor = nil, nil
 	delete(f.inHand, q.ID)
 	switch {
 	case w.err != nil:
@@ -239,7 +238,7 @@ func (f *feeder) replayWhole(context.Context) (bool, error) {
 	}
 	place, known := f.placeReplay(&ev, q) // what was left out may decide it
 	if !known {
-		f.unplaced++
+		f.waitingRequests++
 		return true, nil
 	}
 	f.sendReplay(*q, ev, place)
@@ -253,11 +252,11 @@ func (f *feeder) takeAnswer(r order.Result) {
 	if e := r.Event; e != nil {
 		f.budget.remove(e.Place.Lane, e)
 		if a.Outcome = (sink.Outcome{State: e.State, Fault: e.Refusal}); e.State == sink.Rejected {
-			call(f.cfg.Hooks.Failed, 1)
+			callHook(f.cfg.Hooks.Failed, 1)
 		}
 	}
 	if r.Returned {
-		f.letGo(a.Request.ID)
+		f.forgetRequest(a.Request.ID)
 		return
 	}
 	a.Request.Row.Event.Payload = nil // the answer needs it no more
@@ -269,44 +268,44 @@ func (f *feeder) takeAnswer(r order.Result) {
 // again. If no lane has to do with it, its request is simply read again.
 func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
 	var done []bool
-	part, did, err := f.answers.commit(ctx, &f.pace, f.cfg.Hooks.Feeder, func(part []store.Answer) (err error) {
-		done, err = f.cfg.Store.Answer(ctx, part)
+	part, did, err := f.answers.commit(ctx, &f.changePace, f.cfg.Hooks.Feeder, func(part []store.Answer) (err error) {
+		done, err = f.cfg.Store.AnswerRequests(ctx, part)
 		return err
 	}, func(a store.Answer, err error) (again bool) {
-		f.asking.failed(err)
+		f.answerPace.failed(err)
 		again = f.inHand[a.Request.ID] != inHand{lane: noLane}
 		if !again {
-			f.letGo(a.Request.ID)
+			f.forgetRequest(a.Request.ID)
 		}
 		return again
 	})
 	if len(part) == 0 {
 		return did, err
 	}
-	if len(f.answers.resting) == 0 {
-		f.asking.succeeded()
+	if len(f.answers.refused) == 0 {
+		f.answerPace.succeeded()
 	}
 	for i := range part {
-		f.answered(&part[i], done[i])
+		f.finishAnswer(&part[i], done[i])
 	}
-	if f.moreAsked || len(f.inHand) == 0 {
-		f.requestsAt = time.Now() // perhaps there are more
+	if f.moreRequests || len(f.inHand) == 0 {
+		f.requestsDueAt = time.Now() // perhaps there are more
 	}
 	return true, nil
 }
 
-// answered does what follows from a committed answer. done: it took place.
-func (f *feeder) answered(a *store.Answer, done bool) {
+// finishAnswer does what follows from a committed answer. done: it took place.
+func (f *feeder) finishAnswer(a *store.Answer, done bool) {
 	lane := f.inHand[a.Request.ID].lane
-	f.letGo(a.Request.ID)
+	f.forgetRequest(a.Request.ID)
 	row := a.Request.Row
 	if row == nil {
 		return
 	}
 	if done {
-		f.t.stats.moved.Store(true)
+		f.t.stats.rowsChanged.Store(true)
 		if a.Request.Kind == store.DeadLetter {
-			call(f.cfg.Hooks.Dead, 1)
+			callHook(f.cfg.Hooks.Dead, 1)
 			if f.cfg.Hooks.DeadLettered != nil {
 				f.cfg.Hooks.DeadLettered(&row.Event, "", row.Attempts)
 			}

@@ -48,7 +48,7 @@ func TestReplay(t *testing.T) {
 				} else {
 					f.said("")
 				}
-				if n := f.table.Snapshot().InFlight; n != 0 || f.table.feeder.requests.Load() != 0 || f.table.feeder.budget.all.rows != 0 {
+				if n := f.table.Snapshot().InFlight; n != 0 || f.table.feeder.requests.Load() != 0 || f.table.feeder.budget.total.rows != 0 {
 					t.Errorf("%d rows in flight, %d requests", n, f.table.feeder.requests.Load())
 				}
 			})

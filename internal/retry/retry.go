@@ -29,12 +29,12 @@ import (
 
 // Table takes events that cannot be sent now. It implements relay.RetryTable.
 type Table struct {
-	cfg      Config
-	line     Line
-	writer   writer
-	feeder   feeder
-	stats    stats
-	repeated repeatedPositions
+	cfg               Config
+	line              Line
+	writer            writer
+	feeder            feeder
+	stats             stats
+	repeatedPositions repeatedPositions
 
 	once   sync.Once
 	fenced chan struct{} // closed when a newer leader has fenced this one
@@ -50,7 +50,7 @@ func New(cfg Config) *Table {
 	t.writer.init(t)
 	t.feeder.init(t)
 	t.stats.init(&t.cfg)
-	t.repeated.pace = retryPace{log: cfg.Log, what: "looking up deferred positions"}
+	t.repeatedPositions.pace = retryPace{log: cfg.Log, what: "looking up deferred positions"}
 	return t
 }
 
@@ -71,7 +71,7 @@ func (t *Table) Run(ctx context.Context) error {
 	all.Wait()
 	select {
 	case <-t.fenced:
-		return t.stop()
+		return t.fencedStop()
 	default:
 		return nil
 	}
@@ -84,12 +84,12 @@ func (t *Table) Defer(events []*inflight.Event) {
 	w.queue = append(w.queue, events...)
 	w.events += len(events)
 	w.mu.Unlock()
-	signal(w.woken)
+	wakeOne(w.woken)
 }
 
 // Read takes a lane's wants.
 func (t *Table) Read(lane int, wants []order.Want, walks []uint64) {
-	t.feeder.ask(func(a *asked) {
+	t.feeder.addAsk(func(a *laneAsks) {
 		for _, w := range wants {
 			a.wants = append(a.wants, want{w, lane})
 		}
@@ -98,21 +98,27 @@ func (t *Table) Read(lane int, wants []order.Want, walks []uint64) {
 }
 
 // Resent tells that a resend has copied rows, which no lane knows: they are looked for.
-func (t *Table) Resent() { t.feeder.ask(func(a *asked) { a.resent = true }) }
+func (t *Table) Resent() { t.feeder.addAsk(func(a *laneAsks) { a.resent = true }) }
 
 // Finish takes the results of rows that were with a lane.
 func (t *Table) Finish(results []order.Result) {
-	t.feeder.ask(func(a *asked) { a.results = append(a.results, results...) })
+	t.feeder.addAsk(func(a *laneAsks) { a.results = append(a.results, results...) })
 }
 
 // StopFeeding ends feeding, for a stop: no row is offered after it has returned. Rows that are with
 // the lanes are still taken back, and their results are still committed.
-func (t *Table) StopFeeding() { t.feeder.stop() }
+func (t *Table) StopFeeding() {
+	f := &t.feeder
+	f.mu.Lock()
+	f.feedingStopped = true
+	f.mu.Unlock()
+	wakeOne(f.woken)
+}
 
 // WaitIdle returns nil once nothing is in flight: no row to be written, none with the lanes, no
 // result to be committed. Otherwise it returns ctx's error. It is for a stop, after StopFeeding.
 func (t *Table) WaitIdle(ctx context.Context) error {
-	for t.writer.busy() || t.feeder.inFlight.Load() > 0 || t.feeder.requests.Load() > 0 {
+	for t.writer.hasEvents() || t.feeder.inFlight.Load() > 0 || t.feeder.requests.Load() > 0 {
 		if !sleep(ctx, 5*time.Millisecond) {
 			return ctx.Err()
 		}
@@ -227,8 +233,8 @@ type RefusedRow struct {
 	Behind   int // rows that wait behind it
 }
 
-// call calls a hook, if there is one and something to report.
-func call(hook func(int), n int) {
+// callHook calls a hook, if there is one and something to report.
+func callHook(hook func(int), n int) {
 	if hook != nil && n > 0 {
 		hook(n)
 	}
@@ -237,19 +243,19 @@ func call(hook func(int), n int) {
 // uncommitted is what waits to be committed together. What the database refuses is tried in halves;
 // the one at fault stands alone in the end, and is tried again for ever.
 type uncommitted[T any] struct {
-	fresh   []T
-	parts   [][]T     // halves of what was refused
-	resting []T       // refused alone
-	restAt  time.Time // when these are tried again, each alone
+	fresh        []T
+	parts        [][]T     // halves of what was refused
+	refused      []T       // refused alone
+	refusedDueAt time.Time // when these are tried again, each alone
 }
 
-// next takes what is committed next.
-func (u *uncommitted[T]) next() (part []T) {
-	if len(u.parts) == 0 && len(u.resting) > 0 && !u.restAt.After(time.Now()) {
-		for i := range u.resting {
-			u.parts = append(u.parts, u.resting[i:i+1])
+// takeNext takes what is committed next.
+func (u *uncommitted[T]) takeNext() (part []T) {
+	if len(u.parts) == 0 && len(u.refused) > 0 && !u.refusedDueAt.After(time.Now()) {
+		for i := range u.refused {
+			u.parts = append(u.parts, u.refused[i:i+1])
 		}
-		u.resting = nil
+		u.refused = nil
 	}
 	if n := len(u.parts); n > 0 {
 		part, u.parts = u.parts[n-1], u.parts[:n-1]
@@ -263,7 +269,7 @@ func (u *uncommitted[T]) next() (part []T) {
 // refuses is halved; alone is told of one that it refuses alone, and says whether that is tried
 // again.
 func (u *uncommitted[T]) commit(ctx context.Context, pace *retryPace, working func(atWork bool), do func([]T) error, alone func(T, error) (again bool)) (done []T, did bool, err error) {
-	part := u.next()
+	part := u.takeNext()
 	if len(part) == 0 {
 		return nil, false, nil
 	}
@@ -277,10 +283,10 @@ func (u *uncommitted[T]) commit(ctx context.Context, pace *retryPace, working fu
 	case half > 0:
 		u.parts = append(u.parts, part[half:], part[:half])
 	case alone(part[0], err):
-		if len(u.resting) == 0 {
-			u.restAt = time.Now().Add(maxPause)
+		if len(u.refused) == 0 {
+			u.refusedDueAt = time.Now().Add(maxPause)
 		}
-		u.resting = append(u.resting, part...)
+		u.refused = append(u.refused, part...)
 	}
 	return nil, true, nil
 }
@@ -328,11 +334,8 @@ func (p *retryPace) failed(err error) time.Duration {
 		p.log.Warn(p.what+" failed: it is tried again, nothing is lost", zap.Error(err))
 	}
 	p.fails++
-	return pause(p.fails)
+	return min(minPause<<min(p.fails-1, 10), maxPause)
 }
-
-// pause is the wait after so many failures in a row (from 1).
-func pause(fails int) time.Duration { return min(minPause<<min(fails-1, 10), maxPause) }
 
 func (p *retryPace) succeeded() {
 	if p.logged != "" {
@@ -353,8 +356,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// signal wakes the one goroutine that waits on a channel of capacity 1.
-func signal(ch chan struct{}) {
+// wakeOne wakes the one goroutine that waits on a channel of capacity 1.
+func wakeOne(ch chan struct{}) {
 	select {
 	case ch <- struct{}{}:
 	default:
@@ -366,7 +369,7 @@ func (c *Config) logDeadLetter(row *store.Row, r store.Result) {
 	if hook := c.Hooks.DeadLettered; hook != nil {
 		hook(&row.Event, cmp.Or(r.Reason, row.Reason), r.Attempts)
 	}
-	c.Log.Warn("event became a dead letter: `cdc-relay dead-letters` lists, replays and discards it", c.about(&row.Event,
+	c.Log.Warn("event became a dead letter: `cdc-relay dead-letters` lists, replays and discards it", c.eventFields(&row.Event,
 		zap.Int64("n", row.N), zap.String("class", r.Class.String()), zap.String("reason", string(r.Reason)),
 		zap.String("destination", r.Destination), zap.String("fault", r.Text))...)
 }
@@ -376,9 +379,9 @@ func writtenResult(row *store.Row) store.Result {
 	return store.Result{Row: row, Class: row.Class, Reason: row.Reason, Text: row.Text, Destination: row.Destination, Attempts: row.Attempts}
 }
 
-// traced returns the log fields by which an event's trace is found: those of the span that its
+// traceFields returns the log fields by which an event's trace is found: those of the span that its
 // message names.
-func (c *Config) traced(ev *event.Event) []zap.Field {
+func (c *Config) traceFields(ev *event.Event) []zap.Field {
 	text := ev.Traceparent
 	if c.Traceparent != nil {
 		text = c.Traceparent(ev, nil)
@@ -390,13 +393,13 @@ func (c *Config) traced(ev *event.Event) []zap.Field {
 	return []zap.Field{zap.String("trace_id", at.TraceID()), zap.String("span_id", at.SpanID())}
 }
 
-// about returns the log fields of an event.
-func (c *Config) about(ev *event.Event, more ...zap.Field) []zap.Field {
+// eventFields returns the log fields of an event.
+func (c *Config) eventFields(ev *event.Event, more ...zap.Field) []zap.Field {
 	fields := []zap.Field{zap.Stringer("position", ev.Position)}
 	if ev.ID != nil {
 		fields = append(fields, zap.String("event_id", shownID(ev)))
 	}
-	return append(append(fields, c.traced(ev)...), more...)
+	return append(append(fields, c.traceFields(ev)...), more...)
 }
 
 // shownID is the part of an event's id that logs show.

@@ -29,12 +29,12 @@ import (
 // deleted before its page was read is sent once more, after its first delivery: that is a
 // duplicate, and nothing is overtaken.
 type repeatedPositions struct {
-	highest event.Position
-	page    []store.Owned  // those from last on
-	last    event.Position // asked for last
-	all     bool           // the page is the last one
-	warned  bool           // about another event at a position, once in a term
-	pace    retryPace
+	highest    event.Position
+	page       []store.StoredPosition // from askedFrom on
+	askedFrom  event.Position         // the position that was looked up last
+	isLastPage bool                   // the tables have nothing behind page
+	warned     bool                   // about another event at a position, once in a term
+	pace       retryPace
 }
 
 const positionsPage = 1000
@@ -44,18 +44,18 @@ const positionsPage = 1000
 // WAL a second time. Such an event is not known: it is sent, or Defer returns an error. If Known
 // compared only positions, that event would be settled, and lost.
 func (t *Table) Known(ctx context.Context, ev *event.Event) (bool, error) {
-	k, pos := &t.repeated, ev.Position
+	k, pos := &t.repeatedPositions, ev.Position
 	if k.highest.Less(pos) {
 		// a transaction of which no event was admitted may come once more
-		k.page, k.all = nil, false
+		k.page, k.isLastPage = nil, false
 		return false, nil
 	}
-	if pos.Less(k.last) { // likewise: an event before the page must not be taken for absent
-		k.page, k.all = nil, false
+	if pos.Less(k.askedFrom) { // likewise: an event before the page must not be taken for absent
+		k.page, k.isLastPage = nil, false
 	}
-	k.last = pos
+	k.askedFrom = pos
 	for {
-		i, found := slices.BinarySearchFunc(k.page, pos, func(o store.Owned, pos event.Position) int { return o.Position.Compare(pos) })
+		i, found := slices.BinarySearchFunc(k.page, pos, func(o store.StoredPosition, pos event.Position) int { return o.Position.Compare(pos) })
 		k.page = k.page[i:]
 		if found {
 			if k.page[0].Matches(ev) {
@@ -68,14 +68,14 @@ func (t *Table) Known(ctx context.Context, ev *event.Event) (bool, error) {
 			}
 			return false, nil
 		}
-		if len(k.page) > 0 || k.all {
+		if len(k.page) > 0 || k.isLastPage {
 			return false, nil
 		}
-		page, err := t.cfg.Store.Positions(ctx, pos, positionsPage)
+		page, err := t.cfg.Store.PositionsFrom(ctx, pos, positionsPage)
 		switch {
 		case err == nil:
 			k.pace.succeeded()
-			k.page, k.all = page, len(page) < positionsPage
+			k.page, k.isLastPage = page, len(page) < positionsPage
 		case errors.Is(err, store.ErrFenced):
 			t.endFenced()
 			<-ctx.Done()
@@ -98,36 +98,36 @@ func (t *Table) Load(ctx context.Context, line Line) error {
 	// Lease a block of numbers first: every row in the tables has a lower number, and every row of
 	// ours will have a higher one. So the feeder may read the rows in the tables at once, and our
 	// rows when the writer has seen their commit.
-	first, err := t.cfg.Store.Lease(ctx)
+	first, err := t.cfg.Store.LeaseNumbers(ctx)
 	if err != nil {
-		return t.loading(err)
+		return t.loadError(err)
 	}
-	t.writer.next, t.writer.end = first, first+store.LeaseSize
+	t.writer.nextNumberLeased, t.writer.leaseEnd = first, first+store.LeaseSize
 	t.writer.acked.Store(first - 1)
-	if t.repeated.highest, err = t.cfg.Store.Regroup(ctx); err != nil {
-		return t.loading(err)
+	if t.repeatedPositions.highest, err = t.cfg.Store.RegroupRows(ctx); err != nil {
+		return t.loadError(err)
 	}
-	exchanges, err := t.cfg.Store.Exchanges(ctx)
+	exchanges, err := t.cfg.Store.ExchangesWithRows(ctx)
 	for _, exchangeOrTopic := range exchanges {
-		line.Found(order.AllLanes, []order.Found{{ExchangeOrTopic: exchangeOrTopic, Unsure: true, Repeated: t.repeated.highest}})
-		t.feeder.startWalk(walk{of: order.Target{ExchangeOrTopic: exchangeOrTopic}})
+		line.Found(order.AllLanes, []order.Found{{ExchangeOrTopic: exchangeOrTopic, Unsure: true, Repeated: t.repeatedPositions.highest}})
+		t.feeder.startWalk(walk{target: order.Target{ExchangeOrTopic: exchangeOrTopic}})
 	}
-	t.feeder.startWalk(walk{resent: true})
+	t.feeder.startWalk(walk{forResends: true})
 	if err != nil {
-		return t.loading(err)
+		return t.loadError(err)
 	}
-	return t.loading(t.hold(ctx, line))
+	return t.loadError(t.pauseMissingExchanges(ctx, line))
 }
 
-// hold pauses the exchanges that an earlier leader has found missing. They may be there by now,
-// with some of their queues bound and others not yet: an operator says when all are
+// pauseMissingExchanges pauses the exchanges that an earlier leader has found missing. They may be
+// there by now, with some of their queues bound and others not yet: an operator says when all are
 // (sink.Fault.Held).
-func (t *Table) hold(ctx context.Context, line Line) error {
+func (t *Table) pauseMissingExchanges(ctx context.Context, line Line) error {
 	sinks, ok := t.cfg.Sink.(sink.Holder)
 	if !ok {
 		return nil
 	}
-	missing, err := t.cfg.Store.Missing(ctx)
+	missing, err := t.cfg.Store.MissingExchanges(ctx)
 	for _, m := range missing {
 		if fix := sinks.Held(m.ExchangeOrTopic); fix != "" {
 			line.Pauses().Refused(sink.Place{ExchangeOrTopic: m.ExchangeOrTopic}, &sink.Fault{
@@ -138,18 +138,19 @@ func (t *Table) hold(ctx context.Context, line Line) error {
 	return err
 }
 
-func (t *Table) loading(err error) error {
+// loadError is what Load returns for the error of one of its statements.
+func (t *Table) loadError(err error) error {
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, store.ErrFenced):
-		return t.stop()
+		return t.fencedStop()
 	}
 	return fmt.Errorf("read what is deferred: %w", err)
 }
 
-// stop is the error of a leader that was fenced by its successor.
-func (t *Table) stop() *event.Stop { return dlq.Fenced(t.cfg.Slot, t.cfg.Epoch) }
+// fencedStop is the error of a leader that was fenced by its successor.
+func (t *Table) fencedStop() *event.Stop { return dlq.Fenced(t.cfg.Slot, t.cfg.Epoch) }
 
 // endFenced ends Run: a fenced leader must not do anything more.
 func (t *Table) endFenced() { t.once.Do(func() { close(t.fenced) }) }
@@ -158,14 +159,14 @@ func (t *Table) endFenced() { t.once.Do(func() { close(t.fenced) }) }
 // changes, and for no more than a fiftieth of the time. (Counting a million rows at each scrape
 // would cost PostgreSQL more than everything else that is done to them.)
 type stats struct {
-	count func(ctx context.Context, limit int) (store.Stats, error) // nil: nothing is counted
-	limit int
-	pace  retryPace
-	hooks *Hooks
-	moved atomic.Bool // rows were changed since the last count began
+	count       func(ctx context.Context, limit int) (store.Stats, error) // nil: nothing is counted
+	limit       int
+	pace        retryPace
+	hooks       *Hooks
+	rowsChanged atomic.Bool // rows were changed since the last count began
 
-	mu  sync.Mutex
-	now store.Stats
+	mu      sync.Mutex
+	counted store.Stats
 }
 
 // Between two counts.
@@ -173,7 +174,7 @@ const (
 	statsEvery = time.Second // while something changes
 	statsIdle  = time.Minute // while nothing does
 	statsShare = 50
-	statsAgain = 10 * time.Second // after one that failed
+	statsRetry = 10 * time.Second // after one that failed
 )
 
 func (t *stats) init(cfg *Config) {
@@ -186,7 +187,7 @@ func (t *stats) run(ctx context.Context) {
 	for t.count != nil {
 		began := time.Now()
 		reportWork(t.hooks.Stats, true)
-		err := t.once(ctx)
+		err := t.countOnce(ctx)
 		reportWork(t.hooks.Stats, false)
 		if ctx.Err() != nil {
 			return
@@ -195,12 +196,12 @@ func (t *stats) run(ctx context.Context) {
 		if err != nil { // perhaps counting takes too long
 			t.pace.failed(err)
 			t.limit = max(t.limit/4, store.StatsLimit/100)
-			rest = statsAgain
+			rest = statsRetry
 		} else {
 			t.pace.succeeded()
 			t.limit = min(2*t.limit, store.StatsLimit)
 		}
-		for rested := time.Duration(0); rested == 0 || rested < statsIdle && !t.moved.Load(); rested += rest {
+		for rested := time.Duration(0); rested == 0 || rested < statsIdle && !t.rowsChanged.Load(); rested += rest {
 			if !sleep(ctx, rest) {
 				return
 			}
@@ -208,27 +209,27 @@ func (t *stats) run(ctx context.Context) {
 	}
 }
 
-// once counts. A count that reached its limit is only a lower bound.
-func (t *stats) once(ctx context.Context) error {
-	t.moved.Store(false)
+// countOnce counts. A count that reached its limit is only a lower bound.
+func (t *stats) countOnce(ctx context.Context) error {
+	t.rowsChanged.Store(false)
 	counted, err := t.count(ctx, t.limit)
 	if err != nil {
-		t.moved.Store(true)
+		t.rowsChanged.Store(true)
 		return err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, n := range []struct{ counted, before *int }{{&counted.Deferred, &t.now.Deferred}, {&counted.Dead, &t.now.Dead}} {
+	for _, n := range []struct{ counted, before *int }{{&counted.Deferred, &t.counted.Deferred}, {&counted.Dead, &t.counted.Dead}} {
 		if *n.counted >= t.limit {
 			*n.counted = max(*n.counted, *n.before)
 		}
 	}
-	t.now = counted
+	t.counted = counted
 	return nil
 }
 
 func (t *stats) snapshot() store.Stats {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.now
+	return t.counted
 }

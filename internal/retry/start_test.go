@@ -196,15 +196,15 @@ func TestStatsCountsSeldom(t *testing.T) {
 		wants(1, 0)
 		pass(time.Second)
 		wants(2, time.Minute)
-		s.stats.moved.Store(true)
+		s.stats.rowsChanged.Store(true)
 		pass(time.Second)
 		wants(3, 61*time.Second)
 		cost.Store(int64(2 * time.Second))
-		s.stats.moved.Store(true)
+		s.stats.rowsChanged.Store(true)
 		pass(time.Second)
 		wants(4, 62*time.Second)
 		pass(time.Second)
-		s.stats.moved.Store(true) // while it is counted
+		s.stats.rowsChanged.Store(true) // while it is counted
 		pass(100 * time.Second)
 		wants(4, 62*time.Second)
 		cost.Store(0)
@@ -216,7 +216,7 @@ func TestStatsCountsSeldom(t *testing.T) {
 		}
 		fails.Store(false)
 		pass(10500 * time.Millisecond)
-		s.stats.moved.Store(true)
+		s.stats.rowsChanged.Store(true)
 		pass(time.Second)
 		wants(7, 175*time.Second)
 		if want := []int{store.StatsLimit, store.StatsLimit / 4, store.StatsLimit / 2}; !slices.Equal(limits[4:], want) {
@@ -228,13 +228,13 @@ func TestStatsCountsSeldom(t *testing.T) {
 
 // A count that reached its limit does not lower the numbers.
 func TestStatsAtItsLimit(t *testing.T) {
-	s := stats{now: store.Stats{Deferred: 25, Dead: 12}, count: func(_ context.Context, limit int) (store.Stats, error) {
+	s := stats{counted: store.Stats{Deferred: 25, Dead: 12}, count: func(_ context.Context, limit int) (store.Stats, error) {
 		return store.Stats{Deferred: limit, Dead: 9}, nil
 	}}
 	for limit, want := range map[int]int{10: 25, 40: 40} {
-		s.now.Deferred, s.limit = 25, limit
-		if err := s.once(t.Context()); err != nil || s.now.Deferred != want || s.now.Dead != 9 {
-			t.Errorf("with a limit of %d it is %+v, %v", limit, s.now, err)
+		s.counted.Deferred, s.limit = 25, limit
+		if err := s.countOnce(t.Context()); err != nil || s.counted.Deferred != want || s.counted.Dead != 9 {
+			t.Errorf("with a limit of %d it is %+v, %v", limit, s.counted, err)
 		}
 	}
 }

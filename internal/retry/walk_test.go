@@ -53,7 +53,7 @@ func TestStartOfEmptyAndBlockedTables(t *testing.T) {
 // Load returns an error when it is fenced, and when its statement fails.
 func TestLoadFails(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
-		f.db.Lead(slot)
+		f.db.RaiseEpoch(slot)
 		var stop *event.Stop
 		if err := f.table.Load(f.t.Context(), f.line); !errors.As(err, &stop) || stop.Reason != "fenced" {
 			t.Errorf("fenced: %v", err)

@@ -33,8 +33,8 @@ type writer struct {
 	// under their numbers. The feeder reads no row above acked. Otherwise it could feed and delete
 	// a row whose commit the writer has not seen yet, and the writer would write that row a second
 	// time.
-	acked     atomic.Int64
-	next, end int64 // numbers that are leased and not used
+	acked                      atomic.Int64
+	nextNumberLeased, leaseEnd int64 // numbers that are leased and not used
 
 	woken chan struct{} // cap 1
 
@@ -63,14 +63,14 @@ func (w *writer) run(ctx context.Context) {
 	defer reportWork(working, false)
 	for ctx.Err() == nil {
 		reportWork(working, true)
-		if batch := w.round(); len(batch) > 0 {
-			if !w.write(ctx, batch) {
+		if batch := w.nextBatch(); len(batch) > 0 {
+			if !w.writeBatch(ctx, batch) {
 				return
 			}
 			continue
 		}
 		reportWork(working, false)
-		timer := time.NewTimer(w.idle())
+		timer := time.NewTimer(w.idleTime())
 		select {
 		case <-w.woken:
 		case <-timer.C:
@@ -80,12 +80,12 @@ func (w *writer) run(ctx context.Context) {
 	}
 }
 
-// round returns the rows to write next: a refused row that is due again, alone, or the first rows
-// of the queue.
-func (w *writer) round() []*inflight.Event {
+// nextBatch returns the rows to write next: a refused row that is due again, alone, or the first
+// rows of the queue.
+func (w *writer) nextBatch() []*inflight.Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if e, ok := w.dueRefused(time.Now()); ok {
+	if e, ok := w.takeDueRefused(time.Now()); ok {
 		return []*inflight.Event{e}
 	}
 	n, size := 0, 0
@@ -101,18 +101,18 @@ func (w *writer) round() []*inflight.Event {
 	return batch
 }
 
-// write commits the entries in this order, except those that the database refuses and the entries
-// behind them. It returns false when ctx is done or the leader is fenced. Events that are not
-// committed then stay in the slot.
-func (w *writer) write(ctx context.Context, batch []*inflight.Event) bool {
+// writeBatch commits the entries in this order, except those that the database refuses and the
+// entries behind them. It returns false when ctx is done or the leader is fenced. Events that are
+// not committed then stay in the slot.
+func (w *writer) writeBatch(ctx context.Context, batch []*inflight.Event) bool {
 	written, refused := 0, 0
 	for todo := [][]*inflight.Event{batch}; len(todo) > 0; {
-		part := w.notStuck(todo[len(todo)-1])
+		part := w.holdBackStuck(todo[len(todo)-1])
 		todo = todo[:len(todo)-1]
 		if len(part) == 0 {
 			continue
 		}
-		err := w.deferRow(ctx, part)
+		err := w.deferRows(ctx, part)
 		var no *store.Refused
 		switch {
 		case err == nil:
@@ -122,7 +122,7 @@ func (w *writer) write(ctx context.Context, batch []*inflight.Event) bool {
 				w.keepStuck(part[0], no)
 				refused++
 			} else {
-				todo = append(todo, isolate(part, no)...)
+				todo = append(todo, splitRefused(part, no)...)
 			}
 		default:
 			if errors.Is(err, store.ErrFenced) {
@@ -133,7 +133,7 @@ func (w *writer) write(ctx context.Context, batch []*inflight.Event) bool {
 		if refused >= refusalLimit && written == 0 {
 			// The rows do not seem to be at fault. The remaining rows are written together again
 			// later.
-			w.putBack(todo)
+			w.requeue(todo)
 			return sleep(ctx, w.pace.failed(err))
 		}
 	}
@@ -144,10 +144,10 @@ func (w *writer) write(ctx context.Context, batch []*inflight.Event) bool {
 // itself is suspected.
 const refusalLimit = 8
 
-// isolate splits a refused statement of several rows into the parts to write next, the last one
-// first: the rows before the one at fault, that one alone, the rest. While it is not known which
-// row is at fault it splits in halves.
-func isolate(part []*inflight.Event, no *store.Refused) [][]*inflight.Event {
+// splitRefused splits a refused statement of several rows into the parts to write next, the last
+// one first: the rows before the one at fault, that one alone, the rest. While it is not known
+// which row is at fault it splits in halves.
+func splitRefused(part []*inflight.Event, no *store.Refused) [][]*inflight.Event {
 	at := -1
 	if no.Row != nil {
 		at = slices.IndexFunc(part, func(e *inflight.Event) bool { return e.Position == no.Row.Event.Position })
@@ -159,47 +159,47 @@ func isolate(part []*inflight.Event, no *store.Refused) [][]*inflight.Event {
 	return [][]*inflight.Event{part[at+1:], part[at : at+1], part[:at]}
 }
 
-// deferRow commits rows and settles their events. Its error is a *Refused (nothing was written), or
-// final.
-func (w *writer) deferRow(ctx context.Context, part []*inflight.Event) error {
+// deferRows commits rows and settles their events. Its error is a *Refused (nothing was written),
+// or final.
+func (w *writer) deferRows(ctx context.Context, part []*inflight.Event) error {
 	rows := make([]*store.Row, len(part))
 	now := time.Now()
 	for i := range part {
-		n, err := w.number(ctx)
+		n, err := w.nextNumber(ctx)
 		if err != nil {
 			return err
 		}
 		// A number belongs to one statement: a refused row gets a new number, above acked, for its
 		// next statement.
-		rows[i] = w.row(part[i], n, now)
+		rows[i] = w.rowOf(part[i], n, now)
 	}
 	err := w.pace.untilKnown(ctx, w.t.cfg.Hooks.Writer, func() error { return w.t.cfg.Store.Defer(ctx, rows) })
 	if err == nil {
-		w.committed(part, rows)
+		w.finishRows(part, rows)
 	}
 	return err
 }
 
-// number is the next row number.
-func (w *writer) number(ctx context.Context) (int64, error) {
-	if w.next == w.end {
+// nextNumber is the next row number.
+func (w *writer) nextNumber(ctx context.Context) (int64, error) {
+	if w.nextNumberLeased == w.leaseEnd {
 		err := w.pace.untilKnown(ctx, w.t.cfg.Hooks.Writer, func() (err error) {
-			w.next, err = w.t.cfg.Store.Lease(ctx)
-			w.end = w.next
+			w.nextNumberLeased, err = w.t.cfg.Store.LeaseNumbers(ctx)
+			w.leaseEnd = w.nextNumberLeased
 			return err
 		})
 		if err != nil {
 			return 0, err
 		}
-		w.end += store.LeaseSize
+		w.leaseEnd += store.LeaseSize
 	}
-	w.next++
-	return w.next - 1, nil
+	w.nextNumberLeased++
+	return w.nextNumberLeased - 1, nil
 }
 
-// committed does what follows from a commit. Only after the commit acked moves, and the line
+// finishRows does what follows from a commit. Only after the commit acked moves, and the line
 // settles the events, which may move the watermark (I2). The line is informed last.
-func (w *writer) committed(part []*inflight.Event, rows []*store.Row) {
+func (w *writer) finishRows(part []*inflight.Event, rows []*store.Row) {
 	w.acked.Store(rows[len(rows)-1].N)
 	dead := 0
 	for _, row := range rows {
@@ -208,26 +208,26 @@ func (w *writer) committed(part []*inflight.Event, rows []*store.Row) {
 			w.t.cfg.logDeadLetter(row, writtenResult(row))
 		}
 	}
-	w.t.stats.moved.Store(true)
-	w.forget(part)
+	w.t.stats.rowsChanged.Store(true)
+	w.forgetEvents(part)
 	w.t.line.Committed(part) // no event is read after this
-	call(w.t.cfg.Hooks.Deferred, len(rows)-dead)
-	call(w.t.cfg.Hooks.Dead, dead)
+	callHook(w.t.cfg.Hooks.Deferred, len(rows)-dead)
+	callHook(w.t.cfg.Hooks.Dead, dead)
 }
 
-// forget removes events that the writer is done with.
-func (w *writer) forget(part []*inflight.Event) {
+// forgetEvents removes events that the writer is done with.
+func (w *writer) forgetEvents(part []*inflight.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.events -= len(part)
 	for _, e := range part {
-		w.freed(e)
+		w.releaseStuck(e)
 	}
 }
 
-// row makes the row of an event. The row has everything that is needed to publish the event when
+// rowOf makes the row of an event. The row has everything that is needed to publish the event when
 // nothing else of it is left, neither its outbox row nor its WAL.
-func (w *writer) row(e *inflight.Event, n int64, now time.Time) *store.Row {
+func (w *writer) rowOf(e *inflight.Event, n int64, now time.Time) *store.Row {
 	group, ordered := w.t.cfg.Scope.Group(&e.Event, e.Place.ExchangeOrTopic)
 	r := &store.Row{
 		N: n, Incarnation: w.t.cfg.Incarnation, Event: e.Event,
@@ -247,8 +247,8 @@ func (w *writer) row(e *inflight.Event, n int64, now time.Time) *store.Row {
 	return r
 }
 
-// busy reports whether the writer has any event.
-func (w *writer) busy() bool {
+// hasEvents reports whether the writer has any event.
+func (w *writer) hasEvents() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.events > 0
@@ -275,8 +275,8 @@ const (
 // maxShown is how many refused rows Snapshot names.
 const maxShown = 20
 
-// group is the ordering group of an event in the tables.
-func (w *writer) group(e *inflight.Event) uint64 {
+// groupOf is the ordering group of an event in the tables.
+func (w *writer) groupOf(e *inflight.Event) uint64 {
 	group, _ := w.t.cfg.Scope.Group(&e.Event, e.Place.ExchangeOrTopic)
 	return group
 }
@@ -285,7 +285,7 @@ func (w *writer) group(e *inflight.Event) uint64 {
 func (w *writer) keepStuck(e *inflight.Event, no *store.Refused) {
 	w.mu.Lock()
 	now := time.Now()
-	group := w.group(e)
+	group := w.groupOf(e)
 	h := w.stuck[group]
 	if h == nil {
 		h = &stuckRow{first: e, since: now}
@@ -298,12 +298,12 @@ func (w *writer) keepStuck(e *inflight.Event, no *store.Refused) {
 	w.mu.Unlock()
 	if h.err != told {
 		w.t.cfg.Log.Error("database refuses the row of a deferred event: it is tried again and its key waits meanwhile, nothing is dropped",
-			w.t.cfg.about(&e.Event, zap.Error(no.Err))...)
+			w.t.cfg.eventFields(&e.Event, zap.Error(no.Err))...)
 	}
 }
 
-// dueRefused is a refused row whose time has come.
-func (w *writer) dueRefused(now time.Time) (*inflight.Event, bool) {
+// takeDueRefused is a refused row whose time has come.
+func (w *writer) takeDueRefused(now time.Time) (*inflight.Event, bool) {
 	for _, h := range w.stuck {
 		if !h.due.After(now) {
 			h.due = now.Add(maxRefusedPause) // until the result of this try is known
@@ -313,8 +313,8 @@ func (w *writer) dueRefused(now time.Time) (*inflight.Event, bool) {
 	return nil, false
 }
 
-// idle returns how long there is nothing to do unless something arrives.
-func (w *writer) idle() time.Duration {
+// idleTime returns how long there is nothing to do unless something arrives.
+func (w *writer) idleTime() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.queue) > 0 {
@@ -327,9 +327,9 @@ func (w *writer) idle() time.Duration {
 	return d
 }
 
-// notStuck leaves out the entries that are behind a refused row of their ordering group, and keeps
-// them there.
-func (w *writer) notStuck(part []*inflight.Event) []*inflight.Event {
+// holdBackStuck leaves out the entries that are behind a refused row of their ordering group, and
+// keeps them there.
+func (w *writer) holdBackStuck(part []*inflight.Event) []*inflight.Event {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.stuck) == 0 {
@@ -337,7 +337,7 @@ func (w *writer) notStuck(part []*inflight.Event) []*inflight.Event {
 	}
 	free := make([]*inflight.Event, 0, len(part))
 	for _, e := range part {
-		if h := w.stuck[w.group(e)]; h != nil && h.first != e {
+		if h := w.stuck[w.groupOf(e)]; h != nil && h.first != e {
 			h.behind = append(h.behind, e)
 		} else {
 			free = append(free, e)
@@ -346,17 +346,17 @@ func (w *writer) notStuck(part []*inflight.Event) []*inflight.Event {
 	return free
 }
 
-// freed is called once a refused row is written. It puts the rows that waited behind it back into
-// the queue, before all that came later.
-func (w *writer) freed(e *inflight.Event) {
-	if h := w.stuck[w.group(e)]; h != nil && h.first == e {
+// releaseStuck is called once a refused row is written. It puts the rows that waited behind it back
+// into the queue, before all that came later.
+func (w *writer) releaseStuck(e *inflight.Event) {
+	if h := w.stuck[w.groupOf(e)]; h != nil && h.first == e {
 		w.queue = append(h.behind, w.queue...)
-		delete(w.stuck, w.group(e))
+		delete(w.stuck, w.groupOf(e))
 	}
 }
 
-// putBack returns entries that were not tried to the queue; the last part goes first.
-func (w *writer) putBack(parts [][]*inflight.Event) {
+// requeue returns entries that were not tried to the queue; the last part goes first.
+func (w *writer) requeue(parts [][]*inflight.Event) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, part := range parts {

@@ -185,7 +185,7 @@ func TestFencedLeaderEnds(t *testing.T) {
 						return errLost, false
 					}
 				})
-				f.db.Lead(slot)
+				f.db.RaiseEpoch(slot)
 				do.what(f)
 				f.pass(2 * time.Second)
 				select {

@@ -31,7 +31,7 @@ func CheckPostgres(address string) error {
 	if err != nil {
 		home = os.DevNull // below it are no files
 	}
-	written, service := settings(address), map[string]string{}
+	written, service := addressSettings(address), map[string]string{}
 	file := cmp.Or(written("servicefile"), os.Getenv("PGSERVICEFILE"), filepath.Join(home, ".pg_service.conf"))
 	if name := cmp.Or(written("service"), os.Getenv("PGSERVICE")); name != "" {
 		if services, err := pgservicefile.ReadServicefile(file); err == nil {
@@ -59,8 +59,9 @@ func CheckPostgres(address string) error {
 	return nil
 }
 
-// settings are what an address says itself, by their names.
-func settings(address string) func(name string) string {
+// addressSettings finds a setting of an address of PostgreSQL, which is a URL or a list of
+// keywords, by its name; "" if the address does not have it.
+func addressSettings(address string) func(name string) string {
 	if u, err := url.Parse(address); err == nil && strings.HasPrefix(u.Scheme, "postgres") {
 		return func(name string) string {
 			if password, _ := u.User.Password(); name == "password" && password != "" {
@@ -70,9 +71,9 @@ func settings(address string) func(name string) string {
 		}
 	}
 	return func(name string) (last string) {
-		for _, of := range keyword().FindAllStringSubmatch(address, -1) {
+		for _, of := range keywordValue().FindAllStringSubmatch(address, -1) {
 			if of[1] == name {
-				last = escaped().ReplaceAllString(strings.Trim(of[2], "'"), "$1")
+				last = escapedCharacter().ReplaceAllString(strings.Trim(of[2], "'"), "$1")
 			}
 		}
 		return last
@@ -80,6 +81,6 @@ func settings(address string) func(name string) string {
 }
 
 var (
-	keyword = lazy.Regexp(`([a-z_]+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s\\]|\\.)+)`)
-	escaped = lazy.Regexp(`\\(.)`)
+	keywordValue     = lazy.Regexp(`([a-z_]+)\s*=\s*('(?:[^'\\]|\\.)*'|(?:[^\s\\]|\\.)+)`)
+	escapedCharacter = lazy.Regexp(`\\(.)`)
 )

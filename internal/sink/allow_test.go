@@ -107,8 +107,8 @@ func TestMeet(t *testing.T) {
 	patterns, names := texts("ab*", 4), texts("ab", 6)
 	for _, a := range patterns {
 		for _, b := range patterns {
-			want := slices.ContainsFunc(names, func(name string) bool { return matches(a, name) && matches(b, name) })
-			if got := meet(a, b); got != want {
+			want := slices.ContainsFunc(names, func(name string) bool { return matchesPattern(a, name) && matchesPattern(b, name) })
+			if got := haveCommonName(a, b); got != want {
 				t.Fatalf("%q and %q: %v, want %v", a, b, got, want)
 			}
 		}

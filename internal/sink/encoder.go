@@ -20,11 +20,11 @@ import (
 // and pure: the same event gives the same record at every delivery, because a repeat must be a
 // repeat.
 //
-// Both methods begin by emptying what they fill in (Record.Unplace, Record.Reset), which gives the
-// record the event's budget: what would be over it is refused before it is made. It aliases the
-// event, rec.Buf, rec.Own or the encoder: it is valid until rec is used again and as long as the
-// event's bytes are, and nobody writes to it. They allocate nothing once rec has grown. Encode is
-// never given an event with a Fault or LeftOut; Place is, for the route of its dead letter: what
+// Both methods begin by emptying what they fill in (Record.ResetPlace, Record.Reset), which gives
+// the record the event's budget: what would be over it is refused before it is made. It aliases the
+// event, rec.Buf, rec.Scratch or the encoder: it is valid until rec is used again and as long as
+// the event's bytes are, and nobody writes to it. They allocate nothing once rec has grown. Encode
+// is never given an event with a Fault or LeftOut; Place is, for the route of its dead letter: what
 // could be decoded is there.
 //
 // A fault is of class Permanent: the event is refused for ever, and becomes a dead letter. It has
@@ -67,7 +67,7 @@ type Record struct {
 	Buf   []byte // what was made for this record
 	// the encoder's scratch space, for its next record; its method Forget, if there is one, drops
 	// what is large
-	Own any
+	Scratch any
 }
 
 // Partitions that no row names.
@@ -116,16 +116,16 @@ func JSONHeader(name string, raw []byte) Header {
 	return Header{Name: name, Value: raw, Kind: JSON}
 }
 
-// AddText adds a header of text, unless it is nil.
-func (r *Record) AddText(name string, value []byte) {
+// AddTextHeader adds a header of text, unless it is nil.
+func (r *Record) AddTextHeader(name string, value []byte) {
 	if value != nil {
 		r.Headers = append(r.Headers, Header{Name: name, Value: value, Kind: Text})
 	}
 }
 
-// AddMember adds a header of a JSON object's member (JSONHeader), if the budget has room for it;
-// false: it has not.
-func (r *Record) AddMember(name string, raw []byte) bool {
+// AddMemberHeader adds a header of a JSON object's member (JSONHeader), if the budget has room for
+// it; false: it has not.
+func (r *Record) AddMemberHeader(name string, raw []byte) bool {
 	if !r.Budget.Make(headerSize+len(name)+len(raw)) || !r.Budget.Work(1) {
 		return false
 	}
@@ -142,8 +142,9 @@ const (
 	headerSize = int(unsafe.Sizeof(Header{}))
 )
 
-// Reuse is a buffer, empty, for the next use: nil for one that has grown for an unusual event.
-func Reuse[T any](b []T) []T {
+// ReuseBuffer is a buffer, empty, for the next use: nil for one that has grown for an unusual
+// event.
+func ReuseBuffer[T any](b []T) []T {
 	if uintptr(cap(b))*unsafe.Sizeof(*new(T)) > keptBuffer {
 		return nil
 	}
@@ -152,40 +153,40 @@ func Reuse[T any](b []T) []T {
 
 // Reset empties the record for an event.
 func (r *Record) Reset(ev *event.Event) {
-	r.Unplace(ev)
-	r.Headers, r.Value, r.Time, r.Properties = Reuse(r.Headers), nil, 0, Properties{}
+	r.ResetPlace(ev)
+	r.Headers, r.Value, r.Time, r.Properties = ReuseBuffer(r.Headers), nil, 0, Properties{}
 }
 
 // Forget drops every reference to the last events' bytes, which belong to the caller again, and
 // the buffers of an unusual one.
 func (r *Record) Forget() {
-	r.Headers = Reuse(r.Headers)
+	r.Headers = ReuseBuffer(r.Headers)
 	clear(r.Headers[:cap(r.Headers)])
-	*r = Record{Headers: r.Headers, Buf: Reuse(r.Buf), Own: r.Own}
-	if own, ok := r.Own.(interface{ Forget() }); ok {
+	*r = Record{Headers: r.Headers, Buf: ReuseBuffer(r.Buf), Scratch: r.Scratch}
+	if own, ok := r.Scratch.(interface{ Forget() }); ok {
 		own.Forget()
 	}
 }
 
-// Unplace empties what Place fills in, and Buf.
-func (r *Record) Unplace(ev *event.Event) {
-	r.Topic, r.Exchange, r.RoutingKey, r.Key, r.Partition, r.Buf = nil, nil, nil, nil, ByKey, Reuse(r.Buf)
+// ResetPlace empties what Place fills in, and Buf.
+func (r *Record) ResetPlace(ev *event.Event) {
+	r.Topic, r.Exchange, r.RoutingKey, r.Key, r.Partition, r.Buf = nil, nil, nil, nil, ByKey, ReuseBuffer(r.Buf)
 	if r.Budget = ev.Budget(); r.Small {
 		r.Budget = r.Budget.Small()
 	}
 }
 
-// Since is what was appended to Buf since it had this length. It is not nil, and cannot grow into
-// what comes behind it.
-func (r *Record) Since(start int) []byte {
+// MadeSince is what was appended to Buf since it had this length. It is not nil, and cannot grow
+// into what comes behind it.
+func (r *Record) MadeSince(start int) []byte {
 	if len(r.Buf) == start {
 		return []byte{}
 	}
 	return r.Buf[start:len(r.Buf):len(r.Buf)]
 }
 
-// Traceparent appends what trace says of an event; nil: it says the row's. The result is nil when
-// there is none.
+// Traceparent is the traceparent that an event's message carries: what trace says, in room of Buf,
+// or without trace the row's. The result is nil when there is none.
 func (r *Record) Traceparent(ev *event.Event, trace func(ev *event.Event, buf []byte) []byte) []byte {
 	if trace == nil {
 		return ev.Traceparent
@@ -251,13 +252,13 @@ func NewPlainHeaders(cfg PlainConfig, own []string) (PlainHeaders, error) {
 func (h *PlainHeaders) Append(ev *event.Event, rec *Record) *Fault {
 	start := len(rec.Buf)
 	rec.Buf = ev.Position.Append(rec.Buf)
-	rec.AddText(HeaderPosition, rec.Since(start))
-	rec.AddText(headerTraceparent, rec.Traceparent(ev, h.cfg.Traceparent))
+	rec.AddTextHeader(HeaderPosition, rec.MadeSince(start))
+	rec.AddTextHeader(headerTraceparent, rec.Traceparent(ev, h.cfg.Traceparent))
 	if ev.Replay {
-		rec.AddText(HeaderReplay, replayed)
+		rec.AddTextHeader(HeaderReplay, replayedValue)
 	}
 	for i, column := range h.columns {
-		rec.AddText(h.cfg.Headers[i].Name, ev.Columns[column])
+		rec.AddTextHeader(h.cfg.Headers[i].Name, ev.Columns[column])
 	}
 	if len(ev.Headers) == 0 {
 		return nil
@@ -268,18 +269,18 @@ func (h *PlainHeaders) Append(ev *event.Event, rec *Record) *Fault {
 	}
 	for name, raw, more := members.Next(); more; name, raw, more = members.Next() {
 		name := unsafe.String(unsafe.SliceData(name), len(name)) // aliases the event, as raw does
-		if !h.taken(name, ev) && !rec.AddMember(name, raw) {
+		if !h.isTaken(name, ev) && !rec.AddMemberHeader(name, raw) {
 			return OverBudget(rec.Budget.Err())
 		}
 	}
 	return nil
 }
 
-var replayed = []byte("true")
+var replayedValue = []byte("true")
 
-// taken reports whether the record has a header of the relay's own or a configured one of this
+// isTaken reports whether the record has a header of the relay's own or a configured one of this
 // name.
-func (h *PlainHeaders) taken(name string, ev *event.Event) bool {
+func (h *PlainHeaders) isTaken(name string, ev *event.Event) bool {
 	if i := slices.Index(h.reserved, name); i >= 0 {
 		if h.cfg.HeaderDropped != nil {
 			h.cfg.HeaderDropped(h.reserved[i]) // not name, which aliases the event
@@ -294,29 +295,29 @@ func (h *PlainHeaders) taken(name string, ev *event.Event) bool {
 	return false
 }
 
-// Large has large messages made one at a time, whatever the number of lanes: what is made of a row
-// is up to nine times as large, and while it is made it takes several times as much. Who is inside
-// never waits for a broker. Small ones are made by all lanes at once, since the lock would cost
-// more than it saves. That a message becomes large is seen when it is over a small budget: then it
-// is made again, alone.
-type Large struct{ mu sync.Mutex }
+// LargeLock has large messages made one at a time, whatever the number of lanes: what is made of a
+// row is up to nine times as large, and while it is made it takes several times as much. Who is
+// inside never waits for a broker. Small ones are made by all lanes at once, since the lock would
+// cost more than it saves. That a message becomes large is seen when it is over a small budget:
+// then it is made again, alone.
+type LargeLock struct{ mu sync.Mutex }
 
 // largeRow is the size of a row that is made alone at once, in bytes.
 const largeRow = 8 << 10
 
-// Alone reports whether an event is to be made alone at once.
-func (*Large) Alone(ev *event.Event) bool { return ev.Size() > largeRow }
+// IsLarge reports whether an event is to be made alone at once.
+func (*LargeLock) IsLarge(ev *event.Event) bool { return ev.Size() > largeRow }
 
 // Enter is called before an event is made, and Leave when what was made is the connection's or is
 // dropped.
-func (l *Large) Enter(rec *Record, alone bool) {
+func (l *LargeLock) Enter(rec *Record, alone bool) {
 	if rec.Small = !alone; alone {
 		l.mu.Lock()
 	}
 }
 
 // Leave lets the next one in. again: the event is over its small budget, and to be made alone.
-func (l *Large) Leave(rec *Record, alone bool) (again bool) {
+func (l *LargeLock) Leave(rec *Record, alone bool) (again bool) {
 	if alone {
 		l.mu.Unlock()
 		return false
@@ -325,8 +326,8 @@ func (l *Large) Leave(rec *Record, alone bool) (again bool) {
 }
 
 // Place is the encoder's Place.
-func (l *Large) Place(by Encoder, ev *event.Event, rec *Record) *Fault {
-	for alone := l.Alone(ev); ; alone = true {
+func (l *LargeLock) Place(by Encoder, ev *event.Event, rec *Record) *Fault {
+	for alone := l.IsLarge(ev); ; alone = true {
 		l.Enter(rec, alone)
 		fault := by.Place(ev, rec)
 		if !l.Leave(rec, alone) {

@@ -10,7 +10,7 @@ import (
 
 // One large event at a time is made into a message; small ones pass by.
 func TestLargeEventsAreMadeOneAtATime(t *testing.T) {
-	var l Large
+	var l LargeLock
 	var inside atomic.Int32
 	var lanes sync.WaitGroup
 	large := &event.Event{Payload: make([]byte, 2*largeRow)}
@@ -18,7 +18,7 @@ func TestLargeEventsAreMadeOneAtATime(t *testing.T) {
 		lanes.Go(func() {
 			var rec Record
 			for range 1000 {
-				l.Enter(&rec, l.Alone(large))
+				l.Enter(&rec, l.IsLarge(large))
 				if n := inside.Add(1); n > 1 {
 					t.Errorf("%d are inside", n)
 				}
@@ -32,7 +32,7 @@ func TestLargeEventsAreMadeOneAtATime(t *testing.T) {
 	l.Enter(&outer, true)
 	small := &event.Event{Payload: make([]byte, largeRow)}
 	whole := small.Budget()
-	l.Enter(&rec, l.Alone(small)) // would wait for ever
+	l.Enter(&rec, l.IsLarge(small)) // would wait for ever
 	if rec.Reset(small); rec.Budget.Left() >= whole.Left() {
 		t.Error("the budget of many at once is no small one")
 	}
@@ -53,13 +53,13 @@ func TestLargeEventsAreMadeOneAtATime(t *testing.T) {
 
 // Buffers that have grown are not kept, whatever they hold.
 func TestReuse(t *testing.T) {
-	if b := Reuse(make([]byte, 5, keptBuffer)); cap(b) != keptBuffer || len(b) != 0 {
+	if b := ReuseBuffer(make([]byte, 5, keptBuffer)); cap(b) != keptBuffer || len(b) != 0 {
 		t.Errorf("%d of %d bytes", len(b), cap(b))
 	}
-	if b := Reuse(make([]byte, 5, keptBuffer+1)); b != nil {
+	if b := ReuseBuffer(make([]byte, 5, keptBuffer+1)); b != nil {
 		t.Errorf("%d bytes are kept", cap(b))
 	}
-	if h := Reuse(make([]Header, 5, keptBuffer/headerSize+1)); h != nil {
+	if h := ReuseBuffer(make([]Header, 5, keptBuffer/headerSize+1)); h != nil {
 		t.Errorf("%d headers are kept", cap(h))
 	}
 	rec := Record{Headers: make([]Header, 90_000), Buf: make([]byte, 1<<20)}

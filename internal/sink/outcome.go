@@ -134,10 +134,11 @@ func RowFault(ev *event.Event) *Fault {
 	if ev.Fault == nil && ev.LeftOut == nil { // the usual case, which is inlined
 		return nil
 	}
-	return rowFault(ev)
+	return leftOutOrUndecodable(ev)
 }
 
-func rowFault(ev *event.Event) *Fault {
+// leftOutOrUndecodable is RowFault of an event that has one: the rest is inlined without it.
+func leftOutOrUndecodable(ev *event.Event) *Fault {
 	if ev.Fault != nil {
 		return PermanentFault(Undecodable, ev.Fault.Error())
 	}
@@ -193,7 +194,7 @@ func (c *Call) Reject(i int, fault *Fault) {
 		return
 	}
 	c.Outcomes[i] = Outcome{State: Rejected, Fault: fault}
-	if group, ordered := c.group(i); ordered {
+	if group, ordered := c.groupOf(i); ordered {
 		if first, ok := c.firstRejected[group]; !ok || i < first {
 			c.firstRejected[group] = i
 		}
@@ -206,15 +207,15 @@ func (c *Call) IsBehindRejected(i int) bool {
 	if len(c.firstRejected) == 0 {
 		return false
 	}
-	group, ordered := c.group(i)
+	group, ordered := c.groupOf(i)
 	first, rejected := c.firstRejected[group]
 	return ordered && rejected && first < i
 }
 
-// group is the ordering group that a rejection stops: the key in the exchange or topic. The key's
+// groupOf is the ordering group that a rejection stops: the key in the exchange or topic. The key's
 // events for another one go on: if they stopped, events of other keys would overtake them there
 // with ordering commit.
-func (c *Call) group(i int) (group uint64, ordered bool) {
+func (c *Call) groupOf(i int) (group uint64, ordered bool) {
 	return event.PerKey.Group(c.Events[i], c.exchangeOrTopic(c.Events[i]))
 }
 

@@ -12,19 +12,19 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// allowed is what a template may contain, for the error that refuses the rest.
-const allowed = "{aggregate}, {key}, {type}, {id} and {column:NAME}"
+// allowedPlaceholders is what a template may contain, for the error that refuses the rest.
+const allowedPlaceholders = "{aggregate}, {key}, {type}, {id} and {column:NAME}"
 
 // Template makes the name of a destination (exchange, routing key, topic) from an event. The zero
 // value is the empty constant. It is immutable and safe for concurrent use.
 type Template struct {
 	text  string
-	parts []part // empty: text is the value
-	fixed []byte // the value of a bound template without parts
+	parts []templatePart // empty: text is the value
+	fixed []byte         // the value of a bound template without parts
 }
 
-// part is one literal or one placeholder.
-type part struct {
+// templatePart is one literal or one placeholder.
+type templatePart struct {
 	name   string // of the placeholder: one of mapped, or column; "" for a literal
 	text   string // a literal's text, a column's name
 	column int    // the column's place in Event.Columns, -1 until Bind
@@ -32,8 +32,8 @@ type part struct {
 
 const column = "column"
 
-// mapped are the placeholders for columns of the mapping.
-var mapped = []string{"aggregate", "key", "type", "id"}
+// mappedPlaceholders are the placeholders for columns of the mapping.
+var mappedPlaceholders = []string{"aggregate", "key", "type", "id"}
 
 // ParseTemplate reads a template: text with the placeholders {aggregate}, {key}, {type}, {id} and
 // {column:NAME}. There is no escape for braces. A template that names columns must be bound before
@@ -46,18 +46,18 @@ func ParseTemplate(s string) (Template, error) {
 	for rest := s; rest != ""; {
 		open := strings.IndexAny(rest, "{}")
 		if open < 0 {
-			t.parts = append(t.parts, part{text: rest})
+			t.parts = append(t.parts, templatePart{text: rest})
 			break
 		}
 		if rest[open] == '}' {
-			return Template{}, fmt.Errorf("parse template %q: a } without its {; allowed are %s", s, allowed)
+			return Template{}, fmt.Errorf("parse template %q: a } without its {; allowed are %s", s, allowedPlaceholders)
 		}
 		if open > 0 {
-			t.parts = append(t.parts, part{text: rest[:open]})
+			t.parts = append(t.parts, templatePart{text: rest[:open]})
 		}
 		end := strings.IndexAny(rest[open+1:], "{}")
 		if end < 0 || rest[open+1+end] == '{' {
-			return Template{}, fmt.Errorf("parse template %q: a { without its }; allowed are %s", s, allowed)
+			return Template{}, fmt.Errorf("parse template %q: a { without its }; allowed are %s", s, allowedPlaceholders)
 		}
 		p, err := parsePlaceholder(rest[open+1 : open+1+end])
 		if err != nil {
@@ -78,20 +78,21 @@ func MustTemplate(s string) Template {
 	return t
 }
 
-// TemplateKey is a key of a template. A profile replaces it.
+// TemplateKey is a key of the configuration whose value is a template. With a Debezium profile it
+// may not be set: the profile writes the template.
 func TemplateKey(name string, at *Template) setting.Key {
 	return setting.Compat(setting.Single(name, setting.AnyText(), at, ParseTemplate, func(t Template) string { return setting.Quote(t.String()) }))
 }
 
 // parsePlaceholder parses the text between the braces.
-func parsePlaceholder(name string) (part, error) {
-	if slices.Contains(mapped, name) {
-		return part{name: name}, nil
+func parsePlaceholder(name string) (templatePart, error) {
+	if slices.Contains(mappedPlaceholders, name) {
+		return templatePart{name: name}, nil
 	}
 	if col, ok := strings.CutPrefix(name, "column:"); ok && col != "" {
-		return part{name: column, text: col, column: -1}, nil
+		return templatePart{name: column, text: col, column: -1}, nil
 	}
-	return part{}, fmt.Errorf("unknown placeholder {%s}; allowed are %s", name, allowed)
+	return templatePart{}, fmt.Errorf("unknown placeholder {%s}; allowed are %s", name, allowedPlaceholders)
 }
 
 // String is the template as it was written.
@@ -110,7 +111,7 @@ func (t Template) glob() string {
 		if p.name == "" {
 			glob.WriteString(p.text)
 		} else {
-			glob.WriteString(everything)
+			glob.WriteString(matchAll)
 		}
 	}
 	return glob.String()
@@ -131,7 +132,7 @@ func (t Template) Columns() []string {
 func (t Template) Uses() []string {
 	var names []string
 	for _, p := range t.parts {
-		if slices.Contains(mapped, p.name) && !slices.Contains(names, p.name) {
+		if slices.Contains(mappedPlaceholders, p.name) && !slices.Contains(names, p.name) {
 			names = append(names, p.name)
 		}
 	}
@@ -168,7 +169,7 @@ func (t Template) Append(dst []byte, ev *event.Event) (value []byte, ok bool) {
 			dst = append(dst, p.text...)
 			continue
 		}
-		v := p.of(ev)
+		v := p.valueIn(ev)
 		if v == nil {
 			return dst, false
 		}
@@ -188,13 +189,13 @@ func (t *Template) Name(ev *event.Event, rec *Record) (name []byte) {
 	start := len(rec.Buf)
 	if buf, ok := t.Append(rec.Buf, ev); ok {
 		rec.Buf = buf
-		return rec.Since(start)
+		return rec.MadeSince(start)
 	}
 	return nil
 }
 
-// of is the placeholder's value in ev; nil is NULL.
-func (p *part) of(ev *event.Event) []byte {
+// valueIn is the placeholder's value in ev; nil is NULL.
+func (p *templatePart) valueIn(ev *event.Event) []byte {
 	switch p.name {
 	case "aggregate":
 		return ev.Aggregate
@@ -218,14 +219,14 @@ func (p *part) of(ev *event.Event) []byte {
 // which the relay's user may publish.
 type Allow []string
 
-// Everything is the default.
-func Everything() Allow { return Allow{everything} }
+// Everything are the patterns that allow every name: the default of each sink.
+func Everything() Allow { return Allow{matchAll} }
 
-const everything = "*" // the pattern of every name
+const matchAll = "*" // the pattern of every name
 
 // Bounds are the patterns as a sink wants them: nil, if one of them allows everything.
 func (a Allow) Bounds() Allow {
-	if slices.Contains(a, everything) {
+	if slices.Contains(a, matchAll) {
 		return nil
 	}
 	return a
@@ -234,16 +235,16 @@ func (a Allow) Bounds() Allow {
 // Allows reports whether a name matches a pattern. It allocates nothing.
 func Allows[T string | []byte](a Allow, name T) bool {
 	for _, pattern := range a {
-		if matches(pattern, name) {
+		if matchesPattern(pattern, name) {
 			return true
 		}
 	}
 	return len(a) == 0
 }
 
-// matches goes through the name once. When it is stuck, the last * takes one character more: an
-// earlier one need never take more, because what is between the two has been found already.
-func matches[T string | []byte](pattern string, name T) bool {
+// matchesPattern goes through the name once. When it is stuck, the last * takes one character more:
+// an earlier one need never take more, because what is between the two has been found already.
+func matchesPattern[T string | []byte](pattern string, name T) bool {
 	p, star, from := 0, -1, 0
 	for i := 0; i < len(name); {
 		switch {
@@ -284,7 +285,7 @@ func NotAllowedFault(destination, name, key string, whole bool) *Fault {
 	}
 }
 
-// AllowKey is the key of the patterns of a part of the route.
+// AllowKey is the key of the configuration that lists the patterns of a part of the route.
 func AllowKey(part string, at *Allow) setting.Key {
 	form := setting.Form{"type": setting.PlainTypes}
 	k := setting.Texts(allowKey(part), (*[]string)(at), form, `has no pattern; write "*" to allow everything`, func(string) error { return nil })
@@ -294,7 +295,7 @@ func AllowKey(part string, at *Allow) setting.Key {
 
 func allowKey(part string) string { return "allow." + part }
 
-// AllowKey is the key of the template's patterns.
+// AllowKey is the name of the key that lists the template's patterns, below the sink's section.
 func (t *NamedTemplate) AllowKey() string { return allowKey(t.Key) }
 
 // CheckAllowed refuses a name that the template's own patterns exclude: where every event goes, or
@@ -326,13 +327,13 @@ func FindAllowed(section string, templates []NamedTemplate, mirror *event.Route,
 		found = append(found, f)
 		for _, pattern := range p.Allow.Bounds() {
 			switch {
-			case mirror != nil && matches(pattern, [][]byte{mirror.Name, mirror.RoutingKey}[i]):
-			case !meet(pattern, p.glob()):
+			case mirror != nil && matchesPattern(pattern, [][]byte{mirror.Name, mirror.RoutingKey}[i]):
+			case !haveCommonName(pattern, p.glob()):
 				found = append(found, Finding{
 					Name: f.Name, Warn: true, Detail: fmt.Sprintf("pattern %q matches nothing that %s %q can make", pattern, section+p.Key, p.Template),
 					Fix: fmt.Sprintf("correct the pattern in %s, or remove it", key),
 				})
-			case unused(pattern, existing):
+			case matchesNone(pattern, existing):
 				found = append(found, Finding{
 					Name: f.Name, Warn: true, Detail: fmt.Sprintf("nothing at the broker matches %q", pattern),
 					Fix: fmt.Sprintf("correct the pattern in %s, or create what it is for", key),
@@ -343,18 +344,18 @@ func FindAllowed(section string, templates []NamedTemplate, mirror *event.Route,
 	return found
 }
 
-// unused reports whether a pattern matches none of the names that exist, if they are known.
-func unused(pattern string, existing []string) bool {
+// matchesNone reports whether a pattern matches none of the names that exist, if they are known.
+func matchesNone(pattern string, existing []string) bool {
 	for _, name := range existing {
-		if matches(pattern, name) {
+		if matchesPattern(pattern, name) {
 			return false
 		}
 	}
 	return len(existing) > 0
 }
 
-// meet reports whether some name matches both patterns.
-func meet(a, b string) bool {
+// haveCommonName reports whether some name matches both patterns.
+func haveCommonName(a, b string) bool {
 	var next []bool // of a[i+1:], by j: whether a name matches that and b[j:]
 	for i := len(a); i >= 0; i-- {
 		row := make([]bool, len(b)+1)

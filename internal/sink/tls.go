@@ -42,9 +42,9 @@ func (t *TLS) Validate(v *Validation, under string) {
 	}
 }
 
-// Unused refuses settings that look like TLS and leave it off: the password would cross the network
-// in the clear.
-func (t *TLS) Unused(v *Validation, under, why string) {
+// RefuseUnused refuses settings that look like TLS and leave it off: the password would cross the
+// network in the clear.
+func (t *TLS) RefuseUnused(v *Validation, under, why string) {
 	for key, value := range map[string]string{"ca": t.CA, "cert": t.Cert, "key": t.Key, "server_name": t.ServerName} {
 		if value != "" {
 			v.FaultAt(v.Section+under+key, errors.New(why))

@@ -21,20 +21,21 @@ import (
 // operatorsReason stands for the broker's when an operator made an event a dead letter.
 const operatorsReason = "operator"
 
-// part is what of the ids is made; odd numbers without structure, or none.
-type part uint64
+// idPart is a part of an event's ids: an odd number without structure, or none, that is mixed into
+// the event's position.
+type idPart uint64
 
 const (
-	lowerHalf part = 0 // of the trace's id: decides whether a new trace is recorded
-	upperHalf part = 0x9e3779b97f4a7c15
-	spanID    part = 0xd1b54a32d192ed03
-	replayed  part = 0x94d049bb133111eb // a replay is a second message with its own span
+	lowerHalf  idPart = 0 // of the trace's id: decides whether a new trace is recorded
+	upperHalf  idPart = 0x9e3779b97f4a7c15
+	spanID     idPart = 0xd1b54a32d192ed03
+	replayPart idPart = 0x94d049bb133111eb // a replay is a second message with its own span
 )
 
-// digest is an id that no other event has. It is never zero, which would be no id.
-func (t *Tracer) digest(ev *event.Event, of part) uint64 {
+// newIDPart is an id that no other event has. It is never zero, which would be no id.
+func (t *Tracer) newIDPart(ev *event.Event, of idPart) uint64 {
 	if ev.Replay {
-		of ^= replayed
+		of ^= replayPart
 	}
 	at := ev.Position
 	at.Commit ^= pglogrepl.LSN(t.seed ^ uint64(of))
@@ -51,20 +52,20 @@ type idsOf struct {
 
 func (ids) NewIDs(ctx context.Context) (id trace.TraceID, span trace.SpanID) {
 	of := ctx.Value(ids{}).(idsOf) //nolint:forcetypeassert // start puts it there
-	binary.BigEndian.PutUint64(id[:8], of.tracer.digest(of.event, upperHalf))
-	binary.BigEndian.PutUint64(id[8:], of.tracer.digest(of.event, lowerHalf))
+	binary.BigEndian.PutUint64(id[:8], of.tracer.newIDPart(of.event, upperHalf))
+	binary.BigEndian.PutUint64(id[8:], of.tracer.newIDPart(of.event, lowerHalf))
 	return id, ids{}.NewSpanID(ctx, id)
 }
 
 func (ids) NewSpanID(ctx context.Context, _ trace.TraceID) (span trace.SpanID) {
 	of := ctx.Value(ids{}).(idsOf) //nolint:forcetypeassert // start puts it there
-	binary.BigEndian.PutUint64(span[:], of.tracer.digest(of.event, spanID))
+	binary.BigEndian.PutUint64(span[:], of.tracer.newIDPart(of.event, spanID))
 	return span
 }
 
-// start begins an event's span; nil: it is not sampled. The same event has the same one as long as
-// the process lives. One that is not ended is not exported, and costs nothing more.
-func (t *Tracer) start(ev *event.Event) trace.Span {
+// startSpan begins an event's span; nil: it is not sampled. The same event has the same one as long
+// as the process lives. One that is not ended is not exported, and costs nothing more.
+func (t *Tracer) startSpan(ev *event.Event) trace.Span {
 	tracer := t.tracer.Load()
 	if tracer == nil || ev.Copy {
 		return nil
@@ -85,7 +86,7 @@ func (t *Tracer) start(ev *event.Event) trace.Span {
 // Traceparent is what an event's message carries: the context of its span when it is sampled, in
 // buf[:0], else that of the row, byte for byte; nil: nothing.
 func (t *Tracer) Traceparent(ev *event.Event, buf []byte) []byte {
-	span := t.start(ev)
+	span := t.startSpan(ev)
 	if span == nil {
 		return ev.Traceparent
 	}
@@ -95,21 +96,24 @@ func (t *Tracer) Traceparent(ev *event.Event, buf []byte) []byte {
 }
 
 // Published makes the span of an event that was confirmed, after so many refusals.
-func (t *Tracer) Published(ev *event.Event, retries int, at time.Time) { t.end(ev, retries, "", at) }
+func (t *Tracer) Published(ev *event.Event, retries int, at time.Time) {
+	t.exportSpan(ev, retries, "", at)
+}
 
-// Dead makes the span of an event that became a dead letter: its row is committed there. reason is
-// of sink's closed list, "" when it was an operator's decision.
-func (t *Tracer) Dead(ev *event.Event, retries int, reason string, at time.Time) {
+// DeadLettered makes the span of an event that became a dead letter: its row is committed there.
+// reason is of sink's closed list, "" when it was an operator's decision.
+func (t *Tracer) DeadLettered(ev *event.Event, retries int, reason string, at time.Time) {
 	if reason == "" {
 		reason = operatorsReason
 	}
-	t.end(ev, retries, reason, at)
+	t.exportSpan(ev, retries, reason, at)
 }
 
-// end exports an event's span, if it is sampled, with the attributes of OpenTelemetry's conventions
-// for messaging and the relay's own. reason says why it became a dead letter; "": it is published.
-func (t *Tracer) end(ev *event.Event, retries int, reason string, at time.Time) {
-	span := t.start(ev)
+// exportSpan exports an event's span, if it is sampled, with the attributes of OpenTelemetry's
+// conventions for messaging and the relay's own. reason says why it became a dead letter; "": it is
+// published.
+func (t *Tracer) exportSpan(ev *event.Event, retries int, reason string, at time.Time) {
+	span := t.startSpan(ev)
 	if span == nil {
 		return
 	}
@@ -122,14 +126,14 @@ func (t *Tracer) end(ev *event.Event, retries int, reason string, at time.Time) 
 	}
 	span.SetAttributes(
 		attribute.String("messaging.system", t.cfg.System), attribute.String("messaging.operation.name", t.cfg.Operation), attribute.String("messaging.operation.type", "send"),
-		attribute.String("messaging.destination.name", clean(to.Name)), attribute.Int("messaging.message.body.size", len(ev.Payload)),
+		attribute.String("messaging.destination.name", validText(to.Name)), attribute.Int("messaging.message.body.size", len(ev.Payload)),
 		attribute.String("outbox.outcome", outcome), attribute.String("outbox.position", ev.Position.String()), attribute.Int("event.retry_count", retries),
 	)
 	if ev.ID != nil {
-		span.SetAttributes(attribute.String("messaging.message.id", clean(string(ev.ID[:min(len(ev.ID), maxText)]))))
+		span.SetAttributes(attribute.String("messaging.message.id", validText(string(ev.ID[:min(len(ev.ID), maxText)]))))
 	}
 	if to.RoutingKey != "" {
-		span.SetAttributes(attribute.String("messaging.rabbitmq.destination.routing_key", clean(to.RoutingKey)))
+		span.SetAttributes(attribute.String("messaging.rabbitmq.destination.routing_key", validText(to.RoutingKey)))
 	}
 	if to.Partition >= 0 {
 		span.SetAttributes(attribute.String("messaging.destination.partition.id", strconv.Itoa(to.Partition)))
@@ -146,5 +150,5 @@ func (t *Tracer) end(ev *event.Event, retries int, reason string, at time.Time) 
 // maxText is the most bytes of a text that a span carries.
 const maxText = 300
 
-// clean is a text as OTLP can carry it. One that is not UTF-8 would cost the whole batch.
-func clean(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "?") }
+// validText is a text as OTLP can carry it. One that is not UTF-8 would cost the whole batch.
+func validText(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxText)], "?") }

@@ -92,7 +92,7 @@ func TestTraceparentNamesTheSpan(t *testing.T) {
 			}
 			tr.Published(ev, 3, ev.CommitTime.Add(250*time.Millisecond))
 			dead := newEvent(2, recorded)
-			tr.Dead(dead, 19, "too_large", time.Now())
+			tr.DeadLettered(dead, 19, "too_large", time.Now())
 			stop() // flushes
 
 			own := parsed(t, sent)

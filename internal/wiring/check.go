@@ -97,8 +97,8 @@ func profileOrdering(scope, ordering string) string {
 	return fmt.Sprintf("the events of a key keep their order within each %s, and none among %ss; behind Debezium all events do: delivery.ordering: commit", scope, scope)
 }
 
-// splitting are the placeholders that may differ between events of one ordering key, which is
-// aggregate and key.
+// placeholdersWithinKey match the placeholders that may differ between events of one ordering key,
+// which is aggregate and key; placeholders match all.
 var (
 	placeholdersWithinKey = lazy.Regexp(`\{(?:type|id|column:[^{}]*)\}`)
 	placeholders          = lazy.Regexp(`\{[^{}]*\}`)

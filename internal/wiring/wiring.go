@@ -54,7 +54,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 	}
 	tables := make([]decode.Table, len(c.Source.Tables))
 	for i, t := range c.Source.Tables {
-		tables[i] = decode.Table{Schema: t.Schema, Name: t.Name, Mapping: mapping(t.Outbox)}
+		tables[i] = decode.Table{Schema: t.Schema, Name: t.Name, Mapping: columnMapping(t.Outbox)}
 		if records := c.Sink.Compat.Records(); records != nil {
 			tables[i].Mapping.Compat, tables[i].May, tables[i].Fits = true, records.Columns().Optional, records.Misfits
 			tables[i].Mapping.Untimed = records.Columns().Untimed
@@ -64,7 +64,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 		URL: url, Password: c.Source.Password.Read,
 		Slot: c.Source.Slot, Publication: c.Source.Publication,
 		Tables: tables, Columns: columns, Shapes: c.Sink.Compat.Records() != nil, Types: new(source.Types),
-		Messages:         decode.Messages{Prefix: c.Source.MessagePrefix, Mapping: mapping(c.Outbox)},
+		Messages:         decode.Messages{Prefix: c.Source.MessagePrefix, Mapping: columnMapping(c.Outbox)},
 		Create:           c.Source.Create,
 		MaxEventBytes:    c.Source.MaxEventBytes,
 		Deletes:          c.Retention.IsSet(),
@@ -75,7 +75,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 	}, nil
 }
 
-func mapping(o config.Outbox) decode.Mapping {
+func columnMapping(o config.Outbox) decode.Mapping {
 	must := func(c config.Column) decode.Names { return decode.Names{Any: c.Names} }
 	may := func(c config.Column) decode.Names { return decode.Names{Any: c.Names, Optional: !c.Written} }
 	return decode.Mapping{
@@ -148,7 +148,7 @@ type Traceparents func(ev *event.Event, buf []byte) []byte
 // OpenSink makes the sink that is configured, and names the extra columns it needs. connected is
 // called at each new connection; it may be nil.
 func OpenSink(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Traceparents, connected func()) (sink.Opened, []string, error) {
-	o := opening(c, log)
+	o := sinkOpening(c, log)
 	o.Traceparent, o.HeaderDropped = trace, m.HeaderDropped
 	o.ChannelOpen, o.Confirms = m.ChannelOpened, m.Confirms
 	o.Connected = func(again bool) {
@@ -167,15 +167,15 @@ func OpenSink(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Trace
 // OfflineSink makes the sink that is configured, for what it knows without its broker: where events
 // go. It is never run.
 func OfflineSink(c *config.Config, log *zap.Logger) (sink.Opened, error) {
-	out, err := c.Sink.Settings.Open(opening(c, log))
+	out, err := c.Sink.Settings.Open(sinkOpening(c, log))
 	if err != nil {
 		return nil, sinkError(c, err)
 	}
 	return out, nil
 }
 
-// opening is what the sink gets of the configuration.
-func opening(c *config.Config, log *zap.Logger) *sink.Opening {
+// sinkOpening is what the sink gets of the configuration.
+func sinkOpening(c *config.Config, log *zap.Logger) *sink.Opening {
 	o := &sink.Opening{
 		Slot: c.Source.Slot, Lanes: c.Delivery.Lanes, OneLane: c.Delivery.Ordering == config.OrderingCommit,
 		ConfirmTimeout: c.Delivery.ConfirmTimeout, Log: log,
@@ -237,7 +237,7 @@ func Paused(list []sink.Paused) (out []ops.Paused) {
 
 // checkBroker checks what the relay needs of the broker that is configured.
 func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) (lines []check.Finding, err error) {
-	o := opening(c, log)
+	o := sinkOpening(c, log)
 	if c.DeadLetters.Mirror.IsSet() {
 		mirror := c.MirrorRoute()
 		o.Mirror = &mirror
@@ -272,7 +272,7 @@ const (
 // fault of a thousand destinations is not a thousand lines.
 const (
 	linesPerSecond = 10
-	thenEach       = 1000
+	thenEvery      = 1000
 )
 
 // NewLogger writes to stderr, as JSON or for people. No line is logged per event that passes, and a
@@ -280,8 +280,8 @@ const (
 func NewLogger(c config.Log) (*zap.Logger, zap.AtomicLevel) {
 	level := zap.NewAtomicLevel()
 	SetLevel(level, c)
-	core := zapcore.NewCore(newEncoder(c.Format), logFile(os.Stderr), level)
-	return zap.New(sample(core), zap.ErrorOutput(logFile(os.Stderr))), level
+	core := zapcore.NewCore(newEncoder(c.Format), logOutput(os.Stderr), level)
+	return zap.New(sampled(core), zap.ErrorOutput(logOutput(os.Stderr))), level
 }
 
 // SetLevel sets a logger's level.
@@ -293,13 +293,13 @@ func SetLevel(of zap.AtomicLevel, c config.Log) {
 	of.SetLevel(level)
 }
 
-// logFile is a file for the lines of a logger, which carry texts of brokers and of events.
-func logFile(w io.Writer) zapcore.WriteSyncer {
+// logOutput is a file for the lines of a logger, which carry texts of brokers and of events.
+func logOutput(w io.Writer) zapcore.WriteSyncer {
 	return zapcore.Lock(zapcore.AddSync(printable.JSON(w)))
 }
 
-func sample(core zapcore.Core) zapcore.Core {
-	return zapcore.NewSamplerWithOptions(core, time.Second, linesPerSecond, thenEach)
+func sampled(core zapcore.Core) zapcore.Core {
+	return zapcore.NewSamplerWithOptions(core, time.Second, linesPerSecond, thenEvery)
 }
 
 func newEncoder(format string) zapcore.Encoder {

@@ -51,7 +51,7 @@ func TestOrderingOfTheLine(t *testing.T) {
 		if got := Ordering(cfg); got != c.line {
 			t.Errorf("%s, %s: the line's ordering is %d, want %d", c.sink, c.ordering, got, c.line)
 		}
-		one := opening(cfg, zap.NewNop()).OneLane
+		one := sinkOpening(cfg, zap.NewNop()).OneLane
 		if one != c.oneLane {
 			t.Errorf("%s, %s: one lane is %v", c.sink, c.ordering, one)
 		}
@@ -109,7 +109,7 @@ func TestLogHasNoControlCharacters(t *testing.T) {
 	const attack = "a\x1b]0;x\a \u009b31m \x7f \u202e \r\n{} \xff\x9b"
 	for _, format := range []string{"json", "console"} {
 		var out bytes.Buffer
-		log := zap.New(zapcore.NewCore(newEncoder(format), logFile(&out), zap.InfoLevel)).Named(attack).With(zap.String("host", attack))
+		log := zap.New(zapcore.NewCore(newEncoder(format), logOutput(&out), zap.InfoLevel)).Named(attack).With(zap.String("host", attack))
 		log.Warn("refused", zap.Error(errors.New(attack)), zap.String(attack, attack), zap.ByteString("raw", []byte(attack)), zap.Any("list", []string{attack}))
 		line, rest, _ := strings.Cut(out.String(), "\n")
 		if format == "json" && rest != "" {
@@ -125,7 +125,7 @@ func TestLogHasNoControlCharacters(t *testing.T) {
 func TestLogIsSampledByMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.DebugLevel)
-		log := zap.New(sample(core))
+		log := zap.New(sampled(core))
 		for range 1000 {
 			log.Warn("destination paused")
 		}

@@ -66,33 +66,33 @@ type Outbox struct {
 func (o Outbox) Written(t testing.TB, db DB, want ...outbox.Event) {
 	t.Helper()
 	_, inside := db.(pgx.Tx)
-	query, args := o.query(inside)
+	query, args := o.readSQL(inside)
 	rows, err := db.Query(t.Context(), query, args...)
 	if err != nil {
 		t.Fatalf("outboxtest: read %s: %v", o.table(), err)
 	}
 	defer rows.Close()
-	o.compare(t, rows, inside, want)
+	o.compareEvents(t, rows, inside, want)
 }
 
 // WrittenSQL is [Outbox.Written] for database/sql.
 func (o Outbox) WrittenSQL(t testing.TB, db DBSQL, want ...outbox.Event) {
 	t.Helper()
 	_, inside := db.(*sql.Tx)
-	query, args := o.query(inside)
+	query, args := o.readSQL(inside)
 	rows, err := db.QueryContext(t.Context(), query, args...) //nolint:rowserrcheck // compare does
 	if err != nil {
 		t.Fatalf("outboxtest: read %s: %v", o.table(), err)
 	}
 	defer rows.Close() //nolint:errcheck // Err has what is to be known
-	o.compare(t, rows, inside, want)
+	o.compareEvents(t, rows, inside, want)
 }
 
 func (o Outbox) table() string { return cmp.Or(o.Config.Table, "outbox") }
 
-// query reads all rows, or those of the transaction, in the order of the statements: rows may lie
+// readSQL reads all rows, or those of the transaction, in the order of the statements: rows may lie
 // otherwise. By way of JSON it asks for columns that the table may lack.
-func (o Outbox) query(inside bool) (query string, args []any) {
+func (o Outbox) readSQL(inside bool) (query string, args []any) {
 	c := o.Config.Columns
 	query = fmt.Sprintf(`SELECT coalesce(r->>$1::text, ''), coalesce(r->>$2::text, ''), coalesce(r->>$3::text, ''), coalesce(r->>$4::text, ''),
 		coalesce(r->>$5::text, '{}'), o.%s::text FROM %s o, LATERAL to_jsonb(o) r`,
@@ -113,7 +113,7 @@ type rows interface {
 	Err() error
 }
 
-func (o Outbox) compare(t testing.TB, found rows, inside bool, want []outbox.Event) {
+func (o Outbox) compareEvents(t testing.TB, found rows, inside bool, want []outbox.Event) {
 	t.Helper()
 	if !inside && len(want) == 0 {
 		t.Fatal("outboxtest: no event is wanted of a database that others may write to: ask the transaction")
@@ -137,8 +137,8 @@ func (o Outbox) compare(t testing.TB, found rows, inside bool, want []outbox.Eve
 	if err := found.Err(); err != nil {
 		t.Fatalf("outboxtest: read %s: %v", o.table(), err)
 	}
-	if a, b := lines(t, want), lines(t, written); !slices.Equal(a, b) {
-		t.Errorf("the events in %s are not those that are wanted (- wanted, + written):\n%s", o.table(), difference(a, b))
+	if a, b := eventLines(t, want), eventLines(t, written); !slices.Equal(a, b) {
+		t.Errorf("the events in %s are not those that are wanted (- wanted, + written):\n%s", o.table(), lineDifference(a, b))
 	}
 }
 
@@ -161,8 +161,8 @@ func likeWanted(ev outbox.Event, want []outbox.Event, place int) outbox.Event {
 	return ev
 }
 
-// lines are events as a test shows them, each value of a payload on a line of its own.
-func lines(t testing.TB, events []outbox.Event) (all []string) {
+// eventLines are events as a test shows them, each value of a payload on a line of its own.
+func eventLines(t testing.TB, events []outbox.Event) (all []string) {
 	t.Helper()
 	for i, ev := range events {
 		all = append(all, ev.Aggregate+" "+ev.Key+" "+ev.Type)
@@ -172,7 +172,7 @@ func lines(t testing.TB, events []outbox.Event) (all []string) {
 		for _, name := range slices.Sorted(maps.Keys(ev.Headers)) {
 			all = append(all, "  header "+name+": "+ev.Headers[name])
 		}
-		switch document, err := payload(ev.Payload); {
+		switch document, err := payloadText(ev.Payload); {
 		case err != nil:
 			t.Fatalf("outboxtest: the payload of event %d: %v", i+1, err)
 		case document != "":
@@ -182,8 +182,8 @@ func lines(t testing.TB, events []outbox.Event) (all []string) {
 	return all
 }
 
-// payload is the same text for all payloads that say the same; "" for nil.
-func payload(of any) (string, error) {
+// payloadText is the same text for all payloads that say the same; "" for nil.
+func payloadText(of any) (string, error) {
 	switch p := of.(type) {
 	case nil:
 		return "", nil
@@ -203,21 +203,21 @@ func payload(of any) (string, error) {
 	d := json.NewDecoder(bytes.NewReader(document))
 	d.UseNumber()
 	_ = d.Decode(&value) //nolint:errcheck // what Marshal returns can be decoded
-	shown, err := json.MarshalIndent(plain(value), "  ", "  ")
+	shown, err := json.MarshalIndent(plainNumbers(value), "  ", "  ")
 	return string(shown), err
 }
 
-// plain is a decoded document with its numbers in one form: jsonb keeps zeros that json.Marshal
-// does not write.
-func plain(value any) any {
+// plainNumbers is a decoded document with its numbers in one form: jsonb keeps zeros that
+// json.Marshal does not write.
+func plainNumbers(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
 		for name := range v {
-			v[name] = plain(v[name])
+			v[name] = plainNumbers(v[name])
 		}
 	case []any:
 		for i := range v {
-			v[i] = plain(v[i])
+			v[i] = plainNumbers(v[i])
 		}
 	case json.Number:
 		if n := v.String(); strings.Contains(n, ".") && !strings.ContainsAny(n, "eE") {
@@ -227,9 +227,9 @@ func plain(value any) any {
 	return value
 }
 
-// difference is all lines of a and b in their order, with "-" before those of a alone and "+"
+// lineDifference is all lines of a and b in their order, with "-" before those of a alone and "+"
 // before those of b alone.
-func difference(a, b []string) string {
+func lineDifference(a, b []string) string {
 	common := map[[2]int]int{} // how many lines a[i:] and b[j:] have in common
 	for i := len(a) - 1; i >= 0; i-- {
 		for j := len(b) - 1; j >= 0; j-- {

@@ -60,19 +60,18 @@ var allowed = map[string][]string{
 	"dlq":                         {"sent", "event", "sink"},
 	"retry/store":                 {"event", "sink", "dlq"},
 	// postgres, and memorytest
-	"retry/...":               {"sent", "event", "sink", "dlq", "retry/store"},
-	"retry":                   {"event", "sink", "relay", "relay/inflight", "relay/order", "dlq", "retry/store"},
-	"config":                  {"event", "decode", "guard", "sink", "sink/drivers", "debezium", "config/setting"},
-	"config/setting":          {"event"},
-	"ops":                     {},
-	"printable":               {},
-	"printable/printabletest": {},
-	"ops/opstest":             {"ops"},
-	"ops/metrics":             {"ops", "event", "decode", "sink"},
-	"ops/admin":               {"printable", "ops", "ops/metrics", "event", "dlq", "sink/drivers"},
-	"tracing":                 {"event"},
-	"devenv/...":              {"event", "devenv/..."}, // it judges the relay from outside
-	"wiring":                  {"sent", "event", "decode", "sink", "relay", "replication", "replication/...", "retention", "dlq", "ops", "ops/...", "config", "config/setting", "tracing", "printable"},
+	"retry/...":      {"sent", "event", "sink", "dlq", "retry/store"},
+	"retry":          {"event", "sink", "relay", "relay/inflight", "relay/order", "dlq", "retry/store"},
+	"config":         {"event", "decode", "guard", "sink", "sink/drivers", "debezium", "config/setting"},
+	"config/setting": {"event"},
+	"ops":            {},
+	"printable":      {},
+	"ops/opstest":    {"ops"},
+	"ops/metrics":    {"ops", "event", "decode", "sink"},
+	"ops/admin":      {"printable", "ops", "ops/metrics", "event", "dlq", "sink/drivers"},
+	"tracing":        {"event"},
+	"devenv/...":     {"event", "devenv/..."}, // it judges the relay from outside
+	"wiring":         {"sent", "event", "decode", "sink", "relay", "replication", "replication/...", "retention", "dlq", "ops", "ops/...", "config", "config/setting", "tracing", "printable"},
 	// compare reads both brokers, as a tool: it has Debezium's side too, which no sink knows.
 	"cli/compare": {"event", "kafkaclient", "sink", "sink/kafka", "sink/rabbit", "sink/rabbit/conn", "config", "config/...", "wiring", "cli/..."},
 	"cli/...":     {"event", "sink", "sink/drivers", "debezium/...", "migrate/...", "replication", "replication/...", "retry", "retry/...", "dlq", "ops", "ops/...", "config", "config/...", "wiring", "printable", "cli/..."},
@@ -98,7 +97,7 @@ var pureBans = []string{"net/...", "os/...", "io/fs", "log/...", "context", "syn
 
 // testOnly must not be linked into the binary.
 var testOnly = []string{
-	"testing/...", module + "/internal/devenv/...", module + "/internal/ops/opstest", module + "/internal/sink/sinktest/...", module + "/internal/kafkaclient/kafkatest", module + "/internal/retry/memorytest", module + "/internal/printable/printabletest", module + "/internal/replication/replicationtest", module + "/test/...",
+	"testing/...", module + "/internal/devenv/...", module + "/internal/ops/opstest", module + "/internal/sink/sinktest/...", module + "/internal/kafkaclient/kafkatest", module + "/internal/retry/memorytest", module + "/internal/replication/replicationtest", module + "/test/...",
 	"github.com/prometheus/client_golang/api/...", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/cockroachdb/datadriven", "github.com/HdrHistogram/...",
 	"github.com/santhosh-tekuri/jsonschema/...", "github.com/creack/pty/...",
 }

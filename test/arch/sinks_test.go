@@ -57,7 +57,7 @@ func namesOfSinks(t *testing.T, file string, src any) (found []string) {
 	}
 	ast.Inspect(tree, func(n ast.Node) bool {
 		if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
-			if text, err := strconv.Unquote(lit.Value); err == nil && drivers.Named(text) != nil {
+			if text, err := strconv.Unquote(lit.Value); err == nil && drivers.ByName(text) != nil {
 				found = append(found, fmt.Sprintf("%s: names a sink: ask its sink.Driver", fset.Position(n.Pos())))
 			}
 		}

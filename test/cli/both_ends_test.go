@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/inbox"
+	"github.com/cdc-relay/cdc-relay/inbox/inboxtest"
 	"github.com/cdc-relay/cdc-relay/inbox/rabbit"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
@@ -100,5 +101,14 @@ func TestReadmeIsRun(t *testing.T) {
 	}
 	if len(found) != 2 {
 		t.Errorf("the README has %d pieces of Go", len(found))
+	}
+}
+
+// What a writer gives as the payload of a tombstone, the test of a consumer gives, too.
+func TestTombstoneOfTheWriterInATestOfAConsumer(t *testing.T) {
+	for _, payload := range []any{outbox.Tombstone, nil} {
+		if m := inboxtest.Message("order", "42", "removed", payload); m.Payload != nil {
+			t.Errorf("the payload is %q, want nil", m.Payload)
+		}
 	}
 }

@@ -217,7 +217,7 @@ func (w *world) guard(away bool, late, lasts time.Duration) {
 
 func (w *world) checkpoint() {
 	w.saved = w.confirmed
-	w.db.Save(slot, w.saved)
+	w.db.SavePosition(slot, w.saved)
 }
 
 // freeze stops the leader by a signal. Its session ends after a while, so that the other one leads;
@@ -266,7 +266,7 @@ func (w *world) stop(grace time.Duration) {
 func (w *world) expire(keep time.Duration) {
 	w.tables() // which dead letters are closed
 	m := w.db.Store(store.Config{Slot: slot, SystemID: system, Incarnation: 1, Epoch: w.epoch, Scope: w.scope, Block: w.hold})
-	n, err := m.Expire(context.Background(), keep, 1000)
+	n, err := m.ExpireDeadLetters(context.Background(), keep, 1000)
 	if w.epoch > 0 && err != nil {
 		w.failLocked(nil, "expire: %v", err)
 	}

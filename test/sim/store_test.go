@@ -86,41 +86,41 @@ func (s *faultyStore) do(ctx context.Context, d *dice, of actor, what string, ex
 	return err
 }
 
-func (s *faultyStore) Lease(ctx context.Context) (first int64, err error) {
+func (s *faultyStore) LeaseNumbers(ctx context.Context) (first int64, err error) {
 	err = s.do(ctx, &s.writer, theWriter, "lease", func(ctx context.Context) (err error) {
-		first, err = s.Store.Lease(ctx)
+		first, err = s.Store.LeaseNumbers(ctx)
 		return err
 	})
 	return first, err
 }
 
-func (s *faultyStore) Regroup(ctx context.Context) (highest event.Position, err error) {
+func (s *faultyStore) RegroupRows(ctx context.Context) (highest event.Position, err error) {
 	err = s.do(ctx, &s.writer, theWriter, "regroup", func(ctx context.Context) (err error) {
-		highest, err = s.Store.Regroup(ctx)
+		highest, err = s.Store.RegroupRows(ctx)
 		return err
 	})
 	return highest, err
 }
 
-func (s *faultyStore) Exchanges(ctx context.Context) (list []uint64, err error) {
+func (s *faultyStore) ExchangesWithRows(ctx context.Context) (list []uint64, err error) {
 	err = s.do(ctx, &s.writer, theWriter, "exchanges", func(ctx context.Context) (err error) {
-		list, err = s.Store.Exchanges(ctx)
+		list, err = s.Store.ExchangesWithRows(ctx)
 		return err
 	})
 	return list, err
 }
 
-func (s *faultyStore) Missing(ctx context.Context) (list []store.Missing, err error) {
+func (s *faultyStore) MissingExchanges(ctx context.Context) (list []store.MissingExchange, err error) {
 	err = s.do(ctx, &s.writer, theWriter, "missing", func(ctx context.Context) (err error) {
-		list, err = s.Store.Missing(ctx)
+		list, err = s.Store.MissingExchanges(ctx)
 		return err
 	})
 	return list, err
 }
 
-func (s *faultyStore) Positions(ctx context.Context, from event.Position, limit int) (list []store.Owned, err error) {
+func (s *faultyStore) PositionsFrom(ctx context.Context, from event.Position, limit int) (list []store.StoredPosition, err error) {
 	err = s.do(ctx, &s.lookup, theLookup, "lookup", func(ctx context.Context) (err error) {
-		list, err = s.Store.Positions(ctx, from, min(limit, 1000))
+		list, err = s.Store.PositionsFrom(ctx, from, min(limit, 1000))
 		return err
 	})
 	return list, err
@@ -159,10 +159,10 @@ func (s *faultyStore) Defer(ctx context.Context, rows []*store.Row) error {
 	})
 }
 
-func (s *faultyStore) Read(ctx context.Context, wants []store.Want, run int, size, acked int64) (runs []store.Run, err error) {
+func (s *faultyStore) ReadRows(ctx context.Context, wants []store.Want, run int, size, acked int64) (runs []store.RowRun, err error) {
 	s.t.inspectBudget(size)
 	err = s.do(ctx, &s.feeder, theFeeder, "read", func(ctx context.Context) (err error) {
-		runs, err = s.Store.Read(ctx, wants, min(run, s.t.w.rows), size, acked)
+		runs, err = s.Store.ReadRows(ctx, wants, min(run, s.t.w.rows), size, acked)
 		return err
 	})
 	if err == nil {
@@ -175,23 +175,23 @@ func (s *faultyStore) Read(ctx context.Context, wants []store.Want, run int, siz
 	return runs, err
 }
 
-func (s *faultyStore) Sweep(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
+func (s *faultyStore) GroupsOfDestination(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
 	err = s.do(ctx, &s.feeder, theFeeder, "sweep", func(ctx context.Context) (err error) {
-		groups, next, err = s.Store.Sweep(ctx, at, min(limit, s.t.w.page))
+		groups, next, err = s.Store.GroupsOfDestination(ctx, at, min(limit, s.t.w.page))
 		return err
 	})
 	return groups, next, err
 }
 
-func (s *faultyStore) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
+func (s *faultyStore) NextDestination(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
 	err = s.do(ctx, &s.feeder, theFeeder, "skip", func(ctx context.Context) (err error) {
-		next, ok, err = s.Store.Skip(ctx, at)
+		next, ok, err = s.Store.NextDestination(ctx, at)
 		return err
 	})
 	return next, ok, err
 }
 
-func (s *faultyStore) Apply(ctx context.Context, results []store.Result) error {
+func (s *faultyStore) ApplyResults(ctx context.Context, results []store.Result) error {
 	w := s.t.w
 	err := s.do(ctx, &s.feeder, theFeeder, "apply", func(ctx context.Context) error {
 		w.mu.Lock()
@@ -210,7 +210,7 @@ func (s *faultyStore) Apply(ctx context.Context, results []store.Result) error {
 			}
 		}
 		w.mu.Unlock()
-		err := s.Store.Apply(ctx, results)
+		err := s.Store.ApplyResults(ctx, results)
 		for _, r := range results {
 			w.note(s.t.name, w.eventAt[r.Row.Event.Position], "%s, n=%d, attempts %d, after %s: %v",
 				[...]string{"its row is deleted", "backs off", "dies"}[r.Kind], r.Row.N, r.Attempts, r.After, err)
@@ -223,9 +223,9 @@ func (s *faultyStore) Apply(ctx context.Context, results []store.Result) error {
 	return err
 }
 
-func (s *faultyStore) Requests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
+func (s *faultyStore) WaitingRequests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
 	err = s.do(ctx, &s.feeder, theFeeder, "requests", func(ctx context.Context) (err error) {
-		list, err = s.Store.Requests(ctx, limit, size)
+		list, err = s.Store.WaitingRequests(ctx, limit, size)
 		return err
 	})
 	return list, err
@@ -235,7 +235,7 @@ func (s *faultyStore) BeginReplay(context.Context, int64) error {
 	panic("the simulation has no rows of which values are left out")
 }
 
-func (s *faultyStore) Answer(ctx context.Context, answers []store.Answer) (done []bool, err error) {
+func (s *faultyStore) AnswerRequests(ctx context.Context, answers []store.Answer) (done []bool, err error) {
 	w := s.t.w
 	err = s.do(ctx, &s.feeder, theFeeder, "answer", func(ctx context.Context) (err error) {
 		w.mu.Lock()
@@ -253,7 +253,7 @@ func (s *faultyStore) Answer(ctx context.Context, answers []store.Answer) (done 
 			}
 		}
 		w.mu.Unlock()
-		done, err = s.Store.Answer(ctx, answers)
+		done, err = s.Store.AnswerRequests(ctx, answers)
 		for i, a := range answers {
 			if a.Request.Row != nil {
 				w.note(s.t.name, w.eventAt[a.Request.Row.Event.Position], "%s is answered: %t %v", a.Request.Kind, done[i], err)

@@ -80,7 +80,7 @@ func (l *life) lead(s *session) error {
 	l.term.end()
 	l.term = nil
 	w.mu.Lock()
-	epoch = w.db.Lead(slot)
+	epoch = w.db.RaiseEpoch(slot)
 	w.epoch = epoch
 	w.noteLocked(l.name, nil, "raises the epoch to %d", epoch)
 	w.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 // Workers do tasks of type T. Tasks of one key are done in the order in which they were added, by
 // one worker. Those without a key are done by whichever worker is free.
 type Workers[T any] struct {
-	queues  []*queue[T]   // of the workers
-	without *queue[T]     // a key
-	waiting chan struct{} // one for each task in a queue
-	ended   chan struct{} // one for each worker that has ended
-	seed    maphash.Seed
+	queues       []*queue[T]   // of each worker, which has the tasks of some keys
+	keyless      *queue[T]     // of all workers, with the tasks that have no key
+	waiting      chan struct{} // one for each task in a queue
+	endedWorkers chan struct{} // one for each worker that has ended
+	seed         maphash.Seed  // of the hash that gives a key its worker
 }
 
 // queue has the tasks that wait, and no room for more. Its channel counts them: what it holds takes
@@ -30,23 +30,23 @@ type queue[T any] struct {
 func Start[T any](workers, depth int, do func(T)) *Workers[T] {
 	workers, depth = max(workers, 1), max(depth, 1)
 	w := &Workers[T]{
-		without: &queue[T]{count: make(chan struct{}, depth)}, waiting: make(chan struct{}, depth),
-		ended: make(chan struct{}, workers), seed: maphash.MakeSeed(),
+		keyless: &queue[T]{count: make(chan struct{}, depth)}, waiting: make(chan struct{}, depth),
+		endedWorkers: make(chan struct{}, workers), seed: maphash.MakeSeed(),
 	}
 	for range workers {
 		own := &queue[T]{count: make(chan struct{}, depth)}
 		w.queues = append(w.queues, own)
 		go func() {
-			w.work(own, do)
-			w.ended <- struct{}{}
+			w.runWorker(own, do)
+			w.endedWorkers <- struct{}{}
 		}()
 	}
 	return w
 }
 
-// work does tasks until both queues are closed and empty.
-func (w *Workers[T]) work(queue *queue[T], do func(T)) {
-	own, without := queue.count, w.without.count
+// runWorker does tasks until both queues are closed and empty.
+func (w *Workers[T]) runWorker(queue *queue[T], do func(T)) {
+	own, without := queue.count, w.keyless.count
 	for own != nil || without != nil {
 		select {
 		case _, ok := <-own:
@@ -62,7 +62,7 @@ func (w *Workers[T]) work(queue *queue[T], do func(T)) {
 				continue
 			}
 			<-w.waiting
-			do(w.without.pop())
+			do(w.keyless.pop())
 		}
 	}
 }
@@ -77,7 +77,7 @@ func (w *Workers[T]) Add(ctx context.Context, key string, task T) error {
 		return context.Cause(ctx)
 	}
 	if key == "" {
-		w.without.push(task)
+		w.keyless.push(task)
 	} else {
 		w.queues[maphash.String(w.seed, key)%uint64(len(w.queues))].push(task)
 	}
@@ -103,18 +103,18 @@ func (q *queue[T]) pop() T {
 }
 
 // Close waits until all tasks are done, and not after ctx has ended. It returns how many workers
-// still have one. Their tasks are done some time, and so are those that wait for them: do must see
-// to it that it does nothing then.
+// still have one. These workers go on, with the tasks that wait behind it, too: do must then do
+// nothing.
 func (w *Workers[T]) Close(ctx context.Context) int {
 	for _, queue := range w.queues {
 		close(queue.count)
 	}
-	close(w.without.count)
+	close(w.keyless.count)
 	for running := len(w.queues); running > 0; running-- {
 		select {
-		case <-w.ended:
+		case <-w.endedWorkers:
 		case <-ctx.Done():
-			return running - len(w.ended)
+			return running - len(w.endedWorkers)
 		}
 	}
 	return 0

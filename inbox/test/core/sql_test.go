@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	_ "github.com/jackc/pgx/v5/stdlib" // a driver of database/sql
+	"github.com/jackc/pgx/v5/stdlib" // also a driver of database/sql
 
 	"github.com/cdc-relay/cdc-relay/inbox"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
@@ -73,6 +73,24 @@ func TestSQL(t *testing.T) {
 	await.Must(t, r.handle(t.Context(), inbox.Message{ID: "2"}))
 	if r.outcomes("success") != 2 {
 		t.Errorf("%d successes", r.outcomes("success"))
+	}
+}
+
+// A pool of pgx serves database/sql, too. A connection that is not to be used again leaves the
+// pool.
+func TestSQLOverPool(t *testing.T) {
+	t.Parallel()
+	r := newRigAt(t, newSchema(t)+"&pool_max_conns=1", nil, func(cfg *inbox.Config) {
+		db := stdlib.OpenDBFromPool(cfg.Pool)
+		t.Cleanup(func() { await.Must(t, db.Close()) })
+		cfg.Pool, cfg.DB, cfg.HandlerSQL = nil, db, writeSQL
+	})
+	await.Must(t, r.handle(t.Context(), inbox.Message{ID: "1"}))
+	_, err := r.pool.Exec(t.Context(), "SET default_transaction_read_only = on")
+	await.Must(t, err)
+	await.Must(t, r.handle(t.Context(), inbox.Message{ID: "2"}))
+	if n := r.effects(t, "1") + r.effects(t, "2"); n != 2 || r.outcomes("success") != 2 {
+		t.Errorf("%d effects, %d successes", n, r.outcomes("success"))
 	}
 }
 

@@ -70,9 +70,9 @@ func (t *topic) locate(ctx context.Context, fromNow bool) error {
 		ids = append(ids, id)
 	}
 	t.unread.Store(int32(len(ids)))
-	t.ends, err = t.pool.Offsets(ctx, t.name, ids, kafkaclient.After)
+	t.ends, err = t.pool.Offsets(ctx, t.name, ids, kafkaclient.EndOffset)
 	if t.begins = t.ends; err == nil && !fromNow {
-		t.begins, err = t.pool.Offsets(ctx, t.name, ids, kafkaclient.First)
+		t.begins, err = t.pool.Offsets(ctx, t.name, ids, kafkaclient.FirstOffset)
 	}
 	if err != nil {
 		return fmt.Errorf("ask for offsets: %w", err)
@@ -158,7 +158,7 @@ func openExchange(ctx context.Context, s *rabbit.Settings, name string, keys []s
 }
 
 func consume(ctx context.Context, session *conn.Session, name string, keys []string) (<-chan amqp.Delivery, error) {
-	opened, err := session.Take(ctx, conn.Lanes)
+	opened, err := session.TakeChannel(ctx, conn.Lanes)
 	if err != nil {
 		return nil, err
 	}

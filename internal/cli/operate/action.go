@@ -340,7 +340,7 @@ func (f *routeFlags) read(c *config.Config) error {
 	}
 	given := f.given()
 	d := c.Sink.Driver
-	if foreign := drivers.Foreign(d, given); foreign != nil {
+	if foreign := drivers.OwnerOfForeignPart(d, given); foreign != nil {
 		return command.UsageError(fmt.Sprintf("%s %s for %s, and sink.%s is not configured", flagsOf(foreign), isOrAre(foreign), foreign.Broker, foreign.Name))
 	}
 	f.route = d.RouteOf(given)

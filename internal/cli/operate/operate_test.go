@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/sentinel"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/printable"
-	"github.com/cdc-relay/cdc-relay/internal/printable/printabletest"
 )
 
 // No text of an event, of a broker, of the database or of another operator reaches the terminal as
@@ -26,7 +26,7 @@ func TestTerminalEscapesInEveryField(t *testing.T) {
 	var jobs [1]dlq.Job
 	var requests [2]dlq.Request
 	for _, v := range []any{&detail, &page, &located, &groups, &events, &jobs, &requests} {
-		printabletest.Fill(v)
+		sentinel.FillWithAttack(v)
 	}
 	open := detail // of a row that waits, and of a dead letter
 	open.State, open.Fault, open.DiedAt = dlq.Waiting, nil, nil
@@ -46,7 +46,7 @@ func TestTerminalEscapesInEveryField(t *testing.T) {
 			return nil
 		}
 	}
-	rows := result{requests: requests[:], notes: []string{printabletest.Attack}, errors: []rowError{{N: 1, Error: printabletest.Attack, err: errors.New(printabletest.Attack)}}}
+	rows := result{requests: requests[:], notes: []string{sentinel.TerminalAttack}, errors: []rowError{{N: 1, Error: sentinel.TerminalAttack, err: errors.New(sentinel.TerminalAttack)}}}
 	for name, show := range map[string]func(io.Writer) error{
 		"show":             func(w io.Writer) error { return printDetail(w, &detail) },
 		"show of deferred": func(w io.Writer) error { return printDetail(w, &open) },
@@ -69,14 +69,14 @@ func TestTerminalEscapesInEveryField(t *testing.T) {
 		if err := show(&out); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		printabletest.CheckLines(t, name, out.String())
+		sentinel.CheckPrintedLines(t, name, out.String())
 	}
 	for name, v := range map[string]any{"detail": detail, "page": page, "event": located, "job": jobs, "request": requests} {
 		var out bytes.Buffer
 		if err := command.JSON(&out, v); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		printabletest.CheckLines(t, "--json of "+name, out.String())
+		sentinel.CheckPrintedLines(t, "--json of "+name, out.String())
 	}
 }
 
@@ -85,18 +85,18 @@ func TestTerminalEscapesInEveryField(t *testing.T) {
 func TestTerminalEscapesInAStatus(t *testing.T) {
 	var up ops.Status
 	var known databaseStatus
-	printabletest.Fill(&up)
-	printabletest.Fill(&known)
+	sentinel.FillWithAttack(&up)
+	sentinel.FillWithAttack(&known)
 	up.Broker.PausedTotal, up.Deferred.RefusedTotal = 2, 2
 	down := up
 	up.Broker.Up, known.SlotExists, known.SlotActive = true, true, true
 	down.Slot.CheckedAt = time.Time{}
-	attack := errors.New(printabletest.Attack)
+	attack := errors.New(sentinel.TerminalAttack)
 	for name, seen := range map[string]*snapshot{
 		"the broker is up":     {status: &up},
 		"the broker is down":   {status: &down},
 		"the relay is silent":  {noAnswer: attack, database: &known},
-		"another relay":        {noAnswer: &command.AnswerError{Text: printabletest.Attack}, databaseErr: attack},
+		"another relay":        {noAnswer: &command.AnswerError{Text: sentinel.TerminalAttack}, databaseErr: attack},
 		"the database is down": {noAnswer: attack, databaseErr: attack},
 	} {
 		if seen.database != nil {
@@ -104,14 +104,14 @@ func TestTerminalEscapesInAStatus(t *testing.T) {
 			if err := seen.database.write(&out, "cdc_relay"); err != nil {
 				t.Error(err)
 			}
-			printabletest.CheckLines(t, name, out.String())
+			sentinel.CheckPrintedLines(t, name, out.String())
 		}
 		for _, asJSON := range []bool{false, true} {
 			var out bytes.Buffer
 			if err := seen.print(&out, asJSON); err != nil {
 				t.Error(err)
 			}
-			printabletest.CheckLines(t, name+", a line", out.String())
+			sentinel.CheckPrintedLines(t, name+", a line", out.String())
 		}
 		if seen.status == nil {
 			continue
@@ -125,7 +125,7 @@ func TestTerminalEscapesInAStatus(t *testing.T) {
 			for _, ours := range []string{"\x1b[1;31m", "\x1b[1;32m", "\x1b[1;33m", "\x1b[0m"} {
 				text = strings.ReplaceAll(text, ours, "")
 			}
-			printabletest.CheckLines(t, name, text)
+			sentinel.CheckPrintedLines(t, name, text)
 		}
 	}
 }

@@ -212,7 +212,7 @@ func (t *statusText) broker() {
 		return
 	}
 	channels := ""
-	if d := drivers.Named(b.Kind); d != nil && d.Broker == "" {
+	if d := drivers.ByName(b.Kind); d != nil && d.Broker == "" {
 		t.line("broker", "up, %s", b.Kind)
 		return
 	}

@@ -1,4 +1,5 @@
-// Package sentinel is the text that stands for personal data in tests.
+// Package sentinel has the texts that tests put into data and look for where it goes: one stands
+// for personal data, the other attacks the terminal.
 package sentinel
 
 import (

@@ -371,8 +371,8 @@ func (t routeInput) route(kind string) (r event.Route, err error) {
 	if len(t) == 0 {
 		return r, nil
 	}
-	d := drivers.Named(kind)
-	if other := drivers.Foreign(d, t); other != nil {
+	d := drivers.ByName(kind)
+	if other := drivers.OwnerOfForeignPart(d, t); other != nil {
 		var keys []string
 		for _, p := range other.Route {
 			keys = append(keys, p.Key)
@@ -405,7 +405,7 @@ func readAction(r *http.Request, into any) (routeInput, error) {
 	parts := routeInput{}
 	for name, value := range given {
 		key := strings.ToLower(name)
-		if drivers.WithPart(key) == nil {
+		if drivers.ByRoutePart(key) == nil {
 			continue
 		}
 		delete(given, name)

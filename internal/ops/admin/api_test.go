@@ -20,10 +20,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/sentinel"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
-	"github.com/cdc-relay/cdc-relay/internal/printable/printabletest"
 )
 
 // The document describes every path and method that is answered, and no other.
@@ -220,19 +220,19 @@ func TestQueries(t *testing.T) {
 // of; a program reads the same.
 func TestNoTerminalObeysAnAnswer(t *testing.T) {
 	snapshot := ops.Snapshot{}
-	printabletest.Fill(&snapshot)
-	attack := errors.New(printabletest.Attack)
+	sentinel.FillWithAttack(&snapshot)
+	attack := errors.New(sentinel.TerminalAttack)
 	base := serve(t, func(c *Config) {
 		c.Snapshot = func() ops.Snapshot { return snapshot }
 		c.API.Operators = dlq.New(attacking{err: attack}, "s")
 		c.API.Check = func(context.Context) (any, error) { return nil, attack }
 	})
 	for _, path := range []string{
-		"/readyz", "/api/v1/status", "/api/v1/slots", "/api/v1/check", "/api/v1/dead-letters", "/api/v1/events/1", "/api/v1/" + url.PathEscape(printabletest.Attack),
-		"/api/v1/dead-letters?limit=" + url.QueryEscape(printabletest.Attack), "/" + url.PathEscape(printabletest.Attack),
+		"/readyz", "/api/v1/status", "/api/v1/slots", "/api/v1/check", "/api/v1/dead-letters", "/api/v1/events/1", "/api/v1/" + url.PathEscape(sentinel.TerminalAttack),
+		"/api/v1/dead-letters?limit=" + url.QueryEscape(sentinel.TerminalAttack), "/" + url.PathEscape(sentinel.TerminalAttack),
 	} {
 		_, answer, _ := send(t, http.MethodGet, base+path, "")
-		printabletest.CheckLines(t, path, answer)
+		sentinel.CheckPrintedLines(t, path, answer)
 	}
 	var status ops.Status
 	if ask(t, http.MethodGet, base+"/api/v1/status", asAnn, &status); status.Why != strings.ToValidUTF8(snapshot.Why, "\ufffd") {

@@ -58,7 +58,7 @@ type group struct {
 	committedSinceRead bool
 	// lastRead is the row behind which the next read begins: the last that was read, or lastGone if
 	// those behind it were given back. lastGone is the last row that left the table.
-	lastRead, lastGone store.After
+	lastRead, lastGone store.RowPosition
 	// wanted: a read was asked for and not answered; stale: its answer no longer fits
 	wanted, stale bool
 	// refused: a row was rejected. lastGone stays in front of it, and nothing is read until the
@@ -133,8 +133,8 @@ func (g *group) canBeForgotten() bool {
 	return g.isEmpty() && !g.probing && !g.touched && g.status != toRead && g.status != writing
 }
 
-func afterRow(e *inflight.Event) store.After {
-	return store.After{Incarnation: e.Row.Incarnation, Position: e.Position}
+func afterRow(e *inflight.Event) store.RowPosition {
+	return store.RowPosition{Incarnation: e.Row.Incarnation, Position: e.Position}
 }
 
 // moveGroupsOn does what follows for each group that was touched, in this order: operators'

@@ -149,7 +149,7 @@ func (w *world) ack() {
 }
 
 // find reads rows of a group.
-func (w *world) find(group uint64, after store.After, limit int) (found Found, failed bool) {
+func (w *world) find(group uint64, after store.RowPosition, limit int) (found Found, failed bool) {
 	found = Found{Group: group, ExchangeOrTopic: theExchange}
 	for _, r := range w.table[group] {
 		if r.f.pos.Compare(after.Position) <= 0 && after.Incarnation != 0 {
@@ -298,7 +298,7 @@ func (w *world) walkOn() {
 		w.say("a walk to %d begins: groups %v", k.dest, k.left)
 	}
 	if len(k.left) > 0 {
-		found, _ := w.find(k.left[0], store.After{}, 1+w.IntN(4))
+		found, _ := w.find(k.left[0], store.RowPosition{}, 1+w.IntN(4))
 		k.left = k.left[1:]
 		if found.Walk, found.ReadAt = true, w.now; len(found.Rows) > 0 {
 			w.say("a walk finds %d rows of group %d", len(found.Rows), found.Group)

@@ -25,8 +25,8 @@ func (m *Machine) handleWritten(w *Written) {
 		g.rows = some
 		// The stream has repeated it after its first row was delivered: this row is not behind that
 		// one, where the next read would begin.
-		if g.lastRead != (store.After{}) {
-			g.refused, g.stale, g.lastGone = true, g.wanted, store.After{}
+		if g.lastRead != (store.RowPosition{}) {
+			g.refused, g.stale, g.lastGone = true, g.wanted, store.RowPosition{}
 		}
 	case w.Dead && !m.cfg.Block:
 		g.deadLettering = false
@@ -38,7 +38,7 @@ func (m *Machine) handleWritten(w *Written) {
 	if w.Ordered && !m.repeated.Less(w.Position) { // it may be in front of rows that were read
 		g.repeated--
 		m.repeatedAt = m.now
-		g.refused, g.stale, g.lastGone = true, g.wanted, store.After{}
+		g.refused, g.stale, g.lastGone = true, g.wanted, store.RowPosition{}
 	}
 	if w.Dead {
 		g.blocked, g.draining = true, false

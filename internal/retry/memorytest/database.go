@@ -26,19 +26,19 @@ type Database struct {
 	epoch    map[string]int64
 	saved    map[string]pglogrepl.LSN
 	number   int64
-	rows     map[place]*kept // a position is in retry or in dead_letter
+	rows     map[entryKey]*entry // a position is in retry or in dead_letter
 	requests []*Request
 	audit    []AuditNote
 }
 
-// place is the primary key of both tables.
-type place struct {
+// entryKey is the primary key of both tables.
+type entryKey struct {
 	slot, system string
 	incarnation  int64
 	position     event.Position
 }
 
-func (p place) compare(q place) int {
+func (p entryKey) compare(q entryKey) int {
 	return cmp.Or(cmp.Compare(p.incarnation, q.incarnation), p.position.Compare(q.position))
 }
 
@@ -53,40 +53,41 @@ const (
 	Purged    State = "purged"
 )
 
-// kept is a row of one of the tables: of dead_letter when it has a state.
-type kept struct {
-	place
-	row      store.Row
-	columns  []string // names of row.Event.Columns
-	state    State
-	died     time.Time
-	closed   time.Time
-	mirrored time.Time
-	redacted bool
+// entry is a row of one of the tables: of dead_letter when it has a state.
+type entry struct {
+	entryKey
+	row       store.Row
+	columns   []string // names of row.Event.Columns
+	state     State
+	deadSince time.Time
+	closed    time.Time
+	mirrored  time.Time
+	redacted  bool
 }
 
 // NewDatabase makes an empty one.
 func NewDatabase() *Database {
-	return &Database{epoch: map[string]int64{}, saved: map[string]pglogrepl.LSN{}, number: 1, rows: map[place]*kept{}}
+	return &Database{epoch: map[string]int64{}, saved: map[string]pglogrepl.LSN{}, number: 1, rows: map[entryKey]*entry{}}
 }
 
-// Lead raises the slot's epoch and returns it: stores of an earlier epoch are fenced.
-func (db *Database) Lead(slot string) int64 {
+// RaiseEpoch raises the slot's epoch and returns it: stores of an earlier epoch are fenced.
+func (db *Database) RaiseEpoch(slot string) int64 {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.epoch[slot]++
 	return db.epoch[slot]
 }
 
-// Save records that the slot, even after a crash, sends no transaction whose commit is below at.
-func (db *Database) Save(slot string, at pglogrepl.LSN) {
+// SavePosition records that the slot, even after a crash, sends no transaction whose commit is
+// below at.
+func (db *Database) SavePosition(slot string, at pglogrepl.LSN) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	db.saved[slot] = at
 }
 
 // Store is the store of one leader.
-func (db *Database) Store(c store.Config) *Store { return &Store{db: db, c: c} }
+func (db *Database) Store(c store.Config) *Store { return &Store{db: db, cfg: c} }
 
 // DeadLetterRow is what a checker sees of a dead letter.
 type DeadLetterRow struct {
@@ -101,8 +102,8 @@ func (db *Database) Deferred(slot string) []*store.Row {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	var list []*store.Row
-	for _, e := range db.list(func(e *kept) bool { return e.slot == slot && e.state == "" }) {
-		list = append(list, e.read(e.columns))
+	for _, e := range db.entriesWhere(func(e *entry) bool { return e.slot == slot && e.state == "" }) {
+		list = append(list, e.copyWith(e.columns))
 	}
 	return list
 }
@@ -112,18 +113,18 @@ func (db *Database) DeadLetters(slot string) []DeadLetterRow {
 	db.mu.Lock()
 	defer db.mu.Unlock()
 	var list []DeadLetterRow
-	for _, e := range db.list(func(e *kept) bool { return e.slot == slot && e.state != "" }) {
-		list = append(list, DeadLetterRow{e.read(e.columns), e.state, e.redacted, !e.mirrored.IsZero()})
+	for _, e := range db.entriesWhere(func(e *entry) bool { return e.slot == slot && e.state != "" }) {
+		list = append(list, DeadLetterRow{e.copyWith(e.columns), e.state, e.redacted, !e.mirrored.IsZero()})
 	}
 	return list
 }
 
-// Where returns where the row of a number is: "deferred", the state of its dead letter, or "" if it
-// is nowhere.
-func (db *Database) Where(n int64) string {
+// StateOf returns where the row of a number is: "deferred", the state of its dead letter, or "" if
+// it is nowhere.
+func (db *Database) StateOf(n int64) string {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	list := db.list(func(e *kept) bool { return e.row.N == n })
+	list := db.entriesWhere(func(e *entry) bool { return e.row.N == n })
 	switch {
 	case len(list) == 0:
 		return ""
@@ -133,59 +134,59 @@ func (db *Database) Where(n int64) string {
 	return string(list[0].state)
 }
 
-// list returns the entries of that kind in order of position.
-func (db *Database) list(of func(*kept) bool) []*kept {
-	var list []*kept
+// entriesWhere returns the entries of that kind in order of position.
+func (db *Database) entriesWhere(of func(*entry) bool) []*entry {
+	var list []*entry
 	for e := range maps.Values(db.rows) {
 		if of(e) {
 			list = append(list, e)
 		}
 	}
-	slices.SortFunc(list, func(a, b *kept) int { return a.compare(b.place) })
+	slices.SortFunc(list, func(a, b *entry) int { return a.compare(b.entryKey) })
 	return list
 }
 
 // Store is a store in memory. It may be used by several goroutines.
 type Store struct {
-	db *Database
-	c  store.Config
+	db  *Database
+	cfg store.Config
 }
 
 var _ store.Store = (*Store)(nil)
 
-// begin locks the database and checks the fence; end unlocks the database.
-func (m *Store) begin(ctx context.Context) (end func(), err error) {
+// lockFenced locks the database and checks the fence; end unlocks the database.
+func (m *Store) lockFenced(ctx context.Context) (end func(), err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	m.db.mu.Lock()
-	if m.db.epoch[m.c.Slot] != m.c.Epoch {
+	if m.db.epoch[m.cfg.Slot] != m.cfg.Epoch {
 		m.db.mu.Unlock()
 		return nil, store.ErrFenced
 	}
 	return m.db.mu.Unlock, nil
 }
 
-func (m *Store) ours(e *kept) bool     { return e.slot == m.c.Slot && e.system == m.c.SystemID }
-func (m *Store) deferred(e *kept) bool { return m.ours(e) && e.state == "" }
+func (m *Store) isOurs(e *entry) bool     { return e.slot == m.cfg.Slot && e.system == m.cfg.SystemID }
+func (m *Store) isDeferred(e *entry) bool { return m.isOurs(e) && e.state == "" }
 
-// blocks reports whether a row is a dead letter that blocks its ordering group.
-func (m *Store) blocks(e *kept) bool {
-	return m.c.Block && m.ours(e) && e.state == Open && e.row.Ordered
+// isBlocking reports whether a row is a dead letter that blocks its ordering group.
+func (m *Store) isBlocking(e *entry) bool {
+	return m.cfg.Block && m.isOurs(e) && e.state == Open && e.row.Ordered
 }
 
-// at returns the entry that a row names by position and number; nil when it no longer exists.
-func (m *Store) at(row *store.Row, deadLetter bool) *kept {
-	e := m.db.rows[place{m.c.Slot, m.c.SystemID, row.Incarnation, row.Event.Position}]
+// entryOf returns the entry that a row names by position and number; nil when it no longer exists.
+func (m *Store) entryOf(row *store.Row, deadLetter bool) *entry {
+	e := m.db.rows[entryKey{m.cfg.Slot, m.cfg.SystemID, row.Incarnation, row.Event.Position}]
 	if e == nil || e.row.N != row.N || (e.state != "") != deadLetter {
 		return nil
 	}
 	return e
 }
 
-// Lease implements Store.
-func (m *Store) Lease(ctx context.Context) (int64, error) {
-	end, err := m.begin(ctx)
+// LeaseNumbers implements Store.
+func (m *Store) LeaseNumbers(ctx context.Context) (int64, error) {
+	end, err := m.lockFenced(ctx)
 	if err != nil {
 		return 0, err
 	}
@@ -197,46 +198,46 @@ func (m *Store) Lease(ctx context.Context) (int64, error) {
 
 // Defer implements Store.
 func (m *Store) Defer(ctx context.Context, rows []*store.Row) error {
-	end, err := m.begin(ctx)
+	end, err := m.lockFenced(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	fresh := map[place]*kept{}
+	fresh := map[entryKey]*entry{}
 	for _, row := range rows {
-		at := place{m.c.Slot, m.c.SystemID, row.Incarnation, row.Event.Position}
+		at := entryKey{m.cfg.Slot, m.cfg.SystemID, row.Incarnation, row.Event.Position}
 		there := cmp.Or(m.db.rows[at], fresh[at])
 		if there == nil {
-			fresh[at] = m.write(at, row)
+			fresh[at] = m.newEntry(at, row)
 			continue
 		}
-		if of := there.owned(); !of.Matches(&row.Event) {
-			return store.TakenPosition(row)
+		if of := there.ownedPosition(); !of.Matches(&row.Event) {
+			return store.PositionTaken(row)
 		}
 	}
 	maps.Copy(m.db.rows, fresh)
 	return nil
 }
 
-// write returns the row as it is kept.
-func (m *Store) write(at place, row *store.Row) *kept {
-	e := &kept{place: at, row: *row, columns: m.c.Columns}
-	e.row.Event = clone(&row.Event)
+// newEntry returns the row as it is kept.
+func (m *Store) newEntry(at entryKey, row *store.Row) *entry {
+	e := &entry{entryKey: at, row: *row, columns: m.cfg.Columns}
+	e.row.Event = cloneEvent(&row.Event)
 	e.row.DeferredAt, e.row.First, e.row.Last = time.Now(), row.First.UTC(), row.Last.UTC()
 	e.row.Text, e.row.Destination = store.NormalText(row.Text), store.BoundedText(row.Destination, store.TextSize)
 	if row.Reason == "" {
 		e.row.Class = sink.Destination
 	}
 	if row.Dead {
-		e.die()
+		e.makeDeadLetter()
 	}
 	return e
 }
 
-// read returns a copy for the caller, with the columns of these names.
-func (e *kept) read(names []string) *store.Row {
+// copyWith returns a copy for the caller, with the columns of these names.
+func (e *entry) copyWith(names []string) *store.Row {
 	row := e.row
-	row.Event = clone(&e.row.Event)
+	row.Event = cloneEvent(&e.row.Event)
 	if row.Bytes = int64(row.Event.Size() + len(row.Event.Raw)); row.Event.LeftOut != nil {
 		row.Bytes = row.Event.LeftOut.Bytes
 	}
@@ -251,7 +252,7 @@ func (e *kept) read(names []string) *store.Row {
 	return &row
 }
 
-func clone(ev *event.Event) event.Event {
+func cloneEvent(ev *event.Event) event.Event {
 	c := *ev
 	for _, b := range []*[]byte{&c.ID, &c.Aggregate, &c.Key, &c.Type, &c.Payload, &c.Traceparent, &c.Headers, &c.Raw} {
 		*b = bytes.Clone(*b)
@@ -268,24 +269,24 @@ func clone(ev *event.Event) event.Event {
 	return c
 }
 
-// Positions implements Store.
-func (m *Store) Positions(ctx context.Context, from event.Position, limit int) (list []store.Owned, err error) {
-	end, err := m.begin(ctx)
+// PositionsFrom implements Store.
+func (m *Store) PositionsFrom(ctx context.Context, from event.Position, limit int) (list []store.StoredPosition, err error) {
+	end, err := m.lockFenced(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	for _, e := range m.db.list(m.ours) {
-		if e.incarnation == m.c.Incarnation && !e.position.Less(from) && len(list) < limit {
-			list = append(list, e.owned())
+	for _, e := range m.db.entriesWhere(m.isOurs) {
+		if e.incarnation == m.cfg.Incarnation && !e.position.Less(from) && len(list) < limit {
+			list = append(list, e.ownedPosition())
 		}
 	}
 	return list, nil
 }
 
-func (e *kept) owned() store.Owned {
+func (e *entry) ownedPosition() store.StoredPosition {
 	ev := &e.row.Event
-	o := store.Owned{Position: e.position, Purged: e.state == Purged, LeftOut: ev.ID == nil && ev.LeftOut != nil, Committed: ev.CommitTime.UnixMicro()}
+	o := store.StoredPosition{Position: e.position, Purged: e.state == Purged, LeftOut: ev.ID == nil && ev.LeftOut != nil, Committed: ev.CommitTime.UnixMicro()}
 	if id := ev.ID; id != nil && !o.Purged {
 		digest := sha256.Sum256(id)
 		o.ID = digest[:]
@@ -293,7 +294,7 @@ func (e *kept) owned() store.Owned {
 	return o
 }
 
-// die makes a row a dead letter.
-func (e *kept) die() {
-	e.state, e.died, e.row.Dead, e.row.NextAttempt = Open, time.Now(), true, time.Time{}
+// makeDeadLetter makes a row a dead letter.
+func (e *entry) makeDeadLetter() {
+	e.state, e.deadSince, e.row.Dead, e.row.NextAttempt = Open, time.Now(), true, time.Time{}
 }

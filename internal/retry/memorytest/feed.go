@@ -1,4 +1,5 @@
-// The Store methods that find rows for the lanes, and Apply.
+// The Store methods that find rows: for the lanes, with ApplyResults, and for a new leader.
+// ReclaimSpace has nothing to do.
 
 package memorytest
 
@@ -8,42 +9,44 @@ import (
 	"slices"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Read implements Store.
-func (m *Store) Read(ctx context.Context, wants []store.Want, run int, size, acked int64) (runs []store.Run, err error) {
-	end, err := m.begin(ctx)
+// ReadRows implements Store.
+func (m *Store) ReadRows(ctx context.Context, wants []store.Want, run int, size, acked int64) (runs []store.RowRun, err error) {
+	end, err := m.lockFenced(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	rows := map[uint64][]*kept{}
-	for _, e := range m.db.list(m.deferred) {
+	rows := map[uint64][]*entry{}
+	for _, e := range m.db.entriesWhere(m.isDeferred) {
 		rows[e.row.Group] = append(rows[e.row.Group], e)
 	}
 	blocked := map[uint64]bool{}
-	for _, e := range m.db.list(m.blocks) {
+	for _, e := range m.db.entriesWhere(m.isBlocking) {
 		blocked[e.row.Group] = true
 	}
-	behind := make([][]*kept, len(wants))
+	behind := make([][]*entry, len(wants))
 	for w, want := range wants {
-		runs = append(runs, store.Run{Group: want.Group, Blocked: blocked[want.Group]})
+		runs = append(runs, store.RowRun{Group: want.Group, Blocked: blocked[want.Group]})
 		if !blocked[want.Group] {
-			behind[w] = slices.DeleteFunc(slices.Clone(rows[want.Group]), func(e *kept) bool {
+			behind[w] = slices.DeleteFunc(slices.Clone(rows[want.Group]), func(e *entry) bool {
 				return cmp.Or(cmp.Compare(e.incarnation, want.After.Incarnation), e.position.Compare(want.After.Position)) <= 0
 			})
 		}
 	}
-	m.fill(runs, behind, run, size, acked)
+	m.fillRuns(runs, behind, run, size, acked)
 	for r := range runs {
 		runs[r].More = len(behind[r]) > len(runs[r].Rows)
 	}
 	return runs, nil
 }
 
-// fill gives the runs their rows: each first row before any second.
-func (m *Store) fill(runs []store.Run, behind [][]*kept, run int, size, acked int64) {
+// fillRuns gives the runs their rows: each first row before any second.
+func (m *Store) fillRuns(runs []store.RowRun, behind [][]*entry, run int, size, acked int64) {
 	var taken int64
 	for i := range run {
 		for r := range runs {
@@ -55,17 +58,17 @@ func (m *Store) fill(runs []store.Run, behind [][]*kept, run int, size, acked in
 				return
 			}
 			taken += int64(of[i].row.Event.Size() + len(of[i].row.Event.Raw))
-			runs[r].Rows = append(runs[r].Rows, of[i].read(m.c.Columns))
+			runs[r].Rows = append(runs[r].Rows, of[i].copyWith(m.cfg.Columns))
 		}
 	}
 }
 
-// cursor is where an entry stands in the order of Sweep.
-func (e *kept) cursor() store.Cursor {
+// cursor is where an entry stands in the order of GroupsOfDestination.
+func (e *entry) cursor() store.Cursor {
 	return store.Cursor{ExchangeOrTopic: e.row.ExchangeOrTopic, Dest: e.row.Dest, Incarnation: e.incarnation, Position: e.position}
 }
 
-// compare orders digests as the database does: as signed numbers.
+// compareCursors orders digests as the database does: as signed numbers.
 func compareCursors(c, d store.Cursor) int {
 	return cmp.Or(compareDest(c, d), cmp.Compare(c.Incarnation, d.Incarnation), c.Position.Compare(d.Position))
 }
@@ -74,22 +77,22 @@ func compareDest(c, d store.Cursor) int {
 	return cmp.Or(cmp.Compare(int64(c.ExchangeOrTopic), int64(d.ExchangeOrTopic)), cmp.Compare(int64(c.Dest), int64(d.Dest)))
 }
 
-// swept are our deferred rows in the order of Sweep.
-func (m *Store) swept() []*kept {
-	list := m.db.list(m.deferred)
-	slices.SortFunc(list, func(a, b *kept) int { return compareCursors(a.cursor(), b.cursor()) })
+// inSweepOrder are our deferred rows in the order of GroupsOfDestination.
+func (m *Store) inSweepOrder() []*entry {
+	list := m.db.entriesWhere(m.isDeferred)
+	slices.SortFunc(list, func(a, b *entry) int { return compareCursors(a.cursor(), b.cursor()) })
 	return list
 }
 
-// Sweep implements Store.
-func (m *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
-	end, err := m.begin(ctx)
+// GroupsOfDestination implements Store.
+func (m *Store) GroupsOfDestination(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
+	end, err := m.lockFenced(ctx)
 	if err != nil {
 		return nil, at, err
 	}
 	defer end()
 	next = at
-	for _, e := range m.swept() {
+	for _, e := range m.inSweepOrder() {
 		if compareDest(e.cursor(), at) != 0 || compareCursors(e.cursor(), at) <= 0 || limit == 0 {
 			continue
 		}
@@ -102,16 +105,16 @@ func (m *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (groups [
 	return groups, next, nil
 }
 
-// Resent implements Store.
-func (m *Store) Resent(ctx context.Context, after store.ResentRow, limit int) (groups []uint64, last store.ResentRow, some bool, err error) {
-	end, err := m.begin(ctx)
+// GroupsOfResends implements Store.
+func (m *Store) GroupsOfResends(ctx context.Context, after store.ResentRow, limit int) (groups []uint64, last store.ResentRow, some bool, err error) {
+	end, err := m.lockFenced(ctx)
 	if err != nil {
 		return nil, after, false, err
 	}
 	defer end()
 	var list []store.ResentRow
 	of := map[store.ResentRow]uint64{}
-	for _, e := range m.swept() {
+	for _, e := range m.inSweepOrder() {
 		if e.row.Resend == 0 {
 			continue
 		}
@@ -134,14 +137,14 @@ func compareResent(a, b store.ResentRow) int {
 	return cmp.Or(cmp.Compare(a.Job, b.Job), cmp.Compare(a.N, b.N))
 }
 
-// Skip implements Store.
-func (m *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
-	end, err := m.begin(ctx)
+// NextDestination implements Store.
+func (m *Store) NextDestination(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
+	end, err := m.lockFenced(ctx)
 	if err != nil {
 		return store.Cursor{}, false, err
 	}
 	defer end()
-	for _, e := range m.swept() {
+	for _, e := range m.inSweepOrder() {
 		if compareDest(e.cursor(), at) > 0 {
 			return store.Cursor{ExchangeOrTopic: e.row.ExchangeOrTopic, Dest: e.row.Dest}, true, nil
 		}
@@ -149,22 +152,22 @@ func (m *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, o
 	return store.Cursor{}, false, nil
 }
 
-// Apply implements Store.
-func (m *Store) Apply(ctx context.Context, results []store.Result) error {
-	end, err := m.begin(ctx)
+// ApplyResults implements Store.
+func (m *Store) ApplyResults(ctx context.Context, results []store.Result) error {
+	end, err := m.lockFenced(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
 	for i := range results {
 		r := &results[i]
-		e := m.at(r.Row, false)
+		e := m.entryOf(r.Row, false)
 		if e == nil {
 			continue
 		}
 		switch r.Kind {
 		case store.Delivered:
-			delete(m.db.rows, e.place)
+			delete(m.db.rows, e.entryKey)
 		case store.Backoff:
 			e.noteRejection(r)
 			e.row.NextAttempt = time.Time{}
@@ -173,14 +176,13 @@ func (m *Store) Apply(ctx context.Context, results []store.Result) error {
 			}
 		case store.Dead:
 			e.noteRejection(r)
-			e.die()
+			e.makeDeadLetter()
 		}
 	}
 	return nil
 }
 
-// noteRejection records a rejection.
-func (e *kept) noteRejection(r *store.Result) {
+func (e *entry) noteRejection(r *store.Result) {
 	if r.Reason == "" {
 		return
 	}
@@ -190,4 +192,63 @@ func (e *kept) noteRejection(r *store.Result) {
 	}
 	e.row.Class, e.row.Reason, e.row.Attempts, e.row.Last = r.Class, r.Reason, r.Attempts, now
 	e.row.Text, e.row.Destination = store.NormalText(r.Text), store.BoundedText(r.Destination, store.TextSize)
+}
+
+// RegroupRows implements Store.
+func (m *Store) RegroupRows(ctx context.Context) (highest event.Position, err error) {
+	end, err := m.lockFenced(ctx)
+	if err != nil {
+		return highest, err
+	}
+	defer end()
+	for _, e := range m.db.entriesWhere(m.isOurs) {
+		if e.incarnation == m.cfg.Incarnation {
+			highest = e.position
+		}
+		if e.state == "" || e.state == Open {
+			e.row.Group, e.row.Ordered = m.cfg.Scope.Group(&e.row.Event, e.row.ExchangeOrTopic)
+		}
+	}
+	return highest, nil
+}
+
+// ExchangesWithRows implements Store.
+func (m *Store) ExchangesWithRows(ctx context.Context) (list []uint64, err error) {
+	end, err := m.lockFenced(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	for _, e := range m.db.entriesWhere(func(e *entry) bool { return m.isDeferred(e) || m.isBlocking(e) }) {
+		list = append(list, e.row.ExchangeOrTopic)
+	}
+	slices.Sort(list)
+	return slices.Compact(list), nil
+}
+
+// MissingExchanges implements Store.
+func (m *Store) MissingExchanges(ctx context.Context) (list []store.MissingExchange, err error) {
+	end, err := m.lockFenced(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer end()
+	seen := map[uint64]bool{}
+	for _, e := range m.db.entriesWhere(m.isDeferred) {
+		if r := e.row; r.Reason == sink.NoExchange && !seen[r.ExchangeOrTopic] {
+			seen[r.ExchangeOrTopic] = true
+			list = append(list, store.MissingExchange{ExchangeOrTopic: r.ExchangeOrTopic, Destination: r.Destination, Text: r.Text})
+		}
+	}
+	return list, nil
+}
+
+// ReclaimSpace implements Store.
+func (m *Store) ReclaimSpace(ctx context.Context) (store.Reclaimed, error) {
+	end, err := m.lockFenced(ctx)
+	if err != nil {
+		return "", err
+	}
+	defer end()
+	return store.ReclaimNothing, nil
 }

@@ -18,15 +18,15 @@ var _ dlq.MirrorStore = (*Store)(nil)
 
 // Unmirrored implements dlq.MirrorStore.
 func (m *Store) Unmirrored(ctx context.Context, after int64, limit int, size int64) (list []dlq.DeadLetterRow, err error) {
-	end, err := m.beginMirror(ctx)
+	end, err := m.lockMirror(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	deadLetters := m.db.list(func(e *kept) bool {
-		return m.ours(e) && e.state != "" && e.state != Purged && !e.redacted && e.mirrored.IsZero() && e.row.N > after
+	deadLetters := m.db.entriesWhere(func(e *entry) bool {
+		return m.isOurs(e) && e.state != "" && e.state != Purged && !e.redacted && e.mirrored.IsZero() && e.row.N > after
 	})
-	slices.SortFunc(deadLetters, func(a, b *kept) int { return cmp.Compare(a.row.N, b.row.N) })
+	slices.SortFunc(deadLetters, func(a, b *entry) int { return cmp.Compare(a.row.N, b.row.N) })
 	var taken int64
 	for _, e := range deadLetters[:min(limit, len(deadLetters))] {
 		if taken >= size {
@@ -39,12 +39,12 @@ func (m *Store) Unmirrored(ctx context.Context, after int64, limit int, size int
 }
 
 // deadLetter returns a dead letter as a mirror reads it.
-func (e *kept) deadLetter() dlq.DeadLetterRow {
-	row := e.read(nil)
+func (e *entry) deadLetter() dlq.DeadLetterRow {
+	row := e.copyWith(nil)
 	ev := &row.Event
-	class, reason := store.Refusal(row.Class, row.Reason)
+	class, reason := store.RefusalColumns(row.Class, row.Reason)
 	l := dlq.DeadLetterRow{
-		N: row.N, Class: class, Reason: reason, Text: row.Text, Attempts: row.Attempts, Died: e.died,
+		N: row.N, Class: class, Reason: reason, Text: row.Text, Attempts: row.Attempts, Died: e.deadSince,
 		Event: event.Event{
 			Position: ev.Position, CommitTime: ev.CommitTime, Time: ev.Time, ID: ev.ID, Key: ev.Key, Aggregate: ev.Aggregate, Type: ev.Type,
 			Payload: ev.Payload, PayloadKind: ev.PayloadKind, Raw: ev.Raw, Route: ev.Route,
@@ -61,12 +61,12 @@ func (e *kept) deadLetter() dlq.DeadLetterRow {
 
 // NoteMirrored implements dlq.MirrorStore.
 func (m *Store) NoteMirrored(ctx context.Context, ns []int64) error {
-	end, err := m.beginMirror(ctx)
+	end, err := m.lockMirror(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	for _, e := range m.db.list(m.ours) {
+	for _, e := range m.db.entriesWhere(m.isOurs) {
 		if e.state != "" && e.mirrored.IsZero() && slices.Contains(ns, e.row.N) {
 			e.mirrored = time.Now()
 		}
@@ -74,11 +74,11 @@ func (m *Store) NoteMirrored(ctx context.Context, ns []int64) error {
 	return nil
 }
 
-// beginMirror is begin with the error that a mirror expects of the fence.
-func (m *Store) beginMirror(ctx context.Context) (end func(), err error) {
-	end, err = m.begin(ctx)
+// lockMirror is lockFenced with the error that a mirror expects of the fence.
+func (m *Store) lockMirror(ctx context.Context) (end func(), err error) {
+	end, err = m.lockFenced(ctx)
 	if errors.Is(err, store.ErrFenced) {
-		err = dlq.Fenced(m.c.Slot, m.c.Epoch)
+		err = dlq.Fenced(m.cfg.Slot, m.cfg.Epoch)
 	}
 	return end, err
 }

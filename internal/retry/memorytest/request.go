@@ -55,7 +55,7 @@ func (db *Database) AddRequest(q Request) (id int64) {
 func (db *Database) Cancel(id int64) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if q := db.request(id); q != nil && q.State == "waiting" {
+	if q := db.requestWithID(id); q != nil && q.State == "waiting" {
 		q.State, q.doneAt = "cancelled", time.Now()
 	}
 }
@@ -64,7 +64,7 @@ func (db *Database) Cancel(id int64) {
 func (db *Database) RequestByID(id int64) (Request, bool) {
 	db.mu.Lock()
 	defer db.mu.Unlock()
-	if q := db.request(id); q != nil {
+	if q := db.requestWithID(id); q != nil {
 		return *q, true
 	}
 	return Request{}, false
@@ -77,7 +77,7 @@ func (db *Database) Audit() []AuditNote {
 	return append([]AuditNote(nil), db.audit...)
 }
 
-func (db *Database) request(id int64) *Request {
+func (db *Database) requestWithID(id int64) *Request {
 	for _, q := range db.requests {
 		if q.ID == id {
 			return q
@@ -88,7 +88,7 @@ func (db *Database) request(id int64) *Request {
 
 // allows reports whether the state of a row allows this kind of request; dead letters have a state,
 // deferred rows none.
-func (e *kept) allows(kind store.RequestKind) bool {
+func (e *entry) allows(kind store.RequestKind) bool {
 	switch kind {
 	case store.Replay:
 		return e.state == Open && !e.redacted
@@ -103,15 +103,15 @@ func (e *kept) allows(kind store.RequestKind) bool {
 	}
 }
 
-// Requests implements Store.
-func (m *Store) Requests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
-	end, err := m.begin(ctx)
+// WaitingRequests implements Store.
+func (m *Store) WaitingRequests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
+	end, err := m.lockFenced(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer end()
-	rows := map[int64]*kept{}
-	for _, e := range m.db.list(m.ours) {
+	rows := map[int64]*entry{}
+	for _, e := range m.db.entriesWhere(m.isOurs) {
 		rows[e.row.N] = e
 	}
 	var taken int64
@@ -119,7 +119,7 @@ func (m *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 	asked := slices.Clone(m.db.requests)
 	slices.SortStableFunc(asked, func(a, b *Request) int { return last[a.Kind] - last[b.Kind] })
 	for _, q := range asked {
-		if q.Slot != m.c.Slot || q.System != m.c.SystemID || q.State != "waiting" {
+		if q.Slot != m.cfg.Slot || q.System != m.cfg.SystemID || q.State != "waiting" {
 			continue
 		}
 		if len(list) == limit || taken > 0 && taken >= size {
@@ -127,7 +127,7 @@ func (m *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 		}
 		r := store.Request{ID: q.ID, Kind: q.Kind, Route: q.Route, Begun: q.begun}
 		if e := rows[q.N]; e != nil && e.allows(q.Kind) {
-			r.Row = e.read(m.c.Columns)
+			r.Row = e.copyWith(m.cfg.Columns)
 			if q.Kind == store.Replay && size > 0 {
 				taken += int64(e.row.Event.Size() + len(e.row.Event.Raw))
 			} else {
@@ -142,20 +142,20 @@ func (m *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 
 // BeginReplay implements Store.
 func (m *Store) BeginReplay(ctx context.Context, request int64) error {
-	end, err := m.begin(ctx)
+	end, err := m.lockFenced(ctx)
 	if err != nil {
 		return err
 	}
 	defer end()
-	if q := m.db.request(request); q != nil && q.State == "waiting" && q.Slot == m.c.Slot && q.System == m.c.SystemID {
-		q.begun = m.c.Epoch
+	if q := m.db.requestWithID(request); q != nil && q.State == "waiting" && q.Slot == m.cfg.Slot && q.System == m.cfg.SystemID {
+		q.begun = m.cfg.Epoch
 	}
 	return nil
 }
 
-// Answer implements Store.
-func (m *Store) Answer(ctx context.Context, answers []store.Answer) ([]bool, error) {
-	end, err := m.begin(ctx)
+// AnswerRequests implements Store.
+func (m *Store) AnswerRequests(ctx context.Context, answers []store.Answer) ([]bool, error) {
+	end, err := m.lockFenced(ctx)
 	if err != nil {
 		return make([]bool, len(answers)), err
 	}
@@ -163,7 +163,7 @@ func (m *Store) Answer(ctx context.Context, answers []store.Answer) ([]bool, err
 	done := make([]bool, len(answers))
 	for i := range answers {
 		a := &answers[i]
-		q, v := m.db.request(a.Request.ID), a.Verdict()
+		q, v := m.db.requestWithID(a.Request.ID), a.Verdict()
 		if q == nil || v == store.VerdictWaits || q.State != "waiting" && !(q.State == "cancelled" && v == store.VerdictReplayed) {
 			done[i] = q != nil && q.State == "done"
 			continue
@@ -191,9 +191,9 @@ func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result st
 		return false, store.NotAllowed
 	}
 	kind := a.Request.Kind
-	e := m.at(a.Request.Row, true)
+	e := m.entryOf(a.Request.Row, true)
 	if e == nil {
-		e = m.at(a.Request.Row, false)
+		e = m.entryOf(a.Request.Row, false)
 	}
 	switch {
 	case e == nil || v == store.VerdictCarryOut && !e.allows(kind) || v != store.VerdictCarryOut && e.state != Open:
@@ -219,14 +219,14 @@ func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result st
 		e.redacted = true
 		return true, "redacted"
 	case store.Purge:
-		e.empty()
+		e.purge()
 		m.db.clearRequestsAbout(e.row.N)
 		return true, string(Purged)
 	case store.DeadLetter:
-		e.die()
+		e.makeDeadLetter()
 		return true, "dead letter"
 	default: // Retry
-		heads := m.db.list(func(head *kept) bool { return m.deferred(head) && head.row.Group == e.row.Group })
+		heads := m.db.entriesWhere(func(head *entry) bool { return m.isDeferred(head) && head.row.Group == e.row.Group })
 		heads[0].row.NextAttempt = time.Now()
 		return true, "is tried"
 	}
@@ -244,8 +244,8 @@ func (db *Database) clearRequestsAbout(n int64) {
 	}
 }
 
-// empty removes everything but the position.
-func (e *kept) empty() {
+// purge removes everything but the position.
+func (e *entry) purge() {
 	ev := &e.row.Event
 	if e.state == "" || e.state == Open {
 		e.closed = time.Now()
@@ -258,21 +258,21 @@ func (e *kept) empty() {
 	}
 }
 
-// Expire implements Store.
-func (m *Store) Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error) {
-	end, err := m.begin(ctx)
+// ExpireDeadLetters implements Store.
+func (m *Store) ExpireDeadLetters(ctx context.Context, keep time.Duration, limit int) (changed int, err error) {
+	end, err := m.lockFenced(ctx)
 	if err != nil {
 		return 0, err
 	}
 	defer end()
 	old := func(t time.Time) bool { return keep > 0 && !t.IsZero() && time.Since(t) > keep }
 	purged := 0
-	for _, e := range m.db.list(m.ours) {
+	for _, e := range m.db.entriesWhere(m.isOurs) {
 		switch {
-		case e.state == Purged && (e.incarnation < m.c.Incarnation || e.incarnation == m.c.Incarnation && e.position.Commit < m.db.saved[m.c.Slot]):
-			delete(m.db.rows, e.place)
+		case e.state == Purged && (e.incarnation < m.cfg.Incarnation || e.incarnation == m.cfg.Incarnation && e.position.Commit < m.db.saved[m.cfg.Slot]):
+			delete(m.db.rows, e.entryKey)
 		case (e.state == Replayed || e.state == Discarded) && old(e.closed):
-			e.empty()
+			e.purge()
 			purged++
 		default:
 			continue
@@ -281,7 +281,7 @@ func (m *Store) Expire(ctx context.Context, keep time.Duration, limit int) (chan
 	}
 	rest := m.db.requests[:0]
 	for _, q := range m.db.requests {
-		if q.Slot == m.c.Slot && q.System == m.c.SystemID && q.State != "waiting" && old(q.doneAt) {
+		if q.Slot == m.cfg.Slot && q.System == m.cfg.SystemID && q.State != "waiting" && old(q.doneAt) {
 			changed++
 			continue
 		}
@@ -289,7 +289,7 @@ func (m *Store) Expire(ctx context.Context, keep time.Duration, limit int) (chan
 	}
 	m.db.requests = rest
 	if purged > 0 {
-		m.db.audit = append(m.db.audit, AuditNote{Who: store.ByAge, Why: store.WhyByAge(keep), Action: "purge", Result: fmt.Sprint(purged, " dead letters")})
+		m.db.audit = append(m.db.audit, AuditNote{Who: store.AgeActor, Why: store.AgeReason(keep), Action: "purge", Result: fmt.Sprint(purged, " dead letters")})
 	}
 	return changed, nil
 }

@@ -42,7 +42,7 @@ func TestLargeRows(t *testing.T) {
 // limited is a bench whose store takes rows of more than 1000 bytes for large ones.
 func (b *bench) limited() *bench {
 	p := b.Store.(*Store)
-	p.limits = limits{large: 1000, timeout: time.Minute, rate: 1 << 20, margin: time.Minute}
+	p.limits = limits{largeFrom: 1000, timeout: time.Minute, rate: 1 << 20, margin: time.Minute}
 	return b
 }
 
@@ -142,15 +142,15 @@ func testLargeMove(b *bench, w *database) {
 	answers := []retrystore.Answer{{Request: b.request(id)}}
 	fast := w.slow("dead_letter")
 	dead := func(row *retrystore.Row) error {
-		return b.Apply(await.Context(b.T), []retrystore.Result{{Row: row, Kind: retrystore.Dead}})
+		return b.ApplyResults(await.Context(b.T), []retrystore.Result{{Row: row, Kind: retrystore.Dead}})
 	}
-	answer := func() error { _, err := b.Answer(await.Context(b.T), answers); return err }
+	answer := func() error { _, err := b.AnswerRequests(await.Context(b.T), answers); return err }
 	b.timesOut(func() error { return dead(one) })
 	b.timesOut(answer)
 	b.must(dead(other))
 	b.wantWhere("deferred", one, two)
 	// it says nothing about an earlier try that was not answered
-	b.Store.(*Store).unknown["apply results"] = true
+	b.Store.(*Store).unansweredWrites["apply results"] = true
 	for _, over := range []bool{false, true} {
 		b.rested("apply results", over)
 		if err := b.brief(func() error { return dead(one) }); err == nil || retrystore.IsRefused(err) {
@@ -163,7 +163,7 @@ func testLargeMove(b *bench, w *database) {
 	b.must(dead(one))
 	b.must(answer())
 	b.wantWhere("open", one, two, other)
-	equal(b, "unknown", len(b.Store.(*Store).unknown), 0)
+	equal(b, "unknown", len(b.Store.(*Store).unansweredWrites), 0)
 }
 
 // slowReads has the payloads of more than 1000 bytes take a minute to read, as from a slow disk: to
@@ -198,7 +198,7 @@ func testLargeRead(b *bench, w *database) {
 	b.deferRow(small)
 	fast := w.slowReads("retry")
 	read := func(groups ...uint64) error {
-		_, err := b.Read(await.Context(b.T), wants(groups...), 10, all, all)
+		_, err := b.ReadRows(await.Context(b.T), wants(groups...), 10, all, all)
 		return err
 	}
 	b.timesOut(func() error { return read(small.Group, huge.Group) })
@@ -221,13 +221,13 @@ func testLargeReplay(b *bench, w *database) {
 	b.Ask(b.c, retrystore.Replay, small.N, event.Route{})
 	b.Ask(b.c, retrystore.Replay, huge.N, event.Route{})
 	fast := w.slowReads("dead_letter")
-	b.timesOut(func() error { _, err := b.Requests(await.Context(b.T), 10, all); return err })
-	list, err := b.Requests(await.Context(b.T), 1, all)
+	b.timesOut(func() error { _, err := b.WaitingRequests(await.Context(b.T), 10, all); return err })
+	list, err := b.WaitingRequests(await.Context(b.T), 1, all)
 	b.must(err)
 	equal(b, "the first", string(list[0].Row.Event.Payload), "{}")
 	fast()
 	b.rested("read a large row", true)
-	list, err = b.Requests(await.Context(b.T), 10, all)
+	list, err = b.WaitingRequests(await.Context(b.T), 10, all)
 	b.must(err)
 	row := list[1].Row
 	if !bytes.Equal(row.Event.Payload, huge.Event.Payload) || !row.Dead {
@@ -248,13 +248,13 @@ func testTooLargeToSend(b *bench, w *database) {
 	p.pool = pool
 	args := func(storable) []any {
 		conn.PgConn().Frontend().Send(&tooLarge{})
-		return []any{p.c.SystemID}
+		return []any{p.cfg.SystemID}
 	}
-	b.wantRefused(p.changeRows(await.Context(b.T), "defer", 2000, writeFence+` SELECT $3::text FROM fence`, args, nil), "message body too large")
-	equal(b, "doubts", len(p.doubt), 0)
+	b.wantRefused(p.runSizedWrite(await.Context(b.T), "defer", 2000, writeFence+` SELECT $3::text FROM fence`, args, nil), "message body too large")
+	equal(b, "doubts", len(p.doubtfulSessions), 0)
 }
 
-// tooLarge is a message of more than 1 GiB.
+// tooLargeError is a message of more than 1 GiB.
 type tooLarge struct{ pgproto3.Bind }
 
 func (*tooLarge) Encode([]byte) ([]byte, error) { return nil, errors.New("message body too large") }
@@ -270,13 +270,13 @@ func testLargeRun(b *bench, w *database) {
 		run := b.runs(all, rows[0].Group)[0]
 		equal(b, "rows, more", fmt.Sprint(numbers(run.Rows), run.More), fmt.Sprint(numbers(want), more))
 		for _, row := range want {
-			b.must(b.Apply(await.Context(b.T), []retrystore.Result{{Row: row, Kind: retrystore.Delivered}}))
+			b.must(b.ApplyResults(await.Context(b.T), []retrystore.Result{{Row: row, Kind: retrystore.Delivered}}))
 		}
 	}
 	// Rows of others have the room that the large one does not take.
 	other := b.rows(2, "other", 1, 1)
 	b.deferRow(other...)
-	runs, err := b.Read(await.Context(b.T), wants(rows[0].Group, other[0].Group), 10, 2000, all)
+	runs, err := b.ReadRows(await.Context(b.T), wants(rows[0].Group, other[0].Group), 10, 2000, all)
 	b.must(err)
 	equal(b, "rows of others", numbers(runs[1].Rows), numbers(other))
 	next(true, rows[:2]...)
@@ -339,9 +339,9 @@ func testLargeNotWritten(b *bench, _ *database) {
 	for _, what := range []string{"apply results", "answer requests"} {
 		p.failures[what] = failure{size: 1001, times: 1, until: time.Now().Add(time.Hour), err: errors.New("too slow")}
 	}
-	b.must(b.Apply(await.Context(b.T), []retrystore.Result{{Row: one, Kind: retrystore.Delivered}}))
+	b.must(b.ApplyResults(await.Context(b.T), []retrystore.Result{{Row: one, Kind: retrystore.Delivered}}))
 	id := b.Ask(b.c, retrystore.Discard, other.N, event.Route{})
-	_, err := b.Answer(await.Context(b.T), []retrystore.Answer{{Request: b.request(id)}})
+	_, err := b.AnswerRequests(await.Context(b.T), []retrystore.Answer{{Request: b.request(id)}})
 	b.must(err)
 	raw := &retrystore.Row{Event: event.Event{Raw: make([]byte, 700)}}
 	equal(b, "size", sizeOf([]*retrystore.Row{raw}), 700)
@@ -358,22 +358,22 @@ func testLargeOrdinary(b *bench, w *database) {
 	if !retrystore.IsRefused(err) || len(p.failures) > 0 {
 		b.Errorf("got %v, failures %v", err, p.failures)
 	}
-	p.doubt[1] = true // of another statement
+	p.doubtfulSessions[1] = true // of another statement
 	p.noteLost([]*retrystore.Row{row}, time.Second, errors.New("no connection"))
-	delete(p.doubt, 1)
-	if p.lost != nil {
-		b.Errorf("lost: %v", p.lost.err)
+	delete(p.doubtfulSessions, 1)
+	if p.lostDefer != nil {
+		b.Errorf("lost: %v", p.lostDefer.err)
 	}
 	p.noteLost([]*retrystore.Row{row}, time.Second, inDoubt{errors.New("no answer")})
-	system := p.c.SystemID
-	p.c.SystemID = "\x00" // the question is refused
+	system := p.cfg.SystemID
+	p.cfg.SystemID = "\x00" // the question is refused
 	err = p.Defer(await.Context(b.T), []*retrystore.Row{row})
 	_, unread := p.readLarge(await.Context(b.T), row)
-	p.c.SystemID = system
+	p.cfg.SystemID = system
 	if !retrystore.IsRefused(unread) || len(p.failures) > 0 {
 		b.Errorf("got %v, failures %v", unread, p.failures)
 	}
-	if err == nil || retrystore.IsRefused(err) || p.lost == nil {
-		b.Errorf("got %v, lost %v", err, p.lost)
+	if err == nil || retrystore.IsRefused(err) || p.lostDefer == nil {
+		b.Errorf("got %v, lost %v", err, p.lostDefer)
 	}
 }

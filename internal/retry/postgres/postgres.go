@@ -26,17 +26,17 @@ import (
 type Store struct {
 	pool *pgxpool.Pool
 	pid  func(custom map[string]any) uint32
-	c    store.Config
+	cfg  store.Config
 
 	limits limits
 	shapes shapes
 
-	mu       sync.Mutex
-	doubt    map[uint32]bool // server processes of statements whose outcome is unknown
-	lost     *lostRow        // the large row of a Defer whose outcome is unknown
-	unknown  map[string]bool // what statements do whose last try was not answered
-	failures map[string]failure
-	seen     slotSeen // what Expire saw of the slot
+	mu               sync.Mutex
+	doubtfulSessions map[uint32]bool // server processes of statements whose outcome is unknown
+	lostDefer        *lostRow        // the large row of a Defer whose outcome is unknown
+	unansweredWrites map[string]bool // what statements do whose last try was not answered
+	failures         map[string]failure
+	slotSeen         slotSeen // what ExpireDeadLetters saw of the slot
 }
 
 var _ store.Store = (*Store)(nil)
@@ -45,7 +45,7 @@ var _ store.Store = (*Store)(nil)
 // returns the process id of a connection's backend by the connection's CustomData: a proxy may have
 // told the driver another one.
 func New(pool *pgxpool.Pool, pid func(custom map[string]any) uint32, c store.Config) *Store {
-	return &Store{pool: pool, pid: pid, c: c, limits: standard, doubt: map[uint32]bool{}, unknown: map[string]bool{}, failures: map[string]failure{}}
+	return &Store{pool: pool, pid: pid, cfg: c, limits: standardLimits, doubtfulSessions: map[uint32]bool{}, unansweredWrites: map[string]bool{}, failures: map[string]failure{}}
 }
 
 // Every statement begins with a fence, so it takes effect for the leader of this epoch only: with
@@ -59,20 +59,21 @@ const (
 
 // The conditions that a row belongs to our slot and system. In a table that was never analysed the
 // planner assumes that they match few rows. It would use an index for them, read a million rows,
-// and filter these. So only ours lets the planner use an index. byNumber hides both conditions from
-// the planner, for a row that is found by its number. inSlot hides the system, for a row that is
-// found by ordering group or destination: so the planner does not choose the primary key.
-func ours(alias string) string { return alias + ".slot = $1 AND " + alias + ".system_id = $3" }
+// and filter these. So only oursSQL lets the planner use an index. byNumberSQL hides both
+// conditions from the planner, for a row that is found by its number. inSlotSQL hides the system,
+// for a row that is found by ordering group or destination: so the planner does not choose the
+// primary key.
+func oursSQL(alias string) string { return alias + ".slot = $1 AND " + alias + ".system_id = $3" }
 
-func inSlot(alias string) string {
+func inSlotSQL(alias string) string {
 	return alias + ".slot = $1 AND " + alias + ".system_id IS NOT DISTINCT FROM $3"
 }
 
-// byNumber is for a row that is found by its number. No index has a condition of this form, and
+// byNumberSQL is for a row that is found by its number. No index has a condition of this form, and
 // without statistics the planner takes it for one that half of the rows meet. With an equality it
 // would think that one row of a table is left that was just filled, and compare each row of the
 // table with each of the statement.
-func byNumber(alias string) string {
+func byNumberSQL(alias string) string {
 	return "coalesce(" + alias + ".slot = $1, false) AND coalesce(" + alias + ".system_id = $3, false)"
 }
 
@@ -85,14 +86,14 @@ func (as storable) errorText(words string) string {
 	return store.BoundedText(as(store.NormalText(words)), store.TextSize)
 }
 
-// read runs a statement that changes no row.
-func (p *Store) read(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
-	ctx, cancel := context.WithTimeout(ctx, p.limits.patience(0))
+// runRead runs a statement that changes no row.
+func (p *Store) runRead(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
+	ctx, cancel := context.WithTimeout(ctx, p.limits.clientTimeout(0))
 	defer cancel()
 	conn, err := p.pool.Acquire(ctx)
 	if err == nil {
 		defer conn.Release()
-		err = dlq.Run(ctx, conn, p.c.Slot, p.c.Epoch, sql, args, each)
+		err = dlq.Run(ctx, conn, p.cfg.Slot, p.cfg.Epoch, sql, args, each)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, redacted{err})
@@ -100,18 +101,18 @@ func (p *Store) read(ctx context.Context, what, sql string, args []any, each fun
 	return nil
 }
 
-// change runs a statement that writes. Its error is ErrFenced, a *Refused, or of unknown outcome.
-func (p *Store) change(ctx context.Context, what, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
-	return p.changeRows(ctx, what, 0, sql, args, each)
+// runWrite runs a statement that writes. Its error is ErrFenced, a *Refused, or of unknown outcome.
+func (p *Store) runWrite(ctx context.Context, what, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
+	return p.runSizedWrite(ctx, what, 0, sql, args, each)
 }
 
-// changeRows is change for rows of so many bytes.
-func (p *Store) changeRows(ctx context.Context, what string, size int64, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
-	if err := p.failedLately(what, size); err != nil {
-		return p.tooLarge(what, err)
+// runSizedWrite is runWrite for rows of so many bytes.
+func (p *Store) runSizedWrite(ctx context.Context, what string, size int64, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
+	if err := p.recentFailure(what, size); err != nil {
+		return p.tooLargeError(what, err)
 	}
 	began := time.Now()
-	ctx, cancel := context.WithTimeout(ctx, p.limits.patience(size))
+	ctx, cancel := context.WithTimeout(ctx, p.limits.clientTimeout(size))
 	defer cancel()
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil {
@@ -121,16 +122,16 @@ func (p *Store) changeRows(ctx context.Context, what string, size int64, sql str
 	if err := p.endDoubt(ctx, conn); err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
-	done, err := p.giveTime(ctx, conn, size)
+	done, err := p.extendTimeout(ctx, conn, size)
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
 	defer done()
 	pg := conn.Conn().PgConn()
-	err = dlq.Run(ctx, conn, p.c.Slot, p.c.Epoch, sql, args(storableBy(pg)), each)
+	err = dlq.Run(ctx, conn, p.cfg.Slot, p.cfg.Epoch, sql, args(storableBy(pg)), each)
 	if err == nil {
-		p.answered(what)
-		p.succeeded(what, size)
+		p.noteAnswered(what)
+		p.noteSuccess(what, size)
 	}
 	if err == nil || isFenced(err) {
 		return err
@@ -138,13 +139,13 @@ func (p *Store) changeRows(ctx context.Context, what string, size int64, sql str
 	err = fmt.Errorf("%s: %w", what, redacted{err})
 	switch {
 	case isRefusal(err):
-		p.answered(what)
+		p.noteAnswered(what)
 		return &store.Refused{Err: err}
-	case p.limits.isLarge(size) && (didNothing(err) || ctx.Err() == nil && pgconn.SafeToRetry(err)):
-		return p.tooLarge(what, p.failed(what, size, time.Since(began), err))
-	case !didNothing(err) && !pgconn.SafeToRetry(err):
+	case p.limits.isLarge(size) && (isRolledBack(err) || ctx.Err() == nil && pgconn.SafeToRetry(err)):
+		return p.tooLargeError(what, p.noteFailure(what, size, time.Since(began), err))
+	case !isRolledBack(err) && !pgconn.SafeToRetry(err):
 		p.mu.Lock()
-		p.doubt[p.pid(pg.CustomData())], p.unknown[what] = true, true
+		p.doubtfulSessions[p.pid(pg.CustomData())], p.unansweredWrites[what] = true, true
 		p.mu.Unlock()
 		return inDoubt{err}
 	}
@@ -154,7 +155,7 @@ func (p *Store) changeRows(ctx context.Context, what string, size int64, sql str
 // storableBy is what a text column of the database of pg can hold.
 func storableBy(pg *pgconn.PgConn) storable {
 	if e := pg.ParameterStatus("server_encoding"); e != "UTF8" {
-		return ascii
+		return asciiText
 	}
 	return func(s string) string { return s }
 }
@@ -171,8 +172,8 @@ func (e inDoubt) Unwrap() error { return e.error }
 // rows once more.
 func (p *Store) endDoubt(ctx context.Context, conn *pgxpool.Conn) error {
 	p.mu.Lock()
-	pids := make([]int32, 0, len(p.doubt))
-	for pid := range p.doubt {
+	pids := make([]int32, 0, len(p.doubtfulSessions))
+	for pid := range p.doubtfulSessions {
 		pids = append(pids, int32(pid))
 	}
 	p.mu.Unlock()
@@ -197,23 +198,23 @@ func (p *Store) endDoubt(ctx context.Context, conn *pgxpool.Conn) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, pid := range pids {
-		delete(p.doubt, uint32(pid))
+		delete(p.doubtfulSessions, uint32(pid))
 	}
 	return nil
 }
 
-// Lease implements Store. It writes: a block that was leased is never leased again, not even after
-// a crash of the server. nextval logs one block in 32, and one that it does not log would return
-// before another relay's record of the sequence is flushed. The lock makes it wait for that.
-func (p *Store) Lease(ctx context.Context) (int64, error) {
+// LeaseNumbers implements Store. It writes: a block that was leased is never leased again, not even
+// after a crash of the server. nextval logs one block in 32, and one that it does not log would
+// return before another relay's record of the sequence is flushed. The lock makes it wait for that.
+func (p *Store) LeaseNumbers(ctx context.Context) (int64, error) {
 	var first int64
-	err := p.read(ctx, "lease row numbers", writeFence+` SELECT nextval('cdc_relay.row_number') FROM fence`, nil,
+	err := p.runRead(ctx, "lease row numbers", writeFence+` SELECT nextval('cdc_relay.row_number') FROM fence`, nil,
 		func(rows pgx.Rows) error { return rows.Scan(&first) })
 	return first, err
 }
 
-// ascii replaces the characters of s that the database's encoding may lack.
-func ascii(s string) string {
+// asciiText replaces the characters of s that the database's encoding may lack.
+func asciiText(s string) string {
 	quoted := strconv.QuoteToASCII(s)
 	return strings.ReplaceAll(strings.ReplaceAll(quoted[1:len(quoted)-1], `\"`, `"`), `\\`, `\`)
 }
@@ -223,40 +224,41 @@ func ascii(s string) string {
 // that not do either, then waiting does not help, and all other rows wait meanwhile. So the row is
 // isolated, as one is that the database refuses: the statement ends as a *Refused.
 type limits struct {
-	large   int64         // bytes from which on a statement gets time by its size
-	timeout time.Duration // of every statement, on the server; the sessions' statement_timeout
-	rate    int64         // bytes for which it gets another second
-	margin  time.Duration // by which our side waits longer for the answer
+	largeFrom int64         // bytes from which on a statement gets time by its size
+	timeout   time.Duration // of every statement, on the server; the sessions' statement_timeout
+	rate      int64         // bytes for which it gets another second
+	margin    time.Duration // by which our side waits longer for the answer
 	// size from which on an empty table is truncated
 	reclaimFrom int64
 }
 
-// standard are the limits but for tests. The largest row that PostgreSQL can send or take has
+// standardLimits are the limits but for tests. The largest row that PostgreSQL can send or take has
 // 1 GiB: its statement ends within four minutes, before the goroutine that waits for it counts as
 // stuck.
-var standard = limits{large: 4 << 20, timeout: 15 * time.Second, rate: 5 << 20, margin: 5 * time.Second, reclaimFrom: reclaimFrom}
+var standardLimits = limits{largeFrom: 4 << 20, timeout: 15 * time.Second, rate: 5 << 20, margin: 5 * time.Second, reclaimFrom: reclaimFrom}
 
-func (l *limits) isLarge(size int64) bool { return size > l.large }
+func (l *limits) isLarge(size int64) bool { return size > l.largeFrom }
 
-// onServer is the statement_timeout of a statement of so many bytes.
-func (l *limits) onServer(size int64) time.Duration {
+// serverTimeout is the statement_timeout of a statement of so many bytes.
+func (l *limits) serverTimeout(size int64) time.Duration {
 	if !l.isLarge(size) {
 		return l.timeout
 	}
 	return l.timeout + time.Duration(float64(size)/float64(l.rate)*float64(time.Second))
 }
 
-// patience bounds on our side what the server bounds with statement_timeout: a server that no
+// clientTimeout bounds on our side what the server bounds with statement_timeout: a server that no
 // longer answers bounds nothing.
-func (l *limits) patience(size int64) time.Duration { return l.onServer(size) + l.margin }
+func (l *limits) clientTimeout(size int64) time.Duration { return l.serverTimeout(size) + l.margin }
 
-// giveTime sets the statement_timeout of a statement of large rows. done ends the session after it:
-// so nothing has to be set back, and the memory that the rows took in the server is free again.
-func (p *Store) giveTime(ctx context.Context, conn *pgxpool.Conn, size int64) (done func(), err error) {
+// extendTimeout sets the statement_timeout of a statement of large rows. done ends the session
+// after it: so nothing has to be set back, and the memory that the rows took in the server is free
+// again.
+func (p *Store) extendTimeout(ctx context.Context, conn *pgxpool.Conn, size int64) (done func(), err error) {
 	if !p.limits.isLarge(size) {
 		return func() {}, nil
 	}
-	sql := "SET statement_timeout = " + strconv.FormatInt(p.limits.onServer(size).Milliseconds(), 10)
+	sql := "SET statement_timeout = " + strconv.FormatInt(p.limits.serverTimeout(size).Milliseconds(), 10)
 	_, err = conn.Exec(ctx, sql, pgx.QueryExecModeSimpleProtocol)
 	return func() { _ = conn.Conn().Close(ctx) }, err
 }
@@ -269,8 +271,8 @@ type failure struct {
 	err   error
 }
 
-// failed notes that a statement of large rows failed, and returns its error for people.
-func (p *Store) failed(what string, size int64, took time.Duration, err error) error {
+// noteFailure notes that a statement of large rows failed, and returns its error for people.
+func (p *Store) noteFailure(what string, size int64, took time.Duration, err error) error {
 	err = fmt.Errorf("%w (%d MiB; rows of this size are tried less often)", err, size>>20)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -282,8 +284,8 @@ func (p *Store) failed(what string, size int64, took time.Duration, err error) e
 // maxPauseTimes is how many times as long as the statement took the pause after it is at most.
 const maxPauseTimes = 9
 
-// succeeded forgets the failures of statements that were no larger.
-func (p *Store) succeeded(what string, size int64) {
+// noteSuccess forgets the failures of statements that were no larger.
+func (p *Store) noteSuccess(what string, size int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if last, failed := p.failures[what]; failed && size >= last.size {
@@ -291,10 +293,10 @@ func (p *Store) succeeded(what string, size int64) {
 	}
 }
 
-// failedLately returns the error of a failure that is not long ago, of a statement of as many bytes
-// or fewer. So failing statements take half of the time at first and a tenth of it in the end,
-// however many rows are that large, and leave the rest to the other rows.
-func (p *Store) failedLately(what string, size int64) error {
+// recentFailure returns the error of a failure that is not long ago, of a statement of as many
+// bytes or fewer. So failing statements take half of the time at first and a tenth of it in the
+// end, however many rows are that large, and leave the rest to the other rows.
+func (p *Store) recentFailure(what string, size int64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if last := p.failures[what]; p.limits.isLarge(size) && size >= last.size && time.Now().Before(last.until) {
@@ -303,22 +305,22 @@ func (p *Store) failedLately(what string, size int64) error {
 	return nil
 }
 
-// tooLarge is the error of a try that did nothing because rows of its size take too long. That says
-// nothing about an earlier try that was not answered.
-func (p *Store) tooLarge(what string, err error) error {
+// tooLargeError is the error of a try that did nothing because rows of its size take too long. That
+// says nothing about an earlier try that was not answered.
+func (p *Store) tooLargeError(what string, err error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.unknown[what] {
+	if p.unansweredWrites[what] {
 		return err
 	}
 	return &store.Refused{Err: err}
 }
 
-// answered forgets that a statement was not.
-func (p *Store) answered(what string) {
+// noteAnswered forgets that a statement was not.
+func (p *Store) noteAnswered(what string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.unknown, what)
+	delete(p.unansweredWrites, what)
 }
 
 // sizeOf is the size of the rows that a statement writes, by which it gets its time.
@@ -345,30 +347,30 @@ func (e redacted) Error() string {
 	return text
 }
 
-// withoutValues are the SQLSTATEs, by their beginnings, for which the server's own messages name
+// valueFreeStates are the SQLSTATEs, by their beginnings, for which the server's own messages name
 // objects and no values: an operator needs them to see what to fix. Messages of class 22 are shown
 // without what they quote (unquoted). The messages of all other SQLSTATEs are not shown: among them
 // are those that users' code chooses (P0001, 45000) and internal errors.
-var withoutValues = []string{
+var valueFreeStates = []string{
 	"08", "0A", "21", "23", "25", "26", "28", "3D", "3F", "40", "42501", "42703", "42704", "42804", "42883", "42P01", "42P05", "42P10",
 	"44", "53", "54", "55", "57", "58", "XX001", "XX002",
 }
 
-// userCode matches the server's source files in which users' functions raise errors, with any
+// userCodeFile matches the server's source files in which users' functions raise errors, with any
 // SQLSTATE and any text.
-var userCode = lazy.Regexp(`^pl(_|py|perl|tcl|v8)`)
+var userCodeFile = lazy.Regexp(`^pl(_|py|perl|tcl|v8)`)
 
-// function matches, in the context of an error, the function that raised it.
-var function = lazy.Regexp(`^PL/\w+ function "?([\w.]+)`)
+// raisingFunction matches, in the context of an error, the function that raised it.
+var raisingFunction = lazy.Regexp(`^PL/\w+ function "?([\w.]+)`)
 
 // serverText is the text of the server's error without values.
 func serverText(e *pgconn.PgError) string {
 	message := "…"
 	switch begins := func(code string) bool { return strings.HasPrefix(e.Code, code) }; {
-	case userCode().MatchString(e.File):
+	case userCodeFile().MatchString(e.File):
 	case begins("22"):
-		message = cmp.Or(unquoted(e.Message), message)
-	case slices.ContainsFunc(withoutValues, begins):
+		message = cmp.Or(withoutQuoted(e.Message), message)
+	case slices.ContainsFunc(valueFreeStates, begins):
 		message = e.Message
 	}
 	said := fmt.Sprintf("%s: %s (SQLSTATE %s)", e.Severity, message, e.Code)
@@ -376,7 +378,7 @@ func serverText(e *pgconn.PgError) string {
 		return said
 	}
 	about := ""
-	if found := function().FindStringSubmatch(e.Where); found != nil {
+	if found := raisingFunction().FindStringSubmatch(e.Where); found != nil {
 		about += ", function " + found[1]
 	}
 	for _, name := range [][2]string{{"schema", e.SchemaName}, {"table", e.TableName}, {"column", e.ColumnName}, {"constraint", e.ConstraintName}} {
@@ -387,35 +389,35 @@ func serverText(e *pgconn.PgError) string {
 	return said + about + "; the server's log has its text"
 }
 
-// quoted matches what is between the first quote and the last: the server does not escape quotes in
-// values.
-var quoted = lazy.Regexp(`(?s)".*"|0x[0-9a-f]{2}( 0x[0-9a-f]{2})*`)
+// quotedValue matches what is between the first quote and the last: the server does not escape
+// quotes in values.
+var quotedValue = lazy.Regexp(`(?s)".*"|0x[0-9a-f]{2}( 0x[0-9a-f]{2})*`)
 
-// unquoted is the message of a data exception without the quoted values; "" when they cannot be
-// found, because other languages have other quotes.
-func unquoted(message string) string {
-	rest := quoted().ReplaceAllString(message, "")
+// withoutQuoted is the message of a data exception without the quoted values; "" when they cannot
+// be found, because other languages have other quotes.
+func withoutQuoted(message string) string {
+	rest := quotedValue().ReplaceAllString(message, "")
 	if strings.ContainsFunc(rest, func(c rune) bool { return c == '"' || c > '~' }) {
 		return ""
 	}
-	return quoted().ReplaceAllString(message, "…")
+	return quotedValue().ReplaceAllString(message, "…")
 }
 
-// refusing are the classes of SQLSTATE that blame the statement's data, so that the same statement
-// would fail again: data, integrity, program limit, internal error. A failure that an operator
-// fixes or that passes by itself (a missing privilege, locks, timeouts, a full disk, a server that
-// stops) is not among them: the same statement is simply repeated.
-var refusing = []string{"22", "23", "54", "XX"}
+// refusingClasses are the classes of SQLSTATE that blame the statement's data, so that the same
+// statement would fail again: data, integrity, program limit, internal error. A failure that an
+// operator fixes or that passes by itself (a missing privilege, locks, timeouts, a full disk, a
+// server that stops) is not among them: the same statement is simply repeated.
+var refusingClasses = []string{"22", "23", "54", "XX"}
 
 func isFenced(err error) bool { return errors.Is(err, store.ErrFenced) }
 
 // isRefusal reports whether the server refused the statement for its data; it then did nothing.
 func isRefusal(err error) bool {
 	var e *pgconn.PgError
-	if !didNothing(err) || !errors.As(err, &e) {
+	if !isRolledBack(err) || !errors.As(err, &e) {
 		return false
 	}
-	for _, class := range refusing {
+	for _, class := range refusingClasses {
 		if strings.HasPrefix(e.Code, class) {
 			return true
 		}
@@ -423,18 +425,18 @@ func isRefusal(err error) bool {
 	return false
 }
 
-// asRowError returns err. It wraps err in a *Refused when the server could not read a row of the
-// statement, because the row is damaged.
-func asRowError(err error) error {
+// refusedIfDamaged returns err. It wraps err in a *Refused when the server could not read a row of
+// the statement, because the row is damaged.
+func refusedIfDamaged(err error) error {
 	if isRefusal(err) {
 		return &store.Refused{Err: err}
 	}
 	return err
 }
 
-// didNothing reports whether the statement was certainly rolled back. An ERROR ends its
+// isRolledBack reports whether the statement was certainly rolled back. An ERROR ends its
 // transaction; FATAL and PANIC end the session, perhaps after the commit.
-func didNothing(err error) bool {
+func isRolledBack(err error) bool {
 	var e *pgconn.PgError
 	return errors.As(err, &e) && e.SeverityUnlocalized == "ERROR"
 }

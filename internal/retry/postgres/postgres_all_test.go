@@ -31,7 +31,7 @@ func TestAnotherEncoding(t *testing.T) {
 		equal(t, "name", string(got.Event.Route.Name), "ключ")
 		equal(t, "destination", got.Destination, `exchange "\u043a\u043b\u044e\u0447", "\u00fc"`)
 		equal(t, "words", got.Text, `no \u201e\u043a\u043b\u044e\u0447\"`)
-		b.must(b.Apply(await.Context(t), []retrystore.Result{{Row: got, Kind: retrystore.Backoff, Reason: got.Reason, Text: row.Text, Destination: got.Destination}}))
+		b.must(b.ApplyResults(await.Context(t), []retrystore.Result{{Row: got, Kind: retrystore.Backoff, Reason: got.Reason, Text: row.Text, Destination: got.Destination}}))
 	}
 }
 
@@ -53,7 +53,7 @@ func TestSessionThatDoesNotEnd(t *testing.T) {
 	send(syscall.SIGSTOP)
 	thaw := sync.OnceFunc(func() { send(syscall.SIGCONT) })
 	t.Cleanup(thaw)
-	store.doubt[pid] = true
+	store.doubtfulSessions[pid] = true
 	if err := store.Defer(await.Context(t), []*retrystore.Row{row}); err == nil || !strings.Contains(err.Error(), "do not end") {
 		t.Errorf("beside a session that lives: %v", err)
 	}
@@ -62,5 +62,5 @@ func TestSessionThatDoesNotEnd(t *testing.T) {
 	// on a busy machine it may take the session longer to end than one statement waits
 	await.Until(t, "the row to be written", func() bool { return store.Defer(await.Context(t), []*retrystore.Row{row}) == nil })
 	b.wantWhere("deferred", row)
-	equal(t, "doubts left", len(store.doubt), 0)
+	equal(t, "doubts left", len(store.doubtfulSessions), 0)
 }

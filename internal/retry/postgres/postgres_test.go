@@ -253,19 +253,19 @@ func testDamaged(b *bench, w *database) {
 	b.Ask(b.c, store.Replay, deadLetter.N, event.Route{})
 	w.exec(`UPDATE cdc_relay.retry SET columns = '\xff' WHERE n = ` + fmt.Sprint(row.N))
 	w.exec(`UPDATE cdc_relay.dead_letter SET columns = '\xff' WHERE n = ` + fmt.Sprint(deadLetter.N))
-	if _, err := b.Read(await.Context(b.T), wants(row.Group), 1, all, all); !store.IsRefused(err) || !errors.Is(err, errColumns) {
+	if _, err := b.ReadRows(await.Context(b.T), wants(row.Group), 1, all, all); !store.IsRefused(err) || !errors.Is(err, errColumns) {
 		b.Errorf("runs: %v", err)
 	}
-	if _, err := b.Requests(await.Context(b.T), 1, all); !store.IsRefused(err) || !errors.Is(err, errColumns) {
+	if _, err := b.WaitingRequests(await.Context(b.T), 1, all); !store.IsRefused(err) || !errors.Is(err, errColumns) {
 		b.Errorf("requests: %v", err)
 	}
-	list, err := b.Requests(await.Context(b.T), 1, 0)
+	list, err := b.WaitingRequests(await.Context(b.T), 1, 0)
 	if b.must(err); len(list) != 1 || list[0].Row == nil || list[0].Row.N != deadLetter.N {
 		b.Errorf("without what is sent: %+v", list)
 	}
 	ended, end := context.WithCancel(await.Context(b.T))
 	end()
-	if _, err := b.Read(ended, wants(row.Group), 1, all, all); err == nil || store.IsRefused(err) {
+	if _, err := b.ReadRows(ended, wants(row.Group), 1, all, all); err == nil || store.IsRefused(err) {
 		b.Errorf("no answer: %v", err)
 	}
 }
@@ -342,14 +342,14 @@ func testReadPlan(b *bench, w *database) {
 	b.deferRow(b.rows(20, "k", 1, 1)...)
 	p := b.Store.(*Store)
 	const run = 5
-	args := append([]any{pgx.QueryExecModeCacheDescribe, p.c.Slot, p.c.Epoch, p.c.SystemID}, wantArrays(wants(b.row("k", 1, 1).Group))...)
+	args := append([]any{pgx.QueryExecModeCacheDescribe, p.cfg.Slot, p.cfg.Epoch, p.cfg.SystemID}, wantArrays(wants(b.row("k", 1, 1).Group))...)
 	tx, err := w.pool.Begin(await.Context(b.T))
 	b.must(err)
 	b.Cleanup(func() { _ = tx.Rollback(context.Background()) })
 	// A sequential scan is the cheaper one for a few rows.
 	_, err = tx.Exec(await.Context(b.T), `SET LOCAL enable_seqscan = off`)
 	b.must(err)
-	rows, err := tx.Query(await.Context(b.T), "EXPLAIN "+p.readSQL(), append(args, run, all, all, p.limits.large, run+1)...)
+	rows, err := tx.Query(await.Context(b.T), "EXPLAIN "+p.readSQL(), append(args, run, all, all, p.limits.largeFrom, run+1)...)
 	b.must(err)
 	plan, err := pgx.CollectRows(rows, pgx.RowTo[string])
 	b.must(err)
@@ -419,7 +419,7 @@ func testRefused(b *bench, w *database) {
 	b.wantWhere("open", rows[2])
 	w.exec(`ALTER TABLE cdc_relay.dead_letter DROP CONSTRAINT refuses`)
 	w.exec(fmt.Sprintf(`ALTER TABLE cdc_relay.dead_letter ADD CONSTRAINT refuses CHECK (n <> %d)`, rows[0].N))
-	err = b.Apply(await.Context(b.T), []store.Result{{Row: rows[0], Kind: store.Dead}})
+	err = b.ApplyResults(await.Context(b.T), []store.Result{{Row: rows[0], Kind: store.Dead}})
 	if !errors.As(err, &refused) || refused.Row != rows[0] {
 		b.Fatalf("got %v", err)
 	}
@@ -462,7 +462,7 @@ func testNoDeadLetterTwice(b *bench, w *database) {
 	w.exec(`INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at) SELECT slot, system_id, ` +
 		strings.Replace(fieldNames(), " n,", " n + 1000000000000,", 1) + `, deferred_at FROM cdc_relay.retry WHERE n = ` + fmt.Sprint(row.N))
 	var refused *store.Refused
-	if err := b.Apply(await.Context(b.T), []store.Result{{Row: row, Kind: store.Dead}}); !errors.As(err, &refused) {
+	if err := b.ApplyResults(await.Context(b.T), []store.Result{{Row: row, Kind: store.Dead}}); !errors.As(err, &refused) {
 		b.Fatalf("got %v", err)
 	}
 	b.wantWhere("deferred", row)
@@ -480,7 +480,7 @@ func testCancelledMeanwhile(b *bench, w *database) {
 	b.must(err)
 	done := make(chan []bool, 1)
 	go func() {
-		took, err := b.Answer(await.Context(b.T), answers)
+		took, err := b.AnswerRequests(await.Context(b.T), answers)
 		if err != nil {
 			b.Error(err)
 		}
@@ -550,7 +550,7 @@ func TestAnswerLost(t *testing.T) {
 				b.must(do(await.Context(t), made))
 			}
 			check()
-			equal(t, "doubts left", len(made.doubt), 0)
+			equal(t, "doubts left", len(made.doubtfulSessions), 0)
 		})
 	}
 }
@@ -588,13 +588,13 @@ func TestStatementLate(t *testing.T) {
 			if err := do(c, made); err == nil {
 				t.Fatal("no error")
 			}
-			equal(t, "doubts", len(made.doubt), 1)
+			equal(t, "doubts", len(made.doubtfulSessions), 1)
 			made.pool = second
 			b.must(do(await.Context(t), made))
 			check()
 			if name == "defer" {
 				for _, row := range b.runs(all, b.fedGroup())[0].Rows {
-					b.must(made.Apply(await.Context(t), []store.Result{{Row: row, Kind: store.Delivered}}))
+					b.must(made.ApplyResults(await.Context(t), []store.Result{{Row: row, Kind: store.Delivered}}))
 				}
 			}
 			proxy.Release(netproxy.Up)
@@ -631,7 +631,7 @@ var unknown = map[string]func(b *bench) (do func(context.Context, store.Store) e
 		rows := b.rows(3, fmt.Sprint("apply", b.at), 1, 1)
 		b.deferRow(rows...)
 		results := []store.Result{{Row: rows[0], Kind: store.Delivered}, {Row: rows[1], Kind: store.Dead}, {Row: rows[2], Kind: store.Backoff, Reason: "invalid", Attempts: 1, After: time.Hour}}
-		return func(c context.Context, s store.Store) error { return s.Apply(c, results) },
+		return func(c context.Context, s store.Store) error { return s.ApplyResults(c, results) },
 			func() {
 				b.wantWhere("", rows[0])
 				b.wantWhere("open", rows[1])
@@ -644,7 +644,7 @@ var unknown = map[string]func(b *bench) (do func(context.Context, store.Store) e
 		id := b.Ask(b.c, store.Discard, deadLetter.N, event.Route{})
 		a := []store.Answer{{Request: b.request(id)}}
 		return func(c context.Context, s store.Store) error {
-				done, err := s.Answer(c, a)
+				done, err := s.AnswerRequests(c, a)
 				if err == nil && !slices.Equal(done, []bool{true}) {
 					b.Errorf("done %v", done)
 				}
@@ -658,7 +658,7 @@ var unknown = map[string]func(b *bench) (do func(context.Context, store.Store) e
 		deadLetter := b.deadLetter("k")
 		b.answer(b.Ask(b.c, store.Discard, deadLetter.N, event.Route{}), true, sink.Outcome{})
 		return func(c context.Context, s store.Store) error {
-				_, err := s.Expire(c, time.Nanosecond, 10)
+				_, err := s.ExpireDeadLetters(c, time.Nanosecond, 10)
 				return err
 			},
 			func() { b.wantWhere("purged", deadLetter) }
@@ -729,7 +729,7 @@ func (w *memoryWorld) store(c store.Config) store.Store { return w.db.Store(c) }
 func (w *memoryWorld) mirror(c store.Config) dlq.MirrorStore {
 	return w.db.Store(c)
 }
-func (w *memoryWorld) raise(slot string) int64 { return w.db.Lead(slot) }
+func (w *memoryWorld) raise(slot string) int64 { return w.db.RaiseEpoch(slot) }
 func (w *memoryWorld) cancel(id int64)         { w.db.Cancel(id) }
 func (w *memoryWorld) Asked(id int64) (string, string) {
 	q, _ := w.db.RequestByID(id)
@@ -749,7 +749,7 @@ func (w *memoryWorld) audit(n int64) (list []string) {
 	return list
 }
 
-func (w *memoryWorld) where(n int64) string { return w.db.Where(n) }
+func (w *memoryWorld) where(n int64) string { return w.db.StateOf(n) }
 
 // The shape is stored as earlier versions store it, as an extra column of this name: a row of
 // theirs is read, wherever the shape stands in it, and they read a row of ours. What cannot be read
@@ -761,7 +761,7 @@ func TestShapeIsStoredAsBefore(t *testing.T) {
 		return dlq.AppendColumns(nil, []string{"a", "cdc_relay.shape", "tenant"}, [][]byte{[]byte("A"), text, []byte("t")})
 	}
 	var s shapes
-	ours := dlq.AppendShape(dlq.AppendColumns(nil, []string{"a", "tenant"}, [][]byte{[]byte("A"), []byte("t")}), s.text(shape))
+	ours := dlq.AppendShape(dlq.AppendColumns(nil, []string{"a", "tenant"}, [][]byte{[]byte("A"), []byte("t")}), s.encoded(shape))
 	if want := dlq.AppendColumns(nil, []string{"a", "tenant", "cdc_relay.shape"}, [][]byte{[]byte("A"), []byte("t"), []byte(text)}); string(ours) != string(want) {
 		t.Errorf("it is stored as %q, want %q", ours, want)
 	}
@@ -773,17 +773,17 @@ func TestShapeIsStoredAsBefore(t *testing.T) {
 	} {
 		for range 2 { // the second time it is known
 			columns, text, err := readColumns(c.stored, []string{"tenant", "a"})
-			if got := s.of(text); err != nil || !reflect.DeepEqual(got, c.want) || string(columns[0]) != "t" || string(columns[1]) != "A" {
+			if got := s.parsed(text); err != nil || !reflect.DeepEqual(got, c.want) || string(columns[0]) != "t" || string(columns[1]) != "A" {
 				t.Errorf("%s: %+v, %q, %v", name, got, columns, err)
 			}
 		}
 	}
-	if first, second := s.of([]byte(text)), s.of([]byte(text)); first != second {
+	if first, second := s.parsed([]byte(text)), s.parsed([]byte(text)); first != second {
 		t.Error("two rows of a table have two shapes")
 	}
 	for i := range 2 * maxShapes {
-		s.of(event.AppendShape(nil, &event.Shape{Columns: []event.ColumnShape{{Typmod: int32(i)}}}))
-		s.text(&event.Shape{})
+		s.parsed(event.AppendShape(nil, &event.Shape{Columns: []event.ColumnShape{{Typmod: int32(i)}}}))
+		s.encoded(&event.Shape{})
 	}
 	if len(s.read) > maxShapes || len(s.texts) > maxShapes {
 		t.Errorf("%d and %d shapes are kept", len(s.read), len(s.texts))

@@ -1,5 +1,5 @@
-// Read, Sweep, Resent and Skip find and read the rows to feed. Count counts them, Reclaim gives
-// back the space of none.
+// ReadRows, GroupsOfDestination, GroupsOfResends and NextDestination find and read the rows to
+// feed. Count counts them, ReclaimSpace gives back the space of none.
 
 package postgres
 
@@ -33,11 +33,11 @@ import (
 // From the beginning of the ordering group it would pass the entries of all rows that were deleted
 // since the oldest snapshot of any session, with every page of a drain.
 func (p *Store) readSQL() string {
-	return readFence + `, c AS MATERIALIZED (SELECT c.o, c.ordering_group, c.incarnation, c.commit_lsn::pg_lsn AS commit_lsn, c.idx, ` + p.blocked("c") + ` AS blocked
+	return readFence + `, c AS MATERIALIZED (SELECT c.o, c.ordering_group, c.incarnation, c.commit_lsn::pg_lsn AS commit_lsn, c.idx, ` + p.blockedSQL("c") + ` AS blocked
 			FROM fence, unnest($4::bigint[], $5::bigint[], $6::text[], $7::bigint[]) WITH ORDINALITY AS c(ordering_group, incarnation, commit_lsn, idx, o)),
 		first AS MATERIALIZED (SELECT c.o, c.blocked, t.*, row_number() OVER w AS i, count(t.n) OVER (PARTITION BY c.o) AS seen, bool_or(t.n > $10 AND t.resend IS NULL) OVER w AS fresh, bool_or(t.bytes > $11) OVER w AS large
 			FROM c LEFT JOIN LATERAL (SELECT t.n, t.resend, t.bytes, t.incarnation, t.commit_lsn, t.idx FROM cdc_relay.retry t
-				WHERE ` + inSlot("t") + ` AND t.ordering_group = c.ordering_group AND NOT c.blocked AND (t.incarnation, t.commit_lsn, t.idx) > (c.incarnation, c.commit_lsn, c.idx)
+				WHERE ` + inSlotSQL("t") + ` AND t.ordering_group = c.ordering_group AND NOT c.blocked AND (t.incarnation, t.commit_lsn, t.idx) > (c.incarnation, c.commit_lsn, c.idx)
 				ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $12) t ON true
 			WINDOW w AS (PARTITION BY c.o ORDER BY t.incarnation, t.commit_lsn, t.idx)),
 		picked AS MATERIALIZED (SELECT f.o, f.i, f.blocked, f.seen, CASE WHEN f.goes AND (f.before = 0 OR f.before < $9) THEN f.n END AS n
@@ -48,14 +48,14 @@ func (p *Store) readSQL() string {
 		ORDER BY f.o, f.i`
 }
 
-// Read implements Store.
-func (p *Store) Read(ctx context.Context, wants []store.Want, run int, size, acked int64) ([]store.Run, error) {
+// ReadRows implements Store.
+func (p *Store) ReadRows(ctx context.Context, wants []store.Want, run int, size, acked int64) ([]store.RowRun, error) {
 	if len(wants) == 0 {
 		return nil, nil
 	}
-	runs, seen := make([]store.Run, len(wants)), make([]int, len(wants))
-	args := append([]any{p.c.SystemID}, wantArrays(wants)...)
-	err := p.read(ctx, "read rows to feed", p.readSQL(), append(args, run, size, acked, p.limits.large, run+1), func(rows pgx.Rows) error {
+	runs, seen := make([]store.RowRun, len(wants)), make([]int, len(wants))
+	args := append([]any{p.cfg.SystemID}, wantArrays(wants)...)
+	err := p.runRead(ctx, "read rows to feed", p.readSQL(), append(args, run, size, acked, p.limits.largeFrom, run+1), func(rows pgx.Rows) error {
 		var (
 			at, count     int
 			blocked, some bool
@@ -86,14 +86,14 @@ func (p *Store) Read(ctx context.Context, wants []store.Want, run int, size, ack
 			}
 		}
 	}
-	return runs, asRowError(err)
+	return runs, refusedIfDamaged(err)
 }
 
 // wantArrays returns the parameters of the wants.
 func wantArrays(wants []store.Want) []any {
 	return []any{
-		each(wants, func(w store.Want) int64 { return int64(w.Group) }), each(wants, func(w store.Want) int64 { return w.After.Incarnation }),
-		each(wants, func(w store.Want) string { return w.After.Position.Commit.String() }), each(wants, func(w store.Want) int64 { return int64(w.After.Position.Index) }),
+		valuesOf(wants, func(w store.Want) int64 { return int64(w.Group) }), valuesOf(wants, func(w store.Want) int64 { return w.After.Incarnation }),
+		valuesOf(wants, func(w store.Want) string { return w.After.Position.Commit.String() }), valuesOf(wants, func(w store.Want) int64 { return int64(w.After.Position.Index) }),
 	}
 }
 
@@ -105,30 +105,30 @@ func (p *Store) readLarge(ctx context.Context, row *store.Row) (whole *store.Row
 	if row.Dead {
 		table = "dead_letter"
 	}
-	if err := p.failedLately(what, row.Bytes); err != nil {
+	if err := p.recentFailure(what, row.Bytes); err != nil {
 		return nil, &store.Refused{Row: row, Err: err}
 	}
 	began := time.Now()
-	bounded, cancel := context.WithTimeout(ctx, p.limits.patience(row.Bytes))
+	bounded, cancel := context.WithTimeout(ctx, p.limits.clientTimeout(row.Bytes))
 	defer cancel()
 	conn, err := p.pool.Acquire(bounded)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	defer conn.Release()
-	done, err := p.giveTime(bounded, conn, row.Bytes)
+	done, err := p.extendTimeout(bounded, conn, row.Bytes)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", what, err)
 	}
 	defer done()
-	sql := readFence + ` SELECT t.n, ` + rowExpressions("t", row.Dead, "true") + ` FROM fence LEFT JOIN cdc_relay.` + table + ` t ON t.n = $4 AND ` + byNumber("t")
-	err = dlq.Run(bounded, conn, p.c.Slot, p.c.Epoch, sql, []any{p.c.SystemID, row.N}, func(rows pgx.Rows) (err error) {
+	sql := readFence + ` SELECT t.n, ` + rowExpressions("t", row.Dead, "true") + ` FROM fence LEFT JOIN cdc_relay.` + table + ` t ON t.n = $4 AND ` + byNumberSQL("t")
+	err = dlq.Run(bounded, conn, p.cfg.Slot, p.cfg.Epoch, sql, []any{p.cfg.SystemID, row.N}, func(rows pgx.Rows) (err error) {
 		whole, err = p.scanRow(rows, nil)
 		return err
 	})
 	switch {
 	case err == nil:
-		p.succeeded(what, row.Bytes)
+		p.noteSuccess(what, row.Bytes)
 		return whole, nil
 	case isFenced(err), ctx.Err() != nil:
 		return nil, err
@@ -137,28 +137,28 @@ func (p *Store) readLarge(ctx context.Context, row *store.Row) (whole *store.Row
 	if isRefusal(err) {
 		return nil, &store.Refused{Row: row, Err: err}
 	}
-	return nil, &store.Refused{Row: row, Err: p.failed(what, row.Bytes, time.Since(began), err)}
+	return nil, &store.Refused{Row: row, Err: p.noteFailure(what, row.Bytes, time.Since(began), err)}
 }
 
-// blocked is the condition that an open dead letter blocks the ordering group of alias. OFFSET 0:
-// it is looked up for each.
-func (p *Store) blocked(alias string) string {
-	if !p.c.Block {
+// blockedSQL is the condition that an open dead letter blocks the ordering group of alias. OFFSET
+// 0: it is looked up for each.
+func (p *Store) blockedSQL(alias string) string {
+	if !p.cfg.Block {
 		return `false`
 	}
-	return `EXISTS (SELECT FROM cdc_relay.dead_letter d WHERE ` + inSlot("d") + ` AND d.ordering_group = ` + alias + `.ordering_group AND d.ordered AND d.state = 'open' OFFSET 0)`
+	return `EXISTS (SELECT FROM cdc_relay.dead_letter d WHERE ` + inSlotSQL("d") + ` AND d.ordering_group = ` + alias + `.ordering_group AND d.ordered AND d.state = 'open' OFFSET 0)`
 }
 
-// Sweep implements Store.
-func (p *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
+// GroupsOfDestination implements Store.
+func (p *Store) GroupsOfDestination(ctx context.Context, at store.Cursor, limit int) (groups []uint64, next store.Cursor, err error) {
 	sql := readFence + ` SELECT t.ordering_group, t.incarnation, t.commit_lsn, t.idx FROM fence LEFT JOIN LATERAL (
 			SELECT t.ordering_group, t.incarnation, t.commit_lsn::text AS commit_lsn, t.idx FROM cdc_relay.retry t
-			WHERE ` + inSlot("t") + ` AND t.exchange_or_topic = $4::bigint AND t.dest = $5::bigint AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::text::pg_lsn, $8::bigint)
+			WHERE ` + inSlotSQL("t") + ` AND t.exchange_or_topic = $4::bigint AND t.dest = $5::bigint AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::text::pg_lsn, $8::bigint)
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $9) t ON true`
 	next = at
-	args := []any{p.c.SystemID, int64(at.ExchangeOrTopic), int64(at.Dest), at.Incarnation, at.Position.Commit.String(), int64(at.Position.Index), limit}
+	args := []any{p.cfg.SystemID, int64(at.ExchangeOrTopic), int64(at.Dest), at.Incarnation, at.Position.Commit.String(), int64(at.Position.Index), limit}
 	seen := map[uint64]bool{}
-	err = p.read(ctx, "sweep", sql, args, func(rows pgx.Rows) error {
+	err = p.runRead(ctx, "sweep", sql, args, func(rows pgx.Rows) error {
 		var group int64
 		pos, err := scanPosition(rows, &group, &next.Incarnation)
 		next.Position = pos
@@ -171,16 +171,16 @@ func (p *Store) Sweep(ctx context.Context, at store.Cursor, limit int) (groups [
 	return groups, next, err
 }
 
-// Resent implements Store.
-func (p *Store) Resent(ctx context.Context, after store.ResentRow, limit int) (groups []uint64, last store.ResentRow, some bool, err error) {
-	sql := readFence + ` SELECT t.ordering_group, t.resend, t.n, EXISTS (SELECT FROM cdc_relay.retry r WHERE ` + inSlot("r") + ` AND r.resend IS NOT NULL) FROM fence LEFT JOIN LATERAL (
+// GroupsOfResends implements Store.
+func (p *Store) GroupsOfResends(ctx context.Context, after store.ResentRow, limit int) (groups []uint64, last store.ResentRow, some bool, err error) {
+	sql := readFence + ` SELECT t.ordering_group, t.resend, t.n, EXISTS (SELECT FROM cdc_relay.retry r WHERE ` + inSlotSQL("r") + ` AND r.resend IS NOT NULL) FROM fence LEFT JOIN LATERAL (
 			SELECT t.ordering_group, t.resend, t.n FROM cdc_relay.retry t
-			WHERE ` + inSlot("t") + ` AND t.resend IS NOT NULL AND (t.resend, t.n) > ($4::bigint, $5::bigint) AND (t.next_attempt IS NULL OR t.next_attempt <= now())
+			WHERE ` + inSlotSQL("t") + ` AND t.resend IS NOT NULL AND (t.resend, t.n) > ($4::bigint, $5::bigint) AND (t.next_attempt IS NULL OR t.next_attempt <= now())
 				AND NOT EXISTS (SELECT FROM cdc_relay.bulk b WHERE b.job = t.resend AND b.state = 'cancelled') -- they are taken back
 			ORDER BY t.resend, t.n LIMIT $6) t ON true`
 	last = after
 	seen := map[uint64]bool{}
-	err = p.read(ctx, "read rows of resends", sql, []any{p.c.SystemID, after.Job, after.N, limit}, func(rows pgx.Rows) error {
+	err = p.runRead(ctx, "read rows of resends", sql, []any{p.cfg.SystemID, after.Job, after.N, limit}, func(rows pgx.Rows) error {
 		var group, job, n *int64
 		err := rows.Scan(&group, &job, &n, &some)
 		if err != nil || group == nil {
@@ -195,11 +195,11 @@ func (p *Store) Resent(ctx context.Context, after store.ResentRow, limit int) (g
 	return groups, last, some, err
 }
 
-// Skip implements Store.
-func (p *Store) Skip(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
+// NextDestination implements Store.
+func (p *Store) NextDestination(ctx context.Context, at store.Cursor) (next store.Cursor, ok bool, err error) {
 	sql := readFence + ` SELECT t.exchange_or_topic, t.dest FROM fence LEFT JOIN LATERAL (SELECT t.exchange_or_topic, t.dest FROM cdc_relay.retry t
-			WHERE ` + inSlot("t") + ` AND (t.exchange_or_topic, t.dest) > ($4::bigint, $5::bigint) ORDER BY t.exchange_or_topic, t.dest LIMIT 1) t ON true`
-	err = p.read(ctx, "skip destination", sql, []any{p.c.SystemID, int64(at.ExchangeOrTopic), int64(at.Dest)}, func(rows pgx.Rows) error {
+			WHERE ` + inSlotSQL("t") + ` AND (t.exchange_or_topic, t.dest) > ($4::bigint, $5::bigint) ORDER BY t.exchange_or_topic, t.dest LIMIT 1) t ON true`
+	err = p.runRead(ctx, "skip destination", sql, []any{p.cfg.SystemID, int64(at.ExchangeOrTopic), int64(at.Dest)}, func(rows pgx.Rows) error {
 		var exchangeOrTopic, dest int64
 		ok = true
 		err := rows.Scan(&exchangeOrTopic, &dest)
@@ -224,7 +224,7 @@ var statsSQL = dlq.ByState + ` SELECT
 // Count counts what the tables hold of a slot; a result of limit means limit or more. A database
 // without these tables holds no rows.
 func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int) (store.Stats, error) {
-	ctx, cancel := context.WithTimeout(ctx, standard.patience(0))
+	ctx, cancel := context.WithTimeout(ctx, standardLimits.clientTimeout(0))
 	defer cancel()
 	var t store.Stats
 	var deferred, dead *float64
@@ -238,12 +238,12 @@ func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int
 	case err != nil:
 		return store.Stats{}, fmt.Errorf("count deferred events and dead letters: %w", err)
 	}
-	t.OldestDeferred, t.OldestDead = ago(t.At, deferred), ago(t.At, dead)
+	t.OldestDeferred, t.OldestDead = timeAgo(t.At, deferred), timeAgo(t.At, dead)
 	return t, nil
 }
 
-// ago converts an age by the database's clock to a time by this process's clock.
-func ago(now time.Time, seconds *float64) time.Time {
+// timeAgo converts an age by the database's clock to a time by this process's clock.
+func timeAgo(now time.Time, seconds *float64) time.Time {
 	if seconds == nil {
 		return time.Time{}
 	}
@@ -254,9 +254,9 @@ func ago(now time.Time, seconds *float64) time.Time {
 // The deferred events of a short pause stay below it, and their space is used again.
 const reclaimFrom = 64 << 20
 
-// worthSQL reads whether the table is worth an exclusive lock. It also passes the entries of
+// reclaimableSQL reads whether the table is worth an exclusive lock. It also passes the entries of
 // deleted rows that are not vacuumed yet, which must not be done under the lock.
-const worthSQL = readFence + ` SELECT $3::text <> '' AND pg_total_relation_size('cdc_relay.retry') >= $4 AND NOT EXISTS (SELECT FROM cdc_relay.retry) FROM fence`
+const reclaimableSQL = readFence + ` SELECT $3::text <> '' AND pg_total_relation_size('cdc_relay.retry') >= $4 AND NOT EXISTS (SELECT FROM cdc_relay.retry) FROM fence`
 
 // reclaimSQL is one message with one transaction, which the server carries out without us: were it
 // several, a relay that stops between two of them would keep the lock. SLOT and EPOCH are replaced;
@@ -293,38 +293,38 @@ DO $reclaim$ BEGIN
 END $reclaim$;
 SELECT current_setting('cdc_relay.reclaim')`
 
-// Reclaim implements Store. A call without an answer may still be carried out: that is as safe as
-// at any other time, so nothing has to wait for it.
-func (p *Store) Reclaim(ctx context.Context) (store.Reclaimed, error) {
+// ReclaimSpace implements Store. A call without an answer may still be carried out: that is as safe
+// as at any other time, so nothing has to wait for it.
+func (p *Store) ReclaimSpace(ctx context.Context) (store.Reclaimed, error) {
 	worth := false
-	err := p.read(ctx, "read the size of the retry table", worthSQL, []any{p.c.SystemID, p.limits.reclaimFrom}, func(rows pgx.Rows) error { return rows.Scan(&worth) })
+	err := p.runRead(ctx, "read the size of the retry table", reclaimableSQL, []any{p.cfg.SystemID, p.limits.reclaimFrom}, func(rows pgx.Rows) error { return rows.Scan(&worth) })
 	if err != nil || !worth {
-		return store.Kept, err
+		return store.ReclaimNothing, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.limits.patience(0))
+	ctx, cancel := context.WithTimeout(ctx, p.limits.clientTimeout(0))
 	defer cancel()
 	conn, err := p.pool.Acquire(ctx)
 	if err != nil {
 		return "", fmt.Errorf("reclaim space: %w", err)
 	}
 	defer conn.Release()
-	return p.truncate(ctx, conn)
+	return p.truncateEmpty(ctx, conn)
 }
 
-func (p *Store) truncate(ctx context.Context, conn *pgxpool.Conn) (store.Reclaimed, error) {
+func (p *Store) truncateEmpty(ctx context.Context, conn *pgxpool.Conn) (store.Reclaimed, error) {
 	pg := conn.Conn().PgConn()
-	slot, err := pg.EscapeString(p.c.Slot)
+	slot, err := pg.EscapeString(p.cfg.Slot)
 	if err != nil {
 		return "", fmt.Errorf("reclaim space: %w", err)
 	}
-	results, err := pg.Exec(ctx, strings.NewReplacer("SLOT", slot, "EPOCH", strconv.FormatInt(p.c.Epoch, 10)).Replace(reclaimSQL)).ReadAll()
+	results, err := pg.Exec(ctx, strings.NewReplacer("SLOT", slot, "EPOCH", strconv.FormatInt(p.cfg.Epoch, 10)).Replace(reclaimSQL)).ReadAll()
 	var no *pgconn.PgError
 	if errors.As(err, &no) {
 		switch no.Code {
 		case "55P03", "57014", "40P01": // no lock, no time, a deadlock
-			return store.InUse, nil
+			return store.ReclaimInUse, nil
 		case "42501":
-			return store.Kept, nil
+			return store.ReclaimNothing, nil
 		}
 	}
 	if err != nil {
@@ -334,7 +334,7 @@ func (p *Store) truncate(ctx context.Context, conn *pgxpool.Conn) (store.Reclaim
 	case "fenced":
 		return "", store.ErrFenced
 	case "truncated":
-		return store.Truncated, nil
+		return store.ReclaimTruncated, nil
 	}
-	return store.Kept, nil
+	return store.ReclaimNothing, nil
 }

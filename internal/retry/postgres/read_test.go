@@ -73,13 +73,13 @@ func TestLightRequests(t *testing.T) {
 	}
 	w.exec(`UPDATE cdc_relay.dead_letter SET key = convert_to(repeat('k', $2), 'UTF8') WHERE slot = $1`, b.c.Slot, size)
 	for left := rows; left > 0; {
-		list, err := b.Requests(await.Context(t), 100, 1)
+		list, err := b.WaitingRequests(await.Context(t), 100, 1)
 		b.must(err)
 		if len(list) == 0 || len(list) > 6 {
 			t.Fatalf("%d requests are read at once, of %d", len(list), left)
 		}
 		for _, q := range list {
-			_, err := b.Answer(await.Context(t), []store.Answer{{Request: q}})
+			_, err := b.AnswerRequests(await.Context(t), []store.Answer{{Request: q}})
 			b.must(err)
 		}
 		left -= len(list)
@@ -97,7 +97,7 @@ func reclaims(t *testing.T) (*bench, *database) {
 
 func (b *bench) wantReclaimed(what string, want store.Reclaimed) {
 	b.Helper()
-	got, err := b.Reclaim(await.Context(b.T))
+	got, err := b.ReclaimSpace(await.Context(b.T))
 	b.must(err)
 	equal(b, what, got, want)
 }
@@ -128,13 +128,13 @@ func TestReclaim(t *testing.T) {
 	fresh := w.size()
 	rows := b.rows(200, "k", 1, 1)
 	b.deferRow(rows...)
-	b.wantReclaimed("with rows", store.Kept)
+	b.wantReclaimed("with rows", store.ReclaimNothing)
 	b.wantRows(rows[0].Group, rows...)
 	w.exec(`DELETE FROM cdc_relay.retry`)
 	b.Store.(*Store).limits.reclaimFrom = reclaimFrom
-	b.wantReclaimed("a small table", store.Kept)
+	b.wantReclaimed("a small table", store.ReclaimNothing)
 	b.Store.(*Store).limits.reclaimFrom = w.size()
-	b.wantReclaimed("an empty table", store.Truncated)
+	b.wantReclaimed("an empty table", store.ReclaimTruncated)
 	equal(t, "size", w.size(), fresh)
 	b.deferRow(rows...)
 	b.wantRows(rows[0].Group, rows...)
@@ -146,15 +146,15 @@ func TestReclaimLeavesOtherRows(t *testing.T) {
 	for _, other := range []*bench{newBench(t, w), b.with(func(c *store.Config) { c.SystemID = "another" })} {
 		row := other.row("k", 1, 1)
 		other.deferRow(row)
-		b.wantReclaimed("with a row of another", store.Kept)
+		b.wantReclaimed("with a row of another", store.ReclaimNothing)
 		other.wantRows(row.Group, row)
 		// Nor does it take a row that is committed after it has looked, before it has its lock.
 		conn, err := w.pool.Acquire(await.Context(t))
 		b.must(err)
-		got, err := b.Store.(*Store).truncate(await.Context(t), conn)
+		got, err := b.Store.(*Store).truncateEmpty(await.Context(t), conn)
 		conn.Release()
 		b.must(err)
-		equal(t, "with a row of another, under the lock", got, store.Kept)
+		equal(t, "with a row of another, under the lock", got, store.ReclaimNothing)
 		other.wantRows(row.Group, row)
 		w.exec(`DELETE FROM cdc_relay.retry`)
 	}
@@ -169,11 +169,11 @@ func TestReclaimWaitsForNobody(t *testing.T) {
 	w.exec(`DELETE FROM cdc_relay.retry`)
 	for _, sql := range []string{`LOCK TABLE cdc_relay.retry IN ACCESS SHARE MODE`, `INSERT INTO cdc_relay.retry TABLE kept`} {
 		tx, was := w.begin(sql), w.size()
-		b.wantReclaimed(sql, store.InUse)
+		b.wantReclaimed(sql, store.ReclaimInUse)
 		equal(t, "size", w.size(), was)
 		b.must(tx.Commit(await.Context(t)))
 	}
-	b.wantReclaimed("with the row", store.Kept)
+	b.wantReclaimed("with the row", store.ReclaimNothing)
 	b.wantRows(row.Group, row)
 }
 
@@ -184,11 +184,11 @@ func TestReclaimFence(t *testing.T) {
 	w.exec(`DELETE FROM cdc_relay.retry`)
 	was := w.size()
 	tx := w.begin(`UPDATE cdc_relay.slots SET epoch = epoch + 1 WHERE slot = $1`, b.c.Slot)
-	b.wantReclaimed("while the epoch is raised", store.InUse)
+	b.wantReclaimed("while the epoch is raised", store.ReclaimInUse)
 	b.must(tx.Commit(await.Context(t)))
 	conn, err := w.pool.Acquire(await.Context(t))
 	b.must(err)
-	_, err = b.Store.(*Store).truncate(await.Context(t), conn)
+	_, err = b.Store.(*Store).truncateEmpty(await.Context(t), conn)
 	conn.Release()
 	if !errors.Is(err, store.ErrFenced) {
 		t.Errorf("got %v", err)
@@ -200,5 +200,5 @@ func TestReclaimFence(t *testing.T) {
 func TestReclaimWithoutTheRight(t *testing.T) {
 	b, w := reclaims(t)
 	w.exec(`REVOKE TRUNCATE ON cdc_relay.retry FROM ` + w.pool.Config().ConnConfig.User)
-	b.wantReclaimed("without the right", store.Kept)
+	b.wantReclaimed("without the right", store.ReclaimNothing)
 }

@@ -82,7 +82,7 @@ func testAnotherSink(b *bench, w *database) {
 		row.Event.Key, row.Event.Aggregate, row.Event.Columns = []byte(big), []byte(big), [][]byte{fmt.Append(nil, i%2)}
 	}
 	large, damaged, faulty, dead, closed := rows[7], rows[11], rows[13], rows[58], rows[59]
-	large.Event.Columns[0] = []byte("7" + strings.Repeat("x", int(standard.large)))
+	large.Event.Columns[0] = []byte("7" + strings.Repeat("x", int(standardLimits.largeFrom)))
 	faulty.Event.Fault, faulty.Event.Raw = errors.New("no id"), []byte("{}")
 	dead.Dead, closed.Dead = true, true
 	keyed.deferTo(rows...)
@@ -173,7 +173,7 @@ func testSecretOfKeys(b *bench, w *database) {
 		return row
 	}
 	const made, bank = "AVP_vyf6ZAD46voja//0!j_", "acct-000000000000000001"
-	large := strings.Repeat("x", int(standard.large))
+	large := strings.Repeat("x", int(standardLimits.largeFrom))
 	rows := []*store.Row{of("ads", made), of("bank", bank), of("ads", made), of("bank", bank), of("ads", large)}
 	dead := of("ads", made)
 	dead.Dead = true

@@ -1,4 +1,5 @@
-// Requests and Answer read and carry out operators' requests. Expire purges by age.
+// WaitingRequests and AnswerRequests read and carry out operators' requests. ExpireDeadLetters
+// purges by age.
 
 package postgres
 
@@ -16,27 +17,27 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
-// may is the condition under which the state of a row t of dead_letter allows the request q.
-const may = `(q.kind = 'replay' AND t.state = 'open' AND t.redacted_at IS NULL OR q.kind = 'discard' AND t.state = 'open'
+// allowedSQL is the condition under which the state of a row t of dead_letter allows the request q.
+const allowedSQL = `(q.kind = 'replay' AND t.state = 'open' AND t.redacted_at IS NULL OR q.kind = 'discard' AND t.state = 'open'
 	OR q.kind IN ('redact', 'purge') AND t.state <> 'purged')`
 
 // lightBytes bounds what is read for requests that send nothing. A key may be as large as a row.
 const lightBytes = 4 << 20
 
-// sizes are those of a row t: as a whole, and without its heavy columns, as which it is read for a
-// request that sends nothing.
-var sizes = `t.bytes AS size, ` + octets("t.id", "t.aggregate", "t.key", "t.type", "t.route_name", "t.routing_key", "t.traceparent", "t.fault") + ` AS light`
+// sizesSQL are the bytes of a row t: as a whole, and without its heavy columns. A request that
+// sends nothing reads it without them.
+var sizesSQL = `t.bytes AS size, ` + octetsSQL("t.id", "t.aggregate", "t.key", "t.type", "t.route_name", "t.routing_key", "t.traceparent", "t.fault") + ` AS light`
 
-// octets is SQL for the bytes in some columns. The server knows them without reading the values.
-func octets(columns ...string) string {
+// octetsSQL is SQL for the bytes in some columns. The server knows them without reading the values.
+func octetsSQL(columns ...string) string {
 	return "coalesce(octet_length(" + strings.Join(columns, "), 0) + coalesce(octet_length(") + "), 0)"
 }
 
 var requestsSQL = readFence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_relay.request q
 			WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting' ORDER BY q.kind = 'replay', q.id LIMIT $4),
 		rows AS MATERIALIZED (
-			SELECT q.id AS request, true AS dead, t.n AS found, ` + sizes + ` FROM q JOIN cdc_relay.dead_letter t ON t.n = q.n AND ` + byNumber("t") + ` AND ` + may + `
-			UNION ALL SELECT q.id, false AS dead, t.n, ` + sizes + ` FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumber("t") + ` AND q.kind IN ('retry', 'dead_letter', 'purge')),
+			SELECT q.id AS request, true AS dead, t.n AS found, ` + sizesSQL + ` FROM q JOIN cdc_relay.dead_letter t ON t.n = q.n AND ` + byNumberSQL("t") + ` AND ` + allowedSQL + `
+			UNION ALL SELECT q.id, false AS dead, t.n, ` + sizesSQL + ` FROM q JOIN cdc_relay.retry t ON t.n = q.n AND ` + byNumberSQL("t") + ` AND q.kind IN ('retry', 'dead_letter', 'purge')),
 		sized AS (SELECT q.*, r.dead, r.found, sum(z.size) OVER w - z.size AS before, sum(z.light) OVER w - z.light AS lighter FROM q LEFT JOIN rows r ON r.request = q.id
 			CROSS JOIN LATERAL (SELECT CASE WHEN q.kind = 'replay' AND $5::bigint > 0 THEN coalesce(r.size, 0) ELSE 0 END AS size, coalesce(r.light, 0) AS light) z
 			WINDOW w AS (ORDER BY q.kind = 'replay', q.id))
@@ -49,15 +50,15 @@ var requestsSQL = readFence + `, q AS MATERIALIZED (SELECT q.* FROM fence, cdc_r
 
 const anyRequestSQL = readFence + ` SELECT EXISTS (SELECT FROM cdc_relay.request q WHERE q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting') FROM fence`
 
-// Requests implements Store. It checks first whether there are any: most of the time there are
-// none, and planning requestsSQL costs the server thirty times as much.
-func (p *Store) Requests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
+// WaitingRequests implements Store. It checks first whether there are any: most of the time there
+// are none, and planning requestsSQL costs the server thirty times as much.
+func (p *Store) WaitingRequests(ctx context.Context, limit int, size int64) (list []store.Request, err error) {
 	some := false
-	err = p.read(ctx, "check for requests", anyRequestSQL, []any{p.c.SystemID}, func(rows pgx.Rows) error { return rows.Scan(&some) })
+	err = p.runRead(ctx, "check for requests", anyRequestSQL, []any{p.cfg.SystemID}, func(rows pgx.Rows) error { return rows.Scan(&some) })
 	if err != nil || !some {
 		return nil, err
 	}
-	err = p.read(ctx, "read requests", requestsSQL, []any{p.c.SystemID, limit, size, p.limits.large}, func(rows pgx.Rows) error {
+	err = p.runRead(ctx, "read requests", requestsSQL, []any{p.cfg.SystemID, limit, size, p.limits.largeFrom}, func(rows pgx.Rows) error {
 		var (
 			q     store.Request
 			kind  string
@@ -88,35 +89,35 @@ func (p *Store) Requests(ctx context.Context, limit int, size int64) (list []sto
 			}
 		}
 	}
-	return list, asRowError(err)
+	return list, refusedIfDamaged(err)
 }
 
-// beginSQL does nothing to a request that was answered meanwhile: so it may be carried out late, or
-// twice.
-const beginSQL = writeFence + `, begun AS (UPDATE cdc_relay.request q SET begun_epoch = $2 FROM fence
+// beginReplaySQL does nothing to a request that was answered meanwhile: so it may be carried out
+// late, or twice.
+const beginReplaySQL = writeFence + `, begun AS (UPDATE cdc_relay.request q SET begun_epoch = $2 FROM fence
 			WHERE q.id = $4 AND q.slot = $1 AND q.system_id = $3 AND q.state = 'waiting')
 		SELECT NULL FROM fence`
 
 // BeginReplay implements Store.
 func (p *Store) BeginReplay(ctx context.Context, request int64) error {
-	return p.change(ctx, "begin a replay", beginSQL, func(storable) []any { return []any{p.c.SystemID, request} }, nil)
+	return p.runWrite(ctx, "begin a replay", beginReplaySQL, func(storable) []any { return []any{p.cfg.SystemID, request} }, nil)
 }
 
-// purges is the condition that a request of answerSQL empties its row.
-const purges = `q.x_verdict = 'carry out' AND q.kind = 'purge'`
+// purgesSQL is the condition that a request of answerSQL empties its row.
+const purgesSQL = `q.x_verdict = 'carry out' AND q.kind = 'purge'`
 
 // answerArrays are the parameters of answerSQL.
 func answerArrays(answers []store.Answer, as storable) (a arrays) {
-	a.add("x_request", "bigint", each(answers, func(a store.Answer) int64 { return a.Request.ID }))
-	a.add("x_verdict", "text", each(answers, func(a store.Answer) string { return string(a.Verdict()) }))
-	a.add("x_said", "text", each(answers, func(a store.Answer) string {
+	a.add("x_request", "bigint", valuesOf(answers, func(a store.Answer) int64 { return a.Request.ID }))
+	a.add("x_verdict", "text", valuesOf(answers, func(a store.Answer) string { return string(a.Verdict()) }))
+	a.add("x_said", "text", valuesOf(answers, func(a store.Answer) string {
 		if a.Verdict() != store.VerdictRefused {
 			return ""
 		}
 		return as(store.RefusalText(&a))
 	}))
-	a.addNames(each(answers, func(a store.Answer) *store.Row { return cmp.Or(a.Request.Row, &store.Row{}) }))
-	a.addRefusals(each(answers, func(a store.Answer) store.Result { return a.Result() }), as)
+	a.addNames(valuesOf(answers, func(a store.Answer) *store.Row { return cmp.Or(a.Request.Row, &store.Row{}) }))
+	a.addRefusals(valuesOf(answers, func(a store.Answer) store.Result { return a.Result() }), as)
 	return a
 }
 
@@ -124,9 +125,9 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 // NULL if the row's transaction is not known.
 var rowDigest = sent.DigestSQL("t.tx", "t.id")
 
-// bare are the columns of a purged row. The position stays, and so do columns that tell nothing
-// about the event.
-var bare = map[string]string{
+// purgedValues are the columns of a purged row. The position stays, and so do columns that tell
+// nothing about the event.
+var purgedValues = map[string]string{
 	"ordering_group": "0", "exchange_or_topic": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error": "''", "destination": "''",
 	"route_name": "NULL::bytea", "routing_key": "NULL::bytea", "id": "NULL::bytea", "aggregate": "NULL::bytea", "key": "NULL::bytea",
 	"type": "NULL::bytea", "payload": "NULL::bytea", "traceparent": "NULL::bytea", "headers": "NULL::bytea", "columns": "NULL::bytea",
@@ -142,10 +143,10 @@ var answerSQL = func() string {
 	a := answerArrays(nil, nil)
 	x := a.table(5, a.names)
 	deadLetter := func(name, assignments, which, result string) string {
-		return name + ` AS (UPDATE cdc_relay.dead_letter t SET ` + assignments + ` FROM q WHERE ` + named + ` AND ` + which + ` RETURNING x_request, ` + result + ` AS result)`
+		return name + ` AS (UPDATE cdc_relay.dead_letter t SET ` + assignments + ` FROM q WHERE ` + namedSQL + ` AND ` + which + ` RETURNING x_request, ` + result + ` AS result)`
 	}
 	taken := func(name, kind string) string {
-		return name + ` AS (DELETE FROM cdc_relay.retry t USING q WHERE ` + named + ` AND q.x_verdict = 'carry out' AND q.kind = '` + kind + `'
+		return name + ` AS (DELETE FROM cdc_relay.retry t USING q WHERE ` + namedSQL + ` AND q.x_verdict = 'carry out' AND q.kind = '` + kind + `'
 			RETURNING t.*, x_request)`
 	}
 	return writeFence + `, q AS MATERIALIZED (SELECT x.*, r.kind, r.who, r.reason AS why, r.n AS target FROM fence, ` + x + ` JOIN cdc_relay.request r ON r.id = x_request
@@ -153,14 +154,14 @@ var answerSQL = func() string {
 			FOR UPDATE OF r),
 		` + deadLetter("closed", `state = CASE q.kind WHEN 'replay' THEN 'replayed' ELSE 'discarded' END, closed_at = now()`,
 		`t.state = 'open' AND (q.x_verdict = 'replayed' OR q.x_verdict = 'carry out' AND q.kind = 'discard')`, "t.state") + `,
-		sent AS (` + sent.InsertRowsSQL(`(SELECT t.relation, t.tx, t.id FROM q JOIN cdc_relay.dead_letter t ON `+named+` WHERE t.state = 'open' AND q.x_verdict = 'replayed') r`, "$1") + `),
-		` + deadLetter("refused", strings.TrimSuffix(assign(afterRefusal), ", "), `t.state = 'open' AND q.x_verdict = 'refused'`, "q.x_said") + `,
+		sent AS (` + sent.InsertRowsSQL(`(SELECT t.relation, t.tx, t.id FROM q JOIN cdc_relay.dead_letter t ON `+namedSQL+` WHERE t.state = 'open' AND q.x_verdict = 'replayed') r`, "$1") + `),
+		` + deadLetter("refused", strings.TrimSuffix(assignments(afterRefusal), ", "), `t.state = 'open' AND q.x_verdict = 'refused'`, "q.x_said") + `,
 		` + deadLetter("redacted", `payload = NULL, headers = NULL, columns = NULL, raw = NULL, traceparent = NULL, redacted_at = now()`,
 		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'redact'`, "'redacted'") + `,
-		` + deadLetter("purged", assign(bare)+`digest = `+rowDigest+`, state = 'purged', closed_at = coalesce(t.closed_at, now())`,
-		`t.state <> 'purged' AND `+purges, "'purged'") + `,
-		purging AS MATERIALIZED (SELECT t.n FROM q JOIN cdc_relay.dead_letter t ON ` + named + ` WHERE t.state <> 'purged' AND ` + purges + `
-			UNION ALL SELECT t.n FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE ` + purges + `),
+		` + deadLetter("purged", assignments(purgedValues)+`digest = `+rowDigest+`, state = 'purged', closed_at = coalesce(t.closed_at, now())`,
+		`t.state <> 'purged' AND `+purgesSQL, "'purged'") + `,
+		purging AS MATERIALIZED (SELECT t.n FROM q JOIN cdc_relay.dead_letter t ON ` + namedSQL + ` WHERE t.state <> 'purged' AND ` + purgesSQL + `
+			UNION ALL SELECT t.n FROM q JOIN cdc_relay.retry t ON ` + namedSQL + ` WHERE ` + purgesSQL + `),
 		asked AS (UPDATE cdc_relay.request r SET route_name = NULL, routing_key = NULL, result = CASE r.state WHEN 'failed' THEN '` + store.TextPurged + `' ELSE r.result END
 			FROM purging p WHERE r.n = p.n AND r.slot = $1 AND r.state <> 'waiting' AND r.id NOT IN (SELECT x_request FROM q)),
 		` + taken("dying", "dead_letter") + `,
@@ -168,14 +169,14 @@ var answerSQL = func() string {
 		died AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at)
 			SELECT t.slot, t.system_id, ` + fieldList("t", nil) + `, t.deferred_at FROM dying t),
 		gone AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at, state, closed_at, digest)
-			SELECT t.slot, t.system_id, ` + fieldList("t", bare) + `, t.deferred_at, 'purged', now(), ` + rowDigest + ` FROM going t),
+			SELECT t.slot, t.system_id, ` + fieldList("t", purgedValues) + `, t.deferred_at, 'purged', now(), ` + rowDigest + ` FROM going t),
 		retried AS (UPDATE cdc_relay.retry t SET next_attempt = now() FROM (
-				SELECT DISTINCT h.n FROM q JOIN cdc_relay.retry t ON ` + named + ` CROSS JOIN LATERAL (SELECT h.n FROM cdc_relay.retry h
-				WHERE ` + inSlot("h") + ` AND h.ordering_group = t.ordering_group ORDER BY h.incarnation, h.commit_lsn, h.idx LIMIT 1) h
+				SELECT DISTINCT h.n FROM q JOIN cdc_relay.retry t ON ` + namedSQL + ` CROSS JOIN LATERAL (SELECT h.n FROM cdc_relay.retry h
+				WHERE ` + inSlotSQL("h") + ` AND h.ordering_group = t.ordering_group ORDER BY h.incarnation, h.commit_lsn, h.idx LIMIT 1) h
 				WHERE q.x_verdict = 'carry out' AND q.kind = 'retry') h WHERE t.n = h.n),
 		effects AS (SELECT * FROM closed UNION ALL SELECT * FROM redacted UNION ALL SELECT * FROM purged
 			UNION ALL SELECT x_request, 'dead letter' FROM dying UNION ALL SELECT x_request, 'purged' FROM going
-			UNION ALL SELECT x_request, 'is tried' FROM q JOIN cdc_relay.retry t ON ` + named + ` WHERE q.x_verdict = 'carry out' AND q.kind = 'retry'),
+			UNION ALL SELECT x_request, 'is tried' FROM q JOIN cdc_relay.retry t ON ` + namedSQL + ` WHERE q.x_verdict = 'carry out' AND q.kind = 'retry'),
 		ends AS (SELECT q.*, e.x_request IS NOT NULL AS done, coalesce(e.result, nullif(q.x_said, ''), '` + store.NotAllowed + `') AS result
 			FROM q LEFT JOIN effects e USING (x_request)),
 		answered AS (UPDATE cdc_relay.request r SET state = CASE WHEN e.done THEN 'done' ELSE 'failed' END, result = e.result, done_at = now()
@@ -187,14 +188,14 @@ var answerSQL = func() string {
 			LEFT JOIN ends e USING (x_request)) ON true`
 }()
 
-// Answer implements Store.
-func (p *Store) Answer(ctx context.Context, answers []store.Answer) ([]bool, error) {
+// AnswerRequests implements Store.
+func (p *Store) AnswerRequests(ctx context.Context, answers []store.Answer) ([]bool, error) {
 	if len(answers) == 0 {
 		return nil, nil
 	}
 	args := func(as storable) []any {
 		a := answerArrays(answers, as)
-		return append([]any{p.c.SystemID, time.Now()}, a.values...)
+		return append([]any{p.cfg.SystemID, time.Now()}, a.values...)
 	}
 	var moved []*store.Row // the others' large columns are not written
 	for i := range answers {
@@ -203,14 +204,14 @@ func (p *Store) Answer(ctx context.Context, answers []store.Answer) ([]bool, err
 		}
 	}
 	took := map[int64]bool{}
-	err := p.changeRows(ctx, "answer requests", sizeOf(moved), answerSQL, args, func(rows pgx.Rows) error {
+	err := p.runSizedWrite(ctx, "answer requests", sizeOf(moved), answerSQL, args, func(rows pgx.Rows) error {
 		var id int64
 		var was bool
 		err := rows.Scan(&id, &was)
 		took[id] = was
 		return err
 	})
-	return each(answers, func(a store.Answer) bool { return took[a.Request.ID] }), err
+	return valuesOf(answers, func(a store.Answer) bool { return took[a.Request.ID] }), err
 }
 
 // slotSeen is what pg_replication_slots showed of our slot at one time.
@@ -233,36 +234,36 @@ type slotSeen struct {
 // retention takes the digest away once the outbox does not have its row any more.
 var expireSQL = writeFence + `, slot AS MATERIALIZED (SELECT coalesce(s.active_pid, 0) AS pid, coalesce(s.restart_lsn, '0/0') AS restart, coalesce(s.confirmed_flush_lsn, '0/0') AS flush
 			FROM fence, pg_replication_slots s WHERE s.slot_name = $1::text),
-		removed AS (DELETE FROM cdc_relay.dead_letter t USING (SELECT t.n FROM fence LEFT JOIN slot s ON true, cdc_relay.dead_letter t WHERE ` + inSlot("t") + ` AND t.state = 'purged' AND t.digest IS NULL
+		removed AS (DELETE FROM cdc_relay.dead_letter t USING (SELECT t.n FROM fence LEFT JOIN slot s ON true, cdc_relay.dead_letter t WHERE ` + inSlotSQL("t") + ` AND t.state = 'purged' AND t.digest IS NULL
 			AND (t.incarnation < $6 OR t.incarnation = $6 AND s.pid = $7 AND s.pid <> 0 AND s.flush > $9::text::pg_lsn AND t.commit_lsn < $8::text::pg_lsn)
 			LIMIT $5) o WHERE t.n = o.n RETURNING t.n),
-		emptied AS (UPDATE cdc_relay.dead_letter t SET ` + assign(bare) + `digest = CASE t.state WHEN 'discarded' THEN ` + rowDigest + ` END, state = 'purged' FROM (SELECT t.n FROM fence, cdc_relay.dead_letter t
-			WHERE ` + inSlot("t") + ` AND t.state IN ('replayed', 'discarded') AND t.closed_at < now() - make_interval(secs => $4::float8)
+		emptied AS (UPDATE cdc_relay.dead_letter t SET ` + assignments(purgedValues) + `digest = CASE t.state WHEN 'discarded' THEN ` + rowDigest + ` END, state = 'purged' FROM (SELECT t.n FROM fence, cdc_relay.dead_letter t
+			WHERE ` + inSlotSQL("t") + ` AND t.state IN ('replayed', 'discarded') AND t.closed_at < now() - make_interval(secs => $4::float8)
 			ORDER BY t.closed_at LIMIT $5) o WHERE t.n = o.n RETURNING t.n),
 		forgotten AS (DELETE FROM cdc_relay.request q USING (SELECT q.id FROM fence, cdc_relay.request q WHERE q.slot = $1 AND q.system_id = $3
 			AND q.state <> 'waiting' AND q.done_at < now() - make_interval(secs => $4::float8) ORDER BY q.done_at LIMIT $5) o WHERE q.id = o.id RETURNING q.id),
 		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result)
-			SELECT $1, $3, '` + store.ByAge + `', 'purge', 0, $10, e.n || ' dead letters' FROM (SELECT count(*) AS n FROM emptied) e WHERE e.n > 0)
+			SELECT $1, $3, '` + store.AgeActor + `', 'purge', 0, $10, e.n || ' dead letters' FROM (SELECT count(*) AS n FROM emptied) e WHERE e.n > 0)
 		SELECT (SELECT count(*) FROM removed) + (SELECT count(*) FROM emptied) + (SELECT count(*) FROM forgotten),
 			slot.pid, slot.restart::text, slot.flush::text FROM fence LEFT JOIN slot ON true`
 
-// Expire implements Store.
-func (p *Store) Expire(ctx context.Context, keep time.Duration, limit int) (changed int, err error) {
+// ExpireDeadLetters implements Store.
+func (p *Store) ExpireDeadLetters(ctx context.Context, keep time.Duration, limit int) (changed int, err error) {
 	p.mu.Lock()
-	seen := p.seen
+	seen := p.slotSeen
 	p.mu.Unlock()
 	age := keep.Seconds()
 	if keep <= 0 {
-		age = forever.Seconds()
+		age = longestKeep.Seconds()
 	}
 	var (
 		pid            *int32
 		restart, flush *string
 	)
 	args := func(storable) []any {
-		return []any{p.c.SystemID, age, limit, p.c.Incarnation, seen.pid, seen.restart.String(), seen.flush.String(), store.WhyByAge(keep)}
+		return []any{p.cfg.SystemID, age, limit, p.cfg.Incarnation, seen.pid, seen.restart.String(), seen.flush.String(), store.AgeReason(keep)}
 	}
-	err = p.change(ctx, "expire dead letters", expireSQL, args, func(rows pgx.Rows) error {
+	err = p.runWrite(ctx, "expire dead letters", expireSQL, args, func(rows pgx.Rows) error {
 		return rows.Scan(&changed, &pid, &restart, &flush)
 	})
 	if err != nil || pid == nil {
@@ -276,10 +277,10 @@ func (p *Store) Expire(ctx context.Context, keep time.Duration, limit int) (chan
 		return changed, err
 	}
 	p.mu.Lock()
-	p.seen = now
+	p.slotSeen = now
 	p.mu.Unlock()
 	return changed, nil
 }
 
-// forever is longer than any dead letter is kept.
-const forever = 200 * 365 * 24 * time.Hour
+// longestKeep is longer than any dead letter is kept.
+const longestKeep = 200 * 365 * 24 * time.Hour

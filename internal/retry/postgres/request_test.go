@@ -66,7 +66,7 @@ func testPurgedRequests(b *bench, w *database) {
 	b.answer(others, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Destination, Reason: sink.NoExchange, Text: "no e"}})
 	// Together with a replay that is refused.
 	again := b.Ask(b.c, store.Replay, kept.N, event.Route{})
-	_, err := b.Answer(await.Context(b.T), []store.Answer{
+	_, err := b.AnswerRequests(await.Context(b.T), []store.Answer{
 		{Request: b.request(again), Outcome: sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: "no e"}}},
 		{Request: b.request(b.Ask(b.c, store.Purge, deadLetter.N, event.Route{}))},
 	})
@@ -173,7 +173,7 @@ func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
 	b.answer(b.Ask(b.c, store.Purge, deadLetter.N, event.Route{}), true, sink.Outcome{})
 	expire := func(want string) {
 		t.Helper()
-		if _, err := b.Expire(await.Context(t), 0, 10); err != nil {
+		if _, err := b.ExpireDeadLetters(await.Context(t), 0, 10); err != nil {
 			t.Fatal(err)
 		}
 		b.wantWhere(want, deadLetter)
@@ -220,7 +220,7 @@ func TestBarePositionStaysUntilTheSlotIsSaved(t *testing.T) {
 	if v := s.look(); v.flush <= deadLetter.Event.Position.Commit {
 		t.Errorf("after the crash the slot sends from %s on: the dead letter at %s again", v.flush, deadLetter.Event.Position)
 	}
-	if _, err := b.Expire(await.Context(t), 0, 10); err != nil && errors.Is(err, store.ErrFenced) {
+	if _, err := b.ExpireDeadLetters(await.Context(t), 0, 10); err != nil && errors.Is(err, store.ErrFenced) {
 		t.Error(err)
 	}
 }
@@ -255,12 +255,12 @@ func testSent(b *bench, w *database) {
 		}
 	}
 	want()
-	runs, err := b.Read(await.Context(b.T), wants(delivered.Group), 1, all, all)
+	runs, err := b.ReadRows(await.Context(b.T), wants(delivered.Group), 1, all, all)
 	b.must(err)
 	if got := runs[0].Rows[0].Event.Origin; got != delivered.Event.Origin {
 		b.Errorf("the row is read with origin %+v", got)
 	}
-	b.must(b.Apply(await.Context(b.T), []store.Result{
+	b.must(b.ApplyResults(await.Context(b.T), []store.Result{
 		{Row: delivered}, {Row: unknown}, {Row: waits, Kind: store.Backoff, Class: sink.Transient, Reason: sink.NoExchange}, {Row: dies, Kind: store.Dead, Class: sink.Permanent, Reason: sink.TooLarge},
 	}))
 	want(delivered)
@@ -298,7 +298,7 @@ func testMirror(b *bench) {
 	b.deferRow(raw)
 	// A row that becomes a dead letter has its old number, which is before those of dead letters
 	// that were there.
-	b.must(b.Apply(await.Context(b.T), []store.Result{{Row: died, Kind: store.Dead, Class: sink.Transient, Reason: sink.BrokerException, Text: "541 of 7", Attempts: 3}}))
+	b.must(b.ApplyResults(await.Context(b.T), []store.Result{{Row: died, Kind: store.Dead, Class: sink.Transient, Reason: sink.BrokerException, Text: "541 of 7", Attempts: 3}}))
 	b.answer(b.Ask(b.c, store.Purge, rows[0].N, event.Route{}), true, sink.Outcome{})
 	b.answer(b.Ask(b.c, store.Redact, rows[1].N, event.Route{}), true, sink.Outcome{})
 	// closed, and a copy of it is wanted all the same
@@ -325,7 +325,7 @@ func testMirror(b *bench) {
 		b.must(mirror.NoteMirrored(await.Context(b.T), []int64{rows[3].N, died.N, deferred.N, 99}))
 	}
 	equal(b, "the rest", b.unmirrored(10, all), []int64{rows[2].N, rows[4].N, raw.N})
-	b.must(b.Apply(await.Context(b.T), []store.Result{{Row: deferred, Kind: store.Dead}}))
+	b.must(b.ApplyResults(await.Context(b.T), []store.Result{{Row: deferred, Kind: store.Dead}}))
 	equal(b, "with one that was no dead letter yet when it was noted", b.unmirrored(10, all), []int64{deferred.N, rows[2].N, rows[4].N, raw.N})
 	other := b.with(func(c *store.Config) { c.SystemID = "7000000000000000009" })
 	equal(b, "of another system", other.unmirrored(10, all), nil)

@@ -1,6 +1,6 @@
 // The columns of the retry table and of the dead letters: how a row is written to them and read. A
-// new column needs a migration, a field of tableRow, a line in fields, and its place in encode and
-// decode.
+// new column needs a migration, a field of tableRow, a line in fields, and its place in encodeRow
+// and decodeRow.
 
 package postgres
 
@@ -107,8 +107,9 @@ var fields = []field{
 	column("resend", "bigint", func(r *tableRow) **int64 { return &r.resend }),
 }
 
-// heavy are the columns that are needed only to send the event. Lists of requests leave them out.
-var heavy = map[string]bool{"payload": true, "headers": true, "columns": true, "raw": true}
+// heavyColumns are the columns that are needed only to send the event. Lists of requests leave them
+// out.
+var heavyColumns = map[string]bool{"payload": true, "headers": true, "columns": true, "raw": true}
 
 // fieldNames lists the columns, for INSERT.
 func fieldNames() string {
@@ -131,10 +132,10 @@ func fieldList(alias string, instead map[string]string) string {
 	return strings.Join(list, ", ")
 }
 
-// encode returns the row as it is stored.
-func (p *Store) encode(row *store.Row, as storable) tableRow {
+// encodeRow returns the row as it is stored.
+func (p *Store) encodeRow(row *store.Row, as storable) tableRow {
 	ev := &row.Event
-	shape := p.shapes.text(ev.Shape)
+	shape := p.shapes.encoded(ev.Shape)
 	r := tableRow{
 		incarnation: row.Incarnation, commit: ev.Position.Commit.String(), index: int64(ev.Position.Index), n: row.N,
 		group: int64(row.Group), exchangeOrTopic: int64(row.ExchangeOrTopic), dest: int64(row.Dest), hash: int64(p.storedHash(ev)),
@@ -144,9 +145,9 @@ func (p *Store) encode(row *store.Row, as storable) tableRow {
 		commitTime: ev.CommitTime, eventTime: ev.Time,
 		id: ev.ID, aggregate: ev.Aggregate, key: ev.Key, typ: ev.Type,
 		payloadKind: int16(ev.PayloadKind), payload: ev.Payload, traceparent: ev.Traceparent, headers: ev.Headers,
-		columns: dlq.AppendShape(dlq.AppendColumns(nil, p.c.Columns, ev.Columns), shape), raw: ev.Raw,
+		columns: dlq.AppendShape(dlq.AppendColumns(nil, p.cfg.Columns, ev.Columns), shape), raw: ev.Raw,
 	}
-	r.class, r.reason = store.Refusal(row.Class, row.Reason)
+	r.class, r.reason = store.RefusalColumns(row.Class, row.Reason)
 	if ev.Route != nil {
 		r.routeName, r.routingKey = ev.Route.Name, ev.Route.RoutingKey
 	}
@@ -172,19 +173,19 @@ func (p *Store) encode(row *store.Row, as storable) tableRow {
 
 // storedHash is the event's hash without a secret.
 func (p *Store) storedHash(ev *event.Event) uint64 {
-	if ev.Ordered && p.c.Keys != nil {
+	if ev.Ordered && p.cfg.Keys != nil {
 		return event.HashKey(ev.Aggregate, ev.Key)
 	}
 	return ev.Hash
 }
 
-// decode returns the row that r stores. deferredAt and next are in seconds from now.
-func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.Row, error) {
+// decodeRow returns the row that r stores. deferredAt and next are in seconds from now.
+func (p *Store) decodeRow(r *tableRow, deferredAt float64, next *float64) (*store.Row, error) {
 	commit, err := pglogrepl.ParseLSN(r.commit)
 	if err != nil {
 		return nil, err
 	}
-	columns, shape, err := readColumns(r.columns, p.c.Columns)
+	columns, shape, err := readColumns(r.columns, p.cfg.Columns)
 	if err != nil {
 		return nil, fmt.Errorf("row %d: %w", r.n, err)
 	}
@@ -195,15 +196,15 @@ func (p *Store) decode(r *tableRow, deferredAt float64, next *float64) (*store.R
 			Position: event.Position{Commit: commit, Index: uint32(r.index)}, CommitTime: r.commitTime.UTC(), Time: r.eventTime.UTC(),
 			ID: r.id, Aggregate: r.aggregate, Key: r.key, Type: r.typ,
 			Payload: r.payload, PayloadKind: event.PayloadKind(r.payloadKind), Traceparent: r.traceparent, Headers: r.headers,
-			Columns: columns, Shape: p.shapes.of(shape), Route: &event.Route{Name: r.routeName, RoutingKey: r.routingKey},
+			Columns: columns, Shape: p.shapes.parsed(shape), Route: &event.Route{Name: r.routeName, RoutingKey: r.routingKey},
 			Ordered: r.keyed, Hash: uint64(r.hash), Raw: r.raw,
 		},
 		Group: uint64(r.group), Ordered: r.ordered, ExchangeOrTopic: uint64(r.exchangeOrTopic), Dest: uint64(r.dest),
 		Class: classOf(r.class), Reason: sink.Reason(r.reason), Text: r.errorText, Destination: r.destination, Attempts: int(r.attempts),
 		First: timeOrZero(r.first), Last: timeOrZero(r.last), DeferredAt: now.Add(seconds(deferredAt)),
 	}
-	if len(r.key) > 0 && r.keyed && p.c.Keys != nil { // regroup reads the key of some rows later
-		row.Event.Hash = p.c.Keys.Of(r.aggregate, r.key)
+	if len(r.key) > 0 && r.keyed && p.cfg.Keys != nil { // regroupTable reads some keys later
+		row.Event.Hash = p.cfg.Keys.Of(r.aggregate, r.key)
 	}
 	if r.relation != nil {
 		row.Event.Origin.Relation = uint32(*r.relation)
@@ -256,7 +257,7 @@ func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Se
 func rowExpressions(alias string, dead bool, full string) string {
 	instead := map[string]string{"commit_lsn": alias + ".commit_lsn::text"}
 	if full != "true" {
-		for name := range heavy {
+		for name := range heavyColumns {
 			instead[name] = "CASE WHEN " + full + " THEN " + alias + "." + name + " END"
 		}
 	}
@@ -280,7 +281,7 @@ func (p *Store) scanRow(rows pgx.Rows, more ...any) (*store.Row, error) {
 	if err := rows.Scan(append(more, &deferred, &next)...); err != nil {
 		return nil, err
 	}
-	return p.decode(&r, deferred, next)
+	return p.decodeRow(&r, deferred, next)
 }
 
 var errColumns = errors.New("column \"columns\" is damaged: it is not as a relay writes it")
@@ -315,10 +316,10 @@ type shapes struct {
 // maxShapes bounds each map: tables are altered, and described again.
 const maxShapes = 256
 
-// of is the shape that a row has stored. It is nil also for a text that this version cannot read,
-// as one that a later version wrote: the row keeps it, and its event is refused by an encoder that
-// needs it, as one that was deferred without a shape.
-func (s *shapes) of(text []byte) *event.Shape {
+// parsed is the shape that a row has stored. It is nil also for a text that this version cannot
+// read, as one that a later version wrote: the row keeps it, and its event is refused by an encoder
+// that needs it, as one that was deferred without a shape.
+func (s *shapes) parsed(text []byte) *event.Shape {
 	if text == nil {
 		return nil
 	}
@@ -329,13 +330,13 @@ func (s *shapes) of(text []byte) *event.Shape {
 		return shape
 	}
 	if shape, err := event.ParseShape(text); err == nil {
-		return keep(&s.read, string(text), shape)
+		return remember(&s.read, string(text), shape)
 	}
-	return keep(&s.read, string(text), nil)
+	return remember(&s.read, string(text), nil)
 }
 
-// text is what is stored of a shape; nil for none. It is not to be changed.
-func (s *shapes) text(shape *event.Shape) []byte {
+// encoded is what is stored of a shape; nil for none. It is not to be changed.
+func (s *shapes) encoded(shape *event.Shape) []byte {
 	if shape == nil {
 		return nil
 	}
@@ -344,11 +345,11 @@ func (s *shapes) text(shape *event.Shape) []byte {
 	if text := s.texts[shape]; text != nil {
 		return text
 	}
-	return keep(&s.texts, shape, event.AppendShape(nil, shape))
+	return remember(&s.texts, shape, event.AppendShape(nil, shape))
 }
 
-// keep adds a value to a map of at most maxShapes and returns it.
-func keep[K comparable, V any](m *map[K]V, key K, value V) V {
+// remember adds a value to a map of at most maxShapes and returns it.
+func remember[K comparable, V any](m *map[K]V, key K, value V) V {
 	if *m == nil || len(*m) >= maxShapes {
 		*m = map[K]V{}
 	}

@@ -76,7 +76,7 @@ func (b *bench) must(err error) {
 func (b *bench) row(key string, exchangeOrTopic, dest uint64) *store.Row {
 	b.Helper()
 	if b.lease%store.LeaseSize == 0 {
-		first, err := b.Lease(await.Context(b.T))
+		first, err := b.LeaseNumbers(await.Context(b.T))
 		b.must(err)
 		b.lease = first - 1
 	}
@@ -124,9 +124,9 @@ func wants(groups ...uint64) (list []store.Want) {
 }
 
 // runs reads ordering groups from their start on.
-func (b *bench) runs(acked int64, groups ...uint64) []store.Run {
+func (b *bench) runs(acked int64, groups ...uint64) []store.RowRun {
 	b.Helper()
-	runs, err := b.Read(await.Context(b.T), wants(groups...), 1000, all, acked)
+	runs, err := b.ReadRows(await.Context(b.T), wants(groups...), 1000, all, acked)
 	b.must(err)
 	equal(b, "answers", len(runs), len(groups))
 	return runs
@@ -158,10 +158,10 @@ func (b *bench) wantWhere(want string, rows ...*store.Row) {
 	}
 }
 
-// regroup is Regroup.
+// regroup is RegroupRows.
 func (b *bench) regroup() (highest event.Position) {
 	b.Helper()
-	highest, err := b.Regroup(await.Context(b.T))
+	highest, err := b.RegroupRows(await.Context(b.T))
 	b.must(err)
 	return highest
 }
@@ -451,7 +451,7 @@ func testRegroup(b *bench) {
 		leader.wantRows(l.Group, l)
 		// A dead letter too, whether or not it blocks: it may under the next leader.
 		hold := leader.with(func(c *store.Config) { c.Block = true })
-		equal(b, "blocked", hold.runs(all, perKey), []store.Run{{Group: dead.Group, Blocked: true}})
+		equal(b, "blocked", hold.runs(all, perKey), []store.RowRun{{Group: dead.Group, Blocked: true}})
 	}
 }
 
@@ -459,7 +459,7 @@ func testExchanges(b *bench) {
 	hold := b.with(func(c *store.Config) { c.Block = true })
 	want := func(b *bench, want ...uint64) {
 		b.Helper()
-		got, err := b.Exchanges(await.Context(b.T))
+		got, err := b.ExchangesWithRows(await.Context(b.T))
 		b.must(err)
 		slices.Sort(want)
 		equal(b, "exchanges", got, want)
@@ -481,9 +481,9 @@ func testExchanges(b *bench) {
 }
 
 func testMissing(b *bench) {
-	want := func(b *bench, want ...store.Missing) {
+	want := func(b *bench, want ...store.MissingExchange) {
 		b.Helper()
-		got, err := b.Missing(await.Context(b.T))
+		got, err := b.MissingExchanges(await.Context(b.T))
 		b.must(err)
 		equal(b, "missing", got, want)
 	}
@@ -496,12 +496,12 @@ func testMissing(b *bench) {
 	}
 	rows[7].Dead = true // the only one of its exchange
 	b.deferRow(rows...)
-	list := []store.Missing{
+	list := []store.MissingExchange{
 		{ExchangeOrTopic: 1<<64 - 1, Destination: "exchange of k", Text: "no exchange"}, {ExchangeOrTopic: 2, Destination: "exchange of l", Text: "no exchange"},
 	}
 	want(b, list...)
 	want(b.with(func(c *store.Config) { c.SystemID = "another" }))
-	b.must(b.Apply(await.Context(b.T), []store.Result{{Row: rows[1]}, {Row: rows[2]}}))
+	b.must(b.ApplyResults(await.Context(b.T), []store.Result{{Row: rows[1]}, {Row: rows[2]}}))
 	want(b, list[1])
 }
 
@@ -516,17 +516,17 @@ func testPositions(b *bench) {
 	for _, r := range leftOut {
 		r.Event.ID, r.Event.LeftOut = nil, &event.LeftOut{Table: "public.outbox", Bytes: 1 << 20}
 	}
-	var want []store.Owned
+	var want []store.StoredPosition
 	for _, r := range rows {
 		want = append(want, ownedBy(r))
 	}
 	slices.Reverse(rows)
 	b.deferRow(rows...)
 	b.answer(b.Ask(b.c, store.Purge, purged.N, event.Route{}), true, sink.Outcome{})
-	want[6] = store.Owned{Position: purged.Event.Position, Purged: true, Committed: purged.Event.CommitTime.UnixMicro()}
-	var got []store.Owned
+	want[6] = store.StoredPosition{Position: purged.Event.Position, Purged: true, Committed: purged.Event.CommitTime.UnixMicro()}
+	var got []store.StoredPosition
 	for from := (event.Position{}); ; {
-		page, err := b.Positions(await.Context(b.T), from, 10)
+		page, err := b.PositionsFrom(await.Context(b.T), from, 10)
 		b.must(err)
 		got = append(got, page...)
 		if len(page) < 10 {
@@ -536,7 +536,7 @@ func testPositions(b *bench) {
 		from.Index++
 	}
 	equal(b, "positions", got, want)
-	page, err := b.Positions(await.Context(b.T), want[3].Position, 2)
+	page, err := b.PositionsFrom(await.Context(b.T), want[3].Position, 2)
 	b.must(err)
 	equal(b, "from one that is there", page, want[3:5])
 	// What is known is what Defer leaves as it is, and nothing else. Where an id is left out now,
@@ -545,7 +545,7 @@ func testPositions(b *bench) {
 		b.Helper()
 		again := *r
 		again.Event = ev
-		at := slices.IndexFunc(got, func(o store.Owned) bool { return o.Position == r.Event.Position })
+		at := slices.IndexFunc(got, func(o store.StoredPosition) bool { return o.Position == r.Event.Position })
 		known, refused := got[at].Matches(&again.Event), b.Defer(await.Context(b.T), []*store.Row{&again})
 		if known != want || (refused == nil) != want {
 			b.Errorf("row %s, id %q: known %t, and Defer says %v", r.Event.Position, ev.ID, known, refused)
@@ -574,8 +574,8 @@ func testPositions(b *bench) {
 	}
 }
 
-func ownedBy(r *store.Row) store.Owned {
-	o := store.Owned{Position: r.Event.Position, LeftOut: r.Event.LeftOut != nil && r.Event.ID == nil, Committed: r.Event.CommitTime.UnixMicro()}
+func ownedBy(r *store.Row) store.StoredPosition {
+	o := store.StoredPosition{Position: r.Event.Position, LeftOut: r.Event.LeftOut != nil && r.Event.ID == nil, Committed: r.Event.CommitTime.UnixMicro()}
 	if r.Event.ID != nil {
 		id := sha256.Sum256(r.Event.ID)
 		o.ID = id[:]
@@ -606,7 +606,7 @@ func testRead(b *bench) {
 		{"no size", 100, 0, all, [][]*store.Row{l[:1], nil, nil, nil, nil}, []bool{true, false, true, true, true}},
 		{"size for more", 100, 6 * size, all, [][]*store.Row{l, nil, k[:2], early[:1], {late}}, []bool{false, false, true, true, false}},
 	} {
-		runs, err := b.Read(await.Context(b.T), wants(groups...), c.run, c.size, c.acked)
+		runs, err := b.ReadRows(await.Context(b.T), wants(groups...), c.run, c.size, c.acked)
 		b.must(err)
 		equal(b, c.name+": answers", len(runs), len(groups))
 		for i, r := range runs {
@@ -620,10 +620,10 @@ func testRead(b *bench) {
 // still be in the table.
 func testReadBehind(b *bench) {
 	hold := b.with(func(c *store.Config) { c.Block = true })
-	after := func(r *store.Row) store.After {
-		return store.After{Incarnation: r.Incarnation, Position: r.Event.Position}
+	after := func(r *store.Row) store.RowPosition {
+		return store.RowPosition{Incarnation: r.Incarnation, Position: r.Event.Position}
 	}
-	want := func(group uint64, after store.After) store.Want { return store.Want{Group: group, After: after} }
+	want := func(group uint64, after store.RowPosition) store.Want { return store.Want{Group: group, After: after} }
 	k, l, held := b.rows(5, "k", 1, 1), b.rows(2, "l", 1, 1), b.row("held", 1, 1)
 	k[0].Incarnation-- // its position is behind those of the newer incarnation, and it comes first
 	k[0].Event.Position.Commit += 1 << 32
@@ -643,17 +643,17 @@ func testReadBehind(b *bench) {
 		wants []store.Want
 		want  []answer
 	}{
-		{"of the start", b, 5, all, all, []store.Want{want(group, store.After{})}, []answer{{rows: k}}},
-		{"the limit", b, 4, all, all, []store.Want{want(group, store.After{})}, []answer{{rows: k[:4], more: true}}},
+		{"of the start", b, 5, all, all, []store.Want{want(group, store.RowPosition{})}, []answer{{rows: k}}},
+		{"the limit", b, 4, all, all, []store.Want{want(group, store.RowPosition{})}, []answer{{rows: k[:4], more: true}}},
 		{"behind a row", b, 3, all, all, []store.Want{want(group, after(k[0]))}, []answer{{rows: k[1:4], more: true}}},
 		{"behind a row inside a transaction", b, 9, all, all, []store.Want{want(group, after(k[2]))}, []answer{{rows: k[3:]}}},
 		{"behind the last", b, 9, all, all, []store.Want{want(group, after(k[4]))}, []answer{{}}},
-		{"each want", b, 9, all, all, []store.Want{want(none, store.After{}), want(l[0].Group, after(l[0])), want(group, after(k[3]))}, []answer{{}, {rows: l[1:]}, {rows: k[4:]}}},
+		{"each want", b, 9, all, all, []store.Want{want(none, store.RowPosition{}), want(l[0].Group, after(l[0])), want(group, after(k[3]))}, []answer{{}, {rows: l[1:]}, {rows: k[4:]}}},
 		{"acked", b, 9, all, k[2].N, []store.Want{want(group, after(k[0])), want(group, after(k[2]))}, []answer{{rows: k[1:3], more: true}, {more: true}}},
 		{"no room", b, 9, 0, all, []store.Want{want(group, after(k[0])), want(l[0].Group, after(l[0]))}, []answer{{rows: k[1:2], more: true}, {more: true}}},
-		{"blocked", hold, 9, all, all, []store.Want{want(held.Group, store.After{}), want(l[0].Group, store.After{})}, []answer{{blocked: true}, {rows: l}}},
+		{"blocked", hold, 9, all, all, []store.Want{want(held.Group, store.RowPosition{}), want(l[0].Group, store.RowPosition{})}, []answer{{blocked: true}, {rows: l}}},
 	} {
-		runs, err := c.of.Read(await.Context(b.T), c.wants, c.run, c.size, c.acked)
+		runs, err := c.of.ReadRows(await.Context(b.T), c.wants, c.run, c.size, c.acked)
 		b.must(err)
 		equal(b, c.name+": answers", len(runs), len(c.want))
 		for i, w := range c.want {
@@ -688,9 +688,9 @@ func testHold(b *bench) {
 func testSweep(b *bench) {
 	// Digests are ordered as signed numbers: the lowest is 1<<63.
 	start, first := store.Cursor{ExchangeOrTopic: 1 << 63, Dest: 1 << 63}, store.Cursor{ExchangeOrTopic: 1 << 63, Dest: 5}
-	_, ok, err := b.Skip(await.Context(b.T), start)
+	_, ok, err := b.NextDestination(await.Context(b.T), start)
 	b.must(err)
-	groups, next, err := b.Sweep(await.Context(b.T), first, 10)
+	groups, next, err := b.GroupsOfDestination(await.Context(b.T), first, 10)
 	b.must(err)
 	if ok || len(groups) > 0 || next != first {
 		b.Fatalf("of an empty table: %v %v %v", ok, groups, next)
@@ -709,14 +709,14 @@ func testSweep(b *bench) {
 	b.deferRow(mixed...)
 	sweep := func(at store.Cursor, limit int, want ...uint64) store.Cursor {
 		b.Helper()
-		groups, next, err := b.Sweep(await.Context(b.T), at, limit)
+		groups, next, err := b.GroupsOfDestination(await.Context(b.T), at, limit)
 		b.must(err)
 		equal(b, "ordering_groups", groups, want)
 		return next
 	}
 	skip := func(at store.Cursor, exchangeOrTopic, dest uint64) store.Cursor {
 		b.Helper()
-		next, ok, err := b.Skip(await.Context(b.T), at)
+		next, ok, err := b.NextDestination(await.Context(b.T), at)
 		b.must(err)
 		equal(b, "skip", next, store.Cursor{ExchangeOrTopic: exchangeOrTopic, Dest: dest})
 		equal(b, "more", ok, true)
@@ -736,7 +736,7 @@ func testSweep(b *bench) {
 	sweep(at, 10, last.Group)
 	at = skip(at, 7, 2)
 	sweep(at, 10, end.Group)
-	if _, ok, err := b.Skip(await.Context(b.T), at); ok || err != nil {
+	if _, ok, err := b.NextDestination(await.Context(b.T), at); ok || err != nil {
 		b.Errorf("after the last: %v %v", ok, err)
 	}
 }
@@ -753,14 +753,14 @@ func testApply(b *bench) {
 	kept.Row, kept.Kind, kept.After = k[1], store.Backoff, time.Hour
 	results := []store.Result{{Row: k[0], Kind: store.Delivered}, kept, dead, {Row: &stale, Kind: store.Delivered}, {Row: &stale, Kind: store.Dead}}
 	for range 2 {
-		b.must(b.Apply(await.Context(b.T), results))
+		b.must(b.ApplyResults(await.Context(b.T), results))
 		b.wantWhere("", k[0])
 		b.wantWhere("deferred", k[1], k[2], k[4])
 		b.wantWhere("open", k[3])
 		b.wantRows(k[1].Group, k[1], k[2], k[4])
 	}
-	b.must(b.Apply(await.Context(b.T), nil))
-	if page, err := b.Positions(await.Context(b.T), event.Position{}, 100); err != nil || len(page) != 4 {
+	b.must(b.ApplyResults(await.Context(b.T), nil))
+	if page, err := b.PositionsFrom(await.Context(b.T), event.Position{}, 100); err != nil || len(page) != 4 {
 		b.Errorf("positions %v, %v", page, err)
 	}
 	// The dead letter is whole.
@@ -782,7 +782,7 @@ func testRefusals(b *bench) {
 	equal(b, "words", one.Text, "at # of #, #??")
 	equal(b, "destination", one.Destination, strings.Repeat("d", store.TextSize))
 	equal(b, "never refused", [2]string{two.Class.String(), string(two.Reason)}, [2]string{"destination", ""})
-	b.must(b.Apply(await.Context(b.T), []store.Result{
+	b.must(b.ApplyResults(await.Context(b.T), []store.Result{
 		{Row: one, Kind: store.Backoff, After: time.Second},
 		{Row: two, Kind: store.Backoff, Class: sink.Destination, Reason: sink.Nacked, Text: "full", Destination: "q", Attempts: 1},
 	}))
@@ -804,7 +804,7 @@ func testRefusals(b *bench) {
 	first := waits.First
 	for attempts, class := range []sink.Class{sink.Destination, sink.Transient, sink.Transient} {
 		row := b.runs(all, waits.Group)[0].Rows[0]
-		b.must(b.Apply(await.Context(b.T), []store.Result{{Row: row, Kind: store.Backoff, Class: class, Reason: sink.Nacked, Attempts: attempts}}))
+		b.must(b.ApplyResults(await.Context(b.T), []store.Result{{Row: row, Kind: store.Backoff, Class: class, Reason: sink.Nacked, Attempts: attempts}}))
 		row = b.runs(all, waits.Group)[0].Rows[0]
 		if attempts == 1 {
 			first = row.Last
@@ -817,7 +817,7 @@ func testRefusals(b *bench) {
 // request is the one of that number.
 func (b *bench) request(id int64) store.Request {
 	b.Helper()
-	list, err := b.Requests(await.Context(b.T), 100, all)
+	list, err := b.WaitingRequests(await.Context(b.T), 100, all)
 	b.must(err)
 	for _, q := range list {
 		if q.ID == id {
@@ -833,7 +833,7 @@ func (b *bench) answer(id int64, want bool, outcome sink.Outcome) {
 	b.Helper()
 	a := []store.Answer{{Request: b.request(id), Outcome: outcome}}
 	for range 2 {
-		done, err := b.Answer(await.Context(b.T), a)
+		done, err := b.AnswerRequests(await.Context(b.T), a)
 		b.must(err)
 		equal(b, "done", done, []bool{want})
 	}
@@ -855,7 +855,7 @@ func testRequests(b *bench) {
 	}
 	discard, second := b.Ask(b.c, store.Discard, deadLetters[1].N, event.Route{}), b.Ask(b.c, store.Replay, deadLetters[2].N, event.Route{})
 	ids := []int64{discard, b.Ask(b.c, store.Retry, deferred.N, event.Route{}), first, second, b.Ask(b.c, store.Replay, 1<<50, event.Route{})}
-	list, err := b.Requests(await.Context(b.T), 100, all)
+	list, err := b.WaitingRequests(await.Context(b.T), 100, all)
 	b.must(err)
 	var got []int64
 	for _, q := range list {
@@ -877,11 +877,11 @@ func testRequests(b *bench) {
 		b.Errorf("of nothing: %+v", list[4])
 	}
 	for limit, n := range map[[2]int64]int{{2, all}: 2, {100, 1}: 3, {100, int64(deadLetters[0].Event.Size() + 1)}: 4} {
-		if list, err := b.Requests(await.Context(b.T), int(limit[0]), limit[1]); err != nil || len(list) != n {
+		if list, err := b.WaitingRequests(await.Context(b.T), int(limit[0]), limit[1]); err != nil || len(list) != n {
 			b.Errorf("%v: %d requests, %v", limit, len(list), err)
 		}
 	}
-	light, err := b.Requests(await.Context(b.T), 100, 0)
+	light, err := b.WaitingRequests(await.Context(b.T), 100, 0)
 	if err != nil || len(light) != len(ids) || light[2].Row.N != deadLetters[0].N || light[2].Row.Event.Payload != nil {
 		b.Errorf("without what is sent: %+v, %v", light, err)
 	}
@@ -905,7 +905,7 @@ func testBegun(b *bench) {
 	former := b.c.Epoch
 	next := b.with(func(c *store.Config) { c.Epoch = b.raise(b.c.Slot) })
 	b.must(next.BeginReplay(await.Context(b.T), ids[3]))
-	list, err := next.Requests(await.Context(b.T), 100, all)
+	list, err := next.WaitingRequests(await.Context(b.T), 100, all)
 	b.must(err)
 	got := map[int64]int64{}
 	for _, q := range list {
@@ -961,7 +961,7 @@ func testAnswers(b *bench) {
 	for _, id := range ids {
 		list = append(list, store.Answer{Request: b.request(id), Outcome: sink.Outcome{State: sink.Confirmed}})
 	}
-	done, err := b.Answer(await.Context(b.T), list)
+	done, err := b.AnswerRequests(await.Context(b.T), list)
 	b.must(err)
 	equal(b, "done", done, []bool{true, true, true, true})
 	b.wantWhere("discarded", k[1])
@@ -974,7 +974,7 @@ func testAnswers(b *bench) {
 		"ann, discard, " + deadLetter.Event.Position.String() + ", why, discarded", "ann, discard, " + event.Position{}.String() + ", why, " + store.NotAllowed,
 	})
 	equal(b, "audit", len(b.audit(k[1].N)), 3)
-	if done, err := b.Answer(await.Context(b.T), nil); err != nil || len(done) > 0 {
+	if done, err := b.AnswerRequests(await.Context(b.T), nil); err != nil || len(done) > 0 {
 		b.Errorf("no answers: %v %v", done, err)
 	}
 }
@@ -1004,7 +1004,7 @@ func testCancel(b *bench) {
 	b.cancel(discard)
 	b.cancel(replay)
 	for range 2 {
-		done, err := b.Answer(await.Context(b.T), answers)
+		done, err := b.AnswerRequests(await.Context(b.T), answers)
 		b.must(err)
 		equal(b, "done", done, []bool{false, true})
 	}
@@ -1035,7 +1035,7 @@ func testPurge(b *bench) {
 	hold.wantRows(deferred.Group)
 	hold.wantRows(deadLetter.Group)
 	// The positions are still known, and the events are not deferred again.
-	page, err := b.Positions(await.Context(b.T), event.Position{}, 10)
+	page, err := b.PositionsFrom(await.Context(b.T), event.Position{}, 10)
 	b.must(err)
 	equal(b, "positions", len(page), 2)
 	b.deferRow(deferred, deadLetter)
@@ -1047,14 +1047,14 @@ func reads(b *bench, deferred *store.Row) map[string]func() error {
 	at := store.Cursor{}
 	c := await.Context(b.T)
 	return map[string]func() error{
-		"Positions": func() error { _, err := b.Positions(c, event.Position{}, 10); return err },
-		"Exchanges": func() error { _, err := b.Exchanges(c); return err },
-		"Missing":   func() error { _, err := b.Missing(c); return err },
-		"Read":      func() error { _, err := b.Read(c, wants(deferred.Group, 9), 1, 1, all); return err },
-		"Sweep":     func() error { _, _, err := b.Sweep(c, at, 1); return err },
-		"Skip":      func() error { _, _, err := b.Skip(c, at); return err },
-		"Reclaim":   func() error { _, err := b.Reclaim(c); return err },
-		"Requests":  func() error { _, err := b.Requests(c, 1, 1); return err },
+		"Positions": func() error { _, err := b.PositionsFrom(c, event.Position{}, 10); return err },
+		"Exchanges": func() error { _, err := b.ExchangesWithRows(c); return err },
+		"Missing":   func() error { _, err := b.MissingExchanges(c); return err },
+		"Read":      func() error { _, err := b.ReadRows(c, wants(deferred.Group, 9), 1, 1, all); return err },
+		"Sweep":     func() error { _, _, err := b.GroupsOfDestination(c, at, 1); return err },
+		"Skip":      func() error { _, _, err := b.NextDestination(c, at); return err },
+		"Reclaim":   func() error { _, err := b.ReclaimSpace(c); return err },
+		"Requests":  func() error { _, err := b.WaitingRequests(c, 1, 1); return err },
 	}
 }
 
@@ -1062,20 +1062,20 @@ func reads(b *bench, deferred *store.Row) map[string]func() error {
 func writes(b *bench, deferred, deadLetter, fresh *store.Row, request store.Request) map[string]func() error {
 	c := await.Context(b.T)
 	return map[string]func() error{
-		"Lease": func() error { _, err := b.Lease(c); return err },
+		"Lease": func() error { _, err := b.LeaseNumbers(c); return err },
 		"Regroup": func() error {
-			_, err := b.with(func(c *store.Config) { c.Scope = event.PerExchangeOrTopic }).Regroup(c)
+			_, err := b.with(func(c *store.Config) { c.Scope = event.PerExchangeOrTopic }).RegroupRows(c)
 			return err
 		},
 		"Defer":     func() error { return b.Defer(c, []*store.Row{fresh, deferred, deadLetter}) },
-		"Delivered": func() error { return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Delivered}}) },
+		"Delivered": func() error { return b.ApplyResults(c, []store.Result{{Row: deferred, Kind: store.Delivered}}) },
 		"Backoff": func() error {
-			return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Backoff, After: time.Hour}})
+			return b.ApplyResults(c, []store.Result{{Row: deferred, Kind: store.Backoff, After: time.Hour}})
 		},
-		"Dead":        func() error { return b.Apply(c, []store.Result{{Row: deferred, Kind: store.Dead}}) },
-		"Answer":      func() error { _, err := b.Answer(c, []store.Answer{{Request: request}}); return err },
+		"Dead":        func() error { return b.ApplyResults(c, []store.Result{{Row: deferred, Kind: store.Dead}}) },
+		"Answer":      func() error { _, err := b.AnswerRequests(c, []store.Answer{{Request: request}}); return err },
 		"BeginReplay": func() error { return b.BeginReplay(c, request.ID) },
-		"Expire":      func() error { _, err := b.Expire(c, time.Nanosecond, 10); return err },
+		"Expire":      func() error { _, err := b.ExpireDeadLetters(c, time.Nanosecond, 10); return err },
 	}
 }
 
@@ -1139,24 +1139,24 @@ func testAnotherSystem(b *bench) {
 	b.deferRow(row)
 	id := b.Ask(b.c, store.Replay, deadLetter.N, event.Route{})
 	q := b.request(id)
-	if page, err := here.Positions(await.Context(b.T), event.Position{}, 10); err != nil || len(page) > 0 {
+	if page, err := here.PositionsFrom(await.Context(b.T), event.Position{}, 10); err != nil || len(page) > 0 {
 		b.Errorf("positions %v, %v", page, err)
 	}
 	here.wantRows(row.Group)
-	if groups, _, err := here.Sweep(await.Context(b.T), store.Cursor{ExchangeOrTopic: row.ExchangeOrTopic, Dest: row.Dest}, 10); err != nil || len(groups) > 0 {
+	if groups, _, err := here.GroupsOfDestination(await.Context(b.T), store.Cursor{ExchangeOrTopic: row.ExchangeOrTopic, Dest: row.Dest}, 10); err != nil || len(groups) > 0 {
 		b.Errorf("sweep %v, %v", groups, err)
 	}
-	if _, ok, err := here.Skip(await.Context(b.T), store.Cursor{ExchangeOrTopic: 1 << 63, Dest: 1 << 63}); err != nil || ok {
+	if _, ok, err := here.NextDestination(await.Context(b.T), store.Cursor{ExchangeOrTopic: 1 << 63, Dest: 1 << 63}); err != nil || ok {
 		b.Errorf("skip %v, %v", ok, err)
 	}
-	if list, err := here.Requests(await.Context(b.T), 10, all); err != nil || len(list) > 0 {
+	if list, err := here.WaitingRequests(await.Context(b.T), 10, all); err != nil || len(list) > 0 {
 		b.Errorf("requests %v, %v", list, err)
 	}
-	b.must(here.Apply(await.Context(b.T), []store.Result{{Row: row, Kind: store.Delivered}, {Row: row, Kind: store.Dead}}))
-	if done, err := here.Answer(await.Context(b.T), []store.Answer{{Request: q, Outcome: sink.Outcome{State: sink.Confirmed}}}); err != nil || done[0] {
+	b.must(here.ApplyResults(await.Context(b.T), []store.Result{{Row: row, Kind: store.Delivered}, {Row: row, Kind: store.Dead}}))
+	if done, err := here.AnswerRequests(await.Context(b.T), []store.Answer{{Request: q, Outcome: sink.Outcome{State: sink.Confirmed}}}); err != nil || done[0] {
 		b.Errorf("answer %v, %v", done, err)
 	}
-	if _, err := here.Expire(await.Context(b.T), time.Nanosecond, 10); err != nil {
+	if _, err := here.ExpireDeadLetters(await.Context(b.T), time.Nanosecond, 10); err != nil {
 		b.Error(err)
 	}
 	b.wantWhere("deferred", row)
@@ -1179,16 +1179,16 @@ func testFormerIncarnation(b *bench) {
 	deadLetter.Incarnation, deadLetter.Dead = 1, true
 	b.deferRow(newer, older, deadLetter)
 	b.wantRows(newer.Group, older, newer)
-	page, err := b.Positions(await.Context(b.T), event.Position{}, 10)
+	page, err := b.PositionsFrom(await.Context(b.T), event.Position{}, 10)
 	b.must(err)
-	equal(b, "positions", page, []store.Owned{ownedBy(newer)})
+	equal(b, "positions", page, []store.StoredPosition{ownedBy(newer)})
 	equal(b, "highest", b.regroup(), newer.Event.Position)
-	b.must(b.Apply(await.Context(b.T), []store.Result{{Row: older, Kind: store.Delivered}}))
+	b.must(b.ApplyResults(await.Context(b.T), []store.Result{{Row: older, Kind: store.Delivered}}))
 	b.wantRows(newer.Group, newer)
 	// What is purged of a former incarnation need not be remembered.
 	b.answer(b.Ask(b.c, store.Purge, deadLetter.N, event.Route{}), true, sink.Outcome{})
 	for _, want := range []int{1, 0} {
-		changed, err := b.Expire(await.Context(b.T), 0, 10)
+		changed, err := b.ExpireDeadLetters(await.Context(b.T), 0, 10)
 		b.must(err)
 		equal(b, "changed", changed, want)
 	}
@@ -1201,7 +1201,7 @@ func testExpire(b *bench) {
 	b.answer(id, true, sink.Outcome{})
 	expire := func(keep time.Duration, want int) {
 		b.Helper()
-		changed, err := b.Expire(await.Context(b.T), keep, 10)
+		changed, err := b.ExpireDeadLetters(await.Context(b.T), keep, 10)
 		b.must(err)
 		equal(b, "changed", changed, want)
 	}
@@ -1221,10 +1221,10 @@ func testExpire(b *bench) {
 }
 
 func testLease(b *bench) {
-	was, err := b.Lease(await.Context(b.T))
+	was, err := b.LeaseNumbers(await.Context(b.T))
 	b.must(err)
 	for range 3 {
-		first, err := b.Lease(await.Context(b.T))
+		first, err := b.LeaseNumbers(await.Context(b.T))
 		b.must(err)
 		if first < was+store.LeaseSize {
 			b.Fatalf("block %d after %d", first, was)

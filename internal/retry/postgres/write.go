@@ -1,4 +1,4 @@
-// Defer and Copy write rows, Apply the results of rows.
+// Defer and Copy write rows, ApplyResults the results of rows.
 
 package postgres
 
@@ -30,8 +30,8 @@ func (a *arrays) add(name, typ string, values any) {
 	a.names, a.types, a.values = append(a.names, name), append(a.types, typ), append(a.values, values)
 }
 
-// each is a column of parameters: a value of each item.
-func each[T, V any](list []T, of func(T) V) []V {
+// valuesOf is a column of parameters: a value of each item.
+func valuesOf[T, V any](list []T, of func(T) V) []V {
 	values := make([]V, len(list))
 	for i := range list {
 		values[i] = of(list[i])
@@ -56,11 +56,11 @@ var deferSQL = func() string {
 	rows, deadLetters := deferArrays(nil, nil, nil), deferArrays(nil, nil, nil)
 	second := 4 + len(rows.values)
 	there := func(table, other string) string { // OFFSET 0: each position is looked up
-		return `SELECT x.i, t.other FROM x CROSS JOIN LATERAL (SELECT ` + other + ` AS other FROM cdc_relay.` + table + ` t WHERE ` + ours("t") + `
+		return `SELECT x.i, t.other FROM x CROSS JOIN LATERAL (SELECT ` + other + ` AS other FROM cdc_relay.` + table + ` t WHERE ` + oursSQL("t") + `
 			AND t.incarnation = x.incarnation AND t.commit_lsn = x.commit_lsn::pg_lsn AND t.idx = x.idx OFFSET 0) t`
 	}
 	place := []string{"i", "incarnation", "commit_lsn", "idx", "id", "left_out", "commit_time"}
-	// as store.Owned.Matches has it
+	// as store.StoredPosition.Matches has it
 	another := "t.id IS DISTINCT FROM x.id AND (t.commit_time <> x.commit_time OR (t.id IS NOT NULL OR t.left_out IS NULL) AND (x.id IS NOT NULL OR x.left_out IS NULL))"
 	insert := func(table, more, values string, a *arrays, first int) string {
 		return `INSERT INTO cdc_relay.` + table + ` (slot, system_id, ` + fieldNames() + `, ` + more + `)
@@ -83,7 +83,7 @@ func deferArrays(rows []*store.Row, records []tableRow, at []int32) (a arrays) {
 	for _, f := range fields {
 		a.add(f.name, f.typ, f.array(records))
 	}
-	a.add("next_in", "float8", each(rows, func(row *store.Row) *float64 {
+	a.add("next_in", "float8", valuesOf(rows, func(row *store.Row) *float64 {
 		if row.NextAttempt.IsZero() {
 			return nil
 		}
@@ -112,9 +112,9 @@ func (p *Store) Defer(ctx context.Context, rows []*store.Row) error {
 			if row.Dead {
 				to = 1
 			}
-			of[to], records[to], at[to] = append(of[to], row), append(records[to], p.encode(row, as)), append(at[to], int32(i))
+			of[to], records[to], at[to] = append(of[to], row), append(records[to], p.encodeRow(row, as)), append(at[to], int32(i))
 		}
-		args := []any{p.c.SystemID}
+		args := []any{p.cfg.SystemID}
 		for to := range of {
 			a := deferArrays(of[to], records[to], at[to])
 			args = append(args, a.values...)
@@ -124,13 +124,13 @@ func (p *Store) Defer(ctx context.Context, rows []*store.Row) error {
 	var there int
 	var other *int
 	began := time.Now()
-	err := p.changeRows(ctx, deferring, sizeOf(rows), deferSQL, args, func(r pgx.Rows) error { return r.Scan(&there, &other) })
+	err := p.runSizedWrite(ctx, deferWhat, sizeOf(rows), deferSQL, args, func(r pgx.Rows) error { return r.Scan(&there, &other) })
 	switch {
 	case err != nil:
 		p.noteLost(rows, time.Since(began), err)
 		return withRow(err, rows...)
 	case other != nil:
-		return store.TakenPosition(rows[*other])
+		return store.PositionTaken(rows[*other])
 	case there < len(rows):
 		// Another statement wrote the position after this one began: the next try finds out which
 		// event is there.
@@ -139,8 +139,8 @@ func (p *Store) Defer(ctx context.Context, rows []*store.Row) error {
 	return nil
 }
 
-// deferring is what Defer does, for errors.
-const deferring = "defer"
+// deferWhat is what Defer does, for errors.
+const deferWhat = "defer"
 
 // lostRow is a large row whose Defer was not answered.
 type lostRow struct {
@@ -156,7 +156,7 @@ func (p *Store) noteLost(rows []*store.Row, took time.Duration, err error) {
 	defer p.mu.Unlock()
 	var doubt inDoubt
 	if size := sizeOf(rows); len(rows) == 1 && p.limits.isLarge(size) && errors.As(err, &doubt) {
-		p.lost = &lostRow{rows[0].N, size, took, err}
+		p.lostDefer = &lostRow{rows[0].N, size, took, err}
 	}
 }
 
@@ -164,8 +164,8 @@ func (p *Store) noteLost(rows []*store.Row, took time.Duration, err error) {
 // A row that breaks the connection each time (the line is too slow for it, a proxy or the server's
 // memory too small) would be repeated for ever otherwise, before all others.
 //
-// The answer is certain. change first ends the session of the lost statement, and waits until it is
-// gone; so the statement is committed by then, or never will be. A row has its number from one
+// The answer is certain. runWrite first ends the session of the lost statement, and waits until it
+// is gone; so the statement is committed by then, or never will be. A row has its number from one
 // statement alone, so the number tells whether it is. And it stays until then: the feeder reads no
 // row, and carries out no request about one, before the writer has seen its commit. A dead letter
 // that is purged meanwhile keeps its number.
@@ -173,16 +173,16 @@ func (p *Store) noteLost(rows []*store.Row, took time.Duration, err error) {
 // known is false when this is no such row: it is to be written.
 func (p *Store) askForLost(ctx context.Context, rows []*store.Row) (known bool, err error) {
 	p.mu.Lock()
-	lost := p.lost
+	lost := p.lostDefer
 	p.mu.Unlock()
 	if lost == nil || len(rows) != 1 || rows[0].N != lost.n {
 		return false, nil
 	}
 	there := false
-	sql := writeFence + ` SELECT EXISTS (SELECT FROM cdc_relay.retry t WHERE t.n = $4 AND ` + byNumber("t") + `)
-		OR EXISTS (SELECT FROM cdc_relay.dead_letter t WHERE t.n = $4 AND ` + byNumber("t") + `) FROM fence`
-	args := func(storable) []any { return []any{p.c.SystemID, lost.n} }
-	err = p.change(ctx, deferring, sql, args, func(r pgx.Rows) error { return r.Scan(&there) })
+	sql := writeFence + ` SELECT EXISTS (SELECT FROM cdc_relay.retry t WHERE t.n = $4 AND ` + byNumberSQL("t") + `)
+		OR EXISTS (SELECT FROM cdc_relay.dead_letter t WHERE t.n = $4 AND ` + byNumberSQL("t") + `) FROM fence`
+	args := func(storable) []any { return []any{p.cfg.SystemID, lost.n} }
+	err = p.runWrite(ctx, deferWhat, sql, args, func(r pgx.Rows) error { return r.Scan(&there) })
 	var no *store.Refused
 	if errors.As(err, &no) { // it is about this question, not about the row
 		err = no.Err
@@ -191,39 +191,39 @@ func (p *Store) askForLost(ctx context.Context, rows []*store.Row) (known bool, 
 		return true, err
 	}
 	p.mu.Lock()
-	p.lost = nil
+	p.lostDefer = nil
 	p.mu.Unlock()
 	if there {
-		p.succeeded(deferring, lost.size)
+		p.noteSuccess(deferWhat, lost.size)
 		return true, nil
 	}
-	return true, &store.Refused{Row: rows[0], Err: p.failed(deferring, lost.size, lost.took, lost.err)}
+	return true, &store.Refused{Row: rows[0], Err: p.noteFailure(deferWhat, lost.size, lost.took, lost.err)}
 }
 
 // addNames adds the columns by which statements name rows: position and number. So a row that was
 // deferred again at the same position does not match, and neither does another leader's row.
 func (a *arrays) addNames(rows []*store.Row) {
-	a.add("x_incarnation", "bigint", each(rows, func(r *store.Row) int64 { return r.Incarnation }))
-	a.add("x_commit", "text", each(rows, func(r *store.Row) string { return r.Event.Position.Commit.String() }))
-	a.add("x_idx", "bigint", each(rows, func(r *store.Row) int64 { return int64(r.Event.Position.Index) }))
-	a.add("x_n", "bigint", each(rows, func(r *store.Row) int64 { return r.N }))
+	a.add("x_incarnation", "bigint", valuesOf(rows, func(r *store.Row) int64 { return r.Incarnation }))
+	a.add("x_commit", "text", valuesOf(rows, func(r *store.Row) string { return r.Event.Position.Commit.String() }))
+	a.add("x_idx", "bigint", valuesOf(rows, func(r *store.Row) int64 { return int64(r.Event.Position.Index) }))
+	a.add("x_n", "bigint", valuesOf(rows, func(r *store.Row) int64 { return r.N }))
 }
 
-// named is the condition that t is the row that x names.
-var named = `t.n = x_n AND t.incarnation = x_incarnation AND t.commit_lsn = x_commit::pg_lsn AND t.idx = x_idx AND ` + byNumber("t")
+// namedSQL is the condition that t is the row that x names.
+var namedSQL = `t.n = x_n AND t.incarnation = x_incarnation AND t.commit_lsn = x_commit::pg_lsn AND t.idx = x_idx AND ` + byNumberSQL("t")
 
 // addRefusals adds the columns of the last rejections of rows; NULL class: no new one.
 func (a *arrays) addRefusals(results []store.Result, as storable) {
-	a.add("x_class", "text", each(results, func(r store.Result) *string {
+	a.add("x_class", "text", valuesOf(results, func(r store.Result) *string {
 		if r.Reason == "" {
 			return nil
 		}
 		return new(r.Class.String())
 	}))
-	a.add("x_reason", "text", each(results, func(r store.Result) string { return string(r.Reason) }))
-	a.add("x_error", "text", each(results, func(r store.Result) string { return as.errorText(r.Text) }))
-	a.add("x_destination", "text", each(results, func(r store.Result) string { return as(store.BoundedText(r.Destination, store.TextSize)) }))
-	a.add("x_attempts", "integer", each(results, func(r store.Result) int32 { return int32(r.Attempts) }))
+	a.add("x_reason", "text", valuesOf(results, func(r store.Result) string { return string(r.Reason) }))
+	a.add("x_error", "text", valuesOf(results, func(r store.Result) string { return as.errorText(r.Text) }))
+	a.add("x_destination", "text", valuesOf(results, func(r store.Result) string { return as(store.BoundedText(r.Destination, store.TextSize)) }))
+	a.add("x_attempts", "integer", valuesOf(results, func(r store.Result) int32 { return int32(r.Attempts) }))
 }
 
 // afterRefusal are the new values of the columns of a row for which x has a rejection; $4 is the
@@ -238,8 +238,8 @@ var afterRefusal = map[string]string{
 	"attempts":        "CASE WHEN x_class IS NULL THEN t.attempts ELSE x_attempts END",
 }
 
-// assign returns new values of columns as the assignments of an UPDATE.
-func assign(values map[string]string) (assignments string) {
+// assignments returns new values of columns as the assignments of an UPDATE.
+func assignments(values map[string]string) (assignments string) {
 	for _, f := range fields {
 		if value, ok := values[f.name]; ok {
 			assignments += f.name + " = " + value + ", "
@@ -248,19 +248,20 @@ func assign(values map[string]string) (assignments string) {
 	return assignments
 }
 
-// applied are the parameters of one Apply: the rows to delete, to retry later, and to dead-letter.
-type applied struct{ gone, wait, dead arrays }
+// applyParameters are the parameters of ApplyResults: the rows to delete, to retry later, and to
+// dead-letter.
+type applyParameters struct{ delivered, backoff, dead arrays }
 
-func applyArrays(results []store.Result, as storable) (a applied) {
+func applyArrays(results []store.Result, as storable) (a applyParameters) {
 	var rows [3][]*store.Row
 	var of [3][]store.Result
 	for _, r := range results {
 		rows[r.Kind], of[r.Kind] = append(rows[r.Kind], r.Row), append(of[r.Kind], r)
 	}
-	a.gone.addNames(rows[store.Delivered])
-	a.wait.addNames(rows[store.Backoff])
-	a.wait.addRefusals(of[store.Backoff], as)
-	a.wait.add("x_after", "float8", each(of[store.Backoff], func(r store.Result) *float64 {
+	a.delivered.addNames(rows[store.Delivered])
+	a.backoff.addNames(rows[store.Backoff])
+	a.backoff.addRefusals(of[store.Backoff], as)
+	a.backoff.add("x_after", "float8", valuesOf(of[store.Backoff], func(r store.Result) *float64 {
 		if r.After <= 0 {
 			return nil
 		}
@@ -273,27 +274,27 @@ func applyArrays(results []store.Result, as storable) (a applied) {
 
 // sql returns the statement. Its parameters from $5 on are those of args. A row is moved by DELETE
 // … RETURNING: if its dead letter exists already, the statement fails and does nothing.
-func (a *applied) sql() string {
+func (a *applyParameters) sql() string {
 	first := 5
 	from := func(a *arrays) string {
 		sql := "fence, " + a.table(first, a.names)
 		first += len(a.values)
 		return sql
 	}
-	gone, wait, dead := from(&a.gone), from(&a.wait), from(&a.dead)
+	gone, wait, dead := from(&a.delivered), from(&a.backoff), from(&a.dead)
 	return writeFence + `,
-		gone AS (DELETE FROM cdc_relay.retry t USING ` + gone + ` WHERE ` + named + ` RETURNING t.relation, t.tx, t.id),
+		gone AS (DELETE FROM cdc_relay.retry t USING ` + gone + ` WHERE ` + namedSQL + ` RETURNING t.relation, t.tx, t.id),
 		sent AS (` + sent.InsertRowsSQL("gone", "$1") + `),
-		waits AS (UPDATE cdc_relay.retry t SET ` + assign(afterRefusal) + `next_attempt = now() + make_interval(secs => x_after) FROM ` + wait + ` WHERE ` + named + `),
-		dead AS (DELETE FROM cdc_relay.retry t USING ` + dead + ` WHERE ` + named + ` RETURNING t.*, ` + strings.Join(a.dead.names, ", ") + `),
+		waits AS (UPDATE cdc_relay.retry t SET ` + assignments(afterRefusal) + `next_attempt = now() + make_interval(secs => x_after) FROM ` + wait + ` WHERE ` + namedSQL + `),
+		dead AS (DELETE FROM cdc_relay.retry t USING ` + dead + ` WHERE ` + namedSQL + ` RETURNING t.*, ` + strings.Join(a.dead.names, ", ") + `),
 		moved AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at)
 			SELECT t.slot, t.system_id, ` + fieldList("t", afterRefusal) + `, t.deferred_at FROM dead t)
 		SELECT true FROM fence`
 }
 
-func (a *applied) args(system string) []any {
+func (a *applyParameters) args(system string) []any {
 	args := []any{system, time.Now()}
-	for _, part := range []*arrays{&a.gone, &a.wait, &a.dead} {
+	for _, part := range []*arrays{&a.delivered, &a.backoff, &a.dead} {
 		args = append(args, part.values...)
 	}
 	return args
@@ -304,14 +305,14 @@ var applySQL = func() string {
 	return a.sql()
 }()
 
-// Apply implements Store.
-func (p *Store) Apply(ctx context.Context, results []store.Result) error {
+// ApplyResults implements Store.
+func (p *Store) ApplyResults(ctx context.Context, results []store.Result) error {
 	if len(results) == 0 {
 		return nil
 	}
 	args := func(as storable) []any {
 		a := applyArrays(results, as)
-		return a.args(p.c.SystemID)
+		return a.args(p.cfg.SystemID)
 	}
 	rows := make([]*store.Row, len(results))
 	var moved []*store.Row // the others' large columns are not written
@@ -320,7 +321,7 @@ func (p *Store) Apply(ctx context.Context, results []store.Result) error {
 			moved = append(moved, r.Row)
 		}
 	}
-	return withRow(p.changeRows(ctx, "apply results", sizeOf(moved), applySQL, args, func(pgx.Rows) error { return nil }), rows...)
+	return withRow(p.runSizedWrite(ctx, "apply results", sizeOf(moved), applySQL, args, func(pgx.Rows) error { return nil }), rows...)
 }
 
 const (
@@ -362,7 +363,7 @@ func (p *Store) Copy(ctx context.Context, conn *pgx.Conn, lock sync.Locker, next
 		}
 		lock.Lock()
 		defer lock.Unlock()
-		_, err := conn.Exec(ctx, copySQL, append([]any{p.c.Slot, p.c.SystemID}, copyArrays(rows, due).values...)...)
+		_, err := conn.Exec(ctx, copySQL, append([]any{p.cfg.Slot, p.cfg.SystemID}, copyArrays(rows, due).values...)...)
 		if err != nil {
 			return fmt.Errorf("copy rows into the retry table: %w", redacted{err})
 		}
@@ -378,14 +379,14 @@ func (p *Store) Copy(ctx context.Context, conn *pgx.Conn, lock sync.Locker, next
 		if err != nil {
 			return copied, err
 		}
-		r := p.encode(row, as)
+		r := p.encodeRow(row, as)
 		if len(rows) == copyRows || size+r.bytes > copyBytes {
 			if err := write(); err != nil {
 				return copied, err
 			}
 		}
 		if r.bytes <= copyBytes { // else it is written before next is asked again
-			r.own()
+			r.cloneValues()
 		}
 		rows, due, size = append(rows, r), append(due, nilIfZero(row.NextAttempt)), size+r.bytes
 		if size > copyBytes {
@@ -396,8 +397,8 @@ func (p *Store) Copy(ctx context.Context, conn *pgx.Conn, lock sync.Locker, next
 	}
 }
 
-// own makes copies of the values that belong to somebody else.
-func (r *tableRow) own() {
+// cloneValues makes copies of the values that belong to somebody else.
+func (r *tableRow) cloneValues() {
 	for _, value := range []*[]byte{&r.routeName, &r.routingKey, &r.id, &r.aggregate, &r.key, &r.typ, &r.payload, &r.traceparent, &r.headers, &r.raw} {
 		*value = bytes.Clone(*value)
 	}

@@ -82,8 +82,8 @@ const (
 	Dead                        // it becomes a dead letter
 )
 
-// Owned is the position of a row or dead letter, and the identity of its event.
-type Owned struct {
+// StoredPosition is the position of a row or dead letter, and the identity of its event.
+type StoredPosition struct {
 	Position event.Position
 	ID       []byte // the SHA-256 of the event's id, so that a page is small; nil: it has none
 	Purged   bool   // the id is no longer known
@@ -97,7 +97,7 @@ type Owned struct {
 //
 // An id of which one side lacks the value, since source.max_event_bytes was changed in between, is
 // not compared. The commit time is: whoever writes a position a second time commits later.
-func (o *Owned) Matches(ev *event.Event) bool {
+func (o *StoredPosition) Matches(ev *event.Event) bool {
 	switch {
 	case o.Purged || o.ID == nil && ev.ID == nil:
 		return true
@@ -110,9 +110,9 @@ func (o *Owned) Matches(ev *event.Event) bool {
 	return bytes.Equal(o.ID, id[:])
 }
 
-// Refusal returns class and reason of a last rejection as they are stored: a row that was never
-// rejected has neither.
-func Refusal(class sink.Class, reason sink.Reason) (string, string) {
+// RefusalColumns returns class and reason of a last rejection as they are stored: a row that was
+// never rejected has neither.
+func RefusalColumns(class sink.Class, reason sink.Reason) (string, string) {
 	if reason == "" {
 		return "", ""
 	}
@@ -150,7 +150,7 @@ type Answer struct {
 	Outcome sink.Outcome
 }
 
-// Verdict is what Answer does with a request.
+// Verdict is what AnswerRequests does with a request.
 type Verdict string
 
 const (
@@ -242,9 +242,9 @@ type Switch struct {
 	Cancelled    int // operators' jobs that named a place of another kind of sink
 }
 
-// By is what cdc_relay.slots stores of how rows are grouped and placed. A version before Places
-// stores the scope alone, one before keys had a secret nothing of that.
-func (p *Places) By(scope event.Scope, keys *event.KeyHash) string {
+// GroupedBy is what cdc_relay.slots stores of how rows are grouped and placed. A version before
+// Places stores the scope alone, one before keys had a secret nothing of that.
+func (p *Places) GroupedBy(scope event.Scope, keys *event.KeyHash) string {
 	by := scope.String()
 	if keys != nil {
 		by += fmt.Sprintf(" by secret %08x", uint32(keys.Of(nil, nil)))
@@ -255,8 +255,8 @@ func (p *Places) By(scope event.Scope, keys *event.KeyHash) string {
 	return by + "; " + p.Sink + ": " + p.Templates
 }
 
-// Since reads what By has stored.
-func (p *Places) Since(by string) (s Switch) {
+// SwitchSince reads what GroupedBy has stored, and returns what has changed since then.
+func (p *Places) SwitchSince(by string) (s Switch) {
 	_, placed, known := strings.Cut(by, "; ")
 	if p == nil || !known {
 		return s
@@ -267,15 +267,15 @@ func (p *Places) Since(by string) (s Switch) {
 	return s
 }
 
-// Place gives the row a new place if its own means nothing any more, and reports whether it did.
+// PlaceRow gives the row a new place if its own means nothing any more, and reports whether it did.
 // Its partition on Kafka is found when it goes: until it is deferred again its Dest is 0.
-func (p *Places) Place(row *Row, s *Switch) bool {
+func (p *Places) PlaceRow(row *Row, s *Switch) bool {
 	ev, was := &row.Event, *row.Event.Route
 	ev.Route = nil
 	now := p.Route(ev)
 	ev.Route = &was
 	switch {
-	case same(was.Name, now.Name) && same(was.RoutingKey, now.RoutingKey):
+	case sameName(was.Name, now.Name) && sameName(was.RoutingKey, now.RoutingKey):
 		return false
 	case !s.Sink && was.Name != nil && (was.RoutingKey != nil) == p.Keyed:
 		s.Kept++
@@ -292,4 +292,4 @@ func (p *Places) Place(row *Row, s *Switch) bool {
 	return true
 }
 
-func same(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }
+func sameName(a, b []byte) bool { return (a == nil) == (b == nil) && bytes.Equal(a, b) }

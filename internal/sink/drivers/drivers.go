@@ -18,8 +18,8 @@ var All = []*sink.Driver{
 	stdout.Driver(),
 }
 
-// Named is the driver of a name; nil: there is none.
-func Named(name string) *sink.Driver {
+// ByName is the driver of a name; nil: there is none.
+func ByName(name string) *sink.Driver {
 	for _, d := range All {
 		if d.Name == name {
 			return d
@@ -28,8 +28,8 @@ func Named(name string) *sink.Driver {
 	return nil
 }
 
-// WithPart is the first driver whose routes have a part of this key; nil: there is none.
-func WithPart(key string) *sink.Driver {
+// ByRoutePart is the first driver whose routes have a part of this key; nil: there is none.
+func ByRoutePart(key string) *sink.Driver {
 	for _, d := range All {
 		if d.HasPart(key) {
 			return d
@@ -50,9 +50,9 @@ func PartKeys() (keys []string) {
 	return keys
 }
 
-// Foreign is a driver whose routes have a part, of those given by their keys, that d's routes lack;
-// nil: they have all.
-func Foreign(d *sink.Driver, given map[string]string) *sink.Driver {
+// OwnerOfForeignPart finds the sink that somebody had in mind who gave d these parts of a route, by
+// their keys: a driver whose routes have one that d's routes lack; nil: d's routes have all.
+func OwnerOfForeignPart(d *sink.Driver, given map[string]string) *sink.Driver {
 	for _, other := range All {
 		for _, p := range other.Route {
 			if _, is := given[p.Key]; is && (d == nil || !d.HasPart(p.Key)) {

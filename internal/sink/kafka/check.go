@@ -35,14 +35,14 @@ import (
 // template all that this user may describe.
 func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, topic sink.Template) (found []sink.Finding, existing []string) {
 	e := examination{opts: opts, layout: l, topicName: topic}
-	defer e.close()
-	found = append(e.brokers(ctx), e.login()...)
+	defer e.closeConn()
+	found = append(e.checkBrokers(ctx), e.checkLogin()...)
 	if e.conn == nil {
 		return found, nil
 	}
-	found = append(found, e.advertised(ctx)...)
-	found = append(found, e.producer(ctx))
-	found = append(found, e.topics(ctx)...)
+	found = append(found, e.checkAdvertised(ctx)...)
+	found = append(found, e.checkProducerID(ctx))
+	found = append(found, e.checkTopics(ctx)...)
 	return found, e.existing
 }
 
@@ -57,16 +57,16 @@ type examination struct {
 	existing  []string // topics, when there is no fixed one
 }
 
-func (e *examination) close() {
+func (e *examination) closeConn() {
 	if e.conn != nil {
 		e.conn.Close()
 	}
 }
 
-// brokers checks the configured addresses. One that answers is enough.
-func (e *examination) brokers(ctx context.Context) []sink.Finding {
+// checkBrokers checks the configured addresses. One that answers is enough.
+func (e *examination) checkBrokers(ctx context.Context) []sink.Finding {
 	var found []sink.Finding
-	for i, v := range e.visit(ctx, e.opts.Brokers) {
+	for i, v := range e.connectAll(ctx, e.opts.Brokers) {
 		addr := e.opts.Brokers[i]
 		if v.err != nil {
 			found = append(found, sink.Finding{Name: "broker", Detail: oneLine(v.err), Fix: fixDial(v.err)})
@@ -90,17 +90,17 @@ func (e *examination) brokers(ctx context.Context) []sink.Finding {
 	return found
 }
 
-// visited is the result of connecting to an address and asking for the cluster's brokers.
-type visited struct {
+// visitResult is the result of connecting to an address and asking for the cluster's brokers.
+type visitResult struct {
 	conn    *kafkaclient.Conn // nil when err is set
 	cluster *metadata.Response
 	err     error
 }
 
-// visit connects to all addresses at once: several that do not answer take no longer than one, and
-// leave time for the rest. The caller closes the connections.
-func (e *examination) visit(ctx context.Context, addrs []string) []visited {
-	visits := make([]visited, len(addrs))
+// connectAll connects to all addresses at once: several that do not answer take no longer than one,
+// and leave time for the rest. The caller closes the connections.
+func (e *examination) connectAll(ctx context.Context, addrs []string) []visitResult {
+	visits := make([]visitResult, len(addrs))
 	var under sync.WaitGroup
 	for i, addr := range addrs {
 		under.Go(func() {
@@ -115,9 +115,9 @@ func (e *examination) visit(ctx context.Context, addrs []string) []visited {
 	return visits
 }
 
-// advertised checks the addresses that the brokers advertise, because all events are published
+// checkAdvertised checks the addresses that the brokers advertise, because all events are published
 // there. Each address that is not reached is a finding of its own.
-func (e *examination) advertised(ctx context.Context) []sink.Finding {
+func (e *examination) checkAdvertised(ctx context.Context) []sink.Finding {
 	const name = "advertised addresses"
 	var nodes []int32
 	var addrs []string
@@ -128,7 +128,7 @@ func (e *examination) advertised(ctx context.Context) []sink.Finding {
 		}
 	}
 	var found []sink.Finding
-	for i, v := range e.visit(ctx, addrs) {
+	for i, v := range e.connectAll(ctx, addrs) {
 		if v.err == nil {
 			v.conn.Close()
 			continue
@@ -143,9 +143,9 @@ func (e *examination) advertised(ctx context.Context) []sink.Finding {
 	return found
 }
 
-// producer asks for a producer id, which every batch carries. A broker that has just started has
-// none to give yet.
-func (e *examination) producer(ctx context.Context) sink.Finding {
+// checkProducerID asks for a producer id, which every batch carries. A broker that has just started
+// has none to give yet.
+func (e *examination) checkProducerID(ctx context.Context) sink.Finding {
 	f := sink.Finding{Name: "producer id"}
 	for give := time.Now().Add(producerPatience); ; {
 		res, err := kafkaclient.RoundTripAs[*initproducerid.Response](ctx, e.conn, kafkaclient.ControlTimeout, &initproducerid.Request{ProducerID: kafkaclient.None, ProducerEpoch: kafkaclient.None})
@@ -173,9 +173,9 @@ func (e *examination) producer(ctx context.Context) sink.Finding {
 // producerPatience is how long Check asks a broker for a producer id.
 const producerPatience = 5 * time.Second
 
-// login warns of a password that is sent through a network without TLS. (A refused password is a
-// finding of each address.)
-func (e *examination) login() []sink.Finding {
+// checkLogin warns of a password that is sent through a network without TLS. (A refused password is
+// a finding of each address.)
+func (e *examination) checkLogin() []sink.Finding {
 	opts := e.opts
 	if opts.SASL == nil || opts.TLS != nil {
 		return nil
@@ -190,7 +190,7 @@ func (e *examination) login() []sink.Finding {
 // clearLogin warns of a login without TLS, unless all brokers are on this machine. SCRAM does not
 // send the password, but what it sends is enough to try passwords out elsewhere.
 func clearLogin(mechanism string, brokers []string) []sink.Finding {
-	if !slices.ContainsFunc(brokers, elsewhere) {
+	if !slices.ContainsFunc(brokers, isRemote) {
 		return nil
 	}
 	detail := "the password crosses the network as it is"
@@ -203,7 +203,7 @@ func clearLogin(mechanism string, brokers []string) []sink.Finding {
 	}}
 }
 
-func elsewhere(address string) bool {
+func isRemote(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && !sink.Loopback(host)
 }
@@ -216,8 +216,8 @@ const (
 	maxTopics = 20 // of a template, that are examined
 )
 
-// topics examines the topic of all events, or the existing topics of a template.
-func (e *examination) topics(ctx context.Context) []sink.Finding {
+// checkTopics examines the topic of all events, or the existing topics of a template.
+func (e *examination) checkTopics(ctx context.Context) []sink.Finding {
 	name, constant := e.topicName.Constant()
 	asked := []string{name}
 	if !constant {
@@ -230,29 +230,29 @@ func (e *examination) topics(ctx context.Context) []sink.Finding {
 	case err != nil:
 		return []sink.Finding{{Name: topicTitle(name), Detail: "no answer: " + oneLine(err), Fix: e.fixSilence()}}
 	case constant && len(res.Topics) == 1:
-		return e.examine(ctx, res.Topics)
+		return e.checkEach(ctx, res.Topics)
 	}
 	for _, t := range res.Topics {
 		e.existing = append(e.existing, t.Name)
 	}
-	return e.fitting(ctx, res.Topics)
+	return e.checkMatching(ctx, res.Topics)
 }
 
-// fitting examines the topics that an event can name by the template, the first of them by name.
-// Which ones the events name is unknown: one that can be written to is enough.
-func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic) []sink.Finding {
+// checkMatching examines the topics that an event can name by the template, the first of them by
+// name. Which ones the events name is unknown: one that can be written to is enough.
+func (e *examination) checkMatching(ctx context.Context, all []metadata.ResponseTopic) []sink.Finding {
 	template := e.topicName.String()
-	fits := pattern(template)
+	fits := namePattern(template)
 	topics := slices.DeleteFunc(all, func(t metadata.ResponseTopic) bool { return t.IsInternal || !fits.MatchString(t.Name) })
 	if len(topics) == 0 {
 		return []sink.Finding{{
 			Name: topicTitle(template), Warn: true,
 			Detail: "there is no such topic that this user may describe; events wait until theirs is there",
-			Fix:    e.createCommand(example(template)) + "; or " + e.grantCommand(example(template)),
+			Fix:    e.createCommand(exampleName(template)) + "; or " + e.grantCommand(exampleName(template)),
 		}}
 	}
 	slices.SortFunc(topics, func(a, b metadata.ResponseTopic) int { return cmp.Compare(a.Name, b.Name) })
-	found := e.examine(ctx, topics[:min(len(topics), maxTopics)])
+	found := e.checkEach(ctx, topics[:min(len(topics), maxTopics)])
 	usable := slices.ContainsFunc(found, func(f sink.Finding) bool { return f.OK || f.Warn })
 	for i := range found {
 		found[i].Warn = !found[i].OK && (found[i].Warn || usable)
@@ -265,8 +265,8 @@ func (e *examination) fitting(ctx context.Context, all []metadata.ResponseTopic)
 	return found
 }
 
-// pattern is what the names of a template have in common.
-func pattern(template string) *regexp.Regexp {
+// namePattern is what the names of a template have in common.
+func namePattern(template string) *regexp.Regexp {
 	constant := placeholder().Split(template, -1)
 	for i, text := range constant {
 		constant[i] = regexp.QuoteMeta(text)
@@ -274,31 +274,31 @@ func pattern(template string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.Join(constant, ".*") + "$")
 }
 
-// example is a name of the template, with capitals for what is to be filled in.
-func example(template string) string {
+// exampleName is a name of the template, with capitals for what is to be filled in.
+func exampleName(template string) string {
 	return placeholder().ReplaceAllStringFunc(template, func(p string) string {
 		return strings.ToUpper(strings.TrimPrefix(strings.Trim(p, "{}"), "column:"))
 	})
 }
 
-// examine checks topics, one finding each.
-func (e *examination) examine(ctx context.Context, topics []metadata.ResponseTopic) []sink.Finding {
-	all := e.settings(ctx, topics)
+// checkEach checks topics, one finding each.
+func (e *examination) checkEach(ctx context.Context, topics []metadata.ResponseTopic) []sink.Finding {
+	all := e.readSettings(ctx, topics)
 	var found []sink.Finding
 	for i := range topics {
-		found = append(found, e.topic(&topics[i], all[topics[i].Name]))
+		found = append(found, e.checkTopic(&topics[i], all[topics[i].Name]))
 	}
 	return found
 }
 
-// topic checks a topic by its metadata and settings. It writes nothing, not even to see whether
-// that is allowed.
-func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Finding {
+// checkTopic checks a topic by its metadata and settings. It writes nothing, not even to see
+// whether that is allowed.
+func (e *examination) checkTopic(t *metadata.ResponseTopic, set topicSettings) sink.Finding {
 	// The name in commands. For a topic that is made from keys, which are not shown, it is an
 	// example.
 	name := t.Name
 	if e.layout.Personal {
-		name = example(e.topicName.String())
+		name = exampleName(e.topicName.String())
 	}
 	f := sink.Finding{Name: topicTitle(e.layout.Shown(t.Name))}
 	switch code := kafkago.Error(t.ErrorCode); {
@@ -315,7 +315,7 @@ func (e *examination) topic(t *metadata.ResponseTopic, set settings) sink.Findin
 		f.Detail, f.Fix = "exists, and this user may not write to it", e.grantCommand(name)
 		return f
 	}
-	replicas, inSync, leaderless := shape(t.Partitions)
+	replicas, inSync, leaderless := replicaCounts(t.Partitions)
 	f.Detail = fmt.Sprintf("%d partitions, %d replicas%s", len(t.Partitions), replicas, set)
 	switch least := set.number("min.insync.replicas"); {
 	case leaderless > 0:
@@ -345,9 +345,9 @@ func writingDenied(operations int32) bool {
 	return operations > 0 && operations&(1<<writeOperation) == 0
 }
 
-// shape is the fewest replicas and the fewest of them in sync that any partition has, and how many
-// have no leader.
-func shape(partitions []metadata.ResponsePartition) (replicas, inSync, leaderless int) {
+// replicaCounts is the fewest replicas and the fewest of them in sync that any partition has, and
+// how many have no leader.
+func replicaCounts(partitions []metadata.ResponsePartition) (replicas, inSync, leaderless int) {
 	for i, p := range partitions {
 		if i == 0 {
 			replicas, inSync = len(p.ReplicaNodes), len(p.IsrNodes)
@@ -360,29 +360,29 @@ func shape(partitions []metadata.ResponsePartition) (replicas, inSync, leaderles
 	return replicas, inSync, leaderless
 }
 
-// settings are a topic's, as name and value; without any, unseen says why.
-type settings struct {
+// topicSettings are a topic's, as name and value; without any, unseen says why.
+type topicSettings struct {
 	values [][2]string
 	unseen string
 }
 
-// settings asks for the topics' settings that matter to the relay. It takes a right of its own,
+// readSettings asks for the topics' settings that matter to the relay. It takes a right of its own,
 // which the relay itself does not need.
-func (e *examination) settings(ctx context.Context, topics []metadata.ResponseTopic) map[string]settings {
+func (e *examination) readSettings(ctx context.Context, topics []metadata.ResponseTopic) map[string]topicSettings {
 	req := new(describeconfigs.Request)
-	all := map[string]settings{}
+	all := map[string]topicSettings{}
 	for _, t := range topics {
 		req.Resources = append(req.Resources, describeconfigs.RequestResource{
 			ResourceType: topicResource, ResourceName: t.Name, ConfigNames: []string{"min.insync.replicas", "max.message.bytes"},
 		})
-		all[t.Name] = settings{unseen: "the broker has not answered"}
+		all[t.Name] = topicSettings{unseen: "the broker has not answered"}
 	}
 	res, err := kafkaclient.RoundTripAs[*describeconfigs.Response](ctx, e.conn, kafkaclient.ControlTimeout, req)
 	if err != nil {
 		return all
 	}
 	for _, r := range res.Resources {
-		var s settings
+		var s topicSettings
 		switch kafkago.Error(r.ErrorCode) {
 		case 0:
 		case kafkago.TopicAuthorizationFailed, kafkago.ClusterAuthorizationFailed:
@@ -399,7 +399,7 @@ func (e *examination) settings(ctx context.Context, topics []metadata.ResponseTo
 }
 
 // number is the value of a setting; 0: unknown.
-func (s settings) number(name string) int {
+func (s topicSettings) number(name string) int {
 	for _, setting := range s.values {
 		if setting[0] == name {
 			n, _ := strconv.Atoi(setting[1]) //nolint:errcheck // then it is unknown
@@ -410,7 +410,7 @@ func (s settings) number(name string) int {
 }
 
 // String continues a list.
-func (s settings) String() string {
+func (s topicSettings) String() string {
 	if s.unseen != "" {
 		return ", the largest message and min.insync.replicas not visible: " + s.unseen
 	}

@@ -140,7 +140,7 @@ func TestLoginWithoutTLS(t *testing.T) {
 		if c.tls {
 			e.opts.TLS = func() (*tls.Config, error) { return new(tls.Config), nil }
 		}
-		found := e.login()
+		found := e.checkLogin()
 		switch {
 		case len(found) != min(1, len(c.warns)):
 			t.Errorf("%s: found %+v", name, found)

@@ -13,10 +13,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// confirms tells a destination's fault from an outage (I4). A partition that takes no batch is at
-// fault only while another one takes batches. Otherwise it may be the cluster as a whole, as when
-// every partition has too few replicas in sync: then its events wait in their lane, and nothing is
-// deferred and nothing ages.
+// partitionStates tells a destination's fault from an outage (I4). A partition that takes no batch
+// is at fault only while another one takes batches. Otherwise it may be the cluster as a whole, as
+// when every partition has too few replicas in sync: then its events wait in their lane, and
+// nothing is deferred and nothing ages.
 //
 // A partition takes batches when none of ours waits there for long, and one of these holds:
 //
@@ -29,14 +29,14 @@ import (
 //     (A leader that does not answer is no fault of a partition: the others may not answer either.)
 //   - It confirmed a batch since the beginning of the call in which the trouble began, and metadata
 //     as fresh names no leader for the partition in trouble: that is a fact about this one alone.
-type confirms struct {
-	waiting atomic.Bool // short is not empty
+type partitionStates struct {
+	anyWaiting atomic.Bool // waitingLanes is not empty
 
-	mu sync.Mutex
-	of map[topicPartition]*takes
+	mu     sync.Mutex
+	states map[topicPartition]*partitionState
 	// lanes that wait for replicas while no partition takes batches
-	short  map[*lane]struct{}
-	report func(why string) // says why no partition takes batches; "" when one does
+	waitingLanes map[*lane]struct{}
+	reportOutage func(why string) // says why no partition takes batches; "" when one does
 }
 
 // topicPartition names a partition, by its topic's own name.
@@ -45,56 +45,60 @@ type topicPartition struct {
 	partition int32
 }
 
-// takes is what is known of one partition. Its producers share it.
-type takes struct {
-	confirmed atomic.Int64 // Unix nanoseconds of the last confirm
-	sent      atomic.Int64 // when the first batch since it was served was sent; 0: none was
+// partitionState is what is known of one partition. Its producers share it.
+type partitionState struct {
+	confirmedAt atomic.Int64 // Unix nanoseconds of the last confirm
+	sentAt      atomic.Int64 // when the first batch since it was served was sent; 0: none was
 }
 
-// taking returns what is known of a partition.
-func (c *confirms) taking(topic string, partition int32) *takes {
+// stateOf returns what is known of a partition.
+func (c *partitionStates) stateOf(topic string, partition int32) *partitionState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	at := topicPartition{topic, partition}
-	if c.of[at] == nil {
-		c.of[at] = &takes{}
+	if c.states[at] == nil {
+		c.states[at] = &partitionState{}
 	}
-	return c.of[at]
+	return c.states[at]
 }
 
-// begun records that a batch is sent, or would be if the partition had a leader.
-func (t *takes) begun(now time.Time) { t.sent.CompareAndSwap(0, now.UnixNano()) }
+// noteSent records that a batch is sent, or would be if the partition had a leader.
+func (t *partitionState) noteSent(now time.Time) { t.sentAt.CompareAndSwap(0, now.UnixNano()) }
 
-// waits reports whether a batch was sent before late, and no answer since then shows that the
+// isWaiting reports whether a batch was sent before late, and no answer since then shows that the
 // partition is served. t may be nil: nothing was sent.
-func (t *takes) waits(late time.Time) bool {
+func (t *partitionState) isWaiting(late time.Time) bool {
 	if t == nil {
 		return false
 	}
-	sent := t.sent.Load()
+	sent := t.sentAt.Load()
 	return sent != 0 && sent <= late.UnixNano()
 }
 
-// served records an answer that only a partition with enough replicas gives.
-func (t *takes) served() { t.sent.Store(0) }
+// noteServed records an answer that only a partition with enough replicas gives.
+func (t *partitionState) noteServed() { t.sentAt.Store(0) }
 
-// confirmed records that a partition takes batches.
-func (c *confirms) confirmed(t *takes) {
-	t.confirmed.Store(time.Now().UnixNano())
-	t.served()
-	if !c.waiting.Load() {
+// noteConfirmed records that a partition takes batches.
+func (c *partitionStates) noteConfirmed(t *partitionState) {
+	t.confirmedAt.Store(time.Now().UnixNano())
+	t.noteServed()
+	if !c.anyWaiting.Load() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	clear(c.short)
-	c.shorter()
+	clear(c.waitingLanes)
+	c.reportEnd()
 }
 
-// others reports whether a partition other than own takes batches. A confirm or an answer with
-// metadata counts after recent, where own has no leader also a confirm after troubled. No batch was
-// sent before late and waits. Only where tooFew does metadata tell of others.
-func (c *confirms) others(own topicPartition, known *kafkaclient.Metadata, tooFew bool, troubled, recent, late time.Time) bool {
+// othersTakeBatches reports whether a partition other than own takes batches, by the three rules of
+// partitionStates:
+//
+//   - tooFew: the leader of own has said that it has too few replicas in sync.
+//   - troubled is the beginning of the call in which own came into trouble.
+//   - recent is the time from which on a confirm, and metadata, is fresh.
+//   - late is the time before which a batch was sent that has waited for long.
+func (c *partitionStates) othersTakeBatches(own topicPartition, known *kafkaclient.Metadata, tooFew bool, troubled, recent, late time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	since := recent
@@ -103,8 +107,8 @@ func (c *confirms) others(own topicPartition, known *kafkaclient.Metadata, tooFe
 			since = troubled
 		}
 	}
-	for at, t := range c.of {
-		if at != own && t.confirmed.Load() >= since.UnixNano() && !t.waits(late) {
+	for at, t := range c.states {
+		if at != own && t.confirmedAt.Load() >= since.UnixNano() && !t.isWaiting(late) {
 			return true
 		}
 	}
@@ -114,7 +118,7 @@ func (c *confirms) others(own topicPartition, known *kafkaclient.Metadata, tooFe
 		}
 		for i, leader := range topic.Partitions {
 			at := topicPartition{name, int32(i)}
-			if at != own && leader.Node != kafkaclient.None && topic.InSync[i] && !c.of[at].waits(late) {
+			if at != own && leader.Node != kafkaclient.None && topic.InSync[i] && !c.states[at].isWaiting(late) {
 				return true
 			}
 		}
@@ -122,31 +126,31 @@ func (c *confirms) others(own topicPartition, known *kafkaclient.Metadata, tooFe
 	return false
 }
 
-// wait records that a lane waits for replicas while no partition takes batches.
-func (c *confirms) wait(l *lane, fault *sink.Fault) {
+// beginWait records that a lane waits for replicas while no partition takes batches.
+func (c *partitionStates) beginWait(l *lane, fault *sink.Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.short) == 0 {
-		c.waiting.Store(true)
-		c.report(fmt.Sprintf("too few replicas in sync for every partition that was tried: %s: %s", fault.Destination, fault.Text))
+	if len(c.waitingLanes) == 0 {
+		c.anyWaiting.Store(true)
+		c.reportOutage(fmt.Sprintf("too few replicas in sync for every partition that was tried: %s: %s", fault.Destination, fault.Text))
 	}
-	c.short[l] = struct{}{}
+	c.waitingLanes[l] = struct{}{}
 }
 
-// leave records that a lane's call has ended, or that a partition takes batches.
-func (c *confirms) leave(l *lane) {
-	if !c.waiting.Load() {
+// endWait records that a lane's call has ended, or that a partition takes batches.
+func (c *partitionStates) endWait(l *lane) {
+	if !c.anyWaiting.Load() {
 		return
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.short, l)
-	c.shorter()
+	delete(c.waitingLanes, l)
+	c.reportEnd()
 }
 
-// shorter reports the end of the outage when no lane is left in short. The lock is held.
-func (c *confirms) shorter() {
-	if len(c.short) == 0 && c.waiting.Swap(false) {
-		c.report("")
+// reportEnd reports the end of the outage when no lane is left in waitingLanes. The lock is held.
+func (c *partitionStates) reportEnd() {
+	if len(c.waitingLanes) == 0 && c.anyWaiting.Swap(false) {
+		c.reportOutage("")
 	}
 }

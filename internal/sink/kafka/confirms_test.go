@@ -249,7 +249,7 @@ func TestConfirmsAreForgotten(t *testing.T) {
 		d.othersConfirm()
 		for range 100 {
 			goBy(time.Second)
-			if d.step(); d.producer().part.phase == out {
+			if d.step(); d.producer().part.phase == phaseOut {
 				d.taken()
 				d.answered(kafkaclient.Answer{Kind: kafkaclient.Unsent, Why: errRefused})
 			}

@@ -40,16 +40,16 @@ func TestAnswersAreDocumented(t *testing.T) {
 		t.Fatalf("only %d codes were found", len(rows))
 	}
 	for code := -1; code <= 150; code++ {
-		v := judge(int16(code))
+		v := verdictOf(int16(code))
 		class, reason := v.class.String(), v.reason
 		switch v.action {
-		case confirm:
+		case actionConfirm:
 			class = "confirmed"
-		case renew:
+		case actionRenew:
 			class = "unavailable"
 		default:
 		}
-		if fault := topicFault("t", int16(code)); fault.Reason != sink.NoLeader && v.action == again {
+		if fault := topicFault("t", int16(code)); fault.Reason != sink.NoLeader && v.action == actionResend {
 			// a topic's, when metadata says so; while a batch is under way it may pass
 			reason = fault.Reason
 		}
@@ -58,7 +58,7 @@ func TestAnswersAreDocumented(t *testing.T) {
 		}
 		documented, ok := rows[code]
 		switch {
-		case !ok && (v.action != isolate || v.class != sink.Transient):
+		case !ok && (v.action != actionIsolate || v.class != sink.Transient):
 			t.Errorf("code %d (%s), %s %s, has no row", code, kafkago.Error(code).Title(), class, reason)
 		case ok && (documented.class != class || reason != "" && !strings.Contains(documented.reasons, "`"+string(reason)+"`")):
 			t.Errorf("code %d is documented as %s, and is %s %s", code, documented, class, reason)

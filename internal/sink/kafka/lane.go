@@ -30,15 +30,15 @@ import (
 // Their parts proceed at the same time. Consumers of two partitions have no order between them
 // either.
 type lane struct {
-	sink    *Sink
-	builder builder
-	placed  sink.Record // scratch: where an event goes
-	routes  map[string]*route
-	last    *route // of the last event
-	inbox   inbox
-	timer   *time.Timer
-	probes  bool                        // it has one call, of one event: see Sink.Probe
-	shown   atomic.Pointer[sink.Paused] // what the call waits for; nil: for nothing long
+	sink         *Sink
+	builder      builder
+	placeScratch sink.Record // scratch: where an event goes
+	routes       map[string]*route
+	lastRoute    *route // of the last event
+	inbox        inbox
+	timer        *time.Timer
+	probes       bool                        // it has one call, of one event: see Sink.Probe
+	shownWait    atomic.Pointer[sink.Paused] // what the call waits for; nil: for nothing long
 	call
 }
 
@@ -70,46 +70,45 @@ func (s *Sink) addLane() int32 {
 // publish is sink.Sink's Publish. It waits while brokers are away, and returns soon after ctx is
 // done.
 func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []sink.Outcome) error {
-	l.begin(events, outcomes)
-	defer l.finish()
+	l.beginCall(events, outcomes)
+	defer l.endCall()
 	for len(l.todo) > 0 { // a second time when a topic was re-created with fewer partitions
 		if err := l.awaitMetadata(ctx); err != nil {
 			return l.Unavailable(err)
 		}
-		l.split()
-		if err := l.work(ctx); err != nil {
-			l.interrupt()
+		l.splitIntoParts()
+		if err := l.driveParts(ctx); err != nil {
+			l.interruptParts()
 			return l.Unavailable(err)
 		}
 	}
 	return nil
 }
 
-// begin starts a call.
-func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
+func (l *lane) beginCall(events []*event.Event, outcomes []sink.Outcome) {
 	l.Begin(events, outcomes)
 	l.began = time.Now()
 	l.metadata = l.sink.client.Metadata.Load()
-	l.since = l.metadata.Version
+	l.metadataAtBegin = l.metadata.Version
 	l.todo = l.todo[:0]
 	for i := range events {
 		l.todo = append(l.todo, i)
 	}
 }
 
-// finish releases the call's events.
-func (l *lane) finish() {
+// endCall releases the call's events.
+func (l *lane) endCall() {
 	l.End()
-	l.sink.confirms.leave(l)
-	l.shown.Store(nil)
+	l.sink.states.endWait(l)
+	l.shownWait.Store(nil)
 	l.builder.Forget()
-	l.placed.Forget()
+	l.placeScratch.Forget()
 	clear(l.parts)
 	l.parts, l.metadata = l.parts[:0], nil
 }
 
-// work drives the parts until all are done.
-func (l *lane) work(ctx context.Context) error {
+// driveParts drives the parts until all are done.
+func (l *lane) driveParts(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
 			return err
@@ -119,48 +118,48 @@ func (l *lane) work(ctx context.Context) error {
 		l.metadata = known
 		open, due := false, time.Time{}
 		for _, pr := range l.parts {
-			l.step(pr, moved)
-			open = open || pr.part.phase != done
+			l.advancePart(pr, moved)
+			open = open || pr.part.phase != phaseDone
 			if t := pr.part.wakeAt(); due.IsZero() || !t.IsZero() && t.Before(due) {
 				due = t
 			}
 		}
-		l.signal()
+		l.signalBrokers()
 		if !open {
 			return nil
 		}
-		if err := l.wait(ctx, due); err != nil {
+		if err := l.waitForChange(ctx, due); err != nil {
 			return err
 		}
-		for _, pr := range l.inbox.take() {
-			l.apply(pr)
+		for _, pr := range l.inbox.takeProducers() {
+			l.applyAnswer(pr)
 		}
 	}
 }
 
-// step advances a part as far as it can go now. moved: the metadata has changed.
-func (l *lane) step(pr *producer, moved bool) {
+// advancePart advances a part as far as it can go now. moved: the metadata has changed.
+func (l *lane) advancePart(pr *producer, moved bool) {
 	p := &pr.part
-	if p.phase == out && moved && p.at != nil {
+	if p.phase == phaseOut && moved && p.queuedAt != nil {
 		// The batch may wait in the queue of a broker that no longer leads. What a worker has
 		// taken, it handles itself.
-		if leader, ok := l.metadata.Leader(pr.Topic, pr.Partition); ok && leader.Node != p.sent.Node && p.at.Withdraw(&pr.ProducerBatch) {
-			p.phase = ready
+		if leader, ok := l.metadata.Leader(pr.Topic, pr.Partition); ok && leader.Node != p.sentLeader.Node && p.queuedAt.Withdraw(&pr.ProducerBatch) {
+			p.phase = phaseReady
 		}
 	}
-	if p.phase == waiting {
-		l.recheck(pr, l.metadata)
+	if p.phase == phaseWaiting {
+		l.recheckLeader(pr, l.metadata)
 	}
-	if p.phase == crowded && !time.Now().Before(p.due) {
-		p.phase = ready
+	if p.phase == phaseCrowded && !time.Now().Before(p.dueAt) {
+		p.phase = phaseReady
 	}
-	if p.phase == ready {
-		l.proceed(pr, l.metadata)
+	if p.phase == phaseReady {
+		l.sendPart(pr, l.metadata)
 	}
 }
 
-// wait waits for an answer, other metadata, or the time when a part is due.
-func (l *lane) wait(ctx context.Context, due time.Time) error {
+// waitForChange waits for an answer, other metadata, or the time when a part is due.
+func (l *lane) waitForChange(ctx context.Context, due time.Time) error {
 	var timer <-chan time.Time
 	if !due.IsZero() {
 		l.timer.Reset(time.Until(due))
@@ -180,18 +179,18 @@ func (l *lane) wait(ctx context.Context, due time.Time) error {
 // call is the state of the present publish call.
 type call struct {
 	sink.Call
-	todo     []int       // events that are not in a part, in order
-	parts    []*producer // those with a part in this call
-	began    time.Time
-	since    int64                 // the version of the metadata at its beginning
-	metadata *kafkaclient.Metadata // the metadata it last used
-	posted   []*kafkaclient.Broker // brokers with new batches in their queue, not yet signalled
+	todo            []int       // events that are not in a part, in order
+	parts           []*producer // those with a part in this call
+	began           time.Time
+	metadataAtBegin int64                 // the version of the metadata at its beginning
+	metadata        *kafkaclient.Metadata // the metadata it last used
+	unsignalled     []*kafkaclient.Broker // that have new batches in their queue
 }
 
 // topicName places an event in l.placed and returns the name of its topic, valid until the next
 // call of topicName.
 func (l *lane) topicName(ev *event.Event) ([]byte, *sink.Fault) {
-	return l.sink.layout.Place(ev, &l.placed)
+	return l.sink.layout.Place(ev, &l.placeScratch)
 }
 
 // topicOf digests the topic of an event.
@@ -204,25 +203,25 @@ func (l *lane) topicOf(ev *event.Event) uint64 {
 type inbox struct {
 	mu        sync.Mutex
 	producers []*producer
-	taken     []*producer   // by the last take, and to be used again
+	lastTaken []*producer   // by the last takeProducers, and to be used again
 	filled    chan struct{} // cap 1
 }
 
-// deliver gives a producer back to its lane, with its answer.
-func (in *inbox) deliver(pr *producer) {
+// addProducer gives a producer back to its lane, with its answer.
+func (in *inbox) addProducer(pr *producer) {
 	in.mu.Lock()
 	in.producers = append(in.producers, pr)
 	in.mu.Unlock()
 	kafkaclient.Notify(in.filled)
 }
 
-// take returns the producers that came back, valid until the next take.
-func (in *inbox) take() []*producer {
+// takeProducers returns the producers that came back, valid until the next call.
+func (in *inbox) takeProducers() []*producer {
 	in.mu.Lock()
 	defer in.mu.Unlock()
-	clear(in.taken)
-	in.producers, in.taken = in.taken[:0], in.producers
-	return in.taken
+	clear(in.lastTaken)
+	in.producers, in.lastTaken = in.lastTaken[:0], in.producers
+	return in.lastTaken
 }
 
 // awaitMetadata waits until metadata has answered for every topic of the call. An error must be
@@ -233,7 +232,7 @@ func (l *lane) awaitMetadata(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if l.answered() {
+		if l.isMetadataKnown() {
 			return nil
 		}
 		select {
@@ -245,8 +244,8 @@ func (l *lane) awaitMetadata(ctx context.Context) error {
 	}
 }
 
-// answered reports whether metadata is known for every topic, and asks for what is missing.
-func (l *lane) answered() bool {
+// isMetadataKnown reports whether metadata is known for every topic, and asks for what is missing.
+func (l *lane) isMetadataKnown() bool {
 	layout, all, last := l.sink.layout, true, ""
 	for _, i := range l.todo {
 		name, fault := l.topicName(l.Events[i])
@@ -254,8 +253,8 @@ func (l *lane) answered() bool {
 			continue
 		}
 		topic := l.metadata.Topics[string(name)]
-		old := topic != nil && topic.Version <= l.since // answered before the call
-		if topic == nil || old && (topic.Code != 0 || layout.Names && l.isMissing(i, topic)) {
+		old := topic != nil && topic.Version <= l.metadataAtBegin // answered before the call
+		if topic == nil || old && (topic.Code != 0 || layout.Names && l.isPartitionMissing(i, topic)) {
 			all = false
 			l.sink.client.Control.RequestMetadata(string(name))
 		}
@@ -263,18 +262,18 @@ func (l *lane) answered() bool {
 			last = topic.Name
 		}
 	}
-	l.placed.Forget() // the answers may take long
+	l.placeScratch.Forget() // the answers may take long
 	return all
 }
 
-// isMissing reports whether the event that was placed last names a partition that its topic does
-// not have.
-func (l *lane) isMissing(i int, topic *kafkaclient.Topic) bool {
-	return int(partitionOf(l.Events[i], &l.placed, int32(len(topic.Partitions)))) >= len(topic.Partitions)
+// isPartitionMissing reports whether the event that was placed last names a partition that its
+// topic does not have.
+func (l *lane) isPartitionMissing(i int, topic *kafkaclient.Topic) bool {
+	return int(partitionOf(l.Events[i], &l.placeScratch, int32(len(topic.Partitions)))) >= len(topic.Partitions)
 }
 
-// split makes parts of the events of todo.
-func (l *lane) split() {
+// splitIntoParts makes parts of the events of todo.
+func (l *lane) splitIntoParts() {
 	slices.Sort(l.todo) // parts may have given events back
 	clear(l.parts)
 	l.parts = l.parts[:0]
@@ -295,7 +294,7 @@ func (l *lane) split() {
 			l.Reject(i, topicFault(l.sink.layout.Shown(topic.Name), topic.Code))
 			continue
 		}
-		partition := partitionOf(l.Events[i], &l.placed, int32(len(topic.Partitions)))
+		partition := partitionOf(l.Events[i], &l.placeScratch, int32(len(topic.Partitions)))
 		if int(partition) >= len(topic.Partitions) {
 			l.Reject(i, noPartition(l.sink.layout.Shown(topic.Name), len(topic.Partitions)))
 			continue
@@ -308,24 +307,24 @@ func (l *lane) split() {
 		}
 		p.todo = append(p.todo, i)
 	}
-	l.placed.Forget() // the brokers may take long to answer
+	l.placeScratch.Forget() // the brokers may take long to answer
 	l.todo = l.todo[:0]
 	for _, pr := range l.parts {
-		pr.part.room = pr.part.todo
-		pr.part.phase = ready
+		pr.part.todoMemory = pr.part.todo
+		pr.part.phase = phaseReady
 	}
 }
 
 // producerFor returns the lane's producer for a partition.
 func (l *lane) producerFor(topic string, partition int32) *producer {
-	r := l.last
+	r := l.lastRoute
 	if r == nil || r.topic != topic {
 		if r = l.routes[topic]; r == nil {
 			r = &route{topic: topic}
 			l.routes[topic] = r
 			l.sink.client.Control.KeepFresh(topic)
 		}
-		l.last = r
+		l.lastRoute = r
 	}
 	for int(partition) >= len(r.producers) {
 		r.producers = append(r.producers, nil)
@@ -336,31 +335,31 @@ func (l *lane) producerFor(topic string, partition int32) *producer {
 	return r.producers[partition]
 }
 
-// interrupt ends the parts of a call whose context is done, and gives their batches up. Their
+// interruptParts ends the parts of a call whose context is done, and gives their batches up. Their
 // events come again in another call, under other sequence numbers.
-func (l *lane) interrupt() {
-	for _, pr := range l.inbox.take() {
-		l.apply(pr)
+func (l *lane) interruptParts() {
+	for _, pr := range l.inbox.takeProducers() {
+		l.applyAnswer(pr)
 	}
 	for _, pr := range l.parts {
 		l.interruptPart(pr)
 	}
-	l.signal() // what was pushed is withdrawn, most likely
+	l.signalBrokers() // what was pushed is withdrawn, most likely
 }
 
 func (l *lane) interruptPart(pr *producer) {
 	p := &pr.part
 	switch {
-	case p.phase == done:
+	case p.phase == phaseDone:
 		return
-	case p.phase != out || l.withdraw(pr):
-		pr.drop()
+	case p.phase != phaseOut || l.withdrawBatch(pr):
+		pr.dropBatch()
 	default:
-		if p.at != nil {
+		if p.queuedAt != nil {
 			p.doubted = max(p.doubted, pr.batch.Count())
 		}
 		pr.abandoned = true
-		pr.letGo() // nobody may come for it for long
+		pr.releaseRoom() // nobody may come for it for long
 		l.routes[pr.Topic].producers[pr.Partition] = nil
 	}
 	for _, i := range p.todo[:p.doubted] {
@@ -368,13 +367,13 @@ func (l *lane) interruptPart(pr *producer) {
 			o.State = sink.Unknown
 		}
 	}
-	p.todo, p.phase = p.todo[:0], done
+	p.todo, p.phase = p.todo[:0], phaseDone
 }
 
-// withdraw takes the producer back from the client; false when it is too late for that.
-func (l *lane) withdraw(pr *producer) bool {
-	if pr.part.at == nil {
+// withdrawBatch takes the producer back from the client; false when it is too late for that.
+func (l *lane) withdrawBatch(pr *producer) bool {
+	if pr.part.queuedAt == nil {
 		return l.sink.client.Control.Withdraw(&pr.ProducerBatch)
 	}
-	return pr.part.at.Withdraw(&pr.ProducerBatch)
+	return pr.part.queuedAt.Withdraw(&pr.ProducerBatch)
 }

@@ -109,7 +109,7 @@ func TestNewTopic(t *testing.T) {
 		m.change(func() { delete(m.topics, "events") })
 		began := time.Now()
 		wantRejected(t, r.send(few(1)...)[0], sink.Destination, sink.NoTopic)
-		if took := time.Since(began); took < newAfter || took > newAfter+100*time.Millisecond {
+		if took := time.Since(began); took < newTopicPatience || took > newTopicPatience+100*time.Millisecond {
 			t.Errorf("rejected after %s", took)
 		}
 	})
@@ -124,7 +124,7 @@ func TestPatience(t *testing.T) {
 		at   time.Duration
 		want bool
 	}{
-		{0, true}, {newAfter / 2, true}, {newAfter, false}, {graceEvery / 2, false}, {newAfter + graceEvery, true}, {2*newAfter + graceEvery, false},
+		{0, true}, {newTopicPatience / 2, true}, {newTopicPatience, false}, {graceEvery / 2, false}, {newTopicPatience + graceEvery, true}, {2*newTopicPatience + graceEvery, false},
 	} {
 		if got := all.inGrace(began.Add(c.at)); got != c.want {
 			t.Errorf("after %s: %v", c.at, got)

@@ -19,53 +19,53 @@ import (
 //	  ▲                                    ├─▶ waiting: for a leader, or until the same bytes may go again
 //	  └────────── a leader, or time ───────┘   └─▶ done: nothing is left, the destination is at fault, or split again
 type part struct {
-	todo  []int // indexes of the events that are not answered, in order; the batch has the first
-	room  []int // the memory of todo
-	phase phase
+	todo       []int // events that are not answered, by place and in order; the batch has the first
+	todoMemory []int // the memory of todo
+	phase      phase
 
 	maxRecords int // in a batch, while a record at fault is searched for; 0: no bound
 	suspects   int // how many events at the front of todo may be that record
 	doubted    int // how many events at the front of todo were sent, and may be stored
 
-	sent kafkaclient.Leader  // where the batch was sent last
-	same int                 // failed attempts since it was sent to another leader
-	at   *kafkaclient.Broker // out: whose queue it is in; nil: the control connection has it
+	sentLeader    kafkaclient.Leader  // where the batch was sent last
+	triesAtLeader int                 // failed attempts since it was sent to another leader
+	queuedAt      *kafkaclient.Broker // out: whose queue has it; nil: the control connection has it
 
 	// The record of a batch's trouble.
-	since    time.Time   // when it began; zero: there is none
-	outage   time.Time   // when no other partition took batches last; zero: one always did
-	tries    int         // failed attempts since: answers, and checks of the metadata
-	retries  int         // answers in a row that the batch is repeated for a few times
-	renewals int         // producer ids in a row for this batch
-	cut      int         // connections in a row that ended over this batch alone
-	due      time.Time   // waiting: when metadata is asked for again; crowded: of the next try
-	resend   time.Time   // waiting: when the batch may go to the same leader again
-	fault    *sink.Fault // what to blame if the trouble does not end
+	troubleSince   time.Time   // when it began; zero: there is none
+	outageSeen     time.Time   // when no other partition took batches last; zero: one always did
+	tries          int         // failed attempts since: answers, and checks of the metadata
+	retries        int         // answers in a row that the batch is repeated for a few times
+	renewals       int         // producer ids in a row for this batch
+	cutConnections int         // connections in a row that ended over this batch alone
+	dueAt          time.Time   // waiting: of the next look at metadata; crowded: of the next try
+	resendAt       time.Time   // waiting: when the batch may go to the same leader again
+	fault          *sink.Fault // what to blame if the trouble does not end
 }
 
 type phase uint8
 
 const (
-	done phase = iota
-	ready
-	out // with a worker, or with the control connection
-	waiting
-	crowded // its next batch waits for room: see maxHeld
+	phaseDone phase = iota
+	phaseReady
+	phaseOut // with a worker, or with the control connection
+	phaseWaiting
+	phaseCrowded // its next batch waits for room: see maxHeld
 )
 
 // reset prepares the part for a new call, without events.
-func (p *part) reset() { *p = part{room: p.room, todo: p.room[:0]} }
+func (p *part) reset() { *p = part{todoMemory: p.todoMemory, todo: p.todoMemory[:0]} }
 
-// confirmed settles the first n events of the part.
-func (l *lane) confirmed(p *part, n int) {
+// confirmFirst settles the first n events of the part.
+func (l *lane) confirmFirst(p *part, n int) {
 	for _, i := range p.todo[:n] {
 		l.Outcomes[i].State = sink.Confirmed
 	}
-	p.pass(n)
+	p.dropFirst(n)
 }
 
-// pass removes the first n events from todo: they are done.
-func (p *part) pass(n int) {
+// dropFirst removes the first n events from todo: they are done.
+func (p *part) dropFirst(n int) {
 	p.todo = p.todo[n:]
 	p.doubted = max(0, p.doubted-n)
 	if p.suspects = max(0, p.suspects-n); p.suspects == 0 {
@@ -76,33 +76,33 @@ func (p *part) pass(n int) {
 
 // endTrouble resets the record of a batch's trouble.
 func (p *part) endTrouble() {
-	p.since, p.outage, p.tries, p.same, p.retries, p.renewals, p.cut, p.fault = time.Time{}, time.Time{}, 0, 0, 0, 0, 0, nil
+	p.troubleSince, p.outageSeen, p.tries, p.triesAtLeader, p.retries, p.renewals, p.cutConnections, p.fault = time.Time{}, time.Time{}, 0, 0, 0, 0, 0, nil
 }
 
-// giveUp rejects all events of the part.
-func (l *lane) giveUp(pr *producer, fault *sink.Fault) {
+// rejectRest rejects all events of the part.
+func (l *lane) rejectRest(pr *producer, fault *sink.Fault) {
 	p := &pr.part
-	pr.drop()
+	pr.dropBatch()
 	for n, i := range p.todo {
 		// a later event of a rejected key stays Unsent, unless it may be stored
 		if n < p.doubted || !l.IsBehindRejected(i) {
 			l.Reject(i, fault)
 		}
 	}
-	p.todo, p.phase = p.todo[:0], done
+	p.todo, p.phase = p.todo[:0], phaseDone
 }
 
-// proceed sends a ready part: to the queue of its leader, or to the control connection for a
+// sendPart sends a ready part: to the queue of its leader, or to the control connection for a
 // producer id.
-func (l *lane) proceed(pr *producer, known *kafkaclient.Metadata) {
+func (l *lane) sendPart(pr *producer, known *kafkaclient.Metadata) {
 	p := &pr.part
 	if pr.batch == nil {
-		if p.phase = l.fill(pr); p.phase != ready {
+		if p.phase = l.fillBatch(pr); p.phase != phaseReady {
 			return
 		}
 	}
 	if pr.id == kafkaclient.None {
-		p.phase, p.at = out, nil
+		p.phase, p.queuedAt = phaseOut, nil
 		l.sink.client.Control.Identify(&pr.ProducerBatch)
 		return
 	}
@@ -110,39 +110,39 @@ func (l *lane) proceed(pr *producer, known *kafkaclient.Metadata) {
 	switch {
 	case !ok:
 	case leader.Node == kafkaclient.None:
-		l.postpone(pr, noAnswer(pr, errNoLeader))
+		l.postponePart(pr, noAnswer(pr, errNoLeader))
 	default:
-		pr.seal()
-		if leader != p.sent {
-			p.same = 0
+		pr.sealBatch()
+		if leader != p.sentLeader {
+			p.triesAtLeader = 0
 		}
-		pr.takes.begun(time.Now())
-		p.phase, p.sent, p.at = out, leader, l.sink.client.Broker(leader.Node)
-		p.at.Push(&pr.ProducerBatch)
-		l.posted = append(l.posted, p.at)
+		pr.state.noteSent(time.Now())
+		p.phase, p.sentLeader, p.queuedAt = phaseOut, leader, l.sink.client.Broker(leader.Node)
+		p.queuedAt.Push(&pr.ProducerBatch)
+		l.unsignalled = append(l.unsignalled, p.queuedAt)
 	}
 }
 
-// signal has the brokers' workers take what was pushed.
-func (l *lane) signal() {
-	for _, b := range l.posted {
+// signalBrokers has the brokers' workers take what was pushed.
+func (l *lane) signalBrokers() {
+	for _, b := range l.unsignalled {
 		b.Signal()
 	}
-	clear(l.posted)
-	l.posted = l.posted[:0]
+	clear(l.unsignalled)
+	l.unsignalled = l.unsignalled[:0]
 }
 
-// add adds the record of an event to the batch, which is ready then. It returns done when it does
-// not fit behind others, and crowded when there is no room for it.
-func (l *lane) add(pr *producer, i int) (phase, *sink.Fault) {
-	m := &l.builder
-	for alone := l.sink.layout.Large.Alone(l.Events[i]); ; alone = true {
-		m.Enter(alone)
+// addEvent adds the record of an event to the batch, which is ready then. It returns phaseDone when
+// it does not fit behind others, and phaseCrowded when there is no room for it.
+func (l *lane) addEvent(pr *producer, i int) (phase, *sink.Fault) {
+	m, large := &l.builder, l.sink.layout.Large
+	for alone := large.IsLarge(l.Events[i]); ; alone = true {
+		large.Enter(&m.record, alone)
 		result, fault := l.addRecord(pr, i)
 		if alone {
 			m.Forget()
 		}
-		if again := m.Leave(alone); fault == nil || !again {
+		if again := large.Leave(&m.record, alone); fault == nil || !again {
 			return result, fault
 		}
 	}
@@ -151,29 +151,29 @@ func (l *lane) add(pr *producer, i int) (phase, *sink.Fault) {
 func (l *lane) addRecord(pr *producer, i int) (phase, *sink.Fault) {
 	m := &l.builder
 	if fault := m.Build(l.Events[i]); fault != nil {
-		return done, fault
+		return phaseDone, fault
 	}
 	size := len(m.Key) + len(m.Value) + len(m.Headers) + kafkaclient.RecordFrame
 	n, to := pr.batch.Count(), pr.batch.Size()+size
 	switch {
 	case n > 0 && (n == pr.part.maxRecords || to > pr.sizeLimit):
-		return done, nil
-	case pr.mayGrow(to):
+		return phaseDone, nil
+	case pr.takeRoom(to):
 		pr.batch.Add(&m.Record)
-		return ready, nil
+		return phaseReady, nil
 	case n > 0:
-		return done, nil
+		return phaseDone, nil
 	}
-	return crowded, nil
+	return phaseCrowded, nil
 }
 
-// fill makes the next batch of the part's first events. It returns done when none is left, and
-// crowded when the batch has to wait for room. It rejects what can never be sent. Later events of a
-// rejected key stay Unsent.
-func (l *lane) fill(pr *producer) phase {
+// fillBatch makes the next batch of the part's first events. It returns phaseDone when none is
+// left, and phaseCrowded when the batch has to wait for room. It rejects what can never be sent.
+// Later events of a rejected key stay Unsent.
+func (l *lane) fillBatch(pr *producer) phase {
 	p := &pr.part
 	pr.batch = l.sink.batches.Get().(*kafkaclient.Batch) //nolint:forcetypeassert // the pool has no others
-	result := done
+	result := phaseDone
 	kept, next, doubted, suspects := 0, 0, 0, 0
 	for ; next < len(p.todo); next++ {
 		i := p.todo[next]
@@ -181,11 +181,11 @@ func (l *lane) fill(pr *producer) phase {
 			continue
 		}
 		var fault *sink.Fault
-		if result, fault = l.add(pr, i); fault != nil {
+		if result, fault = l.addEvent(pr, i); fault != nil {
 			l.Reject(i, fault)
 			continue
 		}
-		if result != ready {
+		if result != phaseReady {
 			break
 		}
 		p.todo[kept] = i
@@ -202,11 +202,11 @@ func (l *lane) fill(pr *producer) phase {
 	p.todo = slices.Delete(p.todo, kept, next)
 	switch {
 	case kept > 0:
-		return ready
-	case result == crowded:
-		p.due = time.Now().Add(pauseMin)
+		return phaseReady
+	case result == phaseCrowded:
+		p.dueAt = time.Now().Add(pauseMin)
 	default:
-		result = done
+		result = phaseDone
 	}
 	pr.releaseBatch()
 	return result
@@ -224,14 +224,14 @@ const (
 	replicasPause = time.Second
 )
 
-// postpone has the part wait. fault is what to blame when the trouble does not end. The same leader
-// gets the same bytes again after pauseMin, then after twice as long, up to pauseMax: it may not
-// know yet that it leads, or that it does not. With too few replicas it is up to replicasPause.
-func (l *lane) postpone(pr *producer, fault *sink.Fault) {
+// postponePart has the part wait. fault is what to blame when the trouble does not end. The same
+// leader gets the same bytes again after pauseMin, then after twice as long, up to pauseMax: it may
+// not know yet that it leads, or that it does not. With too few replicas it is up to replicasPause.
+func (l *lane) postponePart(pr *producer, fault *sink.Fault) {
 	p, now := &pr.part, time.Now()
-	if p.since.IsZero() {
-		p.since = now
-		pr.takes.begun(now)
+	if p.troubleSince.IsZero() {
+		p.troubleSince = now
+		pr.state.noteSent(now)
 	}
 	if pr.troubled.IsZero() {
 		pr.troubled = l.began
@@ -243,31 +243,32 @@ func (l *lane) postpone(pr *producer, fault *sink.Fault) {
 		fault = noAnswer(pr, errors.New(fault.Text))
 	}
 	p.fault = fault
-	if p.tries++; l.accuse(pr, now) {
+	if p.tries++; l.accusePartition(pr, now) {
 		return
 	}
 	longest := pauseMax
 	if p.fault.Reason == sink.TooFewReplicas {
 		longest = replicasPause
 	}
-	p.phase, p.due, p.resend = waiting, now.Add(p.pause(now)), now.Add(min(pauseMin<<p.same, longest))
-	p.same = min(p.same+1, 8)
+	p.phase, p.dueAt, p.resendAt = phaseWaiting, now.Add(p.recheckPause(now)), now.Add(min(pauseMin<<p.triesAtLeader, longest))
+	p.triesAtLeader = min(p.triesAtLeader+1, 8)
 	l.sink.client.Control.RequestMetadata(pr.Topic)
 }
 
-func (p *part) pause(now time.Time) time.Duration {
-	return min(max(now.Sub(p.since)/8, pauseMin), pauseMax)
+func (p *part) recheckPause(now time.Time) time.Duration {
+	return min(max(now.Sub(p.troubleSince)/8, pauseMin), pauseMax)
 }
 
-// accuse gives a part up after ConfirmTimeout in trouble, if the cluster as a whole is well: if
-// another partition takes batches, see confirms. The time of an outage does not count: when it ends
-// the partitions recover one after the other, and the first does not accuse the last. accuse needs
-// two tries, because a process that was suspended for so long knows nothing about the brokers.
-func (l *lane) accuse(pr *producer, now time.Time) bool {
+// accusePartition gives a part up after ConfirmTimeout in trouble, if the cluster as a whole is
+// well: if another partition takes batches, see partitionStates. The time of an outage does not
+// count: when it ends the partitions recover one after the other, and the first does not accuse the
+// last. It needs two tries, because a process that was suspended for so long knows nothing about
+// the brokers.
+func (l *lane) accusePartition(pr *producer, now time.Time) bool {
 	p := &pr.part
 	// What is fresh at one check must be so at the next, pauseMax later.
 	limit := max(l.sink.cfg.ConfirmTimeout, 8*pauseMax)
-	patience, lasts := limit, now.Sub(p.since)
+	patience, lasts := limit, now.Sub(p.troubleSince)
 	if l.probes {
 		patience = min(limit, probeTime)
 	}
@@ -276,18 +277,18 @@ func (l *lane) accuse(pr *producer, now time.Time) bool {
 	if tooFew {
 		l.keepOthersKnown(now.Add(-limit / 4))
 	}
-	if !l.sink.confirms.others(own, l.metadata, tooFew, pr.troubled, now.Add(-limit/2), late) {
-		p.outage = now
+	if !l.sink.states.othersTakeBatches(own, l.metadata, tooFew, pr.troubled, now.Add(-limit/2), late) {
+		p.outageSeen = now
 		if tooFew && lasts >= kafkaclient.SilentAfter {
-			l.sink.confirms.wait(l, p.fault)
+			l.sink.states.beginWait(l, p.fault)
 		}
 		return false
 	}
-	l.sink.confirms.leave(l)
-	if p.tries < 2 || lasts < patience || now.Sub(p.outage) < patience {
+	l.sink.states.endWait(l)
+	if p.tries < 2 || lasts < patience || now.Sub(p.outageSeen) < patience {
 		return false
 	}
-	l.giveUp(pr, p.fault)
+	l.rejectRest(pr, p.fault)
 	return true
 }
 
@@ -302,45 +303,45 @@ func (l *lane) keepOthersKnown(old time.Time) {
 	}
 }
 
-// recheck ends the wait of a part when there is a leader to send to.
-func (l *lane) recheck(pr *producer, known *kafkaclient.Metadata) {
+// recheckLeader ends the wait of a part when there is a leader to send to.
+func (l *lane) recheckLeader(pr *producer, known *kafkaclient.Metadata) {
 	p := &pr.part
 	leader, ok := l.currentLeader(pr, known)
 	if !ok {
 		return
 	}
 	now := time.Now()
-	able := !now.Before(p.resend)
+	able := !now.Before(p.resendAt)
 	if pr.id != kafkaclient.None { // for an id no leader is needed
-		able = leader.Node != kafkaclient.None && (able || leader != p.sent)
+		able = leader.Node != kafkaclient.None && (able || leader != p.sentLeader)
 	}
 	if able {
-		p.phase = ready
+		p.phase = phaseReady
 		return
 	}
-	if now.Before(p.due) {
+	if now.Before(p.dueAt) {
 		return
 	}
-	if p.tries++; l.accuse(pr, now) {
+	if p.tries++; l.accusePartition(pr, now) {
 		return
 	}
-	p.due = now.Add(p.pause(now))
+	p.dueAt = now.Add(p.recheckPause(now))
 	l.sink.client.Control.RequestMetadata(pr.Topic)
 	// With too few replicas it may be an outage, which Up tells.
-	if now.Sub(p.since) >= kafkaclient.SilentAfter && p.fault.Reason != sink.TooFewReplicas {
-		l.shown.Store(&sink.Paused{Destination: p.fault.Destination, Reason: p.fault.Reason, Text: p.fault.Text, Since: p.since})
+	if now.Sub(p.troubleSince) >= kafkaclient.SilentAfter && p.fault.Reason != sink.TooFewReplicas {
+		l.shownWait.Store(&sink.Paused{Destination: p.fault.Destination, Reason: p.fault.Reason, Text: p.fault.Text, Since: p.troubleSince})
 	}
 }
 
 // wakeAt is when a waiting part is to be checked again; zero: it does not wait.
 func (p *part) wakeAt() time.Time {
-	if p.phase != waiting && p.phase != crowded {
+	if p.phase != phaseWaiting && p.phase != phaseCrowded {
 		return time.Time{}
 	}
-	if p.phase == waiting && p.resend.Before(p.due) && time.Now().Before(p.resend) {
-		return p.resend
+	if p.phase == phaseWaiting && p.resendAt.Before(p.dueAt) && time.Now().Before(p.resendAt) {
+		return p.resendAt
 	}
-	return p.due
+	return p.dueAt
 }
 
 // currentLeader returns the leader of the producer's partition. ok is false when the metadata has
@@ -353,12 +354,12 @@ func (l *lane) currentLeader(pr *producer, known *kafkaclient.Metadata) (leader 
 		l.sink.client.Control.RequestMetadata(pr.Topic)
 		return kafkaclient.Leader{Node: kafkaclient.None, Epoch: kafkaclient.None}, true
 	case topic.Code != 0:
-		l.giveUp(pr, topicFault(pr.shown(), topic.Code))
+		l.rejectRest(pr, topicFault(pr.shownTopic(), topic.Code))
 		return kafkaclient.Leader{}, false
 	case int(pr.Partition) >= len(topic.Partitions):
-		pr.drop()
+		pr.dropBatch()
 		l.todo = append(l.todo, p.todo...)
-		p.todo, p.phase = p.todo[:0], done
+		p.todo, p.phase = p.todo[:0], phaseDone
 		return kafkaclient.Leader{}, false
 	}
 	return topic.Partitions[pr.Partition], true
@@ -367,7 +368,7 @@ func (l *lane) currentLeader(pr *producer, known *kafkaclient.Metadata) (leader 
 // noAnswer is the fault of a partition whose leader does not answer.
 func noAnswer(pr *producer, why error) *sink.Fault {
 	return &sink.Fault{
-		Class: sink.Destination, Reason: sink.NoLeader, Destination: partitionName(pr.shown(), pr.Partition), Text: why.Error(),
+		Class: sink.Destination, Reason: sink.NoLeader, Destination: partitionName(pr.shownTopic(), pr.Partition), Text: why.Error(),
 	}
 }
 

@@ -50,15 +50,15 @@ func (d *partRig) know(leaders ...kafkaclient.Leader) {
 // begin begins a call, and brings it on its way.
 func (d *partRig) begin(events ...*event.Event) {
 	d.outcomes = make([]sink.Outcome, len(events))
-	d.lane.begin(events, d.outcomes)
-	d.lane.split()
+	d.lane.beginCall(events, d.outcomes)
+	d.lane.splitIntoParts()
 	d.step()
 }
 
 func (d *partRig) step() {
 	d.lane.metadata = d.lane.sink.client.Metadata.Load()
 	for _, s := range d.lane.parts {
-		d.lane.step(s, true)
+		d.lane.advancePart(s, true)
 	}
 }
 
@@ -66,8 +66,8 @@ func (d *partRig) producer() *producer { return d.lane.routes["events"].producer
 
 // end ends the call as its context does.
 func (d *partRig) end() {
-	d.lane.interrupt()
-	d.lane.finish()
+	d.lane.interruptParts()
+	d.lane.endCall()
 }
 
 // attempt is what was given to a broker.
@@ -91,11 +91,11 @@ func (d *partRig) taken() attempt {
 		d.id++
 		d.answered(kafkaclient.Answer{Kind: kafkaclient.Identity, Producer: d.id})
 	}
-	if s.part.phase != out || s.part.at == nil || !s.part.at.Withdraw(&s.ProducerBatch) {
+	if s.part.phase != phaseOut || s.part.queuedAt == nil || !s.part.queuedAt.Withdraw(&s.ProducerBatch) {
 		d.t.Fatalf("nothing is on its way: phase %d", s.part.phase)
 	}
 	b := kafkatest.Decode(d.t, s.Bytes)
-	a := attempt{node: s.part.at.Node, bytes: bytes.Clone(s.Bytes), producer: b.ProducerID, sequence: b.BaseSequence}
+	a := attempt{node: s.part.queuedAt.Node, bytes: bytes.Clone(s.Bytes), producer: b.ProducerID, sequence: b.BaseSequence}
 	for _, r := range b.Records {
 		a.ids = append(a.ids, string(r.Headers[0].Value))
 	}
@@ -106,7 +106,7 @@ func (d *partRig) taken() attempt {
 func (d *partRig) answered(a kafkaclient.Answer) {
 	s := d.producer()
 	s.Answer = a
-	d.lane.apply(s)
+	d.lane.applyAnswer(s)
 	d.step()
 }
 
@@ -119,7 +119,7 @@ func (d *partRig) unidentified(code kafkago.Error) {
 
 // othersConfirm has another partition confirm a batch.
 func (d *partRig) othersConfirm() {
-	d.lane.sink.confirms.confirmed(d.lane.sink.confirms.taking("others", 0))
+	d.lane.sink.states.noteConfirmed(d.lane.sink.states.stateOf("others", 0))
 }
 
 func (d *partRig) code(code kafkago.Error) {
@@ -130,12 +130,12 @@ func (d *partRig) code(code kafkago.Error) {
 func (d *partRig) waits() {
 	d.t.Helper()
 	p := &d.producer().part
-	if p.phase != waiting {
+	if p.phase != phaseWaiting {
 		d.t.Fatalf("phase %d, want a wait", p.phase)
 	}
 	for range 100 {
 		goBy(pauseMin)
-		if d.step(); p.phase != waiting {
+		if d.step(); p.phase != phaseWaiting {
 			return
 		}
 	}
@@ -218,7 +218,7 @@ func TestAnswers(t *testing.T) {
 					d.Want(sink.Rejected, reason, sink.Destination)
 				}
 				// What was sent then is not known to be anywhere, and the call ends.
-				if d.producer().part.phase == out {
+				if d.producer().part.phase == phaseOut {
 					d.answered(kafkaclient.Answer{Kind: kafkaclient.Unsent, Why: io.EOF})
 				}
 				d.end()
@@ -286,7 +286,7 @@ func TestLateAnswer(t *testing.T) {
 				t.Fatalf("first %v, then %v", first, next)
 			}
 			former.Answer = late
-			d.lane.apply(former)
+			d.lane.applyAnswer(former)
 			d.Want(sink.Unsent, "", 0)
 			d.code(0)
 			d.Want(sink.Confirmed, "", 0)
@@ -347,7 +347,7 @@ func TestNoEventIsAccusedOverItsPartition(t *testing.T) {
 			withPart(t, func(d *partRig) {
 				d.begin(few(2)...)
 				answers(d)
-				for began := time.Now(); d.producer().part.phase == waiting; {
+				for began := time.Now(); d.producer().part.phase == phaseWaiting; {
 					if time.Since(began) > time.Minute {
 						t.Fatal("waits for ever")
 					}
@@ -370,11 +370,11 @@ func TestLeaderMoves(t *testing.T) {
 			t.Errorf("sent to %d", a.node)
 		}
 		d.code(6)
-		if d.step(); d.producer().part.phase != waiting {
+		if d.step(); d.producer().part.phase != phaseWaiting {
 			t.Error("sent again at once to who is not the leader")
 		}
 		d.know(kafkaclient.Leader{Node: kafkaclient.None, Epoch: 6})
-		if d.step(); d.producer().part.phase != waiting {
+		if d.step(); d.producer().part.phase != phaseWaiting {
 			t.Error("sent to nobody")
 		}
 		d.know(kafkaclient.Leader{Node: 2, Epoch: 7})
@@ -413,7 +413,7 @@ func TestSequenceEnds(t *testing.T) {
 		first := d.taken()
 		d.code(0)
 		d.end()
-		d.producer().next = 1<<31 - 1<<20
+		d.producer().nextSequence = 1<<31 - 1<<20
 		d.begin(few(1)...)
 		d.taken()
 		d.code(0)
@@ -447,15 +447,15 @@ func TestGoneBehindDoubt(t *testing.T) {
 		d.begin(few(4)...)
 		d.taken()
 		s := d.producer()
-		s.drop()
-		s.part.phase, s.part.doubted, s.part.suspects = ready, 1, 2
+		s.dropBatch()
+		s.part.phase, s.part.doubted, s.part.suspects = phaseReady, 1, 2
 		d.lane.Reject(2, &sink.Fault{})
-		if p := &s.part; d.lane.fill(s) != ready || s.batch.Count() != 3 || p.doubted != 1 || p.suspects != 2 {
+		if p := &s.part; d.lane.fillBatch(s) != phaseReady || s.batch.Count() != 3 || p.doubted != 1 || p.suspects != 2 {
 			t.Errorf("%d records, %d in doubt, %d suspects", s.batch.Count(), p.doubted, p.suspects)
 		}
-		s.drop()
+		s.dropBatch()
 		d.lane.Reject(0, &sink.Fault{})
-		if p := &s.part; d.lane.fill(s) != ready || s.batch.Count() != 2 || p.doubted != 0 || p.suspects != 1 {
+		if p := &s.part; d.lane.fillBatch(s) != phaseReady || s.batch.Count() != 2 || p.doubted != 0 || p.suspects != 1 {
 			t.Errorf("%d records, %d in doubt, %d suspects", s.batch.Count(), p.doubted, p.suspects)
 		}
 	})
@@ -486,7 +486,7 @@ func TestCutConnections(t *testing.T) {
 					}
 					break
 				}
-				if d.producer().part.phase == waiting {
+				if d.producer().part.phase == phaseWaiting {
 					d.waits()
 				}
 			}
@@ -502,23 +502,23 @@ func TestLargeBatchesWaitForRoom(t *testing.T) {
 		s := d.lane.sink
 		large := few(1)
 		large[0].Payload = bytes.Repeat([]byte("x"), 9<<20)
-		s.held.Store(maxHeld - 1<<20)
-		if d.begin(large...); d.producer().part.phase != crowded || d.producer().batch != nil {
+		s.heldBytes.Store(maxHeld - 1<<20)
+		if d.begin(large...); d.producer().part.phase != phaseCrowded || d.producer().batch != nil {
 			t.Fatalf("phase %d, want a wait for room", d.producer().part.phase)
 		}
 		if at := d.producer().part.wakeAt(); !at.After(time.Now()) {
 			t.Error("it is not looked at again")
 		}
-		s.held.Store(0)
+		s.heldBytes.Store(0)
 		goBy(pauseMin)
 		d.step()
 		d.taken()
-		if held := s.held.Load(); held < 9<<20-smallBatch {
+		if held := s.heldBytes.Load(); held < 9<<20-smallBatch {
 			t.Errorf("%d bytes are held", held)
 		}
 		d.code(0)
 		d.Want(sink.Confirmed, "", 0)
-		if held := s.held.Load(); held != 0 {
+		if held := s.heldBytes.Load(); held != 0 {
 			t.Errorf("%d bytes are held after the answer", held)
 		}
 		d.end()
@@ -526,7 +526,7 @@ func TestLargeBatchesWaitForRoom(t *testing.T) {
 		d.begin(large...)
 		d.taken()
 		d.end()
-		if held := s.held.Load(); held != 0 {
+		if held := s.heldBytes.Load(); held != 0 {
 			t.Errorf("%d bytes are held after a call that was ended", held)
 		}
 	})

@@ -13,18 +13,18 @@ import (
 
 const (
 	laneOfNoTopic = 0 // events whose topic cannot be named; with OneLane, all events
-	laneOfMany    = 1 // topics first seen when maxWrong others had been in error
+	laneOfMany    = 1 // topics first seen when maxTopicsInError others had been in error
 	firstLane     = 2
 
-	// maxWrong bounds the topics in error that have a lane of their own. Topic names may be made
-	// from data, so the number of wrong ones is not bounded.
-	maxWrong = 1000
+	// maxTopicsInError bounds the topics in error that have a lane of their own. Topic names may be
+	// made from data, so the number of wrong ones is not bounded.
+	maxTopicsInError = 1000
 
-	// newAfter is how long a topic may be unknown to the brokers, or without leaders, after it was
-	// created. The reader waits while it is asked for again. So wrong names get this wait only once
-	// in graceEvery.
-	newAfter   = time.Second
-	graceEvery = 10 * time.Second
+	// newTopicPatience is how long a topic may be unknown to the brokers, or without leaders, after
+	// it was created. The reader waits while it is asked for again. So wrong names get this wait
+	// only once in graceEvery.
+	newTopicPatience = time.Second
+	graceEvery       = 10 * time.Second
 )
 
 // placement gives each event its place. The reader asks for every event, others may at the same
@@ -37,12 +37,12 @@ const (
 type placement struct {
 	sink *Sink
 
-	mu      sync.Mutex
-	lanes   map[string][]int32 // of a topic, by partition; 0: not made yet
-	wrong   int                // topics that were in error when they were first seen
-	grace   time.Time          // the end of the last grace period
-	waiting int                // places without an answer since metadata was answered
-	anyway  bool               // see Sink.PlaceAnyway
+	mu            sync.Mutex
+	lanes         map[string][]int32 // of a topic, by partition; 0: not made yet
+	topicsInError int                // topics that were in error when they were first seen
+	graceEnd      time.Time          // the end of the last grace period
+	unanswered    int                // places without an answer since metadata was answered
+	placeUnknown  bool               // see Sink.PlaceAnyway
 }
 
 // maxWaiting is more than the number of goroutines that ask for places.
@@ -51,10 +51,10 @@ const maxWaiting = 16
 // place implements Sink.Place.
 func (pl *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 	layout := pl.sink.layout
-	rec := records.Get().(*sink.Record) //nolint:forcetypeassert // the pool has no others
+	rec := recordPool.Get().(*sink.Record) //nolint:forcetypeassert // the pool has no others
 	defer func() {
 		rec.Forget()
-		records.Put(rec)
+		recordPool.Put(rec)
 	}()
 	name, fault := layout.Place(ev, rec)
 	if name == nil {
@@ -71,7 +71,7 @@ func (pl *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 	if fault != nil || pl.sink.cfg.OneLane {
 		p.Lane = laneOfNoTopic
 	} else {
-		lane, lanes, known := pl.lane(ev, name, state)
+		lane, lanes, known := pl.laneOf(ev, name, state)
 		if !known {
 			return sink.Place{}, false
 		}
@@ -85,23 +85,23 @@ func (pl *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 	return p, true
 }
 
-// records are scratch space to compute where an event goes, for several goroutines.
-var records = sync.Pool{New: func() any { return new(sink.Record) }}
+// recordPool are scratch space to compute where an event goes, for several goroutines.
+var recordPool = sync.Pool{New: func() any { return new(sink.Record) }}
 
-// lane returns the lane of an event, and how many lanes its topic has. ok has the meaning that it
+// laneOf returns the lane of an event, and how many lanes its topic has. ok has the meaning that it
 // has in Place.
-func (pl *placement) lane(ev *event.Event, name []byte, state *kafkaclient.Topic) (lane, lanes int, ok bool) {
+func (pl *placement) laneOf(ev *event.Event, name []byte, state *kafkaclient.Topic) (lane, lanes int, ok bool) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
 	of := pl.lanes[string(name)]
 	if of == nil {
-		if pl.wrong >= maxWrong {
+		if pl.topicsInError >= maxTopicsInError {
 			// From now on every new topic gets this lane. It is not remembered, and so its lane
 			// never changes either.
 			return laneOfMany, 1, true
 		}
 		if of = pl.chooseLanes(string(name), state); of == nil {
-			pl.waiting++
+			pl.unanswered++
 			return 0, 0, false
 		}
 	}
@@ -120,25 +120,26 @@ func (pl *placement) lane(ev *event.Event, name []byte, state *kafkaclient.Topic
 }
 
 // chooseLanes chooses the lanes of a new topic. It returns nil, and the reader waits, until there
-// is metadata of the topic: one answer, or answers for the time newAfter when the topic may be new.
+// is metadata of the topic: one answer, or answers for the time newTopicPatience when the topic may
+// be new.
 func (pl *placement) chooseLanes(name string, state *kafkaclient.Topic) []int32 {
 	if state == nil {
 		pl.sink.client.Control.KeepFresh(name)
 		pl.sink.client.Control.RequestMetadata(name)
-		if !pl.anyway {
+		if !pl.placeUnknown {
 			return nil
 		}
-		pl.wrong++ // as many as those in error, or names made from data have no bound
+		pl.topicsInError++ // as many as those in error, or names made from data have no bound
 		pl.lanes[name] = make([]int32, 1)
 		return pl.lanes[name]
 	}
-	if state.MaybeNew() && !pl.anyway && pl.inGrace(time.Now()) {
+	if state.MaybeNew() && !pl.placeUnknown && pl.inGrace(time.Now()) {
 		pl.sink.client.Control.RequestMetadata(name)
 		return nil
 	}
 	pl.sink.client.Control.KeepFresh(name)
 	if state.Code != 0 {
-		pl.wrong++
+		pl.topicsInError++
 	}
 	pl.lanes[name] = make([]int32, max(1, len(state.Partitions)))
 	return pl.lanes[name]
@@ -148,7 +149,7 @@ func (pl *placement) chooseLanes(name string, state *kafkaclient.Topic) []int32 
 func (pl *placement) placeAnyway(on bool) {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	pl.anyway = on
+	pl.placeUnknown = on
 }
 
 // takeWaiting returns how many callers wait for an answer; at least one, for a caller that reads
@@ -156,16 +157,16 @@ func (pl *placement) placeAnyway(on bool) {
 func (pl *placement) takeWaiting() int {
 	pl.mu.Lock()
 	defer pl.mu.Unlock()
-	n := max(1, min(pl.waiting, maxWaiting))
-	pl.waiting = 0
+	n := max(1, min(pl.unanswered, maxWaiting))
+	pl.unanswered = 0
 	return n
 }
 
 // inGrace reports whether a topic in error is to be asked for again before it is given its only
 // lane.
 func (pl *placement) inGrace(now time.Time) bool {
-	if now.Sub(pl.grace) >= graceEvery {
-		pl.grace = now.Add(newAfter)
+	if now.Sub(pl.graceEnd) >= graceEvery {
+		pl.graceEnd = now.Add(newTopicPatience)
 	}
-	return now.Before(pl.grace)
+	return now.Before(pl.graceEnd)
 }

@@ -38,7 +38,7 @@ func laneOf(t *testing.T, s *Sink, topic, key string) int {
 		if p, ok := s.Place(newEvent(topic, key)); ok {
 			return p.Lane
 		}
-		if time.Since(began) > newAfter {
+		if time.Since(began) > newTopicPatience {
 			t.Fatalf("no lane for %s", topic)
 		}
 	}
@@ -98,24 +98,24 @@ func TestManyWrongTopics(t *testing.T) { synctest.Test(t, testManyWrongTopics) }
 func testManyWrongTopics(t *testing.T) {
 	s := byTopic(t)
 	wrong := map[string]int{"good": 2}
-	for i := range maxWrong {
+	for i := range maxTopicsInError {
 		wrong[fmt.Sprint("wrong-", i)] = 0
 	}
 	teach(s, wrong)
 	good := laneOf(t, s, "good", "k")
-	for i := range maxWrong {
+	for i := range maxTopicsInError {
 		if lane := laneOf(t, s, fmt.Sprint("wrong-", i), "k"); lane == laneOfMany {
 			t.Fatalf("topic %d has no lane of its own", i)
 		}
 	}
-	met := len(s.topics.lanes)
+	met := len(s.placement.lanes)
 	for i := range 100 {
 		if lane := laneOf(t, s, fmt.Sprint("more-", i), "k"); lane != laneOfMany {
 			t.Errorf("lane %d", lane)
 		}
 	}
-	if lane := laneOf(t, s, "good", "k"); lane != good || len(s.topics.lanes) != met {
-		t.Errorf("lane %d, was %d; %d topics, were %d", lane, good, len(s.topics.lanes), met)
+	if lane := laneOf(t, s, "good", "k"); lane != good || len(s.placement.lanes) != met {
+		t.Errorf("lane %d, was %d; %d topics, were %d", lane, good, len(s.placement.lanes), met)
 	}
 }
 

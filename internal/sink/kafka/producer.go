@@ -26,16 +26,16 @@ import (
 //	    broker has said of the first attempt, before any other was made, that it appended nothing.
 //	R2  Other records go under fresh numbers: those behind a batch that was confirmed, else those
 //	    of a new producer.
-//	R3  next moves by a confirmed batch only: as one batch is under way at a time, there never is
-//	    a gap.
+//	R3  nextSequence moves by a confirmed batch only: as one batch is under way at a time, there
+//	    never is a gap.
 //
-// Bytes is the batch sealed for (id, epoch, next), nil before that. Tried is the memory of R1: the
-// bytes were in a request. A batch that was not confirmed ends in one of three ways. renew and drop
-// take a new producer id when Tried is set. A batch that a worker still has when its call ends is
-// abandoned with its producer. An attempt that was given up may arrive late. Then it stores its
-// records a second time and hides no others. First arrivals of a key stay in order: the attempt
-// carries the key's events in order, and nothing later of the key was sent before they were
-// confirmed.
+// Bytes is the batch sealed for (id, epoch, nextSequence), nil before that. Tried is the memory of
+// R1: the bytes were in a request. A batch that was not confirmed ends in one of three ways.
+// forgetID and dropBatch take a new producer id when Tried is set. A batch that a worker still has
+// when its call ends is abandoned with its producer. An attempt that was given up may arrive late.
+// Then it stores its records a second time and hides no others. First arrivals of a key stay in
+// order: the attempt carries the key's events in order, and nothing later of the key was sent
+// before they were confirmed.
 //
 //	R4  Bytes that were never in a request go only to a cluster whose storage still knows that
 //	    it gave the producer its id.
@@ -51,21 +51,21 @@ import (
 type producer struct {
 	kafkaclient.ProducerBatch
 	lane  *lane
-	takes *takes // of its partition
+	state *partitionState // of its partition
 
-	id    int64 // none: it has no id yet
-	epoch int16
-	next  int32 // the sequence number of the batch's first record
+	id           int64 // none: it has no id yet
+	epoch        int16
+	nextSequence int32 // the sequence number of the batch's first record
 
-	batch *kafkaclient.Batch // the records; nil: there are none
-	held  int                // the batch's share of Sink.held
+	batch    *kafkaclient.Batch // the records; nil: there are none
+	heldRoom int                // the batch's share of Sink.heldBytes
 
 	// abandoned: the call of its batch has ended, and the client had the batch. Another producer
 	// has taken its place; this one waits for the client to return the batch.
 	abandoned bool
 
 	// troubled is the beginning of the call in which the trouble of the partition began; zero: its
-	// last batch was stored. See confirms.
+	// last batch was stored. See partitionStates.
 	troubled time.Time
 
 	// sizeLimit is the size that a batch should not exceed, in bytes before compression. A batch
@@ -80,43 +80,43 @@ type producer struct {
 const ordinaryBatch = 950_000
 
 func newProducer(l *lane, topic string, partition int32) *producer {
-	pr := &producer{ProducerBatch: kafkaclient.ProducerBatch{Topic: topic, Partition: partition}, lane: l, takes: l.sink.confirms.taking(topic, partition), id: kafkaclient.None, sizeLimit: ordinaryBatch}
-	pr.Deliver = func() { l.inbox.deliver(pr) }
+	pr := &producer{ProducerBatch: kafkaclient.ProducerBatch{Topic: topic, Partition: partition}, lane: l, state: l.sink.states.stateOf(topic, partition), id: kafkaclient.None, sizeLimit: ordinaryBatch}
+	pr.Deliver = func() { l.inbox.addProducer(pr) }
 	return pr
 }
 
-// seal makes the batch ready to be sent: once, so that it is the same bytes however often it is
-// sent. The producer has an id and a batch.
-func (pr *producer) seal() {
+// sealBatch makes the batch ready to be sent: once, so that it is the same bytes however often it
+// is sent. The producer has an id and a batch.
+func (pr *producer) sealBatch() {
 	if pr.Bytes == nil {
-		pr.Bytes, pr.Records = pr.batch.Seal(pr.id, pr.epoch, pr.next), pr.batch.Count()
+		pr.Bytes, pr.Records = pr.batch.Seal(pr.id, pr.epoch, pr.nextSequence), pr.batch.Count()
 	}
 }
 
-// stored notes that the batch is in the log. It returns false when the broker has called the batch
-// a duplicate (46) although it was never sent before: then something else has used its numbers, and
-// the batch is not in the log.
-func (pr *producer) stored(duplicate bool) bool {
+// noteStored notes that the batch is in the log. It returns false when the broker has called the
+// batch a duplicate (46) although it was never sent before: then something else has used its
+// numbers, and the batch is not in the log.
+func (pr *producer) noteStored(duplicate bool) bool {
 	if duplicate && !pr.Tried {
 		return false
 	}
-	if pr.next > math.MaxInt32-1<<24 { // before the numbers would start again from 0
+	if pr.nextSequence > math.MaxInt32-1<<24 { // before the numbers would start again from 0
 		pr.id = kafkaclient.None
 	} else {
-		pr.next += int32(pr.batch.Count())
+		pr.nextSequence += int32(pr.batch.Count())
 	}
 	pr.Slow, pr.troubled = false, time.Time{}
 	pr.releaseBatch()
 	return true
 }
 
-// renew has the same records sent under a new producer id.
-func (pr *producer) renew() {
+// forgetID has the same records sealed again, under a new producer id.
+func (pr *producer) forgetID() {
 	pr.id, pr.Bytes, pr.Tried = kafkaclient.None, nil, false
 }
 
-// drop gives the batch up: these bytes will not be sent again.
-func (pr *producer) drop() {
+// dropBatch gives the batch up: these bytes will not be sent again.
+func (pr *producer) dropBatch() {
 	if pr.Tried {
 		pr.id = kafkaclient.None
 	}
@@ -129,7 +129,7 @@ func (pr *producer) releaseBatch() {
 		pr.batch.Reset()
 		pr.lane.sink.batches.Put(pr.batch)
 	}
-	pr.letGo()
+	pr.releaseRoom()
 	pr.batch, pr.Bytes, pr.Tried = nil, nil, false
 	pr.Reader.Reset(nil)
 }
@@ -144,25 +144,25 @@ const (
 	heldStep   = 64 << 10
 )
 
-// mayGrow takes the room that the batch needs for so many bytes; false: there is none.
-func (pr *producer) mayGrow(to int) bool {
-	if to <= smallBatch+pr.held {
+// takeRoom takes the room that the batch needs for so many bytes; false: there is none.
+func (pr *producer) takeRoom(to int) bool {
+	if to <= smallBatch+pr.heldRoom {
 		return true
 	}
-	held, more := &pr.lane.sink.held, int64(max(to-smallBatch-pr.held, heldStep))
+	held, more := &pr.lane.sink.heldBytes, int64(max(to-smallBatch-pr.heldRoom, heldStep))
 	if now := held.Add(more); now > maxHeld && now > more {
 		held.Add(-more)
 		return false
 	}
-	pr.held += int(more)
+	pr.heldRoom += int(more)
 	return true
 }
 
-// letGo gives the room back.
-func (pr *producer) letGo() {
-	pr.lane.sink.held.Add(-int64(pr.held))
-	pr.held = 0
+// releaseRoom gives the room back.
+func (pr *producer) releaseRoom() {
+	pr.lane.sink.heldBytes.Add(-int64(pr.heldRoom))
+	pr.heldRoom = 0
 }
 
-// shown is the producer's topic as people may see it.
-func (pr *producer) shown() string { return pr.lane.sink.layout.Shown(pr.Topic) }
+// shownTopic is the producer's topic as people may see it.
+func (pr *producer) shownTopic() string { return pr.lane.sink.layout.Shown(pr.Topic) }

@@ -22,7 +22,7 @@ type layout struct {
 	Personal bool
 	topic    sink.Template // as people see it
 	allow    sink.Allow
-	Large    *sink.Large
+	Large    *sink.LargeLock
 }
 
 // RecordConfig says how an event becomes a record.
@@ -41,7 +41,7 @@ type RecordConfig struct {
 
 // newLayout makes the layout of a configuration, which is valid.
 func newLayout(cfg *RecordConfig) (*layout, error) {
-	l := &layout{encoder: cfg.Encoder, Large: new(sink.Large), topic: cfg.Topic, allow: cfg.Allow, Personal: slices.Contains(cfg.Topic.Uses(), "key")}
+	l := &layout{encoder: cfg.Encoder, Large: new(sink.LargeLock), topic: cfg.Topic, allow: cfg.Allow, Personal: slices.Contains(cfg.Topic.Uses(), "key")}
 	if l.encoder == nil {
 		plain, err := newPlain(cfg)
 		if err != nil {
@@ -111,32 +111,26 @@ func (l *layout) Shown(topic string) string {
 // answer, as if the connection was lost: such a record would be sent for ever.
 const maxRecord = 100<<20 - 64<<10
 
-// lengths is the most that a header's two lengths take, in bytes.
-const lengths = 10
+// headerLengths is the most that a header's two lengths take, in bytes.
+const headerLengths = 10
 
 // builder is one lane's scratch space: Build fills it from an event, and it is valid until the next
 // Build. Key and value are as the encoder gives them; the headers are encoded as in the record.
 type builder struct {
 	kafkaclient.Record
 	layout *layout
-	made   sink.Record
+	record sink.Record
 }
 
 // newBuilder makes a builder for one lane; a layout may serve many.
 func newBuilder(l *layout) *builder { return &builder{layout: l} }
-
-// Enter is called before Build, and Leave when the record is written or dropped: see sink.Large.
-func (b *builder) Enter(alone bool) { b.layout.Large.Enter(&b.made, alone) }
-
-// Leave ends what Enter began. again: the record is to be made once more, alone.
-func (b *builder) Leave(alone bool) (again bool) { return b.layout.Large.Leave(&b.made, alone) }
 
 // Build makes the record, or returns why the event can never become one.
 func (b *builder) Build(ev *event.Event) *sink.Fault {
 	if fault := sink.RowFault(ev); fault != nil {
 		return fault
 	}
-	rec := &b.made
+	rec := &b.record
 	if fault := b.layout.encoder.Encode(ev, rec); fault != nil {
 		return fault
 	}
@@ -149,7 +143,7 @@ func (b *builder) Build(ev *event.Event) *sink.Fault {
 	b.Headers, b.HeaderCount = b.Headers[:0], 0
 	for i := range rec.Headers {
 		h := &rec.Headers[i]
-		if !rec.Budget.Make(len(h.Name) + len(h.Value) + lengths) {
+		if !rec.Budget.Make(len(h.Name) + len(h.Value) + headerLengths) {
 			return sink.OverBudget(rec.Budget.Err())
 		}
 		b.AddHeader(h.Name, h.Value)
@@ -164,8 +158,8 @@ func (b *builder) Build(ev *event.Event) *sink.Fault {
 // buffers of an unusually large one.
 func (b *builder) Forget() {
 	b.Key, b.Value = nil, nil
-	b.made.Forget()
-	b.Headers = sink.Reuse(b.Headers)
+	b.record.Forget()
+	b.Headers = sink.ReuseBuffer(b.Headers)
 }
 
 // partitionOf returns the partition of an event that was placed in rec, among count > 0. If the row
@@ -230,7 +224,7 @@ func (p *plainFormat) Traits() sink.Traits { return sink.Traits{Topic: p.topic.F
 
 // Place implements sink.Encoder.
 func (p *plainFormat) Place(ev *event.Event, rec *sink.Record) *sink.Fault {
-	rec.Unplace(ev)
+	rec.ResetPlace(ev)
 	return p.place(ev, rec)
 }
 
@@ -258,8 +252,8 @@ func (p *plainFormat) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 	}
 	rec.Value, rec.Time = ev.Payload, ev.Time.UnixMilli()
 	rec.Headers = append(rec.Headers, sink.Header{Name: HeaderID, Value: ev.ID, Kind: sink.Text})
-	rec.AddText(HeaderType, ev.Type)
-	rec.AddText(headerAggregate, ev.Aggregate)
+	rec.AddTextHeader(HeaderType, ev.Type)
+	rec.AddTextHeader(headerAggregate, ev.Aggregate)
 	return p.headers.Append(ev, rec)
 }
 

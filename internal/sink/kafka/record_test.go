@@ -325,7 +325,7 @@ func TestHeadersAreBounded(t *testing.T) {
 			t.Errorf("%d members: %d bytes", members, len(e.Headers))
 		}
 		e.Forget()
-		if n := cap(e.Headers) + cap(e.made.Headers) + cap(e.made.Buf); n > 64<<10 {
+		if n := cap(e.Headers) + cap(e.record.Headers) + cap(e.record.Buf); n > 64<<10 {
 			t.Errorf("%d members: %d are kept", members, n)
 		}
 	}

@@ -28,7 +28,7 @@ func Driver() *sink.Driver {
 		}},
 		OwnLanes: true, AppendsCalls: true,
 		Reserved: OwnHeaders,
-		Settings: func() sink.Settings { return defaults() },
+		Settings: func() sink.Settings { return defaultSettings() },
 		FixRefusal: func(reason sink.Reason, r *event.Route) string {
 			switch reason { //nolint:exhaustive // the others need nothing of Kafka's own
 			case sink.NoTopic:
@@ -90,7 +90,7 @@ type SASL struct {
 
 const section = "sink.kafka."
 
-func defaults() *Settings {
+func defaultSettings() *Settings {
 	return &Settings{
 		Brokers:     []string{"localhost:" + kafkaPort},
 		Topic:       sink.MustTemplate("outbox.event.{aggregate}"),
@@ -108,7 +108,7 @@ func (s *Settings) Keys() []setting.Key {
 		Doc("TLS with the brokers.", "The other keys of `tls` are an error without it. So is an empty `tls: {}`.")
 	enabled.SectionFault = "is empty, which would leave TLS off; write {enabled: true}, or leave it out"
 	keys := []setting.Key{
-		brokers("brokers", &s.Brokers).
+		brokersKey("brokers", &s.Brokers).
 			Doc("Some brokers of one cluster, as `host` or `host:port`.",
 				"A list, or one text with commas. Without a port: 9092."),
 		sink.TemplateKey("topic", &s.Topic).
@@ -161,13 +161,13 @@ func (s *Settings) TLSFiles() func() (*tls.Config, error) {
 // Validate implements sink.Settings.
 func (s *Settings) Validate(v *sink.Validation) {
 	if !s.TLSEnabled && !v.IsFaulty(section+"tls.enabled") {
-		s.TLS.Unused(v, "tls.", "has no effect without tls.enabled: true")
+		s.TLS.RefuseUnused(v, "tls.", "has no effect without tls.enabled: true")
 	}
 	s.TLS.Validate(v, "tls.")
-	s.SASL.validate(v)
+	s.SASL.validateLogin(v)
 }
 
-func (s *SASL) validate(v *sink.Validation) {
+func (s *SASL) validateLogin(v *sink.Validation) {
 	const at = section + "sasl."
 	if v.IsFaulty(at + "mechanism") {
 		return
@@ -187,9 +187,9 @@ func (s *SASL) validate(v *sink.Validation) {
 	}
 }
 
-// brokers reads a list of addresses. One text may hold several, separated by commas, as Kafka's own
-// bootstrap.servers.
-func brokers(name string, at *[]string) setting.Key {
+// brokersKey reads a list of addresses. One text may hold several, separated by commas, as Kafka's
+// own bootstrap.servers.
+func brokersKey(name string, at *[]string) setting.Key {
 	return setting.Key{
 		Name: name, Kind: setting.List,
 		Form: setting.ListOrOne(setting.Form{"type": setting.PlainTypes, "minLength": 1}, 1),

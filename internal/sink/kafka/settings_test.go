@@ -20,7 +20,7 @@ func TestConfig(t *testing.T) {
 		}
 	}
 	write("one")
-	s := defaults()
+	s := defaultSettings()
 	read(t, s, map[string]string{
 		"brokers": "a,b:1", "topic": "x.{column:region}", "compression": "lz4",
 		"sasl.mechanism": "plain", "sasl.username": "u", "sasl.password": "${file:pw}",
@@ -49,7 +49,7 @@ func TestConfig(t *testing.T) {
 		t.Errorf("got %v, want an error that names the key", err)
 	}
 
-	alone := defaults()
+	alone := defaultSettings()
 	read(t, alone, map[string]string{"tls.enabled": "true"})
 	if out := alone.config(&sink.Opening{}); out.TLS == nil || out.SASL != nil {
 		t.Errorf("TLS alone: %+v", out)

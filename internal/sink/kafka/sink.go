@@ -32,15 +32,15 @@ import (
 //	                         control ◀─────────────┘                                  ▼
 //	                            └── Metadata ──▶ all                               Kafka
 type Sink struct {
-	cfg     Config
-	layout  *layout
-	client  *kafkaclient.Client
-	batches sync.Pool // of *kafkaclient.Batch, so that a producer without a batch keeps no buffer
-	topics  placement
-	changed chan struct{} // cap maxWaiting: there is newer metadata
+	cfg       Config
+	layout    *layout
+	client    *kafkaclient.Client
+	batches   sync.Pool // of *kafkaclient.Batch, so that a producer without a batch keeps no buffer
+	placement placement
+	changed   chan struct{} // cap maxWaiting: there is newer metadata
 
-	confirms confirms
-	held     atomic.Int64 // bytes of batches that are not small: see maxHeld
+	states    partitionStates
+	heldBytes atomic.Int64 // bytes of batches that are not small: see maxHeld
 
 	lanesMu sync.RWMutex
 	lanes   []*lane
@@ -55,7 +55,7 @@ var (
 // New makes a sink of a configuration that package config has checked. Nothing is connected before
 // Run.
 func New(cfg Config) (*Sink, error) {
-	cfg.defaults()
+	cfg.setDefaults()
 	layout, err := newLayout(&cfg.RecordConfig)
 	if err != nil {
 		return nil, fmt.Errorf("configure kafka sink: %w", err)
@@ -66,11 +66,11 @@ func New(cfg Config) (*Sink, error) {
 	}
 	s := &Sink{cfg: cfg, layout: layout, changed: make(chan struct{}, maxWaiting)}
 	s.batches.New = func() any { return kafkaclient.NewBatch(compression) }
-	opts := cfg.client()
+	opts := cfg.clientOptions()
 	opts.OnMetadata = s.metadataAnswered
 	s.client = kafkaclient.NewClient(opts)
-	s.topics = placement{sink: s, lanes: map[string][]int32{}}
-	s.confirms = confirms{of: map[topicPartition]*takes{}, short: map[*lane]struct{}{}, report: s.client.NoteReplicas}
+	s.placement = placement{sink: s, lanes: map[string][]int32{}}
+	s.states = partitionStates{states: map[topicPartition]*partitionState{}, waitingLanes: map[*lane]struct{}{}, reportOutage: s.client.NoteReplicas}
 	if layout.Constant != nil {
 		s.client.Control.KeepFresh(string(layout.Constant))
 	}
@@ -82,7 +82,7 @@ func New(cfg Config) (*Sink, error) {
 
 // Place gives each partition of each topic a lane, as many as there were when the topic was first
 // seen; see placement.
-func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) { return s.topics.place(ev) }
+func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) { return s.placement.place(ev) }
 
 // Route names the event's topic. The bytes are the caller's, or the event's own Route's.
 func (s *Sink) Route(ev *event.Event) event.Route { return s.layout.Route(ev) }
@@ -107,7 +107,7 @@ func (s *Sink) Changed() <-chan struct{} { return s.changed }
 // ever, as one that was in error: its keys share that lane when the metadata comes, and none
 // changes its lane.
 func (s *Sink) PlaceAnyway(on bool) {
-	s.topics.placeAnyway(on)
+	s.placement.placeAnyway(on)
 	s.metadataAnswered() // whoever waits asks again
 }
 
@@ -151,7 +151,7 @@ func (s *Sink) Up() (ok bool, why string) { return s.client.Up() }
 
 // metadataAnswered notifies callers that wait for a place of newer metadata.
 func (s *Sink) metadataAnswered() {
-	for range s.topics.takeWaiting() {
+	for range s.placement.takeWaiting() {
 		kafkaclient.Notify(s.changed)
 	}
 }
@@ -160,17 +160,17 @@ func (s *Sink) metadataAnswered() {
 func (s *Sink) Status() sink.Status {
 	up, why := s.Up()
 	return sink.Status{
-		Up: up, Why: why, Waiting: s.waiting(),
+		Up: up, Why: why, Waiting: s.waitingDestinations(),
 		Connections: int(s.client.Connections.Load()), PendingConfirms: int(s.client.Pending.Load()),
 	}
 }
 
-// waiting lists what lanes wait for, each destination once, by name.
-func (s *Sink) waiting() (out []sink.Paused) {
+// waitingDestinations lists what lanes wait for, each destination once, by name.
+func (s *Sink) waitingDestinations() (out []sink.Paused) {
 	s.lanesMu.RLock()
 	defer s.lanesMu.RUnlock()
 	for _, l := range s.lanes {
-		if w := l.shown.Load(); w != nil {
+		if w := l.shownWait.Load(); w != nil {
 			out = append(out, *w)
 		}
 	}
@@ -186,7 +186,7 @@ func Check(ctx context.Context, cfg Config) (found []sink.Finding, topics []stri
 	if err != nil {
 		return []sink.Finding{{Name: "broker configuration", Detail: oneLine(err), Fix: "correct sink.kafka"}}, nil
 	}
-	opts := s.cfg.client()
+	opts := s.cfg.clientOptions()
 	return examineCluster(ctx, &opts, s.layout, cfg.Topic)
 }
 
@@ -216,8 +216,8 @@ type Config struct {
 	Confirms func(acks, nacks, returned, timeouts int)
 }
 
-// defaults fills in what may be left out.
-func (c *Config) defaults() {
+// setDefaults fills in what may be left out.
+func (c *Config) setDefaults() {
 	if c.ConfirmTimeout <= 0 {
 		c.ConfirmTimeout = 30 * time.Second
 	}
@@ -230,8 +230,7 @@ func (c *Config) defaults() {
 	c.Secure = func(conn *tls.Conn) net.Conn { return &sink.TLSConn{Conn: conn} }
 }
 
-// client are the options of the client.
-func (c *Config) client() kafkaclient.Options {
+func (c *Config) clientOptions() kafkaclient.Options {
 	return kafkaclient.Options{
 		DialOptions: c.DialOptions, Brokers: c.Brokers, ConfirmTimeout: c.ConfirmTimeout, Explain: explain, OnConnected: c.Connected,
 		OnState: func(why string, brokers int) {

@@ -304,22 +304,22 @@ func TestPublishAllocates(t *testing.T) {
 	outcomes := make([]sink.Outcome, len(call))
 	round := func() {
 		l := d.lane
-		l.begin(call, outcomes)
-		if !l.answered() {
+		l.beginCall(call, outcomes)
+		if !l.isMetadataKnown() {
 			t.Fatal("not answered")
 		}
-		l.split()
+		l.splitIntoParts()
 		d.step()
 		s := d.producer()
 		if l.sink.client.Control.Withdraw(&s.ProducerBatch) {
 			d.answered(kafkaclient.Answer{Kind: kafkaclient.Identity, Producer: 1})
 		}
-		if !s.part.at.Withdraw(&s.ProducerBatch) {
+		if !s.part.queuedAt.Withdraw(&s.ProducerBatch) {
 			t.Fatal("not on its way")
 		}
 		d.answered(kafkaclient.Answer{Kind: kafkaclient.Answered})
-		l.posted = l.posted[:0]
-		l.finish()
+		l.unsignalled = l.unsignalled[:0]
+		l.endCall()
 	}
 	round()
 	if n := testing.AllocsPerRun(100, round); n > 1 { // the pool of batches is emptied now and then

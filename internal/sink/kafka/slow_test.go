@@ -27,10 +27,10 @@ func TestTroubleIsNotSlow(t *testing.T) {
 		d.begin(few(1)...)
 		for _, a := range []kafkaclient.Answer{{Kind: kafkaclient.Lost, Why: context.DeadlineExceeded}, {Kind: kafkaclient.Answered, Code: 6}, {Kind: kafkaclient.Unsent, Why: errRefused}} {
 			d.taken()
-			if d.answered(a); d.producer().part.phase == waiting {
+			if d.answered(a); d.producer().part.phase == phaseWaiting {
 				d.waits()
 			}
-			if b := d.producer().part.at; len(b.Waiting) != 1 {
+			if b := d.producer().part.queuedAt; len(b.Waiting) != 1 {
 				t.Errorf("after %+v it goes apart", a)
 			}
 		}

@@ -37,7 +37,7 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 			continue
 		}
 		found = append(found, sink.Finding{Name: "broker", OK: true, Detail: fmt.Sprintf("logged in to %s at %s", sess.Product(), sess.Address)})
-		if doubt := s.doubt(sess); doubt != "" {
+		if doubt := s.clusterDoubt(sess); doubt != "" {
 			found = append(found, sink.Finding{Name: "broker", Warn: true, Detail: doubt, Fix: fixDoubt})
 		}
 		if exchange == nil {
@@ -75,12 +75,12 @@ func (s *Sink) checkRoom(ctx context.Context, sess *conn.Session, url string) (f
 	allowed := sess.Allowed
 	for _, sess := range open[:min(len(open), len(s.links))] {
 		sess.OpenAll(ctx)
-		if limit := channelLimit(sess.End()); limit > 0 {
+		if limit := channelLimit(sess.EndError()); limit > 0 {
 			allowed = min(allowed, max(limit/len(s.links), 1))
 		}
 	}
-	if few := s.few(allowed); few != "" {
-		found = append(found, sink.Finding{Name: "channels", Warn: true, Detail: few, Fix: s.fixFew()})
+	if few := s.fewChannels(allowed); few != "" {
+		found = append(found, sink.Finding{Name: "channels", Warn: true, Detail: few, Fix: s.fixFewChannels()})
 	}
 	return found
 }
@@ -94,7 +94,7 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 	f := sink.Finding{Name: exchangeText(name)}
 	// a template's text will do: topic rights are not checked then
 	routingKey, oneKey := s.cfg.RoutingKey.Constant()
-	ex, err := probe(ctx, sess, name, routingKey)
+	ex, err := probePublish(ctx, sess, name, routingKey)
 	switch {
 	case err != nil:
 		f.Detail, f.Fix = "no answer: "+conn.ErrorText(err), "check the log of the broker at "+sess.Address+" for why it hung up or did not answer"
@@ -106,7 +106,7 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 	case ex.Code == amqp.NotFound:
 		f.Detail = brokerText(ex)
 		f.Fix = fmt.Sprintf("declare it, for example: rabbitmqadmin declare exchange name=%s type=topic durable=true; or set sink.rabbitmq.declare: true", name)
-	case topicRight(ex) && !oneKey:
+	case isTopicRight(ex) && !oneKey:
 		f.OK, f.Detail = true, "exists; this user may publish to some routing keys only"
 	case ex.Code == amqp.AccessRefused:
 		f.Detail = brokerText(ex)
@@ -120,8 +120,8 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 // checkType adds what the type of an exchange that exists means, if the broker tells.
 func (s *Sink) checkType(ctx context.Context, sess *conn.Session, name string, f *sink.Finding) {
 	want := cmp.Or(s.cfg.ExchangeType, amqp.ExchangeTopic)
-	kind := typeOf(ctx, sess, name, want)
-	ignored, keeps := s.cfg.Unroutable.ignored(name), keepers[kind]
+	kind := exchangeTypeOf(ctx, sess, name, want)
+	ignored, keeps := s.cfg.Unroutable.isIgnored(name), keepingTypes[kind]
 	switch {
 	case keeps != "" && !ignored:
 		*f = sink.Finding{
@@ -142,16 +142,16 @@ func (s *Sink) checkType(ctx context.Context, sess *conn.Session, name string, f
 // typeText is RabbitMQ's text, which has more quotes around a name that Erlang would quote.
 var typeText = lazy.Regexp(`inequivalent arg 'type' for exchange .* but current is '+([^']*)'`)
 
-// typeOf asks for the type of an exchange; "": the broker does not tell, as to a user without the
-// right to configure the exchange. AMQP has no question for it, and a passive declaration ignores
-// the type. So the exchange is declared in a way that is always refused (406): where it exists,
-// over another type first, which the broker names; where it is missing, over an alternate exchange
-// that is a number. So it is never made.
-func typeOf(ctx context.Context, sess *conn.Session, name, guess string) string {
-	err := sess.ThrowAway(ctx, func(ch *amqp.Channel) error {
+// exchangeTypeOf asks for the type of an exchange; "": the broker does not tell, as to a user
+// without the right to configure the exchange. AMQP has no question for it, and a passive
+// declaration ignores the type. So the exchange is declared in a way that is always refused (406):
+// where it exists, over another type first, which the broker names; where it is missing, over an
+// alternate exchange that is a number. So it is never made.
+func exchangeTypeOf(ctx context.Context, sess *conn.Session, name, guess string) string {
+	err := sess.OnThrowawayChannel(ctx, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclare(name, guess, true, false, false, false, amqp.Table{"alternate-exchange": int32(0)})
 	})
-	ex := answer(err, sess)
+	ex := brokerException(err, sess)
 	if ex == nil || ex.Code != amqp.PreconditionFailed {
 		return ""
 	}
@@ -185,16 +185,17 @@ func (s *Sink) checkQueues(ctx context.Context, sess *conn.Session) (found []sin
 // probeMark is neither a number of milliseconds nor a user's name.
 const probeMark = "cdc-relay-probe"
 
-// probe asks how the broker would take a message for exchange and routing key, without publishing
-// one. ex is nil when it would be taken (it may still be unroutable), else the exception.
+// probePublish asks how the broker would take a message for exchange and routing key, without
+// publishing one. ex is nil when it would be taken (it may still be unroutable), else the
+// exception.
 //
 // The probe is a message that the broker examines and can never route: RabbitMQ checks the right to
 // write, the exchange and the right to the topic before it refuses an expiration that is not a
 // number, or a user_id that is not the sender's. (A passive declare does not show the right to
 // write.)
-func probe(ctx context.Context, s *conn.Session, exchange, routingKey string) (ex *amqp.Error, err error) {
+func probePublish(ctx context.Context, s *conn.Session, exchange, routingKey string) (ex *amqp.Error, err error) {
 	closes := make(chan *amqp.Error, 1)
-	err = s.ThrowAway(ctx, func(ch *amqp.Channel) error {
+	err = s.OnThrowawayChannel(ctx, func(ch *amqp.Channel) error {
 		ch.NotifyClose(closes)
 		if err := ch.Confirm(false); err != nil {
 			return err

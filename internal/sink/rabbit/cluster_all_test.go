@@ -87,7 +87,7 @@ func TestClusterRenamed(t *testing.T) {
 	for _, url := range []string{b.url, shared} {
 		sess, err := nameless.cfg.DialOne(b.ctx, url, nil)
 		b.must(err)
-		if doubt := nameless.doubt(sess); (doubt != "") != (url == shared) {
+		if doubt := nameless.clusterDoubt(sess); (doubt != "") != (url == shared) {
 			t.Errorf("%s: %q", url, doubt)
 		}
 		sess.Close(conn.CloseTimeout)

@@ -17,7 +17,7 @@ func TestOtherCluster(t *testing.T) {
 		var s Sink
 		for name := range strings.SplitSeq(names, "; ") {
 			name, refused := strings.CutPrefix(name, "!")
-			if err := s.admit(name, "localhost"); errors.Is(err, errOtherCluster) != refused || (err != nil) != refused {
+			if err := s.admitCluster(name, "localhost"); errors.Is(err, errOtherCluster) != refused || (err != nil) != refused {
 				t.Errorf("%q of %q: %v", name, names, err)
 			}
 		}

@@ -52,7 +52,7 @@ func TestSeveralAddresses(t *testing.T) {
 func TestPausesStayShort(t *testing.T) {
 	var pause time.Duration
 	for range 1000 {
-		if pause = longer(pause); pause < backoffMin || pause > 2*time.Second {
+		if pause = nextBackoff(pause); pause < backoffMin || pause > 2*time.Second {
 			t.Fatalf("a pause of %s", pause)
 		}
 	}

@@ -24,11 +24,11 @@ import (
 // link keeps one of the sink's connections: its goroutine dials, waits for the end and dials again.
 // Lanes ask it for the session that is up.
 type link struct {
-	sink *Sink
-	mu   sync.Mutex
-	sess *conn.Session // nil: no session
-	up   chan struct{} // closed when sess appears; made again when it goes
-	why  string        // why the connection is away, or "blocked…"; "" when all is well
+	sink    *Sink
+	mu      sync.Mutex
+	session *conn.Session // nil: no session
+	up      chan struct{} // closed when sess appears; made again when it goes
+	why     string        // why the connection is away, or "blocked…"; "" when all is well
 }
 
 const notConnected = "not connected yet"
@@ -39,22 +39,22 @@ const (
 	backoffMax = 2 * time.Second
 )
 
-// session waits until the connection is up.
-func (l *link) session(ctx context.Context) (*conn.Session, error) {
+// awaitSession waits until the connection is up.
+func (l *link) awaitSession(ctx context.Context) (*conn.Session, error) {
 	for {
 		l.mu.Lock()
-		sess, up := l.sess, l.up
+		sess, up := l.session, l.up
 		l.mu.Unlock()
 		if sess != nil && sess.Alive() {
 			return sess, nil
 		}
-		if sess != nil { // it has ended, and keep has not noticed yet
+		if sess != nil { // it has ended, and keepConnected has not noticed yet
 			select {
 			case <-sess.Gone:
 			case <-ctx.Done():
 				return nil, ctx.Err()
 			}
-			l.drop(sess)
+			l.dropSession(sess)
 			continue
 		}
 		select {
@@ -65,28 +65,28 @@ func (l *link) session(ctx context.Context) (*conn.Session, error) {
 	}
 }
 
-// now is the session that is up; nil: none is.
-func (l *link) now() *conn.Session {
+// currentSession is the session that is up; nil: none is.
+func (l *link) currentSession() *conn.Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.sess != nil && l.sess.Alive() {
-		return l.sess
+	if l.session != nil && l.session.Alive() {
+		return l.session
 	}
 	return nil
 }
 
-// drop takes sess out of use. It does nothing when sess is out of use already.
-func (l *link) drop(sess *conn.Session) {
+// dropSession takes sess out of use. It does nothing when sess is out of use already.
+func (l *link) dropSession(sess *conn.Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.sess == sess {
-		l.sess, l.up = nil, make(chan struct{})
+	if l.session == sess {
+		l.session, l.up = nil, make(chan struct{})
 	}
 }
 
-// keep maintains the connection until ctx is done. It returns an error only for a login that is
-// refused for good.
-func (l *link) keep(ctx context.Context) error {
+// keepConnected maintains the connection until ctx is done. It returns an error only for a login
+// that is refused for good.
+func (l *link) keepConnected(ctx context.Context) error {
 	var backoff time.Duration
 	for wasUp := false; ; {
 		sess, err := l.sink.cfg.Dial(ctx, l.noteBlocked)
@@ -98,50 +98,51 @@ func (l *link) keep(ctx context.Context) error {
 		}
 		began := time.Now()
 		if err != nil {
-			l.note(explain(err))
-			if stop := l.sink.refused(err); stop != nil {
+			l.noteState(explain(err))
+			if stop := l.sink.loginRefused(err); stop != nil {
 				return stop
 			}
 		} else {
-			l.serve(ctx, sess, wasUp)
+			l.offerSession(ctx, sess, wasUp)
 			wasUp = true
 		}
 		if err == nil && time.Since(began) > backoffMax {
 			backoff = 0
-		} else if backoff = longer(backoff); !sleep(ctx, backoff) {
+		} else if backoff = nextBackoff(backoff); !sleep(ctx, backoff) {
 			return nil
 		}
 	}
 }
 
-// longer is the next pause after one of d: twice as long within the bounds, less a random half.
-func longer(d time.Duration) time.Duration {
+// nextBackoff is the next pause after one of d: twice as long within the bounds, less a random
+// half.
+func nextBackoff(d time.Duration) time.Duration {
 	d = min(max(2*d, 2*backoffMin), backoffMax)
 	return d/2 + rand.N(d/2)
 }
 
-// serve offers sess to the lanes until it ends or ctx is done.
-func (l *link) serve(ctx context.Context, sess *conn.Session, again bool) {
-	l.sink.opened(ctx, sess, again)
+// offerSession offers sess to the lanes until it ends or ctx is done.
+func (l *link) offerSession(ctx context.Context, sess *conn.Session, again bool) {
+	l.sink.prepareSession(ctx, sess, again)
 	l.mu.Lock()
-	if l.sess == nil {
+	if l.session == nil {
 		close(l.up)
 	}
-	l.sess = sess
+	l.session = sess
 	l.mu.Unlock()
-	l.note("")
+	l.noteState("")
 	select {
 	case <-ctx.Done():
-		l.drop(sess)
+		l.dropSession(sess)
 	case <-sess.Gone:
-		l.drop(sess)
-		l.note(l.sink.ended(sess))
+		l.dropSession(sess)
+		l.noteState(l.sink.explainEnd(sess))
 	}
 	sess.Close(conn.CloseTimeout)
 }
 
-// note records why the connection is away ("": it is up), and logs what changed.
-func (l *link) note(why string) {
+// noteState records why the connection is away ("": it is up), and logs what changed.
+func (l *link) noteState(why string) {
 	l.mu.Lock()
 	l.why = why
 	l.mu.Unlock()
@@ -154,7 +155,7 @@ func (l *link) noteBlocked(on bool) {
 	if on {
 		why = "blocked by the broker (memory or disk alarm)"
 	}
-	l.note(why)
+	l.noteState(why)
 }
 
 // sleep waits for d; false when ctx ended first.
@@ -169,18 +170,18 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// opened prepares a new connection.
-func (s *Sink) opened(ctx context.Context, sess *conn.Session, again bool) {
-	s.prepare(ctx, sess)
+// prepareSession prepares a new connection.
+func (s *Sink) prepareSession(ctx context.Context, sess *conn.Session, again bool) {
+	s.declareTopology(ctx, sess)
 	if s.leads.Load() {
 		sess.OpenAll(ctx)
 	}
-	s.limits.negotiated(sess.FrameMax())
+	s.limits.setFrameMax(sess.FrameMax())
 	s.connected.Store(true)
-	if few := s.few(sess.Allowed); few != "" {
-		s.cfg.Log.Warn("broker allows few channels", zap.String("reason", few+"; "+s.fixFew()))
+	if few := s.fewChannels(sess.Allowed); few != "" {
+		s.cfg.Log.Warn("broker allows few channels", zap.String("reason", few+"; "+s.fixFewChannels()))
 	}
-	if doubt := s.doubt(sess); doubt != "" {
+	if doubt := s.clusterDoubt(sess); doubt != "" {
 		s.cfg.Log.Warn("broker has no cluster name", zap.String("reason", doubt+"; "+fixDoubt))
 	}
 	if h := s.cfg.Connected; h != nil {
@@ -188,9 +189,9 @@ func (s *Sink) opened(ctx context.Context, sess *conn.Session, again bool) {
 	}
 }
 
-// refused stops the sink when the broker has refused the login for LoginTimeout and no connection
-// was ever made.
-func (s *Sink) refused(err error) error {
+// loginRefused stops the sink when the broker has refused the login for LoginTimeout and no
+// connection was ever made.
+func (s *Sink) loginRefused(err error) error {
 	if s.connected.Load() {
 		return nil
 	}
@@ -211,13 +212,13 @@ func (s *Sink) refused(err error) error {
 	}
 }
 
-// outdated returns why an exception accuses the login of its connection, and not a destination; nil
-// when it does not. RabbitMQ reads an OAuth 2 token at the login and again when it checks a right.
-// So once the token has expired every exchange is refused (403), on a connection that stands. (From
-// 4.3 on the broker closes the connection, with a 320.) Such a connection is ended as if it were
-// lost: what is unanswered is offered again, and nothing is rejected, so nothing is paused or
-// deferred. The next one reads the credentials again. Without a new token its login is refused,
-// which is an unavailable broker.
+// outdatedLogin returns why an exception accuses the login of its connection, and not a
+// destination; nil when it does not. RabbitMQ reads an OAuth 2 token at the login and again when it
+// checks a right. So once the token has expired every exchange is refused (403), on a connection
+// that stands. (From 4.3 on the broker closes the connection, with a 320.) Such a connection is
+// ended as if it were lost: what is unanswered is offered again, and nothing is rejected, so
+// nothing is paused or deferred. The next one reads the credentials again. Without a new token its
+// login is refused, which is an unavailable broker.
 //
 // A 403 accuses the login in two cases. No other ends a connection: a channel remembers only the
 // rights that it was given, so the same credentials would be refused on a new connection as well.
@@ -230,11 +231,11 @@ func (s *Sink) refused(err error) error {
 //     off the cause. An exchange that stays forbidden ends each connection once for each change,
 //     and none at a probe. A destination that was paused when the token was late comes back: its
 //     next probe is refused, and finds the new one.
-func (s *Sink) outdated(sess *conn.Session, ex *amqp.Error) error {
+func (s *Sink) outdatedLogin(sess *conn.Session, ex *amqp.Error) error {
 	switch {
 	case ex.Code != amqp.AccessRefused:
 		return nil
-	case tokenExpired(ex):
+	case isTokenExpired(ex):
 		return errors.New("the token of its login has expired")
 	case s.cfg.Renewed(sess):
 		return errors.New("refused, and the credentials have changed since its login")
@@ -271,38 +272,38 @@ func (s *Sink) logState() {
 	s.cfg.Log.Warn("broker unavailable", zap.String("reason", why))
 }
 
-// cluster is the first cluster that the sink connected to: the name that a broker sent, and its
-// address.
-type cluster struct{ name, addr string }
+// firstCluster is the first cluster that the sink connected to: the name that a broker sent, and
+// its address.
+type firstCluster struct{ name, addr string }
 
-// admit refuses a connection to a broker of another cluster than the first one. Addresses may lead
-// to two unrelated brokers: blue and green behind one name or one proxy, or a list of both. Each
-// confirms what it gets, and the consumers of either miss what the other one has. Nothing is sent
-// over a refused connection, so the effect is that of a broker that is away.
+// admitCluster refuses a connection to a broker of another cluster than the first one. Addresses
+// may lead to two unrelated brokers: blue and green behind one name or one proxy, or a list of
+// both. Each confirms what it gets, and the consumers of either miss what the other one has.
+// Nothing is sent over a refused connection, so the effect is that of a broker that is away.
 //
 // A broker sends the name of its cluster when a connection begins. A name that somebody has set is
 // the same on all nodes, and only such names distinguish clusters. Without one, each node sends its
 // own, as NODE@HOST (measured on 3.10; early versions sent the first node's from all). Two of those
-// may be nodes of one cluster, so both are taken; see doubt. A broker that sends no name (another
-// product, or an early version) is taken, too.
-func (s *Sink) admit(name, addr string) error {
-	if name == "" || s.cluster.CompareAndSwap(nil, &cluster{name, addr}) {
+// may be nodes of one cluster, so both are taken; see clusterDoubt. A broker that sends no name
+// (another product, or an early version) is taken, too.
+func (s *Sink) admitCluster(name, addr string) error {
+	if name == "" || s.cluster.CompareAndSwap(nil, &firstCluster{name, addr}) {
 		return nil
 	}
 	began := s.cluster.Load()
-	if began.name == name || isNode(began.name) && isNode(name) {
+	if began.name == name || isNodeName(began.name) && isNodeName(name) {
 		return nil
 	}
 	return fmt.Errorf("%w: %s is of cluster %s, the relay has begun with %s at %s", errOtherCluster, addr, name, began.name, began.addr)
 }
 
-// isNode reports whether a cluster's name is only that of the node which has sent it.
-func isNode(name string) bool { return strings.Contains(name, "@") }
+// isNodeName reports whether a cluster's name is only that of the node which has sent it.
+func isNodeName(name string) bool { return strings.Contains(name, "@") }
 
-// doubt describes a connection that was accepted without knowing whether it is to the sink's
+// clusterDoubt describes a connection that was accepted without knowing whether it is to the sink's
 // cluster; "" when that is known, or there is nothing to compare. AMQP offers a client with the
 // relay's few rights no other way to find out.
-func (s *Sink) doubt(sess *conn.Session) string {
+func (s *Sink) clusterDoubt(sess *conn.Session) string {
 	name, began := sess.ClusterName(), s.cluster.Load()
 	if name == "" || began == nil || began.name == name {
 		return ""
@@ -328,7 +329,7 @@ func channelLimit(ex *amqp.Error) int {
 	if ex == nil || ex.Code != amqp.NotAllowed {
 		return 0
 	}
-	return number(channelText().FindStringSubmatch(ex.Reason))
+	return foundNumber(channelText().FindStringSubmatch(ex.Reason))
 }
 
 // connectionLimit is the same for connections, of an error when one is opened.
@@ -338,11 +339,11 @@ func connectionLimit(err error) (limit int, is bool) {
 		return 0, false
 	}
 	found := connectionText().FindStringSubmatch(ex.Reason)
-	return number(found), found != nil
+	return foundNumber(found), found != nil
 }
 
-// number is what was found of a limit; 0: nothing.
-func number(found []string) int {
+// foundNumber is the limit that a text names: the group of a match. 0: it names none.
+func foundNumber(found []string) int {
 	if found == nil {
 		return 0
 	}
@@ -353,43 +354,43 @@ func number(found []string) int {
 	return n
 }
 
-// ended takes the end of a connection. When it was closed over a channel too many, each connection
-// has its share of the limit from now on, until the relay is restarted; one that has more is made
-// again. The share may still be too much for a while, as the broker counts what has just ended, or
-// the relay before: it is tried again.
-func (s *Sink) ended(sess *conn.Session) (why string) {
-	limit := channelLimit(sess.End())
+// explainEnd returns why a connection has ended. When it was closed over a channel too many, each
+// connection has its share of the limit from now on, until the relay is restarted; one that has
+// more is made again. The share may still be too much for a while, as the broker counts what has
+// just ended, or the relay before: it is tried again.
+func (s *Sink) explainEnd(sess *conn.Session) (why string) {
+	limit := channelLimit(sess.EndError())
 	if limit == 0 {
 		return sess.Reason()
 	}
 	share := max(limit/len(s.links), 1)
 	s.maxChannels.Store(int64(share))
 	for _, l := range s.links {
-		if other := l.now(); other != nil && other.Allowed > share {
+		if other := l.currentSession(); other != nil && other.Allowed > share {
 			other.Kill(errors.New("another connection has been closed over a channel too many"))
 		}
 	}
-	return sess.Reason() + "; " + s.fixFew()
+	return sess.Reason() + "; " + s.fixFewChannels()
 }
 
-// few says what too few channels on a connection mean; "": there are enough.
-func (s *Sink) few(channels int) string {
-	if channels >= conn.Enough(s.cfg.Dialer.Lanes) {
+// fewChannels says what too few channels on a connection mean; "": there are enough.
+func (s *Sink) fewChannels(channels int) string {
+	if channels >= conn.EnoughChannels(s.cfg.Dialer.Lanes) {
 		return ""
 	}
-	lanes, _, _ := conn.Fit(channels)
+	lanes, _, _ := conn.DivideChannels(channels)
 	return fmt.Sprintf("channels of a connection: the broker allows %d, %d are enough for %d lanes and the probes: %d publish at a time",
-		channels, conn.Enough(s.cfg.Dialer.Lanes), s.cfg.Dialer.Lanes, min(lanes, s.cfg.Dialer.Lanes))
+		channels, conn.EnoughChannels(s.cfg.Dialer.Lanes), s.cfg.Dialer.Lanes, min(lanes, s.cfg.Dialer.Lanes))
 }
 
-// apart is how many channels the private connections have at most, each with a question.
-const apart = 4
+// privateChannels is how many channels the private connections have at most, each with a question.
+const privateChannels = 4
 
-// fixFew is what to do about too few channels.
-func (s *Sink) fixFew() string {
-	enough := conn.Enough(s.cfg.Dialer.Lanes)
+// fixFewChannels is what to do about too few channels.
+func (s *Sink) fixFewChannels() string {
+	enough := conn.EnoughChannels(s.cfg.Dialer.Lanes)
 	return fmt.Sprintf("set channel_max to %d or more and max-channels of the user to %d or more at the broker, or fewer delivery.lanes, and restart the relay",
-		enough, enough*len(s.links)+apart)
+		enough, enough*len(s.links)+privateChannels)
 }
 
 const fixConnections = "the relay uses two connections, and at times one or two more: raise max-connections of the user or of the virtual host (rabbitmqctl set_user_limits, set_vhost_limits), or connection_max of the node"

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -40,41 +39,31 @@ func classifyException(ex *amqp.Error) exceptionScope {
 
 // sizeText is RabbitMQ's text for a message over max_message_size: "message size 70000 is larger
 // than configured max size 65536".
-var sizeText = lazy.Regexp(`message size (\d+) is larger than (?:the )?(?:configured )?max(?:imum)? size:? (\d+)`)
+var sizeText = lazy.Regexp(`message size \d+ is larger than (?:the )?(?:configured )?max(?:imum)? size:? (\d+)`)
 
 // sizeLimit is the limit that a 406 names; 0 when it is about something else.
-func sizeLimit(ex *amqp.Error) int {
-	found := sizeText().FindStringSubmatch(ex.Reason)
-	if found == nil {
-		return 0
-	}
-	limit, err := strconv.Atoi(found[2])
-	if err != nil {
-		return 0
-	}
-	return limit
-}
+func sizeLimit(ex *amqp.Error) int { return foundNumber(sizeText().FindStringSubmatch(ex.Reason)) }
 
-// names reports whether the exception's text names the exchange; RabbitMQ calls the default one
-// amq.default.
-func names(ex *amqp.Error, exchange string) bool {
+// namesExchange reports whether the exception's text names the exchange; RabbitMQ calls the default
+// one amq.default.
+func namesExchange(ex *amqp.Error, exchange string) bool {
 	if exchange == "" {
 		exchange = "amq.default"
 	}
 	return strings.Contains(ex.Reason, "exchange '"+exchange+"'")
 }
 
-// topicRight reports whether a 403 is about the right to one routing key of a topic exchange rather
-// than to the exchange.
-func topicRight(ex *amqp.Error) bool {
+// isTopicRight reports whether a 403 is about the right to one routing key of a topic exchange
+// rather than to the exchange.
+func isTopicRight(ex *amqp.Error) bool {
 	return ex.Code == amqp.AccessRefused && strings.Contains(ex.Reason, "access to topic '")
 }
 
-// tokenExpired reports whether a 403 is about the OAuth 2 token: "access to exchange 'x' in vhost
+// isTokenExpired reports whether a 403 is about the OAuth 2 token: "access to exchange 'x' in vhost
 // '/' refused for user 'u', backend rabbit_auth_backend_oauth2 returned an error: …expired…". A
 // right that the token does not give ends at the user. The broker cuts off a text of 255 bytes, as
 // of a long exchange name, and ends it with dots.
-func tokenExpired(ex *amqp.Error) bool {
+func isTokenExpired(ex *amqp.Error) bool {
 	const backend = ", backend rabbit_auth_backend_oauth2 "
 	if strings.Contains(ex.Reason, "'"+backend) {
 		return true
@@ -84,21 +73,21 @@ func tokenExpired(ex *amqp.Error) bool {
 	return cut && at >= 0 && strings.HasPrefix(backend, text[at+1:])
 }
 
-// refusal returns the fault of an event because of which a channel or connection was closed: that
-// of the message that was made last, with a body of size bytes.
-func refusal(m *message, ex *amqp.Error, size int) *sink.Fault {
-	exchangeName, routingKey := m.layout.shown(m.isCopy, m.exchange, m.routingKey)
+// faultOfException returns the fault of an event because of which a channel or connection was
+// closed: that of the message that was made last, with a body of size bytes.
+func faultOfException(m *message, ex *amqp.Error, size int) *sink.Fault {
+	exchangeName, routingKey := m.layout.shownNames(m.isCopy, m.exchange, m.routingKey)
 	f := &sink.Fault{Class: sink.Destination, Whole: true, Destination: exchangeText(exchangeName), Text: hideNames(m, brokerText(ex), exchangeName, routingKey)}
 	switch {
 	case ex.Code == amqp.NotFound:
 		f.Reason = sink.NoExchange
-	case topicRight(ex):
+	case isTopicRight(ex):
 		f.Reason, f.Whole, f.Destination = sink.NotPermitted, false, pairText(exchangeName, routingKey)
 	case ex.Code == amqp.AccessRefused:
 		f.Reason = sink.NotPermitted
 	case ex.Code == amqp.PreconditionFailed && sizeLimit(ex) > 0:
 		return tooLarge(pairText(exchangeName, routingKey), size, sizeLimit(ex))
-	case ex.Code == amqp.PreconditionFailed && names(ex, m.exchange):
+	case ex.Code == amqp.PreconditionFailed && namesExchange(ex, m.exchange):
 		// its type is of a plugin that was removed
 		f.Reason = sink.BrokerException
 	default:

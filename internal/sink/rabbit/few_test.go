@@ -94,18 +94,18 @@ func TestUserWithFewChannels(t *testing.T) {
 			await.Until(t, "each connection to have its share", func() bool {
 				for lane, l := range s.lanes { // as any question, an event may meet the limit
 					outcomes := make([]sink.Outcome, 1)
-					if s.Publish(b.ctx, lane, events(1, "created"), outcomes) != nil || l.link.now() == nil {
+					if s.Publish(b.ctx, lane, events(1, "created"), outcomes) != nil || l.link.currentSession() == nil {
 						return false
 					}
 				}
 				for _, l := range s.links {
 					// the broker counts late: a connection that has too much meets the limit by a
 					// question
-					switch sess := l.now(); {
+					switch sess := l.currentSession(); {
 					case sess == nil:
 						return false
 					case sess.Allowed > limit/len(s.links):
-						_ = sess.ThrowAway(b.ctx, func(*amqp.Channel) error { return nil })
+						_ = sess.OnThrowawayChannel(b.ctx, func(*amqp.Channel) error { return nil })
 						return false
 					}
 				}
@@ -139,7 +139,7 @@ func TestOneConnection(t *testing.T) {
 	})
 	s := start(t, cfg)
 	await.Until(t, "the reason", func() bool {
-		if second := s.links[1].now(); second != nil { // the broker counts late
+		if second := s.links[1].currentSession(); second != nil { // the broker counts late
 			second.Kill(errors.New("the test ends it"))
 		}
 		_, why := s.Up()

@@ -13,15 +13,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// header writes one header, with what its encoded value takes added to the size of the table.
-func (m *message) header(h *sink.Header) *sink.Fault {
+// addHeader adds one header to the message, and its encoded size to tableSize.
+func (m *message) addHeader(h *sink.Header) *sink.Fault {
 	if len(h.Name) > maxShortString {
 		return sink.PermanentFault(sink.Invalid, fmt.Sprintf("a header's name has %d bytes, the protocol carries %d", len(h.Name), maxShortString))
 	}
 	if h.Name == headerCC || h.Name == headerBCC {
-		keys, size, fault := m.copies(h)
+		keys, size, fault := m.copyKeys(h)
 		if fault == nil && keys != nil {
-			m.set(h.Name, keys, size)
+			m.setHeader(h.Name, keys, size)
 		}
 		return fault
 	}
@@ -31,17 +31,17 @@ func (m *message) header(h *sink.Header) *sink.Fault {
 	case sink.Bytes:
 		value = h.Value
 	case sink.Text:
-		value = text(h.Value)
+		value = aliasText(h.Value)
 	case sink.JSON:
 		value, size = jsonValue(h.Value)
 	}
-	m.set(h.Name, value, size)
+	m.setHeader(h.Name, value, size)
 	return nil
 }
 
-// set puts a value of an encoded size into the table. What is over the limit of a frame is only
-// counted, for the fault that says how much it is.
-func (m *message) set(name string, value any, size int) {
+// setHeader puts a value of an encoded size into the table. What is over the limit of a frame is
+// only counted, for the fault that says how much it is.
+func (m *message) setHeader(name string, value any, size int) {
 	m.tableSize += 1 + len(name) + 1 + size // the name with its length, the type, the value
 	if m.tableSize <= int(m.limits.header.Load()) {
 		m.pub.Headers[name] = value
@@ -60,24 +60,24 @@ func jsonValue(raw []byte) (value any, size int) {
 	case 't', 'f':
 		return raw[0] == 't', 1
 	case '{', '[':
-		return text(raw), 4 + len(raw)
+		return aliasText(raw), 4 + len(raw)
 	}
 	if len(raw) <= len("-9223372036854775808") {
-		if n, err := strconv.ParseInt(text(raw), 10, 64); err == nil {
+		if n, err := strconv.ParseInt(aliasText(raw), 10, 64); err == nil {
 			return n, 8
 		}
 	}
 	if bytes.ContainsAny(raw, ".eE") {
-		if f, err := strconv.ParseFloat(text(raw), 64); err == nil && isWritten(f, raw) {
+		if f, err := strconv.ParseFloat(aliasText(raw), 64); err == nil && printsAs(f, raw) {
 			return f, 8
 		}
 	}
-	return text(raw), 4 + len(raw)
+	return aliasText(raw), 4 + len(raw)
 }
 
-// isWritten is whether the shortest decimal that reads as f is the number in raw: whoever prints f
+// printsAs is whether the shortest decimal that reads as f is the number in raw: whoever prints f
 // prints that number.
-func isWritten(f float64, raw []byte) bool {
+func printsAs(f float64, raw []byte) bool {
 	var buf [32]byte
 	of, ok := decimalOf(raw)
 	shortest, _ := decimalOf(strconv.AppendFloat(buf[:0], f, 'e', -1, 64))
@@ -99,11 +99,11 @@ func decimalOf(number []byte) (d decimal, ok bool) {
 		case c == '.':
 			fraction = true
 		case c == 'e' || c == 'E':
-			power, err := strconv.Atoi(text(number[i+1:]))
+			power, err := strconv.Atoi(aliasText(number[i+1:]))
 			if d.exponent += power; err != nil {
 				return d, false
 			}
-			return d.normal(), true
+			return d.normalized(), true
 		case c == '-':
 		case c == '0' && digits == 0:
 			if fraction {
@@ -128,11 +128,11 @@ func decimalOf(number []byte) (d decimal, ok bool) {
 			digits++
 		}
 	}
-	return d.normal(), true
+	return d.normalized(), true
 }
 
-// normal gives zero one form.
-func (d decimal) normal() decimal {
+// normalized gives zero one form.
+func (d decimal) normalized() decimal {
 	if d.digits[0] == 0 {
 		return decimal{}
 	}
@@ -172,9 +172,9 @@ const (
 	headerBCC = "BCC"
 )
 
-// dropped are the names that a row may not use: the relay's own, and those that steer the broker
-// and are not allowed.
-func dropped(allowed []string) []string {
+// droppedHeaders are the names that a row may not use: the relay's own, and those that steer the
+// broker and are not allowed.
+func droppedHeaders(allowed []string) []string {
 	names := slices.Clone(OwnHeaders)
 	for _, name := range SteeringHeaders {
 		if !slices.Contains(allowed, name) {
@@ -184,29 +184,29 @@ func dropped(allowed []string) []string {
 	return names
 }
 
-// copies is the value of CC or BCC. RabbitMQ takes an array of routing keys and closes the channel
-// over anything else, so a text is an array of one. Nothing is made of null. RabbitMQ publishes
-// with each of these keys as with the message's own, so the patterns hold for them too; what they
-// exclude is the event's own fault, because its destination is in order.
-func (m *message) copies(h *sink.Header) (keys []any, size int, fault *sink.Fault) {
+// copyKeys is the value of CC or BCC. RabbitMQ takes an array of routing keys and closes the
+// channel over anything else, so a text is an array of one. Nothing is made of null. RabbitMQ
+// publishes with each of these keys as with the message's own, so the patterns hold for them too;
+// what they exclude is the event's own fault, because its destination is in order.
+func (m *message) copyKeys(h *sink.Header) (keys []any, size int, fault *sink.Fault) {
 	var names []string
 	switch {
 	case h.Value == nil:
 		return nil, 0, nil
 	case h.Kind != sink.JSON:
-		names = []string{text(h.Value)}
+		names = []string{aliasText(h.Value)}
 	case json.Unmarshal(h.Value, &names) != nil:
-		return nil, 0, notKeys
+		return nil, 0, notRoutingKeys
 	}
 	size = 4
 	for _, key := range names {
 		switch {
 		case len(key) > maxShortString:
-			return nil, 0, notKeys
+			return nil, 0, notRoutingKeys
 		case m.layout.allow != nil && !sink.Allows(m.layout.allow.RoutingKey, key):
 			return nil, 0, notAllowedKey
 		}
-		if size += 1 + 4 + len(key); size <= int(m.limits.header.Load()) { // see message.set
+		if size += 1 + 4 + len(key); size <= int(m.limits.header.Load()) { // see message.setHeader
 			keys = append(keys, key)
 		}
 	}
@@ -215,6 +215,6 @@ func (m *message) copies(h *sink.Header) (keys []any, size int, fault *sink.Faul
 
 // They are shared by all events concerned.
 var (
-	notKeys       = sink.PermanentFault(sink.Invalid, "header CC or BCC is not a list of routing keys, of 255 bytes at most")
-	notAllowedKey = sink.PermanentFault(sink.NotAllowed, "header CC or BCC has a routing key that is not allowed by sink.rabbitmq.allow.routing_key")
+	notRoutingKeys = sink.PermanentFault(sink.Invalid, "header CC or BCC is not a list of routing keys, of 255 bytes at most")
+	notAllowedKey  = sink.PermanentFault(sink.NotAllowed, "header CC or BCC has a routing key that is not allowed by sink.rabbitmq.allow.routing_key")
 )

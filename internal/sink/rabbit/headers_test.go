@@ -25,7 +25,7 @@ import (
 // ofColumn is a message with the headers of a headers column.
 func ofColumn(doc []byte, dropped func(name string)) (*message, *sink.Fault) {
 	m := newMessage(&layout{}, new(limits))
-	m.limits.negotiated(131072)
+	m.limits.setFrameMax(131072)
 	headers, err := sink.NewPlainHeaders(sink.PlainConfig{HeaderDropped: dropped}, OwnHeaders)
 	if err != nil {
 		panic(err)
@@ -36,7 +36,7 @@ func ofColumn(doc []byte, dropped func(name string)) (*message, *sink.Fault) {
 		return &m, fault
 	}
 	m.record.Headers = m.record.Headers[1:] // without the position
-	return &m, m.fill()
+	return &m, m.fillPublishing()
 }
 
 // reserved reports whether a header is the relay's own.
@@ -190,11 +190,11 @@ func TestTimesBefore1970(t *testing.T) {
 		t.Fatal(err)
 	}
 	limits := new(limits)
-	limits.negotiated(131072)
+	limits.setFrameMax(131072)
 	for ms, stamped := range map[int64]bool{-1: false, -1000: false, -62135596800000: false, 0: true, 1000: true} {
 		m := newMessage(&layout, limits)
 		at := time.UnixMilli(ms).UTC()
-		if fault := m.build(&event.Event{ID: []byte("1"), Time: at}); fault != nil {
+		if fault := m.makeChecked(&event.Event{ID: []byte("1"), Time: at}); fault != nil {
 			t.Fatal(fault)
 		}
 		if m.pub.Headers["timestamp_in_ms"] != ms || m.pub.Timestamp.IsZero() == stamped {
@@ -236,7 +236,7 @@ func TestHeadersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	limits := new(limits)
-	limits.negotiated(131072)
+	limits.setFrameMax(131072)
 	digits := strings.Repeat("1", 900_000)
 	for name, doc := range map[string][]byte{
 		"many members":              sinktest.ManyHeaders(90_000),
@@ -251,7 +251,7 @@ func TestHeadersAreBounded(t *testing.T) {
 			ev := &event.Event{ID: []byte("1"), Headers: doc}
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			fault := m.build(ev)
+			fault := m.makeChecked(ev)
 			runtime.ReadMemStats(&after)
 			if fault == nil || fault.Reason != sink.TooLarge {
 				t.Fatalf("%d bytes of headers: %+v", len(doc), fault)
@@ -264,14 +264,14 @@ func TestHeadersAreBounded(t *testing.T) {
 			}
 			table := reflect.ValueOf(m.pub.Headers).Pointer()
 			grown := len(m.pub.Headers) > keptHeaders
-			m.forget()
+			m.forgetEvent()
 			if same := table == reflect.ValueOf(m.pub.Headers).Pointer(); grown && same {
 				t.Error("a table that has grown is used again")
 			}
 			if kept := cap(m.record.Headers) + cap(m.record.Buf); kept > 64<<10 {
 				t.Errorf("%d are kept", kept)
 			}
-			if fault := m.build(&event.Event{ID: []byte("2"), Headers: []byte(`{"a": 1}`)}); fault != nil || m.pub.Headers["a"] != int64(1) {
+			if fault := m.makeChecked(&event.Event{ID: []byte("2"), Headers: []byte(`{"a": 1}`)}); fault != nil || m.pub.Headers["a"] != int64(1) {
 				t.Errorf("the next event: %+v, %v", fault, m.pub.Headers)
 			}
 		})
@@ -315,9 +315,9 @@ func TestSteeringHeaders(t *testing.T) {
 				t.Fatal(err)
 			}
 			limits := new(limits)
-			limits.negotiated(131072)
+			limits.setFrameMax(131072)
 			m := newMessage(&layout, limits)
-			fault := m.build(&event.Event{Type: []byte("order.placed"), Headers: []byte(c.headers), Columns: [][]byte{c.column}})
+			fault := m.makeChecked(&event.Event{Type: []byte("order.placed"), Headers: []byte(c.headers), Columns: [][]byte{c.column}})
 			if c.fault != "" {
 				if fault == nil || fault.Class != sink.Permanent || fault.Reason != c.fault {
 					t.Errorf("got %+v, want %s", fault, c.fault)

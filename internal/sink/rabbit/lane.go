@@ -32,14 +32,14 @@ import (
 type lane struct {
 	sink    *Sink
 	link    *link
-	ch      *conn.Channel // of the call; nil, or possibly dead: open checks
+	ch      *conn.Channel // of the call; nil, or possibly dead: openChannel checks
 	message message
 	timer   *time.Timer
 	call
 	use conn.Use
 	// how many events have to be answered on private connections: the broker closed a connection
 	// over one of them, perhaps
-	wary int
+	privateEvents int
 	// for so long an answer may be late, if the broker answers; 0: not at all
 	patience time.Duration
 }
@@ -48,16 +48,16 @@ type lane struct {
 type call struct {
 	sink.Call
 	// the events still to be sent, in order: Unsent, or Unknown and to be resolved
-	todo    []int
-	sent    []sent // this round's
-	round   conn.Round
-	right   chan struct{} // taken, to a private connection; nil: the link serves
-	private *conn.Session // that connection; nil until it is needed
-	shared  bool          // the broker allows none: the link serves all the same
+	todo         []int
+	sent         []sentEvent // this round's
+	round        conn.Round
+	privateRight chan struct{} // taken, to a private connection; nil: the link serves
+	private      *conn.Session // that connection; nil until it is needed
+	shared       bool          // the broker allows none: the link serves all the same
 }
 
-// sent is an event written in this round.
-type sent struct {
+// sentEvent is an event written in this round.
+type sentEvent struct {
 	index           int
 	answer          *amqp.DeferredConfirmation
 	answered, acked bool // as readAnswers found it
@@ -67,7 +67,7 @@ func newLane(s *Sink, l *link) *lane {
 	timer := time.NewTimer(time.Hour)
 	timer.Stop()
 	current := sink.NewCall(s.cfg.Confirms, func(ev *event.Event) uint64 {
-		exchange, _ := s.layout.place(ev)
+		exchange, _ := s.layout.digestsOf(ev)
 		return exchange
 	})
 	return &lane{sink: s, link: l, message: newMessage(&s.layout, &s.limits), timer: timer, call: call{Call: current}}
@@ -76,45 +76,45 @@ func newLane(s *Sink, l *link) *lane {
 // publish is sink.Sink's Publish. It waits while the broker is away or blocks, and returns soon
 // after ctx is done.
 func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []sink.Outcome) error {
-	l.begin(events, outcomes)
-	defer l.finish()
-	if l.wary > 0 {
-		if err := l.seek(ctx, l.sink.private); err != nil {
+	l.beginCall(events, outcomes)
+	defer l.endCall()
+	if l.privateEvents > 0 {
+		if err := l.takePrivateRight(ctx, l.sink.privateRight); err != nil {
 			return l.Unavailable(err)
 		}
 	}
-	err := l.rounds(ctx)
+	err := l.runRounds(ctx)
 	if err == nil {
-		l.wary = max(0, l.wary-len(events))
+		l.privateEvents = max(0, l.privateEvents-len(events))
 	}
 	return err
 }
 
-// rounds sends until nothing is left to be sent.
-func (l *lane) rounds(ctx context.Context) error {
+// runRounds sends until nothing is left to be sent.
+func (l *lane) runRounds(ctx context.Context) error {
 	for len(l.todo) > 0 {
 		if ctx.Err() != nil {
 			return l.Unavailable(ctx.Err())
 		}
-		ch, err := l.open(ctx)
+		ch, err := l.openChannel(ctx)
 		if err != nil {
 			return l.Unavailable(err)
 		}
 		if l.rejectUnbound() {
 			continue
 		}
-		l.send(ctx, ch)
-		end := l.await(ctx, ch)
-		if err := l.conclude(ctx, ch, end, l.resolve(ch)); err != nil {
+		l.sendRound(ctx, ch)
+		end := l.awaitAnswers(ctx, ch)
+		if err := l.concludeRound(ctx, ch, end, l.resolveRound(ch)); err != nil {
 			return l.Unavailable(err)
 		}
 	}
 	return nil
 }
 
-// begin starts a call. What may not go where it is going is rejected before anything is asked of
-// the broker: the verdict is the relay's own, whether the broker is there or not.
-func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
+// beginCall starts a call. What may not go where it is going is rejected before anything is asked
+// of the broker: the verdict is the relay's own, whether the broker is there or not.
+func (l *lane) beginCall(events []*event.Event, outcomes []sink.Outcome) {
 	l.Begin(events, outcomes)
 	l.todo, l.shared = l.todo[:0], false
 	rejected := false
@@ -130,48 +130,48 @@ func (l *lane) begin(events []*event.Event, outcomes []sink.Outcome) {
 	}
 }
 
-// finish releases the call's events and the private connection.
-func (l *lane) finish() {
+// endCall releases the call's events and the private connection.
+func (l *lane) endCall() {
 	l.leavePrivate()
 	l.putChannel()
 	l.End()
 	clear(l.sent[:cap(l.sent)])
-	l.message.forget()
+	l.message.forgetEvent()
 }
 
-// send writes what is to be sent as far as it gets, and rejects what may not be sent. An event that
-// could not be written stays Unsent and in todo.
-func (l *lane) send(ctx context.Context, ch *conn.Channel) {
+// sendRound writes what is to be sent as far as it gets, and rejects what may not be sent. An event
+// that could not be written stays Unsent and in todo.
+func (l *lane) sendRound(ctx context.Context, ch *conn.Channel) {
 	l.sent = l.sent[:0]
 	l.round.Began = ch.Session.Writes.Load()
 	defer func() {
 		l.round.Ended = ch.Session.Writes.Add(1)
-		l.message.forget() // the broker may take long to answer
+		l.message.forgetEvent() // the broker may take long to answer
 	}()
 	for _, i := range l.todo {
-		if !l.IsBehindRejected(i) && !l.sendOne(ctx, ch, i) {
+		if !l.IsBehindRejected(i) && !l.sendEvent(ctx, ch, i) {
 			return
 		}
 	}
 }
 
-// sendOne writes an event, or rejects it; false: nothing more can be written on this channel.
-func (l *lane) sendOne(ctx context.Context, ch *conn.Channel, i int) bool {
+// sendEvent writes an event, or rejects it; false: nothing more can be written on this channel.
+func (l *lane) sendEvent(ctx context.Context, ch *conn.Channel, i int) bool {
 	m := &l.message
-	for alone := m.layout.large.Alone(l.Events[i]); ; {
-		m.enter(alone)
-		fault := m.build(l.Events[i])
+	for alone := m.layout.large.IsLarge(l.Events[i]); ; {
+		m.beginMaking(alone)
+		fault := m.makeChecked(l.Events[i])
 		switch {
 		case fault != nil:
-			if m.leave(alone) {
+			if m.endMaking(alone) {
 				alone = true
 				continue
 			}
-			l.reject(i, fault)
+			l.rejectEvent(i, fault)
 			return true
 		case alone && !ch.HasRoom(): // others are let in meanwhile, and this one is made again
-			m.forget()
-			m.leave(alone)
+			m.forgetEvent()
+			m.endMaking(alone)
 			if !ch.Ready(ctx) {
 				return false
 			}
@@ -181,30 +181,30 @@ func (l *lane) sendOne(ctx context.Context, ch *conn.Channel, i int) bool {
 		}
 		answer, err := ch.AMQP.PublishWithDeferredConfirm(m.exchange, m.routingKey, true, false, m.pub)
 		if alone {
-			m.forget()
+			m.forgetEvent()
 		}
-		m.leave(alone)
+		m.endMaking(alone)
 		if err != nil {
 			if !errors.Is(err, amqp.ErrClosed) && !errors.Is(err, conn.ErrWireClosed) {
 				// Not the connection's end, so amqp091 cannot encode the message; it ends the
 				// connection then.
-				l.reject(i, sink.PermanentFault(sink.Invalid, "the client cannot encode the message"))
+				l.rejectEvent(i, sink.PermanentFault(sink.Invalid, "the client cannot encode the message"))
 			}
 			return false
 		}
 		l.Outcomes[i].State = sink.Unknown
-		l.sent = append(l.sent, sent{index: i, answer: answer})
+		l.sent = append(l.sent, sentEvent{index: i, answer: answer})
 		return true
 	}
 }
 
-// reject settles an event as refused.
-func (l *lane) reject(i int, fault *sink.Fault) {
+// rejectEvent settles an event as refused.
+func (l *lane) rejectEvent(i int, fault *sink.Fault) {
 	l.Reject(i, fault)
 	if fault.Class == sink.Destination {
-		exchange, dest := l.sink.layout.place(l.Events[i])
+		exchange, dest := l.sink.layout.digestsOf(l.Events[i])
 		l.sink.noteRefusal(exchange, fault)
-		l.sink.unanswered.note(dest, fault.Reason == sink.Unconfirmed)
+		l.sink.unanswered.noteAnswer(dest, fault.Reason == sink.Unconfirmed)
 	}
 }
 
@@ -231,9 +231,9 @@ func (l *lane) planNextRound() {
 // which there is no message.
 func (l *lane) routeAndSize(i int) (at pair, size int) {
 	m := &l.message
-	m.enter(true)
-	defer m.leave(true)
-	if m.make(l.Events[i]) != nil {
+	m.beginMaking(true)
+	defer m.endMaking(true)
+	if m.makeMessage(l.Events[i]) != nil {
 		return pair{}, 0
 	}
 	return pair{m.exchange, m.routingKey}, len(m.pub.Body)
@@ -241,16 +241,17 @@ func (l *lane) routeAndSize(i int) (at pair, size int) {
 
 // destination names where an event goes; the caller owns the string.
 func (l *lane) destination(i int) string {
-	if l.message.destination(l.Events[i]) != nil {
+	if l.message.setDestination(l.Events[i]) != nil {
 		return ""
 	}
 	return l.message.destinationText()
 }
 
-// open returns the channel for the next round, once there is one and the broker takes messages.
-func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
+// openChannel returns the channel for the next round, once there is one and the broker takes
+// messages.
+func (l *lane) openChannel(ctx context.Context) (*conn.Channel, error) {
 	for {
-		sess, err := l.session(ctx)
+		sess, err := l.currentSession(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -267,7 +268,7 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 			return l.ch, nil
 		}
 		l.dropChannel()
-		ch, err := sess.Take(ctx, l.use)
+		ch, err := sess.TakeChannel(ctx, l.use)
 		switch {
 		case err == nil:
 			l.ch = ch
@@ -279,7 +280,7 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 				return nil, ctx.Err()
 			}
 			continue
-		case sess == l.private && !l.refusedApart(ctx):
+		case sess == l.private && !l.isPrivateRefused(ctx):
 			return nil, err
 		case sess == l.private:
 			continue
@@ -290,9 +291,9 @@ func (l *lane) open(ctx context.Context) (*conn.Channel, error) {
 	}
 }
 
-// refusedApart reports whether the broker allows this user no channel on a private connection: then
-// the call has the shared one.
-func (l *lane) refusedApart(ctx context.Context) bool {
+// isPrivateRefused reports whether the broker allows this user no channel on a private connection:
+// then the call has the shared one.
+func (l *lane) isPrivateRefused(ctx context.Context) bool {
 	if l.private.Alive() {
 		return false
 	}
@@ -301,16 +302,17 @@ func (l *lane) refusedApart(ctx context.Context) bool {
 	case <-ctx.Done():
 		return false
 	}
-	l.shared = channelLimit(l.private.End()) > 0
+	l.shared = channelLimit(l.private.EndError()) > 0
 	return l.shared
 }
 
-// session is the call's private one when it has one, else the link's. A broker that does not take
-// another connection may be away: the next call waits for the link's. One that allows no further
-// connection has the call on the shared one: then what is alone in its round is the culprit.
-func (l *lane) session(ctx context.Context) (*conn.Session, error) {
-	if l.right == nil || l.shared {
-		return l.link.session(ctx)
+// currentSession is the call's private one when it has one, else the link's. A broker that does not
+// take another connection may be away: the next call waits for the link's. One that allows no
+// further connection has the call on the shared one: then what is alone in its round is the
+// culprit.
+func (l *lane) currentSession(ctx context.Context) (*conn.Session, error) {
+	if l.privateRight == nil || l.shared {
+		return l.link.awaitSession(ctx)
 	}
 	if l.private != nil && l.private.Alive() {
 		return l.private, nil
@@ -319,10 +321,10 @@ func (l *lane) session(ctx context.Context) (*conn.Session, error) {
 	sess, err := l.sink.cfg.Dial(ctx, nil)
 	if _, is := connectionLimit(err); is { // the shared one must do
 		l.shared = true
-		return l.link.session(ctx)
+		return l.link.awaitSession(ctx)
 	}
 	if err != nil {
-		l.wary = 0
+		l.privateEvents = 0
 		return nil, errors.New(conn.ErrorText(err))
 	}
 	l.private = sess
@@ -343,19 +345,19 @@ func (l *lane) putChannel() {
 	if l.ch == nil {
 		return
 	}
-	l.ch.Put()
+	l.ch.PutBack()
 	l.ch = nil
 }
 
-// seek waits for a right to a private connection, unless the call has one: Sink.private or
-// Sink.privateStuck.
-func (l *lane) seek(ctx context.Context, right chan struct{}) error {
-	if l.right != nil {
+// takePrivateRight waits for a right to a private connection, unless the call has one:
+// Sink.privateRight or Sink.stuckPrivateRight.
+func (l *lane) takePrivateRight(ctx context.Context, right chan struct{}) error {
+	if l.privateRight != nil {
 		return nil
 	}
 	select {
 	case right <- struct{}{}:
-		l.right = right
+		l.privateRight = right
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
@@ -364,12 +366,12 @@ func (l *lane) seek(ctx context.Context, right chan struct{}) error {
 
 // leavePrivate goes back to the shared connection.
 func (l *lane) leavePrivate() {
-	if l.right == nil {
+	if l.privateRight == nil {
 		return
 	}
 	l.closePrivate()
-	<-l.right
-	l.right = nil
+	<-l.privateRight
+	l.privateRight = nil
 }
 
 // closePrivate closes the private connection, if there is one.
@@ -384,10 +386,10 @@ func (l *lane) closePrivate() {
 	l.private = nil
 }
 
-// stuckAgain is how long a probe of a destination that did not answer waits for its answer while
+// stuckPatience is how long a probe of a destination that did not answer waits for its answer while
 // the broker answers others, in confirm timeouts. Each one that is sent to a queue that is stuck is
 // stored as one more copy in the end.
-const stuckAgain = 10
+const stuckPatience = 10
 
 // Probe sends an event on a channel apart, and for a fault of its own on a private connection. What
 // the broker closes over it carries no other event, and nothing waits for its answer. There are
@@ -396,42 +398,42 @@ const stuckAgain = 10
 func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.Outcome, error) {
 	l := newLane(s, s.links[ev.Hash%uint64(len(s.links))])
 	var outcomes [1]sink.Outcome
-	l.begin([]*event.Event{ev}, outcomes[:])
-	defer l.finish()
+	l.beginCall([]*event.Event{ev}, outcomes[:])
+	defer l.endCall()
 	if len(l.todo) == 0 { // it is not allowed: the broker is not asked
 		return outcomes[0], nil
 	}
-	if fault, err := s.bindAgain(ctx, ev); err != nil {
+	if fault, err := s.redeclareBindings(ctx, ev); err != nil {
 		return sink.Outcome{State: sink.Unsent}, err
 	} else if fault != nil {
 		l.Reject(0, fault)
 		return outcomes[0], nil
 	}
-	_, dest := s.layout.place(ev)
+	_, dest := s.layout.digestsOf(ev)
 	if suspect {
-		if err := l.seekFor(ctx, dest); err != nil {
+		if err := l.takePrivateRightFor(ctx, dest); err != nil {
 			return sink.Outcome{State: sink.Unsent}, err
 		}
-	} else if l.use = conn.Probes; s.unanswered.has(dest) {
+	} else if l.use = conn.Probes; s.unanswered.isUnanswered(dest) {
 		// the right to a private connection is not kept for so long
-		l.use, l.patience = conn.StuckProbes, stuckAgain*s.cfg.ConfirmTimeout
+		l.use, l.patience = conn.StuckProbes, stuckPatience*s.cfg.ConfirmTimeout
 	}
-	err := l.rounds(ctx)
+	err := l.runRounds(ctx)
 	if outcomes[0].State == sink.Confirmed {
-		s.unanswered.note(dest, false)
+		s.unanswered.noteAnswer(dest, false)
 	}
 	return outcomes[0], err
 }
 
-// seekFor waits for the right to a private connection for an event to a destination. The others do
-// not wait behind one that did not answer before.
-func (l *lane) seekFor(ctx context.Context, dest uint64) error {
+// takePrivateRightFor waits for the right to a private connection for an event to a destination.
+// The others do not wait behind one that did not answer before.
+func (l *lane) takePrivateRightFor(ctx context.Context, dest uint64) error {
 	s := l.sink
-	if !s.unanswered.has(dest) {
-		if err := l.seek(ctx, s.private); err != nil || !s.unanswered.has(dest) {
+	if !s.unanswered.isUnanswered(dest) {
+		if err := l.takePrivateRight(ctx, s.privateRight); err != nil || !s.unanswered.isUnanswered(dest) {
 			return err
 		}
 		l.leavePrivate() // it was found not to answer meanwhile
 	}
-	return l.seek(ctx, s.privateStuck)
+	return l.takePrivateRight(ctx, s.stuckPrivateRight)
 }

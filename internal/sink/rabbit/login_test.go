@@ -88,7 +88,7 @@ func TestTokenExpiredByItsText(t *testing.T) {
 		refused + ", backend rabbit_auth_backend_ldap returned an er...": false,
 		"ACCESS_REFUSED - access to exchange 'a long na...":              false,
 	} {
-		if got := tokenExpired(&amqp.Error{Code: amqp.AccessRefused, Reason: text}); got != want {
+		if got := isTokenExpired(&amqp.Error{Code: amqp.AccessRefused, Reason: text}); got != want {
 			t.Errorf("%s: %v", text, got)
 		}
 	}

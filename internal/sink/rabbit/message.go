@@ -18,9 +18,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// message is one lane's scratch space: build fills it from an event, and it is valid until the next
-// build. Its strings alias the event's bytes and the record. This is safe because amqp091 has
-// serialised them when its publish call returns.
+// message is one lane's scratch space: makeChecked fills it from an event, and it is valid until
+// the next event. Its strings alias the event's bytes and the record. This is safe because amqp091
+// has serialised them when its publish call returns.
 type message struct {
 	layout     *layout
 	limits     *limits
@@ -32,9 +32,9 @@ type message struct {
 	record     sink.Record
 }
 
-// forget drops the references to the last event's bytes, which belong to the caller again.
-func (m *message) forget() {
-	m.pub = amqp.Publishing{Headers: emptied(m.pub.Headers)}
+// forgetEvent drops the references to the last event's bytes, which belong to the caller again.
+func (m *message) forgetEvent() {
+	m.pub = amqp.Publishing{Headers: emptiedTable(m.pub.Headers)}
 	m.exchange, m.routingKey = "", ""
 	m.record.Forget()
 }
@@ -43,8 +43,8 @@ func (m *message) forget() {
 // large, and is emptied as slowly.
 const keptHeaders = 256
 
-// emptied is the table for the next message.
-func emptied(t amqp.Table) amqp.Table {
+// emptiedTable is the table for the next message.
+func emptiedTable(t amqp.Table) amqp.Table {
 	if len(t) > keptHeaders {
 		return amqp.Table{}
 	}
@@ -52,8 +52,8 @@ func emptied(t amqp.Table) amqp.Table {
 	return t
 }
 
-// text is b as a string without a copy.
-func text(b []byte) string {
+// aliasText is b as a string without a copy.
+func aliasText(b []byte) string {
 	return unsafe.String(unsafe.SliceData(b), len(b))
 }
 
@@ -68,7 +68,7 @@ type layout struct {
 	exchangeOrTopic, dest uint64 // the digests of constants, else 0
 	exchange, routingKey  shownName
 	allow                 *Allow // nil: an event may go everywhere
-	large                 *sink.Large
+	large                 *sink.LargeLock
 }
 
 // shownName is what people see of a name.
@@ -85,7 +85,7 @@ func (a Allow) Bounds() Allow { return Allow{a.Exchange.Bounds(), a.RoutingKey.B
 
 // newLayout makes the layout of a configuration.
 func newLayout(cfg *Config) (layout, error) {
-	l := layout{encoder: cfg.Encoder, large: new(sink.Large), exchange: shownAs(cfg.Exchange), routingKey: shownAs(cfg.RoutingKey)}
+	l := layout{encoder: cfg.Encoder, large: new(sink.LargeLock), exchange: shownAs(cfg.Exchange), routingKey: shownAs(cfg.RoutingKey)}
 	if len(cfg.Allow.Exchange)+len(cfg.Allow.RoutingKey) > 0 {
 		l.allow = &cfg.Allow
 	}
@@ -97,7 +97,7 @@ func newLayout(cfg *Config) (layout, error) {
 		l.encoder = plain
 	}
 	if of := l.encoder.Traits(); of.Exchange != nil {
-		l.exchangeOrTopic, l.dest = digests(of.Exchange, of.RoutingKey)
+		l.exchangeOrTopic, l.dest = destinationDigests(of.Exchange, of.RoutingKey)
 	}
 	return l, nil
 }
@@ -106,45 +106,46 @@ func shownAs(t sink.Template) shownName {
 	return shownName{t, slices.Contains(t.Uses(), "key")}
 }
 
-// destination fills in exchange and routing key, or returns that one of them has no value.
-func (m *message) destination(ev *event.Event) *sink.Fault {
+// setDestination fills in exchange and routing key, or returns that one of them has no value.
+func (m *message) setDestination(ev *event.Event) *sink.Fault {
 	if m.isCopy = ev.Copy; ev.Route == nil {
 		if fault := m.layout.large.Place(m.layout.encoder, ev, &m.record); fault != nil {
 			return fault
 		}
 	}
-	return m.to(ev.Route)
+	return m.setRoute(ev.Route)
 }
 
-// to takes the destination of a route; nil: that of the record.
-func (m *message) to(route *event.Route) *sink.Fault {
+// setRoute takes the destination of a route; nil: that of the record.
+func (m *message) setRoute(route *event.Route) *sink.Fault {
 	exchange, routingKey := m.record.Exchange, m.record.RoutingKey
 	if route != nil {
 		exchange, routingKey = route.Name, route.RoutingKey
 	}
-	m.exchange, m.routingKey = text(exchange), text(routingKey)
+	m.exchange, m.routingKey = aliasText(exchange), aliasText(routingKey)
 	if exchange == nil || routingKey == nil {
-		return nowhere(exchange != nil)
+		return noDestination(exchange != nil)
 	}
 	return nil
 }
 
-// enter is called before build, and leave when the message is written or dropped: see sink.Large.
-func (m *message) enter(alone bool) { m.layout.large.Enter(&m.record, alone) }
+// beginMaking is called before makeChecked, and endMaking when the message is written or dropped:
+// see sink.LargeLock.
+func (m *message) beginMaking(alone bool) { m.layout.large.Enter(&m.record, alone) }
 
-// leave ends what enter began. again: the message is to be made once more, alone.
-func (m *message) leave(alone bool) (again bool) { return m.layout.large.Leave(&m.record, alone) }
+// endMaking ends what beginMaking began. again: the message is to be made once more, alone.
+func (m *message) endMaking(alone bool) (again bool) { return m.layout.large.Leave(&m.record, alone) }
 
-// build makes the message, or returns why the event can never become one.
-func (m *message) build(ev *event.Event) *sink.Fault {
-	if fault := m.make(ev); fault != nil {
+// makeChecked makes the message, or returns why the event can never become one.
+func (m *message) makeChecked(ev *event.Event) *sink.Fault {
+	if fault := m.makeMessage(ev); fault != nil {
 		return fault
 	}
-	return m.check()
+	return m.checkLimits()
 }
 
-// make makes the message, whatever its size.
-func (m *message) make(ev *event.Event) *sink.Fault {
+// makeMessage makes the message, whatever its size.
+func (m *message) makeMessage(ev *event.Event) *sink.Fault {
 	if fault := sink.RowFault(ev); fault != nil {
 		return fault
 	}
@@ -152,19 +153,19 @@ func (m *message) make(ev *event.Event) *sink.Fault {
 	if fault := m.layout.encoder.Encode(ev, &m.record); fault != nil {
 		return fault
 	}
-	if fault := m.to(ev.Route); fault != nil {
+	if fault := m.setRoute(ev.Route); fault != nil {
 		return fault
 	}
-	return m.fill()
+	return m.fillPublishing()
 }
 
-// fill makes the message of the record.
-func (m *message) fill() *sink.Fault {
+// fillPublishing makes the message of the record.
+func (m *message) fillPublishing() *sink.Fault {
 	rec := &m.record
 	p := &rec.Properties
 	m.pub = amqp.Publishing{
-		Headers: emptied(m.pub.Headers), DeliveryMode: amqp.Persistent, Body: rec.Value, ContentType: p.ContentType, MessageId: text(p.ID), Type: text(p.Type),
-		CorrelationId: text(p.CorrelationID), Expiration: text(p.Expiration), Priority: p.Priority, Timestamp: p.Timestamp,
+		Headers: emptiedTable(m.pub.Headers), DeliveryMode: amqp.Persistent, Body: rec.Value, ContentType: p.ContentType, MessageId: aliasText(p.ID), Type: aliasText(p.Type),
+		CorrelationId: aliasText(p.CorrelationID), Expiration: aliasText(p.Expiration), Priority: p.Priority, Timestamp: p.Timestamp,
 	}
 	if m.pub.Timestamp.Unix() < 0 { // AMQP counts from 1970, without a sign
 		m.pub.Timestamp = time.Time{}
@@ -177,37 +178,37 @@ func (m *message) fill() *sink.Fault {
 	}
 	m.tableSize = 0
 	for i := range rec.Headers {
-		if fault := m.header(&rec.Headers[i]); fault != nil {
+		if fault := m.addHeader(&rec.Headers[i]); fault != nil {
 			return fault
 		}
 	}
 	return nil
 }
 
-// place returns two digests of an event's destination: of its exchange, and of the pair. A part
+// digestsOf returns two digests of an event's destination: of its exchange, and of the pair. A part
 // without a value has 0. The reader calls it for every event.
-func (l *layout) place(ev *event.Event) (exchangeOrTopic, dest uint64) {
+func (l *layout) digestsOf(ev *event.Event) (exchangeOrTopic, dest uint64) {
 	switch {
 	case ev.Fault != nil:
 		return 0, 0 // it goes nowhere
 	case ev.Route != nil:
-		return digests(ev.Route.Name, ev.Route.RoutingKey)
+		return destinationDigests(ev.Route.Name, ev.Route.RoutingKey)
 	case l.dest != 0:
 		return l.exchangeOrTopic, l.dest
 	}
-	rec := records.Get().(*sink.Record)   //nolint:forcetypeassert // the pool has no others
-	_ = l.large.Place(l.encoder, ev, rec) // the event is refused when it is built
-	exchangeOrTopic, dest = digests(rec.Exchange, rec.RoutingKey)
+	rec := recordPool.Get().(*sink.Record) //nolint:forcetypeassert // the pool has no others
+	_ = l.large.Place(l.encoder, ev, rec)  // the event is refused when it is built
+	exchangeOrTopic, dest = destinationDigests(rec.Exchange, rec.RoutingKey)
 	rec.Forget()
-	records.Put(rec)
+	recordPool.Put(rec)
 	return exchangeOrTopic, dest
 }
 
-// records are scratch space to compute where an event goes, for several goroutines.
-var records = sync.Pool{New: func() any { return new(sink.Record) }}
+// recordPool are scratch space to compute where an event goes, for several goroutines.
+var recordPool = sync.Pool{New: func() any { return new(sink.Record) }}
 
-// digests returns place's digests of a destination by its names.
-func digests(exchange, routingKey []byte) (exchangeOrTopic, dest uint64) {
+// destinationDigests returns the two digests of a destination by its names.
+func destinationDigests(exchange, routingKey []byte) (exchangeOrTopic, dest uint64) {
 	if exchange == nil {
 		return 0, 0
 	}
@@ -218,10 +219,10 @@ func digests(exchange, routingKey []byte) (exchangeOrTopic, dest uint64) {
 	return exchangeOrTopic, sink.DestOfPair(exchangeOrTopic, routingKey)
 }
 
-// route names where an event goes. A part that has no value is nil. An event of which there is no
+// routeOf names where an event goes. A part that has no value is nil. An event of which there is no
 // message has a route all the same, as far as there is one: when it is fixed and replayed it goes
 // there.
-func (l *layout) route(ev *event.Event) event.Route {
+func (l *layout) routeOf(ev *event.Event) event.Route {
 	if ev.Route != nil {
 		return *ev.Route
 	}
@@ -230,10 +231,10 @@ func (l *layout) route(ev *event.Event) event.Route {
 	return event.Route{Name: bytes.Clone(rec.Exchange), RoutingKey: bytes.Clone(rec.RoutingKey)}
 }
 
-// shown are an exchange and a routing key as logs, status and spans may show them: what is made
-// from an ordering key, which may be about a person, is shown as its template. The destination of
-// copies of dead letters does not depend on an event.
-func (l *layout) shown(isCopy bool, exchange, routingKey string) (string, string) {
+// shownNames are an exchange and a routing key as logs, status and spans may show them: what is
+// made from an ordering key, which may be about a person, is shown as its template. The destination
+// of copies of dead letters does not depend on an event.
+func (l *layout) shownNames(isCopy bool, exchange, routingKey string) (string, string) {
 	if l.exchange.personal && !isCopy {
 		exchange = l.exchange.String()
 	}
@@ -244,28 +245,28 @@ func (l *layout) shown(isCopy bool, exchange, routingKey string) (string, string
 }
 
 // notAllowed is the fault of an event whose exchange or routing key no pattern allows. One that has
-// no name, or a name that is too long, is left to build, as is a name that all events have: the
-// configuration was checked with it.
+// no name, or a name that is too long, is left to makeChecked, as is a name that all events have:
+// the configuration was checked with it.
 func (m *message) notAllowed(ev *event.Event) *sink.Fault {
 	if m.layout.allow == nil { // the usual case, which is inlined
 		return nil
 	}
-	return m.whyNotAllowed(ev, m.layout.allow)
+	return m.notAllowedBy(ev, m.layout.allow)
 }
 
-func (m *message) whyNotAllowed(ev *event.Event, allow *Allow) *sink.Fault {
+func (m *message) notAllowedBy(ev *event.Event, allow *Allow) *sink.Fault {
 	if ev.Fault != nil || ev.Route == nil && m.layout.dest != 0 {
 		return nil
 	}
-	if m.destination(ev) != nil || len(m.exchange)|len(m.routingKey) > maxShortString {
+	if m.setDestination(ev) != nil || len(m.exchange)|len(m.routingKey) > maxShortString {
 		return nil
 	}
 	switch {
 	case !sink.Allows(allow.Exchange, m.exchange):
-		exchange, _ := m.layout.shown(m.isCopy, m.exchange, m.routingKey)
+		exchange, _ := m.layout.shownNames(m.isCopy, m.exchange, m.routingKey)
 		return sink.NotAllowedFault(exchangeText(exchange), exchangeText(exchange), "sink.rabbitmq.allow.exchange", true)
 	case !sink.Allows(allow.RoutingKey, m.routingKey):
-		_, routingKey := m.layout.shown(m.isCopy, m.exchange, m.routingKey)
+		_, routingKey := m.layout.shownNames(m.isCopy, m.exchange, m.routingKey)
 		return sink.NotAllowedFault(m.destinationText(), fmt.Sprintf("routing key %q", routingKey), "sink.rabbitmq.allow.routing_key", false)
 	}
 	return nil
@@ -288,14 +289,14 @@ type limits struct {
 // maxBody is RabbitMQ's own upper bound for a body, in bytes.
 const maxBody = 128 << 20
 
-// negotiated begins with the frame_max of a new connection, of which a frame takes 8 bytes itself.
-func (l *limits) negotiated(frameMax int) {
+// setFrameMax sets the limits of a new connection. Of its frame_max a frame takes 8 bytes itself.
+func (l *limits) setFrameMax(frameMax int) {
 	l.header.Store(int64(frameMax - 8))
 	l.body.Store(maxBody)
 }
 
-// check measures a built message. The error text names field, size and limit, never a value.
-func (m *message) check() *sink.Fault {
+// checkLimits measures a built message. The error text names field, size and limit, never a value.
+func (m *message) checkLimits() *sink.Fault {
 	p := &m.pub
 	if len(m.exchange)|len(m.routingKey)|len(p.MessageId)|len(p.Type)|len(p.CorrelationId)|len(p.ContentType)|len(p.Expiration) > maxShortString {
 		// 255 is all ones: the lengths' OR is above it exactly when one of them is
@@ -353,7 +354,7 @@ func (m *message) headerSize() int {
 
 // destinationText names where the message is going, as an operator would.
 func (m *message) destinationText() string {
-	return pairText(m.layout.shown(m.isCopy, m.exchange, m.routingKey))
+	return pairText(m.layout.shownNames(m.isCopy, m.exchange, m.routingKey))
 }
 
 // exchangeText and pairText name a destination as sink.Fault does.
@@ -380,9 +381,9 @@ func tooLarge(destination string, size, limit int) *sink.Fault {
 	}
 }
 
-// nowhere is the permanent fault of an event without an exchange, or without a routing key when it
-// has an exchange.
-func nowhere(hasExchange bool) *sink.Fault {
+// noDestination is the permanent fault of an event without an exchange, or without a routing key
+// when it has an exchange.
+func noDestination(hasExchange bool) *sink.Fault {
 	if hasExchange {
 		return noRoutingKey
 	}

@@ -16,15 +16,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
-// await waits until every message of the round is answered. It waits for the last one first:
+// awaitAnswers waits until every message of the round is answered. It waits for the last one first:
 // confirms mostly come in order and many at a time, so the lane is woken once instead of once per
 // message.
-func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
+func (l *lane) awaitAnswers(ctx context.Context, ch *conn.Channel) conn.RoundEnd {
 	if len(l.sent) == 0 {
 		return conn.Answered
 	}
-	l.sink.pending.Add(int64(len(l.sent)))
-	defer l.sink.pending.Add(-int64(len(l.sent)))
+	l.sink.pendingConfirms.Add(int64(len(l.sent)))
+	defer l.sink.pendingConfirms.Add(-int64(len(l.sent)))
 	defer l.timer.Stop()
 
 	clock := conn.ConfirmClock{Sess: ch.Session, Round: l.round, Progress: time.Now(), Timeout: l.sink.cfg.ConfirmTimeout}
@@ -62,14 +62,14 @@ func (l *lane) await(ctx context.Context, ch *conn.Channel) conn.End {
 	return conn.Answered
 }
 
-// resolve turns the round's answers into outcomes; with an error all of it is in doubt. The broker
-// acks a returned message too, although it was routed nowhere. amqp091 hands on the return before
-// the ack, so resolve reads in the opposite order: first the answers, then the returns, and last
-// whether the process was suspended, because a return may have been dropped then. An answer that
-// arrives in between is not used: its message is in doubt.
-func (l *lane) resolve(ch *conn.Channel) error {
+// resolveRound turns the round's answers into outcomes; with an error all of it is in doubt. The
+// broker acks a returned message too, although it was routed nowhere. amqp091 hands on the return
+// before the ack, so it reads in the opposite order: first the answers, then the returns, and
+// last whether the process was suspended, because a return may have been dropped then. An answer
+// that arrives in between is not used: its message is in doubt.
+func (l *lane) resolveRound(ch *conn.Channel) error {
 	l.readAnswers()
-	returned, err := l.returned(ch)
+	returned, err := l.returnedEvents(ch)
 	if err == nil && ch.Session.Wire.WasFrozen(time.Now()) {
 		err = conn.ErrFrozen
 	}
@@ -77,7 +77,7 @@ func (l *lane) resolve(ch *conn.Channel) error {
 		ch.Session.Kill(err)
 		return fmt.Errorf("connection given up: %w", err)
 	}
-	l.decide(ch, returned)
+	l.setOutcomes(ch, returned)
 	return nil
 }
 
@@ -95,14 +95,14 @@ func (l *lane) readAnswers() (answered int) {
 	return answered
 }
 
-// decide sets the outcomes of the messages that readAnswers found answered, and of returned ones. A
-// negative answer on a closed channel is amqp091's, not the broker's.
-func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
+// setOutcomes sets the outcomes of the messages that readAnswers found answered, and of returned
+// ones. A negative answer on a closed channel is amqp091's, not the broker's.
+func (l *lane) setOutcomes(ch *conn.Channel, returned map[int]amqp.Return) {
 	confirmed := 0
 	for _, s := range l.sent {
 		if r, ok := returned[s.index]; ok {
 			l.Returned++
-			l.reject(s.index, unroutable(r, pairText(l.message.layout.shown(l.Events[s.index].Copy, r.Exchange, r.RoutingKey))))
+			l.rejectEvent(s.index, unroutable(r, pairText(l.message.layout.shownNames(l.Events[s.index].Copy, r.Exchange, r.RoutingKey))))
 			continue
 		}
 		switch {
@@ -112,7 +112,7 @@ func (l *lane) decide(ch *conn.Channel, returned map[int]amqp.Return) {
 			l.Outcomes[s.index] = sink.Outcome{State: sink.Confirmed}
 		case ch.Usable():
 			l.Nacks++
-			l.reject(s.index, &sink.Fault{
+			l.rejectEvent(s.index, &sink.Fault{
 				Class: sink.Destination, Reason: sink.Nacked, Destination: l.destination(s.index),
 				Text: "the broker answered with a nack: a queue is full or has died",
 			})
@@ -133,7 +133,7 @@ func (l *lane) rejectUnanswered() {
 			continue
 		}
 		l.Timeouts++
-		l.reject(s.index, &sink.Fault{
+		l.rejectEvent(s.index, &sink.Fault{
 			Class: sink.Destination, Reason: sink.Unconfirmed, Destination: l.destination(s.index),
 			Text: fmt.Sprintf("no answer for %s while the broker answers", 2*l.sink.cfg.ConfirmTimeout),
 		})
@@ -149,11 +149,11 @@ func unroutable(r amqp.Return, destination string) *sink.Fault {
 	}
 }
 
-// conclude plans the next round from how the last one ended. An error ends the call: the outcomes
-// that are Unknown then are in doubt. When every message is answered after all, there is no error:
-// however the wait ended, nothing is in doubt.
-func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End, doubt error) error {
-	if l.answeredAll() {
+// concludeRound plans the next round from how the last one ended. An error ends the call: the
+// outcomes that are Unknown then are in doubt. When every message is answered after all, there is
+// no error: however the wait ended, nothing is in doubt.
+func (l *lane) concludeRound(ctx context.Context, ch *conn.Channel, e conn.RoundEnd, doubt error) error {
+	if l.isAllAnswered() {
 		l.planNextRound()
 		return nil
 	}
@@ -179,7 +179,7 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End, doubt
 	l.dropChannel()
 	switch classifyException(ex) {
 	case channelScope:
-		if err := l.sink.outdated(ch.Session, ex); err != nil {
+		if err := l.sink.outdatedLogin(ch.Session, ex); err != nil {
 			ch.Session.Kill(err)
 			return fmt.Errorf("connection ended: %w", err)
 		}
@@ -191,8 +191,8 @@ func (l *lane) conclude(ctx context.Context, ch *conn.Channel, e conn.End, doubt
 	}
 }
 
-// answeredAll reports whether nothing of this round is in doubt.
-func (l *lane) answeredAll() bool {
+// isAllAnswered reports whether nothing of this round is in doubt.
+func (l *lane) isAllAnswered() bool {
 	for _, s := range l.sent {
 		if l.Outcomes[s.index].State == sink.Unknown {
 			return false
@@ -210,9 +210,9 @@ type sentAs struct {
 	pair
 }
 
-// returned drains the channel's returns, and gives each to its event, by the event's place in the
-// call. The broker acks these messages too, so a returned event that is not found would be lost.
-// All of the round that were sent as the return was count as returned:
+// returnedEvents drains the channel's returns, and gives each to its event, by the event's place in
+// the call. The broker acks these messages too, so a returned event that is not found would be
+// lost. All of the round that were sent as the return was count as returned:
 //
 //   - Messages in the relay's own format carry a position. Two of a round may have the same one: a
 //     dead letter that is replayed, and the mirror's copy of it, which has another destination.
@@ -222,7 +222,7 @@ type sentAs struct {
 //     duplicate, where another guess would cost an event.
 //
 // A return of no event is an error: the whole round is in doubt.
-func (l *lane) returned(ch *conn.Channel) (map[int]amqp.Return, error) {
+func (l *lane) returnedEvents(ch *conn.Channel) (map[int]amqp.Return, error) {
 	var sent map[sentAs][]int
 	var found map[int]amqp.Return
 	for {
@@ -237,15 +237,15 @@ func (l *lane) returned(ch *conn.Channel) (map[int]amqp.Return, error) {
 		}
 		if found == nil {
 			found = map[int]amqp.Return{}
-			sent = l.sentBy()
+			sent = l.eventsByContent()
 		}
 		r.Body = nil
 		all := sent[sentAs{positionOf(r.Headers), pair{r.Exchange, r.RoutingKey}}]
 		if len(all) == 0 {
 			return nil, errStrangeReturn
 		}
-		if l.sink.cfg.Unroutable.ignored(r.Exchange) { // the answer decides
-			l.sink.ignored.Add(1)
+		if l.sink.cfg.Unroutable.isIgnored(r.Exchange) { // the answer decides
+			l.sink.ignoredReturns.Add(1)
 			continue
 		}
 		for _, i := range all {
@@ -254,8 +254,8 @@ func (l *lane) returned(ch *conn.Channel) (map[int]amqp.Return, error) {
 	}
 }
 
-// sentBy indexes the events of the round.
-func (l *lane) sentBy() map[sentAs][]int {
+// eventsByContent indexes the events of the round.
+func (l *lane) eventsByContent() map[sentAs][]int {
 	sent := map[sentAs][]int{}
 	for _, s := range l.sent {
 		at, _ := l.routeAndSize(s.index)
@@ -304,21 +304,21 @@ func (l *lane) channelException(ex *amqp.Error) error {
 			continue
 		}
 		found = true
-		l.reject(i, refusal(&l.message, ex, size))
+		l.rejectEvent(i, faultOfException(&l.message, ex, size))
 	}
 	if limit := sizeLimit(ex); limit > 0 {
 		l.sink.limits.body.Store(int64(limit))
 	}
 	if !found {
-		return errOneOf("channel", ex)
+		return oneOfSeveralError("channel", ex)
 	}
 	l.planNextRound()
 	return nil
 }
 
-// errOneOf says that the broker closed something over one of several events. What it quotes may be
-// a name that was made from an ordering key.
-func errOneOf(what string, ex *amqp.Error) error {
+// oneOfSeveralError says that the broker closed something over one of several events. What it
+// quotes may be a name that was made from an ordering key.
+func oneOfSeveralError(what string, ex *amqp.Error) error {
 	text, _, _ := strings.Cut(brokerText(ex), "'")
 	return fmt.Errorf("%s closed over one of several events: %s", what, text)
 }
@@ -330,10 +330,10 @@ func provesRejection(ex *amqp.Error, at pair, size int) bool {
 	switch {
 	case limit > 0:
 		return size > limit
-	case topicRight(ex):
+	case isTopicRight(ex):
 		return strings.Contains(ex.Reason, "access to topic '"+at.routingKey+"' in exchange '"+at.exchange+"'")
 	}
-	return (ex.Code == amqp.NotFound || ex.Code == amqp.AccessRefused || ex.Code == amqp.PreconditionFailed) && names(ex, at.exchange)
+	return (ex.Code == amqp.NotFound || ex.Code == amqp.AccessRefused || ex.Code == amqp.PreconditionFailed) && namesExchange(ex, at.exchange)
 }
 
 // connectionException rejects an event because of which its private connection was closed: nothing
@@ -344,15 +344,15 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 	switch {
 	case len(l.sent) > 1:
 		l.planNextRound()
-		l.wary = len(l.todo)
-		return errOneOf("connection", ex)
-	case l.right != nil:
+		l.privateEvents = len(l.todo)
+		return oneOfSeveralError("connection", ex)
+	case l.privateRight != nil:
 		i := l.sent[0].index
-		l.reject(i, &sink.Fault{
+		l.rejectEvent(i, &sink.Fault{
 			Class: sink.Transient, Reason: sink.BrokerException, Destination: l.destination(i), Text: brokerText(ex),
 		})
 	default:
-		if err := l.seek(ctx, l.sink.private); err != nil {
+		if err := l.takePrivateRight(ctx, l.sink.privateRight); err != nil {
 			return err
 		}
 	}
@@ -364,14 +364,14 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 // found again by their probes, which are waited for as long as any call.
 const maxUnanswered = 10_000
 
-// unanswered are the destinations (sink.Place.Dest) that are known not to answer.
-type unanswered struct {
+// unansweredDests are the destinations (sink.Place.Dest) that are known not to answer.
+type unansweredDests struct {
 	mu    sync.Mutex
 	dests map[uint64]struct{}
 }
 
-// note takes whether an event of a destination was left without an answer.
-func (u *unanswered) note(dest uint64, is bool) {
+// noteAnswer records whether an event of a destination was left without an answer.
+func (u *unansweredDests) noteAnswer(dest uint64, is bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if !is {
@@ -384,7 +384,7 @@ func (u *unanswered) note(dest uint64, is bool) {
 	u.dests[dest] = struct{}{}
 }
 
-func (u *unanswered) has(dest uint64) bool {
+func (u *unansweredDests) isUnanswered(dest uint64) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	_, is := u.dests[dest]

@@ -276,10 +276,10 @@ func TestBrokerAwayFromAPrivateConnection(t *testing.T) {
 	cfg.URLs = []string{b.through(proxy)}
 	s := start(t, cfg)
 	wantConfirmed(t, s.send(newEvent("k", "created")))
-	s.lanes[0].wary = 3
+	s.lanes[0].privateEvents = 3
 	wantConfirmed(t, s.send(events(2, "created")...))
-	if s.lanes[0].wary != 1 || s.lanes[0].link != s.links[0] || s.lanes[0].private != nil {
-		t.Errorf("after two of three events %d are left", s.lanes[0].wary)
+	if s.lanes[0].privateEvents != 1 || s.lanes[0].link != s.links[0] || s.lanes[0].private != nil {
+		t.Errorf("after two of three events %d are left", s.lanes[0].privateEvents)
 	}
 	proxy.Cut()
 	if outcomes, err := s.try(newEvent("k", "created")); err == nil || outcomes[0].State != sink.Unsent {
@@ -396,7 +396,7 @@ func TestJustWithinTheLimits(t *testing.T) {
 		mid := (low + high + 1) / 2
 		ev.Headers = fmt.Appendf(nil, `{"h": %q}`, strings.Repeat("x", mid))
 		m := newMessage(&s.layout, &s.limits)
-		if m.build(ev) == nil {
+		if m.makeChecked(ev) == nil {
 			low = mid
 		} else {
 			high = mid - 1
@@ -505,23 +505,23 @@ func TestAnswerBetweenReturnsAndOutcomesIsNotBelieved(t *testing.T) {
 
 	l := s.lanes[0]
 	outcomes := make([]sink.Outcome, 1)
-	l.begin([]*event.Event{newEvent("bare", "created")}, outcomes)
-	ch, err := l.open(b.ctx)
+	l.beginCall([]*event.Event{newEvent("bare", "created")}, outcomes)
+	ch, err := l.openChannel(b.ctx)
 	b.must(err)
 	proxy.Hold(netproxy.Down)
-	l.send(b.ctx, ch)
+	l.sendRound(b.ctx, ch)
 	l.readAnswers()
-	returned, err := l.returned(ch)
+	returned, err := l.returnedEvents(ch)
 	b.must(err)
 	proxy.Release(netproxy.Down)
 	<-l.sent[0].answer.Done()
-	l.decide(ch, returned)
+	l.setOutcomes(ch, returned)
 	if outcomes[0].State != sink.Unknown {
 		t.Errorf("a message that was returned is %s", outcomes[0].State)
 	}
-	b.must(l.resolve(ch))
+	b.must(l.resolveRound(ch))
 	wantRejected(t, outcomes[0], sink.Destination, sink.Unroutable)
-	l.finish()
+	l.endCall()
 }
 
 // An event before a rejected one of its key is not behind it: when the channel was closed over
@@ -560,16 +560,16 @@ func TestCancelledWhenAllIsAnswered(t *testing.T) {
 	s := start(t, b.config())
 	l := s.lanes[0]
 	outcomes := make([]sink.Outcome, 1)
-	l.begin(events(1, "t"), outcomes)
-	ch, err := l.open(b.ctx)
+	l.beginCall(events(1, "t"), outcomes)
+	ch, err := l.openChannel(b.ctx)
 	b.must(err)
-	l.send(b.ctx, ch)
+	l.sendRound(b.ctx, ch)
 	<-l.sent[0].answer.Done()
 	ctx, cancel := context.WithCancel(b.ctx)
 	cancel()
-	b.must(l.conclude(ctx, ch, conn.Cancelled, l.resolve(ch)))
+	b.must(l.concludeRound(ctx, ch, conn.Cancelled, l.resolveRound(ch)))
 	wantConfirmed(t, outcomes)
-	l.finish()
+	l.endCall()
 	if wantConfirmed(t, s.send(newEvent("k", "t"))); !ch.Usable() {
 		t.Error("a channel on which all is answered was given up")
 	}
@@ -601,15 +601,15 @@ func TestNothingIsBelievedAfterTheProcessStoodStill(t *testing.T) {
 	// An answer that was missed is not a late one.
 	await.Until(t, "another connection", func() bool { return s.firstSession() != former })
 	l := s.lanes[0]
-	l.begin(all, outcomes)
-	ch, err := l.open(b.ctx)
+	l.beginCall(all, outcomes)
+	ch, err := l.openChannel(b.ctx)
 	b.must(err)
-	l.send(b.ctx, ch)
+	l.sendRound(b.ctx, ch)
 	ch.Session.Wire.Frozen.Store(true)
-	if err := l.conclude(b.ctx, ch, conn.Late, l.resolve(ch)); err == nil || outcomes[0].State != sink.Unknown {
+	if err := l.concludeRound(b.ctx, ch, conn.Late, l.resolveRound(ch)); err == nil || outcomes[0].State != sink.Unknown {
 		t.Errorf("late, and suspended: %s, %v", outcomes[0].State, err)
 	}
-	l.finish()
+	l.endCall()
 	clear(outcomes)
 	if err := s.Publish(b.ctx, 0, all, outcomes); err != nil || outcomes[0].State != sink.Confirmed {
 		t.Errorf("on a new connection: %v, %v", outcomes, err)

@@ -150,7 +150,7 @@ func TestUnconfirmed(t *testing.T) {
 	b.resume("stuck")
 	wantConfirmed(t, []sink.Outcome{<-probed})
 	wantConfirmed(t, s.send(newEvent("stuck", "created")))
-	await.Until(t, "the probe's channel is closed", func() bool { return b.channelsOf(s) < conn.Enough(len(s.lanes)) })
+	await.Until(t, "the probe's channel is closed", func() bool { return b.channelsOf(s) < conn.EnoughChannels(len(s.lanes)) })
 }
 
 // A queue that stands still may be behind any number of paused destinations. Their probes leave
@@ -244,7 +244,7 @@ func TestSuspectOfAStuckQueueLeavesRoom(t *testing.T) {
 	b.suspend("stuck")
 	stuck := newEvent("stuck", "created")
 	place, _ := s.Place(stuck)
-	s.unanswered.note(place.Dest, true)
+	s.unanswered.noteAnswer(place.Dest, true)
 	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
 	probed := make(chan sink.Outcome, 1)
@@ -253,7 +253,7 @@ func TestSuspectOfAStuckQueueLeavesRoom(t *testing.T) {
 		probed <- out
 	}()
 	await.Until(t, "the suspect is sent", func() bool { return s.Status().PendingConfirms == 1 })
-	s.lanes[0].wary = 1
+	s.lanes[0].privateEvents = 1
 	sent := make(chan []sink.Outcome, 1)
 	go func() { sent <- s.send(newEvent("events", "created")) }()
 	await.Until(t, "the lane has a connection of its own", func() bool { return len(sent) == 1 })

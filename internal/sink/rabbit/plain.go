@@ -43,7 +43,7 @@ func newPlain(cfg *Config) (*plain, error) {
 	if p.routingKey, err = cfg.RoutingKey.Bind(cfg.Columns); err != nil {
 		return nil, fmt.Errorf("routing key: %w", err)
 	}
-	if p.headers, err = sink.NewPlainHeaders(cfg.PlainConfig, dropped(cfg.AllowHeaders)); err != nil {
+	if p.headers, err = sink.NewPlainHeaders(cfg.PlainConfig, droppedHeaders(cfg.AllowHeaders)); err != nil {
 		return nil, err
 	}
 	for _, of := range []struct {
@@ -72,7 +72,7 @@ func (p *plain) Traits() sink.Traits {
 
 // Place implements sink.Encoder.
 func (p *plain) Place(ev *event.Event, rec *sink.Record) *sink.Fault {
-	rec.Unplace(ev)
+	rec.ResetPlace(ev)
 	return p.place(ev, rec)
 }
 
@@ -83,7 +83,7 @@ func (p *plain) place(ev *event.Event, rec *sink.Record) *sink.Fault {
 	}
 	rec.Exchange, rec.RoutingKey = p.exchange.Name(ev, rec), p.routingKey.Name(ev, rec)
 	if rec.Exchange == nil || rec.RoutingKey == nil {
-		return nowhere(rec.Exchange != nil)
+		return noDestination(rec.Exchange != nil)
 	}
 	return nil
 }
@@ -100,24 +100,24 @@ func (p *plain) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 	if fault := p.properties(ev, of); fault != nil {
 		return fault
 	}
-	rec.AddText(headerAggregate, ev.Aggregate)
-	rec.AddText(headerKey, ev.Key)
+	rec.AddTextHeader(headerAggregate, ev.Aggregate)
+	rec.AddTextHeader(headerKey, ev.Key)
 	start := len(rec.Buf)
 	rec.Buf = strconv.AppendInt(rec.Buf, rec.Time, 10)
-	rec.Headers = append(rec.Headers, sink.Header{Name: headerTime, Value: rec.Since(start), Kind: sink.JSON})
+	rec.Headers = append(rec.Headers, sink.Header{Name: headerTime, Value: rec.MadeSince(start), Kind: sink.JSON})
 	return p.headers.Append(ev, rec)
 }
 
 // properties fills in the properties that are columns.
 func (p *plain) properties(ev *event.Event, of *sink.Properties) *sink.Fault {
 	if i := p.contentTypeColumn; i >= 0 && ev.Columns[i] != nil {
-		of.ContentType = text(ev.Columns[i])
+		of.ContentType = aliasText(ev.Columns[i])
 	}
 	if i := p.correlationID; i >= 0 {
 		of.CorrelationID = ev.Columns[i]
 	}
 	if i := p.priority; i >= 0 && ev.Columns[i] != nil {
-		n, err := strconv.ParseUint(text(ev.Columns[i]), 10, 8)
+		n, err := strconv.ParseUint(aliasText(ev.Columns[i]), 10, 8)
 		if err != nil {
 			return sink.PermanentFault(sink.Invalid, "priority is not a number from 0 to 255")
 		}
@@ -125,7 +125,7 @@ func (p *plain) properties(ev *event.Event, of *sink.Properties) *sink.Fault {
 	}
 	if i := p.expiration; i >= 0 && ev.Columns[i] != nil {
 		// RabbitMQ takes milliseconds up to 2^32-1 and closes the channel over anything else.
-		if _, err := strconv.ParseUint(text(ev.Columns[i]), 10, 32); err != nil {
+		if _, err := strconv.ParseUint(aliasText(ev.Columns[i]), 10, 32); err != nil {
 			return sink.PermanentFault(sink.Invalid, "expiration is not a number of milliseconds from 0 to 4294967295")
 		}
 		of.Expiration = ev.Columns[i]

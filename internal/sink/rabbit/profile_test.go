@@ -207,16 +207,16 @@ func TestProfileReturnOfNobody(t *testing.T) {
 			wantConfirmed(t, s.send(outboxRow(&cfg, anID, "order", "a", "{}")))
 			l := s.lanes[0]
 			outcomes := make([]sink.Outcome, 1)
-			l.begin([]*event.Event{outboxRow(&cfg, anID, "order", "a", "{}")}, outcomes)
-			ch, err := l.open(b.ctx)
+			l.beginCall([]*event.Event{outboxRow(&cfg, anID, "order", "a", "{}")}, outcomes)
+			ch, err := l.openChannel(b.ctx)
 			b.must(err)
-			l.send(b.ctx, ch)
+			l.sendRound(b.ctx, ch)
 			ch.Returns <- strange
-			end := l.await(b.ctx, ch)
-			if err := l.conclude(b.ctx, ch, end, l.resolve(ch)); err == nil || outcomes[0].State != sink.Unknown {
+			end := l.awaitAnswers(b.ctx, ch)
+			if err := l.concludeRound(b.ctx, ch, end, l.resolveRound(ch)); err == nil || outcomes[0].State != sink.Unknown {
 				t.Errorf("%s, %v", outcomes[0].State, err)
 			}
-			l.finish()
+			l.endCall()
 		})
 	}
 }
@@ -296,7 +296,7 @@ func TestProfileAllocates(t *testing.T) {
 	}
 	m := newMessage(&s.layout, &s.limits)
 	if n := testing.AllocsPerRun(100, func() {
-		if fault := m.build(ev); fault != nil {
+		if fault := m.makeChecked(ev); fault != nil {
 			t.Fatal(fault)
 		}
 	}); n > 1 {

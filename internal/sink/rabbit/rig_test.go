@@ -352,7 +352,7 @@ func startProxy(t testing.TB, target string) *netproxy.Proxy {
 // firstSession is the first connection, once there is one.
 func (r *running) firstSession() *conn.Session {
 	r.t.Helper()
-	sess, err := r.links[0].session(await.Context(r.t))
+	sess, err := r.links[0].awaitSession(await.Context(r.t))
 	if err != nil {
 		r.t.Fatal(err)
 	}

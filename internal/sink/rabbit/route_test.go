@@ -126,11 +126,11 @@ func TestNamesOfKeysAreNotShown(t *testing.T) {
 			ev.Copy, ev.Route = true, &event.Route{Name: []byte("dead_letters"), RoutingKey: []byte("secret")}
 		}
 		m := newMessage(&s.layout, &s.limits)
-		if fault := m.build(ev); fault != nil {
+		if fault := m.makeChecked(ev); fault != nil {
 			t.Fatal(fault)
 		}
-		topic := refusal(&m, refused("ACCESS_REFUSED - access to topic '"+m.routingKey+"' in exchange '"+m.exchange+"' refused"), 1)
-		missing := refusal(&m, &amqp.Error{Code: amqp.NotFound, Reason: "NOT_FOUND - no exchange '" + m.exchange + "' in vhost '/'", Server: true}, 1)
+		topic := faultOfException(&m, refused("ACCESS_REFUSED - access to topic '"+m.routingKey+"' in exchange '"+m.exchange+"' refused"), 1)
+		missing := faultOfException(&m, &amqp.Error{Code: amqp.NotFound, Reason: "NOT_FOUND - no exchange '" + m.exchange + "' in vhost '/'", Server: true}, 1)
 		if missing.Reason != sink.NoExchange || !missing.Whole || topic.Reason != sink.NotPermitted || topic.Whole {
 			t.Errorf("%+v: %+v, %+v", tc, missing, topic)
 		}
@@ -166,11 +166,11 @@ func TestCutOffTextShowsNoNames(t *testing.T) {
 	s := made(t, "events", "by.{key}")
 	m := newMessage(&s.layout, &s.limits)
 	ev := newEvent(strings.Repeat("secret", 40), "placed")
-	if fault := m.build(ev); fault != nil {
+	if fault := m.makeChecked(ev); fault != nil {
 		t.Fatal(fault)
 	}
 	said := "ACCESS_REFUSED - access to topic '" + m.routingKey + "' in exchange 'events' in vhost '/' refused for user 'guest'"
-	if got, want := refusal(&m, refused(said[:252]+"..."), 1).Text, "403 ACCESS_REFUSED - access to topic '…"; got != want {
+	if got, want := faultOfException(&m, refused(said[:252]+"..."), 1).Text, "403 ACCESS_REFUSED - access to topic '…"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
 }

@@ -28,12 +28,12 @@ func Driver() *sink.Driver {
 			{Key: "routing_key", Replay: "publish with this routing `KEY` instead", Limit: maxShortString, MayEmpty: true},
 		},
 		Reserved:   OwnHeaders,
-		Settings:   func() sink.Settings { return defaults() },
-		FixRefusal: fixReason,
+		Settings:   func() sink.Settings { return defaultSettings() },
+		FixRefusal: fixRejection,
 	}
 }
 
-func fixReason(reason sink.Reason, r *event.Route) string {
+func fixRejection(reason sink.Reason, r *event.Route) string {
 	switch reason { //nolint:exhaustive // the others need nothing of RabbitMQ's own
 	case sink.Unroutable:
 		return fmt.Sprintf("bind a queue for it: rabbitmqadmin declare binding source=%q destination=QUEUE routing_key=%q; if the exchange keeps or drops messages itself, set sink.rabbitmq.unroutable: ignore", r.Name, r.RoutingKey)
@@ -125,7 +125,7 @@ type Settings struct {
 
 const section = "sink.rabbitmq."
 
-func defaults() *Settings {
+func defaultSettings() *Settings {
 	return &Settings{
 		URLs:       []setting.Secret{setting.Plain("amqp://localhost:5672/")},
 		Username:   setting.Plain("guest"),
@@ -242,7 +242,7 @@ func (s *Settings) Addresses() (urls []string, err error) {
 func (s *Settings) Validate(v *sink.Validation) {
 	plaintext := s.validateURLs(v)
 	if plaintext {
-		s.TLS.Unused(v, "tls.", "has no effect on an amqp:// address; write amqps://")
+		s.TLS.RefuseUnused(v, "tls.", "has no effect on an amqp:// address; write amqps://")
 	}
 	s.TLS.Validate(v, "tls.")
 	if n := len(s.ContentType); n > maxShortString {
@@ -308,7 +308,7 @@ func parseAMQP(value string) (*url.URL, error) {
 	return u, nil
 }
 
-const everyKey = "#"
+const matchEveryKey = "#"
 
 // arguments are those of the binding, and of its queue when it is missing: RabbitMQ's own of queues
 // begin with x-, and no binding's does but x-match.
@@ -319,13 +319,13 @@ func (b *Binding) arguments() (binding, queue amqp.Table) {
 		if strings.HasPrefix(a.Name, "x-") && a.Name != "x-match" {
 			of = queue
 		}
-		of[a.Name] = typed(a.Column)
+		of[a.Name] = argumentValue(a.Column)
 	}
 	return binding, queue
 }
 
-// typed is a value as AMQP has it.
-func typed(text string) any {
+// argumentValue is a value as AMQP has it.
+func argumentValue(text string) any {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n
 	}
@@ -385,7 +385,7 @@ func readBinding(r *setting.Reader, path string, n *setting.Node) (b Binding, ok
 		return b, false
 	}
 	before := len(r.Faults)
-	b.Key = everyKey
+	b.Key = matchEveryKey
 	for _, e := range n.Entries {
 		at := path + "." + e.Name
 		switch e.Name {
@@ -411,25 +411,25 @@ func readBinding(r *setting.Reader, path string, n *setting.Node) (b Binding, ok
 
 // What unroutable says.
 const (
-	pause  = "pause"
-	ignore = "ignore"
+	unroutablePause  = "pause"
+	unroutableIgnore = "ignore"
 )
 
 func unroutableKey(at *Unroutable) setting.Key {
-	one := setting.AnyOf(setting.Form{"enum": []string{pause, ignore}}, setting.Form{"type": "string", "pattern": `\$\{`})
+	one := setting.AnyOf(setting.Form{"enum": []string{unroutablePause, unroutableIgnore}}, setting.Form{"type": "string", "pattern": `\$\{`})
 	word := func(is bool) string {
 		if is {
-			return ignore
+			return unroutableIgnore
 		}
-		return pause
+		return unroutablePause
 	}
 	read := func(r *setting.Reader, path, exchange string, n *setting.Node) (of UnroutableOf, ok bool) {
 		text, ok := r.Scalar(path, n)
-		if ok && text != pause && text != ignore {
-			r.Fault(n.Where, path, fmt.Sprintf("is %q, want one of %s, %s", text, pause, ignore))
+		if ok && text != unroutablePause && text != unroutableIgnore {
+			r.Fault(n.Where, path, fmt.Sprintf("is %q, want one of %s, %s", text, unroutablePause, unroutableIgnore))
 			ok = false
 		}
-		return UnroutableOf{Exchange: exchange, Ignore: text == ignore}, ok
+		return UnroutableOf{Exchange: exchange, Ignore: text == unroutableIgnore}, ok
 	}
 	return setting.Key{
 		Name: "unroutable", Kind: setting.Scalar, Values: "`pause` or `ignore`",
@@ -451,7 +451,7 @@ func unroutableKey(at *Unroutable) setting.Key {
 		Show: func() string {
 			switch u := *at; {
 			case len(u) == 0:
-				return pause
+				return unroutablePause
 			case len(u) == 1 && u[0].Exchange == "*":
 				return word(u[0].Ignore)
 			}

@@ -78,25 +78,25 @@ const defaultConnections = 2
 
 // Sink publishes to RabbitMQ. Its methods may be called as sink.Opened says; Up from anywhere.
 type Sink struct {
-	cfg          Config
-	layout       layout // how an event becomes a message
-	limits       limits
-	links        []*link
-	lanes        []*lane
-	private      chan struct{} // taken by the one call that may have a private connection
-	privateStuck chan struct{} // by the one suspect whose destination did not answer before
-	unanswered   unanswered
-	topology     topology
+	cfg               Config
+	layout            layout // how an event becomes a message
+	limits            limits
+	links             []*link
+	lanes             []*lane
+	privateRight      chan struct{} // taken by the one call that may have a private connection
+	stuckPrivateRight chan struct{} // by the one suspect whose destination did not answer before
+	unanswered        unansweredDests
+	topology          topology
 
-	cluster atomic.Pointer[cluster] // nil: no broker has sent its name yet
+	cluster atomic.Pointer[firstCluster] // nil: no broker has sent its name yet
 
 	connected    atomic.Bool  // a connection was made at least once
 	refusedSince atomic.Int64 // since when the login is refused, Unix nanoseconds; 0: it is not
 	// how many channels a connection may have, as far as the broker has refused more; 0: any number
-	maxChannels atomic.Int64
-	leads       atomic.Bool // the lanes have calls, or may have soon
-	pending     atomic.Int64
-	ignored     atomic.Int64 // returned events that count as delivered
+	maxChannels     atomic.Int64
+	leads           atomic.Bool // the lanes have calls, or may have soon
+	pendingConfirms atomic.Int64
+	ignoredReturns  atomic.Int64 // returned events that count as delivered
 
 	logMu  sync.Mutex
 	logged string // the state last logged
@@ -118,13 +118,13 @@ func New(cfg Config) (*Sink, error) {
 		return nil, fmt.Errorf("configure rabbitmq sink: %w", err)
 	}
 	s := &Sink{
-		cfg: cfg, layout: layout, private: make(chan struct{}, 1), privateStuck: make(chan struct{}, 1), logged: notConnected,
+		cfg: cfg, layout: layout, privateRight: make(chan struct{}, 1), stuckPrivateRight: make(chan struct{}, 1), logged: notConnected,
 	}
 	connections := min(cfg.Connections, cfg.Lanes) // more would carry nothing
-	s.cfg.Admit, s.cfg.Dialer.Lanes = s.admit, (cfg.Lanes+connections-1)/connections
+	s.cfg.Admit, s.cfg.Dialer.Lanes = s.admitCluster, (cfg.Lanes+connections-1)/connections
 	s.cfg.Dialer.MaxChannels = func() int { return int(s.maxChannels.Load()) }
 	s.cfg.Dialer.ChannelOpen = cfg.ChannelOpen
-	s.limits.negotiated(conn.FrameSize)
+	s.limits.setFrameMax(conn.FrameSize)
 	if name, constant := cfg.Exchange.Constant(); constant && len(cfg.Bindings) > 0 {
 		s.topology.exchange = sink.ExchangeOrTopicOf([]byte(name))
 	}
@@ -140,18 +140,18 @@ func New(cfg Config) (*Sink, error) {
 // Place spreads the ordering keys over the lanes.
 func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) {
 	p.Lane = int(ev.Hash % uint64(len(s.lanes)))
-	p.ExchangeOrTopic, p.Dest = s.layout.place(ev)
+	p.ExchangeOrTopic, p.Dest = s.layout.digestsOf(ev)
 	return p, true
 }
 
 // Route names the event's exchange and routing key. The bytes are the caller's, or the event's own
 // Route's.
-func (s *Sink) Route(ev *event.Event) event.Route { return s.layout.route(ev) }
+func (s *Sink) Route(ev *event.Event) event.Route { return s.layout.routeOf(ev) }
 
 // SentTo implements sink.Opened: what is made from keys is shown as its template.
 func (s *Sink) SentTo(ev *event.Event) sink.Sent {
-	r := s.layout.route(ev)
-	exchange, routingKey := s.layout.shown(ev.Copy, string(r.Name), string(r.RoutingKey))
+	r := s.layout.routeOf(ev)
+	exchange, routingKey := s.layout.shownNames(ev.Copy, string(r.Name), string(r.RoutingKey))
 	return sink.Sent{Name: exchange, RoutingKey: routingKey, Partition: -1}
 }
 
@@ -169,7 +169,7 @@ func (s *Sink) Publish(ctx context.Context, lane int, events []*event.Event, out
 func (s *Sink) Lead(on bool) {
 	s.leads.Store(on)
 	for _, l := range s.links {
-		sess := l.now()
+		sess := l.currentSession()
 		switch {
 		case sess == nil:
 		case on:
@@ -186,17 +186,17 @@ func (s *Sink) Lead(on bool) {
 func (s *Sink) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range s.links {
-		group.Go(func() error { return l.keep(ctx) })
+		group.Go(func() error { return l.keepConnected(ctx) })
 	}
 	return group.Wait()
 }
 
 // Status implements sink.Opened.
 func (s *Sink) Status() sink.Status {
-	now := sink.Status{PendingConfirms: int(s.pending.Load()), Ignored: s.ignored.Load()}
+	now := sink.Status{PendingConfirms: int(s.pendingConfirms.Load()), Ignored: s.ignoredReturns.Load()}
 	now.Up, now.Why = s.Up()
 	for _, l := range s.links {
-		if sess := l.now(); sess != nil {
+		if sess := l.currentSession(); sess != nil {
 			now.Connections++
 			now.Channels += sess.Channels()
 		}

@@ -49,15 +49,15 @@ type topology struct {
 	fault    atomic.Pointer[sink.Fault]
 }
 
-// bindFirst is sink.Fault.Held of a missing exchange.
-const bindFirst = "declare the exchange, bind all queues, then cdc-relay deferred retry --all"
+// bindAllFirst is sink.Fault.Held of a missing exchange.
+const bindAllFirst = "declare the exchange, bind all queues, then cdc-relay deferred retry --all"
 
 // Held implements sink.Holder.
 func (s *Sink) Held(exchangeOrTopic uint64) string {
 	if exchangeOrTopic == s.topology.exchange {
 		return ""
 	}
-	return bindFirst
+	return bindAllFirst
 }
 
 // noteRefusal takes what a refusal of an event says of the bindings.
@@ -70,9 +70,9 @@ func (s *Sink) noteRefusal(exchangeOrTopic uint64, f *sink.Fault) {
 	}
 }
 
-// prepare declares on a new connection what is to be declared. A refusal of the exchange is logged
-// and left to the publishes, which then name it.
-func (s *Sink) prepare(ctx context.Context, sess *conn.Session) {
+// declareTopology declares on a new connection what is to be declared. A refusal of the exchange is
+// logged and left to the publishes, which then name it.
+func (s *Sink) declareTopology(ctx context.Context, sess *conn.Session) {
 	name, constant := s.cfg.Exchange.Constant()
 	if !constant || name == "" {
 		return
@@ -81,24 +81,24 @@ func (s *Sink) prepare(ctx context.Context, sess *conn.Session) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s.cfg.Declare && !t.declared {
-		err := sess.ThrowAway(ctx, func(ch *amqp.Channel) error {
+		err := sess.OnThrowawayChannel(ctx, func(ch *amqp.Channel) error {
 			return ch.ExchangeDeclare(name, cmp.Or(s.cfg.ExchangeType, amqp.ExchangeTopic), true, false, false, false, nil)
 		})
-		t.declared = err == nil || answer(err, sess) != nil
+		t.declared = err == nil || brokerException(err, sess) != nil
 		if err != nil {
 			s.cfg.Log.Warn("declare exchange", zap.String("exchange", name), zap.Error(err))
 		}
 	}
-	if err := s.bind(ctx, sess, name); err != nil {
+	if err := s.declareBindings(ctx, sess, name); err != nil {
 		sess.Kill(err)
 	}
 }
 
-// answer is the broker's exception for what was asked on a session; nil: it gave none.
-func answer(err error, sess *conn.Session) *amqp.Error {
+// brokerException is the broker's exception for what was asked on a session; nil: it gave none.
+func brokerException(err error, sess *conn.Session) *amqp.Error {
 	var ex *amqp.Error
 	if err != nil && !errors.As(err, &ex) {
-		ex = sess.End()
+		ex = sess.EndError()
 	}
 	if classifyException(ex) == noMessage {
 		return nil
@@ -106,27 +106,27 @@ func answer(err error, sess *conn.Session) *amqp.Error {
 	return ex
 }
 
-// bindAgain declares the bindings before an event is sent to a paused destination, if they may be
-// gone. fault: they cannot be declared.
-func (s *Sink) bindAgain(ctx context.Context, ev *event.Event) (fault *sink.Fault, err error) {
+// redeclareBindings declares the bindings before an event is sent to a paused destination, if they
+// may be gone. fault: they cannot be declared.
+func (s *Sink) redeclareBindings(ctx context.Context, ev *event.Event) (fault *sink.Fault, err error) {
 	t := &s.topology
-	exchange, _ := s.layout.place(ev)
+	exchange, _ := s.layout.digestsOf(ev)
 	if exchange != t.exchange || !t.stale.Load() && t.fault.Load() == nil {
 		return nil, nil
 	}
-	sess, err := s.links[ev.Hash%uint64(len(s.links))].session(ctx)
+	sess, err := s.links[ev.Hash%uint64(len(s.links))].awaitSession(ctx)
 	if err != nil {
 		return nil, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	name, _ := s.cfg.Exchange.Constant()
-	err = s.bind(ctx, sess, name)
+	err = s.declareBindings(ctx, sess, name)
 	return t.fault.Load(), err
 }
 
-// bind declares the bindings. An error says that the broker has given no answer.
-func (s *Sink) bind(ctx context.Context, sess *conn.Session, exchange string) error {
+// declareBindings declares the bindings. An error says that the broker has given no answer.
+func (s *Sink) declareBindings(ctx context.Context, sess *conn.Session, exchange string) error {
 	var fault *sink.Fault
 	s.topology.stale.Store(false) // a refusal from here on may be later than its binding
 	for _, b := range s.cfg.Bindings {
@@ -134,7 +134,7 @@ func (s *Sink) bind(ctx context.Context, sess *conn.Session, exchange string) er
 		if err == nil {
 			continue
 		}
-		ex := answer(err, sess)
+		ex := brokerException(err, sess)
 		if ex == nil {
 			s.topology.stale.Store(true)
 			return err
@@ -144,7 +144,7 @@ func (s *Sink) bind(ctx context.Context, sess *conn.Session, exchange string) er
 			Text: fmt.Sprintf("bind queue %q of sink.rabbitmq.bindings: %s", b.Queue, brokerText(ex)),
 		}
 		switch {
-		case ex.Code == amqp.NotFound && names(ex, exchange):
+		case ex.Code == amqp.NotFound && namesExchange(ex, exchange):
 			fault.Reason = sink.NoExchange
 		case ex.Code == amqp.AccessRefused:
 			fault.Reason = sink.NotPermitted
@@ -160,11 +160,11 @@ func (s *Sink) bind(ctx context.Context, sess *conn.Session, exchange string) er
 func bindQueue(ctx context.Context, sess *conn.Session, exchange string, b Binding) error {
 	arguments, ofQueue := b.arguments()
 	bind := func(ch *amqp.Channel) error { return ch.QueueBind(b.Queue, b.Key, exchange, false, arguments) }
-	err := sess.ThrowAway(ctx, bind)
-	if ex := answer(err, sess); ex == nil || ex.Code != amqp.NotFound || names(ex, exchange) {
+	err := sess.OnThrowawayChannel(ctx, bind)
+	if ex := brokerException(err, sess); ex == nil || ex.Code != amqp.NotFound || namesExchange(ex, exchange) {
 		return err
 	}
-	return sess.ThrowAway(ctx, func(ch *amqp.Channel) error {
+	return sess.OnThrowawayChannel(ctx, func(ch *amqp.Channel) error {
 		if _, err := ch.QueueDeclare(b.Queue, true, false, false, false, ofQueue); err != nil {
 			return err
 		}
@@ -174,11 +174,11 @@ func bindQueue(ctx context.Context, sess *conn.Session, exchange string, b Bindi
 
 // passiveQueue asks for a queue; ex: the broker's exception.
 func passiveQueue(ctx context.Context, sess *conn.Session, queue string) (ex *amqp.Error, err error) {
-	err = sess.ThrowAway(ctx, func(ch *amqp.Channel) error {
+	err = sess.OnThrowawayChannel(ctx, func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)
 		return err
 	})
-	if ex = answer(err, sess); ex != nil {
+	if ex = brokerException(err, sess); ex != nil {
 		return ex, nil
 	}
 	return nil, err
@@ -191,7 +191,7 @@ func (l *lane) rejectUnbound() (some bool) {
 		return false
 	}
 	for _, i := range l.todo {
-		if exchange, _ := l.sink.layout.place(l.Events[i]); exchange == l.sink.topology.exchange && !l.IsBehindRejected(i) {
+		if exchange, _ := l.sink.layout.digestsOf(l.Events[i]); exchange == l.sink.topology.exchange && !l.IsBehindRejected(i) {
 			l.Reject(i, fault)
 			some = true
 		}
@@ -224,8 +224,8 @@ type UnroutableOf struct {
 	Ignore   bool
 }
 
-// ignored reports whether a return of the exchange is ignored. The default is that it is not.
-func (u Unroutable) ignored(exchange string) bool {
+// isIgnored reports whether a return of the exchange is ignored. The default is that it is not.
+func (u Unroutable) isIgnored(exchange string) bool {
 	for _, of := range u {
 		if sink.Allows(sink.Allow{of.Exchange}, exchange) {
 			return of.Ignore
@@ -234,8 +234,8 @@ func (u Unroutable) ignored(exchange string) bool {
 	return false
 }
 
-// keepers are the types of exchanges that are known to answer NO_ROUTE for what they took.
-var keepers = map[string]string{
+// keepingTypes are the types of exchanges that are known to answer NO_ROUTE for what they took.
+var keepingTypes = map[string]string{
 	"x-delayed-message":       "keeps messages back",
 	"x-message-deduplication": "drops repeats of a message",
 	"x-recent-history":        "keeps messages for queues that are bound later",

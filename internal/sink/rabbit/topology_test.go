@@ -113,18 +113,18 @@ func TestIgnoredReturn(t *testing.T) {
 	// A return alone confirms nothing: its ack came after the answers were read, and is not used.
 	l := s.lanes[0]
 	doubt := make([]sink.Outcome, 1)
-	l.begin([]*event.Event{newEvent("dropping", "created")}, doubt)
-	ch, err := l.open(b.ctx)
+	l.beginCall([]*event.Event{newEvent("dropping", "created")}, doubt)
+	ch, err := l.openChannel(b.ctx)
 	b.must(err)
-	l.send(b.ctx, ch)
+	l.sendRound(b.ctx, ch)
 	<-l.sent[0].answer.Done()
-	returned, err := l.returned(ch)
+	returned, err := l.returnedEvents(ch)
 	b.must(err)
-	l.decide(ch, returned)
+	l.setOutcomes(ch, returned)
 	if doubt[0].State != sink.Unknown || s.Status().Ignored != 2 {
 		t.Errorf("returned, and its answer was not read: %s, %d ignored", doubt[0].State, s.Status().Ignored)
 	}
-	b.must(l.resolve(ch))
+	b.must(l.resolveRound(ch))
 	wantConfirmed(t, doubt)
-	l.finish()
+	l.endCall()
 }

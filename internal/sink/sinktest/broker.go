@@ -35,9 +35,9 @@ const (
 )
 
 var (
-	states       = []Kind{Unavailable, Stalled, Blocked, AnswersLost}
-	destinations = []Kind{DestinationMissing, DestinationForbidden, DestinationRefusing, DestinationFull}
-	faulty       = []Kind{EventTooLarge, EventInvalid, EventUndecodable}
+	brokerKinds      = []Kind{Unavailable, Stalled, Blocked, AnswersLost}
+	destinationKinds = []Kind{DestinationMissing, DestinationForbidden, DestinationRefusing, DestinationFull}
+	eventKinds       = []Kind{EventTooLarge, EventInvalid, EventUndecodable}
 )
 
 // Broker is a broker under test with a sink that is running on it. The suite calls its methods from

@@ -46,22 +46,22 @@ func (l *lanes) publish(ctx context.Context, events []*event.Event) error {
 	}
 	var lanes sync.WaitGroup
 	for n, queue := range byLane {
-		lanes.Go(func() { l.run(ctx, n, queue) })
+		lanes.Go(func() { l.runLane(ctx, n, queue) })
 	}
 	lanes.Wait()
 	return ctx.Err()
 }
 
-// run empties one lane's queue.
-func (l *lanes) run(ctx context.Context, n int, queue []*event.Event) {
+// runLane empties one lane's queue.
+func (l *lanes) runLane(ctx context.Context, n int, queue []*event.Event) {
 	for doubt := false; len(queue) > 0 && ctx.Err() == nil; {
-		call := choose(queue, doubt)
-		outcomes, err := publish(ctx, l.t, l.sink, n, call)
+		call := chooseCall(queue, doubt)
+		outcomes, err := publishChecked(ctx, l.t, l.sink, n, call)
 		if doubt = err != nil; doubt {
 			l.mu.Lock()
 			l.errs++
 			l.mu.Unlock()
-			if !pause(ctx) {
+			if !pauseAfterFailure(ctx) {
 				return
 			}
 		}
@@ -88,8 +88,8 @@ func (l *lanes) run(ctx context.Context, n int, queue []*event.Event) {
 	}
 }
 
-// choose takes the next call from a queue: the first event of each key.
-func choose(queue []*event.Event, alone bool) []*event.Event {
+// chooseCall takes the next call from a queue: the first event of each key.
+func chooseCall(queue []*event.Event, alone bool) []*event.Event {
 	if alone {
 		return queue[:1]
 	}
@@ -108,8 +108,8 @@ func choose(queue []*event.Event, alone bool) []*event.Event {
 	return call
 }
 
-// pause spares the processor between two failed calls.
-func pause(ctx context.Context) bool {
+// pauseAfterFailure spares the processor between two failed calls.
+func pauseAfterFailure(ctx context.Context) bool {
 	timer := time.NewTimer(10 * time.Millisecond)
 	defer timer.Stop()
 	select {
@@ -120,8 +120,8 @@ func pause(ctx context.Context) bool {
 	}
 }
 
-// publish makes one call and checks what the contract says of every call's outcomes.
-func publish(ctx context.Context, t *testing.T, s sink.Sink, lane int, events []*event.Event) ([]sink.Outcome, error) {
+// publishChecked makes one call and checks what the contract says of every call's outcomes.
+func publishChecked(ctx context.Context, t *testing.T, s sink.Sink, lane int, events []*event.Event) ([]sink.Outcome, error) {
 	outcomes := make([]sink.Outcome, len(events))
 	err := s.Publish(ctx, lane, events, outcomes)
 	if fault := Broken(outcomes, err); fault != "" {

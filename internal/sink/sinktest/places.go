@@ -68,12 +68,12 @@ func testRoute(t *testing.T, b Broker, kind Kind) {
 	good, bad := b.Event(kind, "key"), b.Event(Good, "another")
 	good.Route, good.Replay = &well, true
 	bad.Route = &ill
-	outcomes, err := publish(ctx, t, b.Sink(), laneOf(t, b.Sink(), good), []*event.Event{good})
+	outcomes, err := publishChecked(ctx, t, b.Sink(), laneOf(t, b.Sink(), good), []*event.Event{good})
 	if err != nil || outcomes[0].State != sink.Confirmed {
 		t.Fatalf("to a whole destination: %v %+v", err, outcomes[0])
 	}
 	wantDelivered(t, b, []*event.Event{good})
-	outcomes, err = publish(ctx, t, b.Sink(), laneOf(t, b.Sink(), bad), []*event.Event{bad})
+	outcomes, err = publishChecked(ctx, t, b.Sink(), laneOf(t, b.Sink(), bad), []*event.Event{bad})
 	if err != nil || outcomes[0].State != sink.Rejected || outcomes[0].Fault.Class != sink.Destination {
 		t.Fatalf("to a destination that is %s: %v %+v", kind, err, outcomes[0])
 	}

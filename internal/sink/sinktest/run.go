@@ -33,12 +33,12 @@ func Run(t *testing.T, has func(kind Kind) bool, open func(t *testing.T) Broker)
 		t.Run("order", func(t *testing.T) { testOrder(t, open(t)) })
 		t.Run("places", func(t *testing.T) { testPlaces(t, open(t)) })
 	}
-	each("routes", destinations[:1], testRoute) // no route depends on how its destination fails
-	each("destinations", destinations, testDestination)
-	each("events", faulty, testFaulty)
-	each("waits", states, testWaits)
-	each("cancel", append([]Kind{Good}, states...), testCancel)
-	each("stop", append([]Kind{Good}, states...), testStop)
+	each("routes", destinationKinds[:1], testRoute) // no route depends on how its destination fails
+	each("destinations", destinationKinds, testDestination)
+	each("events", eventKinds, testFaulty)
+	each("waits", brokerKinds, testWaits)
+	each("cancel", append([]Kind{Good}, brokerKinds...), testCancel)
+	each("stop", append([]Kind{Good}, brokerKinds...), testStop)
 }
 
 // testOrder: nothing fails, so everything arrives once, and of each key in order.
@@ -47,7 +47,7 @@ func testOrder(t *testing.T, b Broker) {
 	for i := range 3000 {
 		events = append(events, b.Event(Good, fmt.Sprint("key-", i*i%97)))
 	}
-	l := drive(t, b, events)
+	l := publishAll(t, b, events)
 	if len(l.rejected) > 0 || l.errs > 0 {
 		t.Errorf("%d rejected, %d calls failed", len(l.rejected), l.errs)
 	}
@@ -80,7 +80,7 @@ func testFaulty(t *testing.T, b Broker, kind Kind) {
 func amongMany(t *testing.T, b Broker, kind Kind, classes ...sink.Class) (good, poison []*event.Event) {
 	t.Helper()
 	ctx := t.Context()
-	lane, keys := sameLane(t, b, 502)
+	lane, keys := keysOfOneLane(t, b, 502)
 	for n, at := range []int{0, 250} {
 		var call []*event.Event
 		for i := range 500 {
@@ -91,7 +91,7 @@ func amongMany(t *testing.T, b Broker, kind Kind, classes ...sink.Class) (good, 
 			}
 			call = append(call, b.Event(k, key))
 		}
-		outcomes, err := publish(ctx, t, b.Sink(), lane, call)
+		outcomes, err := publishChecked(ctx, t, b.Sink(), lane, call)
 		if err != nil {
 			t.Fatalf("publish: %v", err)
 		}
@@ -122,10 +122,10 @@ func amongMany(t *testing.T, b Broker, kind Kind, classes ...sink.Class) (good, 
 // fixed, in order, and none is rejected. While it blocks nothing is sent again; what is sent again
 // is stored once where the broker knows it.
 func testWaits(t *testing.T, b Broker, kind Kind) {
-	first := some(b, 200)
-	drive(t, b, first)
+	first := someEvents(b, 200)
+	publishAll(t, b, first)
 	b.Break(kind)
-	second := some(b, 200)
+	second := someEvents(b, 200)
 	ctx := t.Context()
 	l := newLanes(t, b)
 	done := make(chan error, 1)
@@ -158,7 +158,7 @@ func testWaits(t *testing.T, b Broker, kind Kind) {
 // testCancel: Publish returns after its context, in any state; and what it left behind is no later
 // call's answer.
 func testCancel(t *testing.T, b Broker, kind Kind) {
-	lane, keys := sameLane(t, b, 100)
+	lane, keys := keysOfOneLane(t, b, 100)
 	call := func() (events []*event.Event) {
 		for _, key := range keys {
 			events = append(events, b.Event(Good, key))
@@ -166,7 +166,7 @@ func testCancel(t *testing.T, b Broker, kind Kind) {
 		return events
 	}
 	first := call()
-	if _, err := publish(t.Context(), t, b.Sink(), lane, first); err != nil {
+	if _, err := publishChecked(t.Context(), t, b.Sink(), lane, first); err != nil {
 		t.Fatal(err)
 	}
 	if kind != Good {
@@ -180,7 +180,7 @@ func testCancel(t *testing.T, b Broker, kind Kind) {
 	second := call()
 	done := make(chan result, 1)
 	go func() {
-		outcomes, err := publish(ctx, t, b.Sink(), lane, second)
+		outcomes, err := publishChecked(ctx, t, b.Sink(), lane, second)
 		done <- result{outcomes, err}
 	}()
 	if kind == AnswersLost {
@@ -204,19 +204,19 @@ func testCancel(t *testing.T, b Broker, kind Kind) {
 	if kind != Good {
 		b.Fix(kind)
 	}
-	drive(t, b, append(append(second, some(b, 50)...), call()...))
+	publishAll(t, b, append(append(second, someEvents(b, 50)...), call()...))
 	wantDelivered(t, b, append(first, second...))
 }
 
 // testStop: Run returns after its context, in any state, with work under way.
 func testStop(t *testing.T, b Broker, kind Kind) {
-	drive(t, b, some(b, 10))
+	publishAll(t, b, someEvents(b, 10))
 	if kind != Good {
 		b.Break(kind)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	published := make(chan error, 1)
-	events := some(b, 100)
+	events := someEvents(b, 100)
 	l := newLanes(t, b)
 	go func() { published <- l.publish(ctx, events) }()
 	stopped := make(chan error, 1)

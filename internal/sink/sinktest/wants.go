@@ -11,8 +11,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// drive publishes events as lanes do and wants all of them answered.
-func drive(t *testing.T, b Broker, events []*event.Event) *lanes {
+// publishAll publishes events as lanes do and wants all of them answered.
+func publishAll(t *testing.T, b Broker, events []*event.Event) *lanes {
 	t.Helper()
 	l := newLanes(t, b)
 	if err := l.publish(t.Context(), events); err != nil {
@@ -21,8 +21,8 @@ func drive(t *testing.T, b Broker, events []*event.Event) *lanes {
 	return l
 }
 
-// noneComes is after how many polls without an arrival nothing more is waited for.
-const noneComes = 3000
+// maxIdlePolls is after how many polls without an arrival nothing more is waited for.
+const maxIdlePolls = 3000
 
 // wantDelivered wants each event delivered, and the first arrivals of each key in order. It returns
 // how many arrivals were repeated.
@@ -43,7 +43,7 @@ func wantDelivered(t *testing.T, b Broker, events []*event.Event) (duplicates in
 		if idle++; len(more) > 0 {
 			idle = 0
 		}
-		return len(missing) == 0 || idle > noneComes
+		return len(missing) == 0 || idle > maxIdlePolls
 	})
 	if len(missing) > 0 {
 		t.Fatalf("%d of %d events do not arrive", len(missing), len(events))
@@ -77,21 +77,20 @@ func wantConfirmed(t *testing.T, b Broker, ev *event.Event) {
 	t.Helper()
 	lane := laneOf(t, b.Sink(), ev)
 	await.Until(t, "the fixed destination to take the event", func() bool {
-		outcomes, err := publish(t.Context(), t, b.Sink(), lane, []*event.Event{ev})
+		outcomes, err := publishChecked(t.Context(), t, b.Sink(), lane, []*event.Event{ev})
 		return err == nil && outcomes[0].State == sink.Confirmed
 	})
 }
 
-// some makes n events of as many keys.
-func some(b Broker, n int) (events []*event.Event) {
+// someEvents makes n events of as many keys.
+func someEvents(b Broker, n int) (events []*event.Event) {
 	for i := range n {
 		events = append(events, b.Event(Good, fmt.Sprint("some-", i)))
 	}
 	return events
 }
 
-// sameLane finds n keys of one lane.
-func sameLane(t *testing.T, b Broker, n int) (lane int, keys []string) {
+func keysOfOneLane(t *testing.T, b Broker, n int) (lane int, keys []string) {
 	t.Helper()
 	byLane := map[int][]string{}
 	for i := 0; ; i++ {

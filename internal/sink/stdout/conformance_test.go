@@ -57,7 +57,7 @@ func (f *file) Write(p []byte) (int, error) {
 	if f.full {
 		return 0, errors.New("no space left")
 	}
-	var l line
+	var l ownLine
 	if err := json.Unmarshal(p, &l); err != nil || bytes.Count(p, []byte("\n")) != 1 {
 		f.t.Errorf("not one JSON line: %q", p)
 	}

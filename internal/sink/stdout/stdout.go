@@ -68,13 +68,13 @@ func (s *Sink) SentTo(ev *event.Event) sink.Sent {
 
 // Sink writes one line per event. It has one lane, so lines are in commit order.
 type Sink struct {
-	out     io.Writer
-	encoder sink.Encoder
-	record  sink.Record            // scratch: there is one lane
-	call    sink.Call              // its call
-	turn    chan struct{}          // taken by the write under way, which may outlive its Publish
-	closed  chan error             // a write to a pipe whose reader has gone
-	why     atomic.Pointer[string] // the last write's error; nil when it had none
+	out        io.Writer
+	encoder    sink.Encoder
+	record     sink.Record            // scratch: there is one lane
+	call       sink.Call              // its call
+	writing    chan struct{}          // taken by the write under way, which may outlive its Publish
+	pipeClosed chan error             // a write to a pipe whose reader has gone
+	lastError  atomic.Pointer[string] // the last write's error; nil when it had none
 }
 
 var _ sink.Sink = (*Sink)(nil)
@@ -82,7 +82,7 @@ var _ sink.Sink = (*Sink)(nil)
 // New returns a sink that writes the Value of each event's record to out: Lines, or Records of any
 // encoder. A Write must not keep its argument.
 func New(out io.Writer, encoder sink.Encoder) *Sink {
-	s := &Sink{out: out, encoder: encoder, turn: make(chan struct{}, 1), closed: make(chan error, 1)}
+	s := &Sink{out: out, encoder: encoder, writing: make(chan struct{}, 1), pipeClosed: make(chan error, 1)}
 	s.call = sink.NewCall(nil, s.topicOf)
 	return s
 }
@@ -102,7 +102,7 @@ func (s *Sink) Route(ev *event.Event) event.Route {
 	if ev.Route != nil {
 		return *ev.Route
 	}
-	return event.Route{Name: name}
+	return event.Route{Name: stdoutName}
 }
 
 // Changed is nil: Place always answers.
@@ -113,7 +113,7 @@ func (s *Sink) Changed() <-chan struct{} { return nil }
 // is a Stop: nobody will read it again.
 func (s *Sink) Run(ctx context.Context) error {
 	select {
-	case err := <-s.closed:
+	case err := <-s.pipeClosed:
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "stdout_closed", What: "stdout was closed",
 			Fix: "what was not written is sent at the next start", Err: err,
@@ -126,7 +126,7 @@ func (s *Sink) Run(ctx context.Context) error {
 // Up reports whether the last write succeeded, and if not, why it failed. It may be called from
 // anywhere.
 func (s *Sink) Up() (ok bool, why string) {
-	if failed := s.why.Load(); failed != nil {
+	if failed := s.lastError.Load(); failed != nil {
 		return false, *failed
 	}
 	return true, ""
@@ -152,7 +152,7 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcom
 			s.call.Reject(i, fault)
 			continue
 		}
-		if err := s.write(ctx, s.record.Value); err != nil {
+		if err := s.writeLine(ctx, s.record.Value); err != nil {
 			outcomes[i].State = sink.Unknown
 			return fmt.Errorf("write event: %w", err)
 		}
@@ -161,22 +161,22 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcom
 	return nil
 }
 
-// write writes a line in its turn and waits for the end of that, or of ctx. The line is not touched
-// again: the write may still be under way.
-func (s *Sink) write(ctx context.Context, line []byte) error {
+// writeLine writes a line in its turn and waits for the end of that, or of ctx. The line is not
+// touched again: the write may still be under way.
+func (s *Sink) writeLine(ctx context.Context, line []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err // select would choose at random
 	}
 	select {
-	case s.turn <- struct{}{}:
+	case s.writing <- struct{}{}:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	done := make(chan error, 1)
 	go func() {
 		_, err := s.out.Write(line)
-		s.note(err)
-		<-s.turn
+		s.noteResult(err)
+		<-s.writing
 		done <- err
 	}()
 	select {
@@ -187,17 +187,17 @@ func (s *Sink) write(ctx context.Context, line []byte) error {
 	}
 }
 
-// note keeps how a write ended for Up, and for Run when no other can succeed.
-func (s *Sink) note(err error) {
+// noteResult keeps how a write ended for Up, and for Run when no other can succeed.
+func (s *Sink) noteResult(err error) {
 	if err == nil {
-		s.why.Store(nil)
+		s.lastError.Store(nil)
 		return
 	}
 	why := err.Error()
-	s.why.Store(&why)
+	s.lastError.Store(&why)
 	if errors.Is(err, syscall.EPIPE) {
 		select {
-		case s.closed <- err:
+		case s.pipeClosed <- err:
 		default: // known already
 		}
 	}
@@ -216,39 +216,39 @@ func NewLines(traceparent func(ev *event.Event, buf []byte) []byte) *Lines {
 
 // Records is an encoder whose lines show the records of another one.
 type Records struct {
-	of    sink.Encoder
-	lines *Lines // of copies of dead letters
+	encoder sink.Encoder
+	lines   *Lines // of copies of dead letters
 }
 
 // NewRecords makes the encoder.
-func NewRecords(of sink.Encoder, lines *Lines) *Records { return &Records{of: of, lines: lines} }
+func NewRecords(of sink.Encoder, lines *Lines) *Records { return &Records{encoder: of, lines: lines} }
 
 var (
 	_ sink.Encoder = (*Lines)(nil)
 	_ sink.Encoder = (*Records)(nil)
 )
 
-// name is where all lines go.
-var name = []byte("stdout")
+// stdoutName is where all lines go.
+var stdoutName = []byte("stdout")
 
 // Traits implements sink.Encoder.
-func (*Lines) Traits() sink.Traits { return sink.Traits{Topic: name} }
+func (*Lines) Traits() sink.Traits { return sink.Traits{Topic: stdoutName} }
 
 // Traits implements sink.Encoder.
-func (*Records) Traits() sink.Traits { return sink.Traits{Topic: name} }
+func (*Records) Traits() sink.Traits { return sink.Traits{Topic: stdoutName} }
 
 // Place implements sink.Encoder.
 func (*Lines) Place(ev *event.Event, rec *sink.Record) *sink.Fault {
-	rec.Unplace(ev)
-	rec.Topic, rec.Key = name, ev.Key
+	rec.ResetPlace(ev)
+	rec.Topic, rec.Key = stdoutName, ev.Key
 	return nil
 }
 
 // Place implements sink.Encoder.
 func (r *Records) Place(ev *event.Event, rec *sink.Record) *sink.Fault { return r.lines.Place(ev, rec) }
 
-// line is what is written of an event. A column that is NULL or not mapped is null.
-type line struct {
+// ownLine is what is written of an event. A column that is NULL or not mapped is null.
+type ownLine struct {
 	ID        *string `json:"id"`
 	Type      *string `json:"type"`
 	Aggregate *string `json:"aggregate"`
@@ -267,9 +267,9 @@ type line struct {
 // line needs, and nothing else: < > & stay as they are.
 func (l *Lines) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 	rec.Reset(ev)
-	out := line{
-		ID: text(ev.ID), Type: text(ev.Type), Aggregate: text(ev.Aggregate), Key: text(ev.Key),
-		Headers: ev.Headers, Trace: text(rec.Traceparent(ev, l.trace)), Position: ev.Position.String(), Replay: ev.Replay, Time: ev.CommitTime.UTC(),
+	out := ownLine{
+		ID: textOrNull(ev.ID), Type: textOrNull(ev.Type), Aggregate: textOrNull(ev.Aggregate), Key: textOrNull(ev.Key),
+		Headers: ev.Headers, Trace: textOrNull(rec.Traceparent(ev, l.trace)), Position: ev.Position.String(), Replay: ev.Replay, Time: ev.CommitTime.UTC(),
 	}
 	switch {
 	case ev.Payload == nil:
@@ -286,31 +286,31 @@ func (l *Lines) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 	return nil
 }
 
-// record is what is written of one. Keys, values and headers are as shown makes them.
-type record struct {
-	Topic     string    `json:"topic"`
-	*address            // of one that has an exchange
-	Partition *int32    `json:"partition,omitempty"` // only one that the row names
-	Key       any       `json:"key"`
-	Value     any       `json:"value"`
-	Headers   []header  `json:"headers"`
-	Time      time.Time `json:"timestamp"`
-	Position  string    `json:"position"`
+// recordLine is what is written of one. Keys, values and headers are as shown makes them.
+type recordLine struct {
+	Topic        string         `json:"topic"`
+	*amqpAddress                // of one that has an exchange
+	Partition    *int32         `json:"partition,omitempty"` // only one that the row names
+	Key          any            `json:"key"`
+	Value        any            `json:"value"`
+	Headers      []headerOfLine `json:"headers"`
+	Time         time.Time      `json:"timestamp"`
+	Position     string         `json:"position"`
 }
 
-// address is where RabbitMQ takes the record.
-type address struct {
+// amqpAddress is where RabbitMQ takes the record.
+type amqpAddress struct {
 	Exchange   string `json:"exchange"`
 	RoutingKey string `json:"routing_key"`
 }
 
-type header struct {
+type headerOfLine struct {
 	Name  string `json:"name"`
 	Value any    `json:"value"`
 }
 
-// shown is null, text as a string, or anything else as {"base64": ...}.
-func shown(b []byte) any {
+// textOrBase64 is null, text as a string, or anything else as {"base64": ...}.
+func textOrBase64(b []byte) any {
 	switch {
 	case b == nil:
 		return nil
@@ -325,21 +325,21 @@ func (r *Records) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 	if ev.Copy {
 		return r.lines.Encode(ev, rec)
 	}
-	if fault := r.of.Encode(ev, rec); fault != nil {
+	if fault := r.encoder.Encode(ev, rec); fault != nil {
 		return fault
 	}
-	out := record{
-		Topic: string(rec.Topic), Key: shown(rec.Key), Value: shown(rec.Value), Headers: []header{},
+	out := recordLine{
+		Topic: string(rec.Topic), Key: textOrBase64(rec.Key), Value: textOrBase64(rec.Value), Headers: []headerOfLine{},
 		Time: time.UnixMilli(rec.Time).UTC(), Position: ev.Position.String(),
 	}
 	if rec.Exchange != nil {
-		out.address = &address{string(rec.Exchange), string(rec.RoutingKey)}
+		out.amqpAddress = &amqpAddress{string(rec.Exchange), string(rec.RoutingKey)}
 	}
 	if rec.Partition >= 0 {
 		out.Partition = &rec.Partition
 	}
 	for _, h := range rec.Headers {
-		out.Headers = append(out.Headers, header{h.Name, shown(h.Value)})
+		out.Headers = append(out.Headers, headerOfLine{h.Name, textOrBase64(h.Value)})
 	}
 	encodeLine(rec, out)
 	return nil
@@ -356,8 +356,8 @@ func encodeLine(rec *sink.Record, v any) (ok bool) {
 	return err == nil
 }
 
-// text is a column's text, nil for NULL.
-func text(b []byte) *string {
+// textOrNull is a column's text, nil for NULL.
+func textOrNull(b []byte) *string {
 	if b == nil {
 		return nil
 	}

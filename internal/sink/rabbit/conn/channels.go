@@ -24,7 +24,7 @@ const (
 	Lanes       Use = iota // the calls of lanes
 	Probes                 // of what was refused before
 	StuckProbes            // of what was not answered before
-	uses
+	useCount
 )
 
 // These bound the channels of probes on a connection.
@@ -33,17 +33,17 @@ const (
 	MaxStuck  = 16
 )
 
-// Enough is how many channels so many lanes need to never wait for one: theirs, those of the
-// probes, and one for a question to the broker.
-func Enough(lanes int) int { return lanes + MaxProbes + MaxStuck + 1 }
+// EnoughChannels is how many channels so many lanes need to never wait for one: theirs, those of
+// the probes, and one for a question to the broker.
+func EnoughChannels(lanes int) int { return lanes + MaxProbes + MaxStuck + 1 }
 
-// Least is how many channels make lanes, probes and questions independent of each other.
-const Least = 4
+// LeastChannels is how many channels make lanes, probes and questions independent of each other.
+const LeastChannels = 4
 
-// Fit divides what a connection may have of channels between its uses. Fewer than Least are shared:
-// probes have none of their own.
-func Fit(channels int) (lanes, probes, stuck int) {
-	if channels < Least {
+// DivideChannels divides what a connection may have of channels between its uses. Fewer than
+// LeastChannels are shared: probes have none of their own.
+func DivideChannels(channels int) (lanes, probes, stuck int) {
+	if channels < LeastChannels {
 		return max(channels-1, 1), 0, 0
 	}
 	share := max((channels-1)/4, 1)
@@ -51,68 +51,68 @@ func Fit(channels int) (lanes, probes, stuck int) {
 	return channels - 1 - probes - stuck, probes, stuck
 }
 
-// turns are the channels of a connection: as many as the broker allows, and no more than are of
-// use. A call takes one and puts it back. So there may be fewer channels than lanes: these take
+// channelTurns are the channels of a connection: as many as the broker allows, and no more than are
+// of use. A call takes one and puts it back. So there may be fewer channels than lanes: these take
 // turns then, and the order stays, because a lane has one call at a time.
-type turns struct {
-	slots [uses]chan struct{} // filled by who has a channel
+type channelTurns struct {
+	slots [useCount]chan struct{} // filled by who has a channel
 	// filled by a channel that is closed while another one is in its place already
-	spare    chan struct{}
-	question chan struct{} // filled by who asks the broker something on a channel of its own
+	spare  chan struct{}
+	asking chan struct{} // filled by who asks the broker something on a channel of its own
 	// filled by the one probe that is among the lanes when channels are shared: however many
 	// destinations stand still, a lane waits for one of their probes at most
 	sharing chan struct{}
 	open    atomic.Int64 // channels
 
-	Allowed int // channels
-	total   int // of those that calls take
+	Allowed      int // channels
+	callChannels int // of those that calls take
 
 	mu   sync.Mutex
-	idle [uses][]*Channel
+	idle [useCount][]*Channel
 }
 
-// divide divides the channels between their uses.
-func (t *turns) divide(channels, lanes int) {
-	calls, probes, stuck := Fit(channels)
+// divideChannels divides the channels between their uses.
+func (t *channelTurns) divideChannels(channels, lanes int) {
+	calls, probes, stuck := DivideChannels(channels)
 	calls = min(calls, lanes)
 	slots := make(chan struct{}, calls)
-	t.slots = [uses]chan struct{}{slots, slots, slots}
+	t.slots = [useCount]chan struct{}{slots, slots, slots}
 	if probes > 0 {
 		t.slots[Probes], t.slots[StuckProbes] = make(chan struct{}, probes), make(chan struct{}, stuck)
 	}
-	t.total = calls + probes + stuck
-	t.spare = make(chan struct{}, max(0, channels-1-t.total))
-	t.question, t.sharing = make(chan struct{}, 1), make(chan struct{}, 1)
+	t.callChannels = calls + probes + stuck
+	t.spare = make(chan struct{}, max(0, channels-1-t.callChannels))
+	t.asking, t.sharing = make(chan struct{}, 1), make(chan struct{}, 1)
 }
 
 // Shared reports whether there are too few channels for probes to have their own: lanes wait for
 // each of them.
-func (t *turns) Shared() bool { return t.slots[Lanes] == t.slots[Probes] }
+func (t *channelTurns) Shared() bool { return t.slots[Lanes] == t.slots[Probes] }
 
 // Channels is how many channels are open.
-func (t *turns) Channels() int { return int(t.open.Load()) }
+func (t *channelTurns) Channels() int { return int(t.open.Load()) }
 
-// Take waits for a turn, and returns an idle channel or opens one.
-func (s *Session) Take(ctx context.Context, use Use) (*Channel, error) {
+// TakeChannel waits for a turn, and returns an idle channel or opens one.
+func (s *Session) TakeChannel(ctx context.Context, use Use) (*Channel, error) {
 	shares := s.Shared() && use != Lanes
 	if shares {
-		if err := s.enter(ctx, s.sharing); err != nil {
+		if err := s.waitForTurn(ctx, s.sharing); err != nil {
 			return nil, err
 		}
 		use = Lanes
 	}
-	c, err := s.takeChannel(ctx, use)
+	c, err := s.takeTurn(ctx, use)
 	if err != nil && shares {
 		<-s.sharing
 	}
 	if c != nil {
-		c.shares = shares
+		c.isSharing = shares
 	}
 	return c, err
 }
 
-func (s *Session) takeChannel(ctx context.Context, use Use) (*Channel, error) {
-	if err := s.enter(ctx, s.slots[use]); err != nil {
+func (s *Session) takeTurn(ctx context.Context, use Use) (*Channel, error) {
+	if err := s.waitForTurn(ctx, s.slots[use]); err != nil {
 		return nil, err
 	}
 	if c := s.takeIdle(use); c != nil {
@@ -126,7 +126,7 @@ func (s *Session) takeChannel(ctx context.Context, use Use) (*Channel, error) {
 	return c, nil
 }
 
-func (s *Session) enter(ctx context.Context, turn chan struct{}) error {
+func (s *Session) waitForTurn(ctx context.Context, turn chan struct{}) error {
 	select {
 	case turn <- struct{}{}:
 		return nil
@@ -138,8 +138,8 @@ func (s *Session) enter(ctx context.Context, turn chan struct{}) error {
 }
 
 func (s *Session) takeIdle(use Use) *Channel {
-	s.turns.mu.Lock()
-	defer s.turns.mu.Unlock()
+	s.channelTurns.mu.Lock()
+	defer s.channelTurns.mu.Unlock()
 	idle := &s.idle[use]
 	for n := len(*idle); n > 0; n = len(*idle) {
 		c := (*idle)[n-1]
@@ -152,31 +152,31 @@ func (s *Session) takeIdle(use Use) *Channel {
 	return nil
 }
 
-// Put gives the channel back. Everything that was sent on it is answered.
-func (c *Channel) Put() {
-	c.leave()
+// PutBack gives the channel back. Everything that was sent on it is answered.
+func (c *Channel) PutBack() {
+	c.endSharing()
 	c.Session.putIdle(c)
 	<-c.Session.slots[c.use]
 }
 
-// leave lets the next probe among the lanes.
-func (c *Channel) leave() {
-	if c.shares {
-		c.shares = false
+// endSharing lets the next probe among the lanes.
+func (c *Channel) endSharing() {
+	if c.isSharing {
+		c.isSharing = false
 		<-c.Session.sharing
 	}
 }
 
 func (s *Session) putIdle(c *Channel) {
-	s.turns.mu.Lock()
-	defer s.turns.mu.Unlock()
+	s.channelTurns.mu.Lock()
+	defer s.channelTurns.mu.Unlock()
 	s.idle[c.use] = append(s.idle[c.use], c)
 }
 
 // Abandon closes the channel in the background: later answers on it are ignored. Its turn ends when
 // the broker has closed it, or at once while there are channels to spare.
 func (c *Channel) Abandon() {
-	c.leave()
+	c.endSharing()
 	s := c.Session
 	end := func(turn chan struct{}) func() {
 		return func() {
@@ -200,8 +200,8 @@ func (c *Channel) Abandon() {
 // refuse a later one.)
 func (s *Session) OpenAll(ctx context.Context) {
 	var all errgroup.Group
-	var taken [uses]int // turns
-	for use := range uses {
+	var taken [useCount]int // turns
+	for use := range useCount {
 		if use != Lanes && s.Shared() {
 			break
 		}
@@ -226,8 +226,8 @@ func (s *Session) OpenAll(ctx context.Context) {
 			<-s.slots[use]
 		}
 	}
-	if err == nil && s.Allowed > s.total {
-		err = s.ThrowAway(ctx, func(*amqp.Channel) error { return nil })
+	if err == nil && s.Allowed > s.callChannels {
+		err = s.OnThrowawayChannel(ctx, func(*amqp.Channel) error { return nil })
 	}
 	if err != nil { // the connection has ended, or is about to
 		select {
@@ -239,7 +239,7 @@ func (s *Session) OpenAll(ctx context.Context) {
 
 // CloseIdle closes the channels that no call has.
 func (s *Session) CloseIdle() {
-	for use := range uses {
+	for use := range useCount {
 		for c := s.takeIdle(use); c != nil; c = s.takeIdle(use) {
 			c.Close()
 			s.open.Add(-1)
@@ -247,14 +247,14 @@ func (s *Session) CloseIdle() {
 	}
 }
 
-// ask runs f on a channel that is closed afterwards, one at a time.
-func (s *Session) ask(f func(*amqp.Channel) error) error {
+// askOnChannel runs f on a channel that is closed afterwards, one at a time.
+func (s *Session) askOnChannel(f func(*amqp.Channel) error) error {
 	select {
-	case s.question <- struct{}{}:
+	case s.asking <- struct{}{}:
 	case <-s.Gone:
 		return ErrGone
 	}
-	defer func() { <-s.question }()
+	defer func() { <-s.asking }()
 	ch, err := s.amqp.Channel()
 	if err != nil {
 		return fmt.Errorf("open channel: %w", err)
@@ -267,10 +267,10 @@ func (s *Session) ask(f func(*amqp.Channel) error) error {
 // it. It is abandoned when a call leaves a message unanswered, so its answers always belong to the
 // present call.
 type Channel struct {
-	Session *Session
-	AMQP    *amqp.Channel
-	use     Use
-	shares  bool // a probe has it, and Session.sharing
+	Session   *Session
+	AMQP      *amqp.Channel
+	use       Use
+	isSharing bool // a probe has it, and Session.sharing
 	// Returns has room for the most a call can have returned: amqp091 drops a return that finds it
 	// full for 5 s. The broker sends a message's return before its confirm, and amqp091's reader
 	// hands both on in order, so once a confirm is seen the return is in here.
@@ -285,7 +285,7 @@ func (s *Session) openChannel(ctx context.Context, use Use) (*Channel, error) {
 		most = sink.MaxCallEvents
 	}
 	c := &Channel{Session: s, use: use, Returns: make(chan amqp.Return, most), closes: make(chan *amqp.Error, 1)}
-	err := s.rpc(ctx, func() (err error) {
+	err := s.callBroker(ctx, func() (err error) {
 		if c.AMQP, err = s.amqp.Channel(); err != nil {
 			return fmt.Errorf("open channel: %w", err)
 		}
@@ -352,17 +352,17 @@ func (c *Channel) Ready(ctx context.Context) bool {
 	return true
 }
 
-// ThrowAway runs f on a channel that is closed afterwards. f's error is returned; so is ctx's, or
-// that of a connection that does not answer, and f then ends with the connection.
-func (s *Session) ThrowAway(ctx context.Context, f func(*amqp.Channel) error) error {
-	return s.rpc(ctx, func() error { return s.ask(f) }, func() {})
+// OnThrowawayChannel runs f on a channel that is closed afterwards. f's error is returned; so is
+// ctx's, or that of a connection that does not answer, and f then ends with the connection.
+func (s *Session) OnThrowawayChannel(ctx context.Context, f func(*amqp.Channel) error) error {
+	return s.callBroker(ctx, func() error { return s.askOnChannel(f) }, func() {})
 }
 
-// rpc runs f, which asks the broker something. amqp091's calls know no context and wait for ever,
-// so f has a goroutine, which ends with the connection at the latest. If the broker does not answer
-// within the confirm timeout, the connection is given up, unless the broker blocks: then it does
-// not read either. undo is called when f succeeded after the caller stopped waiting.
-func (s *Session) rpc(ctx context.Context, f func() error, undo func()) error {
+// callBroker runs f, which asks the broker something. amqp091's calls know no context and wait for
+// ever, so f has a goroutine, which ends with the connection at the latest. If the broker does not
+// answer within the confirm timeout, the connection is given up, unless the broker blocks: then it
+// does not read either. undo is called when f succeeded after the caller stopped waiting.
+func (s *Session) callBroker(ctx context.Context, f func() error, undo func()) error {
 	done := make(chan error)
 	started := s.Spawn(func() {
 		err := f()

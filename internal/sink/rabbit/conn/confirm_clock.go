@@ -9,12 +9,12 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// End is how the wait for a round's answers ended.
-type End uint8
+// RoundEnd is how the wait for a round's answers ended.
+type RoundEnd uint8
 
 const (
-	Answered  End = iota // every message was answered, or its channel or connection was closed
-	Cancelled            // ctx is done
+	Answered  RoundEnd = iota // every message was answered, or its channel or connection was closed
+	Cancelled                 // ctx is done
 	// some messages are unconfirmed after twice the timeout, while the broker answers
 	Late
 	Dead // nothing on the connection was confirmed for the timeout: it is given up
@@ -29,8 +29,8 @@ type Round struct{ Began, Ended uint64 }
 func (s *Session) Confirmed(now time.Time, r Round) {
 	s.lastConfirm.Store(now.UnixNano())
 	for {
-		read := s.read.Load()
-		if r.Began <= read || s.read.CompareAndSwap(read, r.Began) {
+		read := s.readRounds.Load()
+		if r.Began <= read || s.readRounds.CompareAndSwap(read, r.Began) {
 			return
 		}
 	}
@@ -46,13 +46,13 @@ func (s *Session) Confirmed(now time.Time, r Round) {
 // answer it has read all that was written before. (All lanes may wait for queues that are stuck,
 // with nothing else on the connection.) Without an answer the connection is dead.
 type ConfirmClock struct {
-	Sess     *Session
-	Round    Round
-	Timeout  time.Duration
-	Progress time.Time // of the last write, then of the last answer seen in this round
-	answers  int
-	readAt   time.Time // when the broker had certainly read the round; zero: not yet
-	Ping     func()    // asks the broker without waiting; an answer is recorded
+	Sess        *Session
+	Round       Round
+	Timeout     time.Duration
+	Progress    time.Time // of the last write, then of the last answer seen in this round
+	answersSeen int
+	readAt      time.Time // when the broker had certainly read the round; zero: not yet
+	Ping        func()    // asks the broker without waiting; an answer is recorded
 }
 
 // Ping opens a channel at the broker, and waits for the answer or for the connection's end. The
@@ -60,7 +60,7 @@ type ConfirmClock struct {
 // queues.
 func (s *Session) Ping() {
 	rounds := s.Writes.Load()
-	_ = s.ask(func(*amqp.Channel) error { //nolint:errcheck // without an answer nothing is known
+	_ = s.askOnChannel(func(*amqp.Channel) error { //nolint:errcheck // without an answer nothing is known
 		s.Confirmed(time.Now(), Round{Began: rounds})
 		return nil
 	})
@@ -74,12 +74,12 @@ func (c *ConfirmClock) Unanswered(now time.Time) time.Duration {
 
 // Tick checks the clock after so many answers; last says whether the last message is among them.
 // Answered means: go on waiting.
-func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) End {
-	if answers > c.answers {
-		c.answers, c.Progress = answers, now
+func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) RoundEnd {
+	if answers > c.answersSeen {
+		c.answersSeen, c.Progress = answers, now
 		c.Sess.Confirmed(now, c.Round)
 	}
-	if c.readAt.IsZero() && (last || c.Sess.read.Load() >= c.Round.Ended) {
+	if c.readAt.IsZero() && (last || c.Sess.readRounds.Load() >= c.Round.Ended) {
 		c.readAt = now
 	}
 	past := func(limit time.Duration, since ...int64) bool {
@@ -92,7 +92,7 @@ func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) End {
 	quiet := func(limit time.Duration) bool {
 		return past(limit, c.Sess.lastConfirm.Load(), c.Sess.Wire.wrote.Load())
 	}
-	asked := c.Sess.asked.Load()
+	asked := c.Sess.pingedAt.Load()
 	// it has not answered the question
 	open := asked > max(c.Sess.lastConfirm.Load(), c.Sess.lastUnblock.Load())
 	switch {
@@ -103,7 +103,7 @@ func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) End {
 		return Dead
 	case !c.readAt.IsZero() && past(2*c.Timeout, c.readAt.UnixNano()):
 		return Late
-	case !open && quiet(c.Timeout/2) && c.Sess.asked.CompareAndSwap(asked, now.UnixNano()):
+	case !open && quiet(c.Timeout/2) && c.Sess.pingedAt.CompareAndSwap(asked, now.UnixNano()):
 		c.Ping()
 	}
 	return Answered

@@ -11,12 +11,12 @@ func TestConfirmClock(t *testing.T) {
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	fresh := func(t *testing.T) (*Session, ConfirmClock) {
 		w, _, _ := pipe(t)
-		go w.run()
+		go w.runFlusher()
 		s := &Session{Wire: w}
 		s.Writes.Store(7)
 		return s, ConfirmClock{Sess: s, Round: Round{Began: 6, Ended: 7}, Progress: start, Timeout: 10 * time.Second, Ping: func() {}}
 	}
-	tick := func(t *testing.T, c *ConfirmClock, seconds, answers int, last bool, want End) {
+	tick := func(t *testing.T, c *ConfirmClock, seconds, answers int, last bool, want RoundEnd) {
 		t.Helper()
 		if got := c.Tick(at(seconds), answers, last); got != want {
 			t.Fatalf("after %d s: %d, want %d", seconds, got, want)
@@ -26,7 +26,7 @@ func TestConfirmClock(t *testing.T) {
 		s, c := fresh(t)
 		tick(t, &c, 9, 0, false, Answered)
 		tick(t, &c, 10, 0, false, Dead)
-		if s.Wire.cause() == nil {
+		if s.Wire.failure() == nil {
 			t.Error("the connection stays")
 		}
 	})

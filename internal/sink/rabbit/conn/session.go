@@ -92,7 +92,7 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
 	defer cancel()
 
-	login, err := d.login(uri)
+	login, err := d.readLogin(uri)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", addr, err)
 	}
@@ -104,12 +104,12 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 	}
 	conn := raw
 	if uri.Scheme == "amqps" {
-		if conn, err = d.secure(ctx, raw, uri.Host); err != nil {
+		if conn, err = d.handshakeTLS(ctx, raw, uri.Host); err != nil {
 			_ = raw.Close()
 			return nil, fmt.Errorf("connect to %s: %w", addr, err)
 		}
 	}
-	sess, err := open(ctx, newWire(conn, raw, readSilence), cfg, addr, d.ConfirmTimeout, onBlocked)
+	sess, err := openSession(ctx, newWire(conn, raw, readSilence), cfg, addr, d.ConfirmTimeout, onBlocked)
 	if err != nil {
 		if secure, is := conn.(*sink.TLSConn); is {
 			err = cmp.Or(secure.Alert(), err) // amqp091 keeps only its text
@@ -131,12 +131,12 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 			sess.Allowed = min(sess.Allowed, most)
 		}
 	}
-	sess.divide(sess.Allowed, d.Lanes)
+	sess.divideChannels(sess.Allowed, d.Lanes)
 	return sess, nil
 }
 
-// login asks for the credentials.
-func (d *Dialer) login(uri amqp.URI) (amqp.PlainAuth, error) {
+// readLogin asks for the credentials.
+func (d *Dialer) readLogin(uri amqp.URI) (amqp.PlainAuth, error) {
 	if d.Credentials == nil {
 		return amqp.PlainAuth{Username: uri.Username, Password: uri.Password}, nil
 	}
@@ -153,7 +153,7 @@ func (d *Dialer) Renewed(s *Session) bool {
 	if d.Credentials == nil {
 		return false
 	}
-	login, err := d.login(amqp.URI{})
+	login, err := d.readLogin(amqp.URI{})
 	return err == nil && login != s.login
 }
 
@@ -177,8 +177,7 @@ func (d *Dialer) amqpConfig(uri amqp.URI, login *amqp.PlainAuth) amqp.Config {
 	return cfg
 }
 
-// secure does the TLS handshake.
-func (d *Dialer) secure(ctx context.Context, raw net.Conn, host string) (net.Conn, error) {
+func (d *Dialer) handshakeTLS(ctx context.Context, raw net.Conn, host string) (net.Conn, error) {
 	cfg, err := d.TLS()
 	if err != nil {
 		return nil, fmt.Errorf("read TLS settings: %w", err)
@@ -194,8 +193,8 @@ func (d *Dialer) secure(ctx context.Context, raw net.Conn, host string) (net.Con
 }
 
 // Session is one established connection, from open to its end. Its lanes' goroutines publish on
-// channels of it; watch, a goroutine of its own, follows the broker's notifications about the
-// connection as a whole.
+// channels of it; watchConnection, a goroutine of its own, follows the broker's notifications about
+// the connection as a whole.
 type Session struct {
 	amqp    *amqp.Connection
 	Wire    *wire
@@ -203,19 +202,19 @@ type Session struct {
 	login   amqp.PlainAuth // what DialOne has logged in with
 	limit   time.Duration  // ConfirmTimeout
 
-	turns
+	channelTurns
 	onOpen    func() // a channel; may be nil
 	onBlocked func(bool)
 	closes    chan *amqp.Error
 	blocks    chan amqp.Blocking
-	// goroutines that end with the session: flusher, watch, channel openers and closers
+	// goroutines that end with the session: flusher, watchConnection, channel openers and closers
 	work sync.WaitGroup
 
-	blocked   atomic.Bool
-	mu        sync.Mutex
-	over      bool          // no more goroutines may start
-	unblocked chan struct{} // non-nil while blocked, closed at its end
-	Gone      chan struct{} // closed once the connection has ended, after end was set
+	blocked          atomic.Bool
+	mu               sync.Mutex
+	noMoreGoroutines bool          // no more goroutines may start
+	unblocked        chan struct{} // non-nil while blocked, closed at its end
+	Gone             chan struct{} // closed once the connection has ended, after end was set
 	// why; nil after our own close. Server is true for the broker's connection.close
 	end *amqp.Error
 
@@ -224,20 +223,20 @@ type Session struct {
 	// the second.
 	lastConfirm, lastUnblock atomic.Int64
 	// when the broker was asked for a sign of life, Unix nanoseconds
-	asked  atomic.Int64
-	Writes atomic.Uint64 // rounds written so far
+	pingedAt atomic.Int64
+	Writes   atomic.Uint64 // rounds written so far
 	// how many of these the broker has certainly read, in the order they ended
-	read atomic.Uint64
+	readRounds atomic.Uint64
 }
 
-// open does the AMQP handshake on w and starts the session's goroutines. A broker may take as long
-// as limit to answer or to read.
-func open(ctx context.Context, w *wire, cfg amqp.Config, address string, limit time.Duration, onBlocked func(bool)) (*Session, error) {
+// openSession does the AMQP handshake on w and starts the session's goroutines. A broker may take
+// as long as limit to answer or to read.
+func openSession(ctx context.Context, w *wire, cfg amqp.Config, address string, limit time.Duration, onBlocked func(bool)) (*Session, error) {
 	s := &Session{
 		Wire: w, Address: address, limit: limit, onBlocked: onBlocked, Gone: make(chan struct{}),
 		closes: make(chan *amqp.Error, 1), blocks: make(chan amqp.Blocking, 8),
 	}
-	s.work.Go(w.run)
+	s.work.Go(w.runFlusher)
 	// amqp091's handshake knows no context: ending the wire ends it.
 	stop := context.AfterFunc(ctx, func() { w.fail(ctx.Err()) })
 	defer stop()
@@ -251,13 +250,14 @@ func open(ctx context.Context, w *wire, cfg amqp.Config, address string, limit t
 	conn.NotifyClose(s.closes)
 	conn.NotifyBlocked(s.blocks)
 	s.lastUnblock.Store(time.Now().UnixNano())
-	s.work.Go(s.watch)
+	s.work.Go(s.watchConnection)
 	return s, nil
 }
 
-// watch follows the connection until its end. It ends a connection whose broker has stopped
-// reading: a write that takes longer than limit while the broker has not reported that it blocks.
-func (s *Session) watch() {
+// watchConnection follows the connection until its end. It ends a connection whose broker has
+// stopped reading: a write that takes longer than limit while the broker has not reported that it
+// blocks.
+func (s *Session) watchConnection() {
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	blocks := s.blocks
@@ -280,7 +280,7 @@ func (s *Session) watch() {
 			if s.Wire.WasFrozen(now) {
 				s.Kill(ErrFrozen)
 			}
-			if d := s.Wire.stalled(now); d > s.limit && !s.blocked.Load() {
+			if d := s.Wire.writingFor(now); d > s.limit && !s.blocked.Load() {
 				s.Kill(fmt.Errorf("broker has not read for %s", d.Round(time.Second)))
 			}
 		}
@@ -326,14 +326,14 @@ func (s *Session) Kill(err error) { s.Wire.fail(err) }
 func (s *Session) Close(limit time.Duration) {
 	_ = s.Wire.SetDeadline(time.Now().Add(limit)) //nolint:errcheck // a dead connection is closed at once
 	_ = s.amqp.Close()                            //nolint:errcheck // whatever it says, the connection is closed
-	s.wait()
+	s.waitForGoroutines()
 }
 
-// wait waits for the session's goroutines; the connection has ended or is about to.
-func (s *Session) wait() {
+// waitForGoroutines waits for the session's goroutines; the connection has ended or is about to.
+func (s *Session) waitForGoroutines() {
 	<-s.Gone
 	s.mu.Lock()
-	s.over = true
+	s.noMoreGoroutines = true
 	s.mu.Unlock()
 	s.work.Wait()
 }
@@ -354,8 +354,8 @@ func (s *Session) Reason() string {
 	return fmt.Sprintf("connection to %s lost: %s", s.Address, s.LossReason(s.end))
 }
 
-// End is the error with which the session ended; nil: it has not, or we closed it.
-func (s *Session) End() *amqp.Error {
+// EndError is the error with which the session ended; nil: it has not, or we closed it.
+func (s *Session) EndError() *amqp.Error {
 	select {
 	case <-s.Gone:
 		return s.end
@@ -367,7 +367,7 @@ func (s *Session) End() *amqp.Error {
 // LossReason is why a connection ended without a close frame: what ended it on this side, or what
 // amqp091 met.
 func (s *Session) LossReason(end *amqp.Error) string {
-	if err := s.Wire.cause(); err != nil {
+	if err := s.Wire.failure(); err != nil {
 		return ErrorText(err)
 	}
 	if end == nil {
@@ -392,11 +392,11 @@ func (s *Session) ClusterName() string {
 // FrameMax is the largest frame that both sides take, in bytes.
 func (s *Session) FrameMax() int { return s.amqp.Config.FrameSize }
 
-// Spawn runs f in a goroutine that wait waits for; false when the session is over.
+// Spawn runs f in a goroutine that waitForGoroutines waits for; false when the session is over.
 func (s *Session) Spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
+	if s.noMoreGoroutines {
 		return false
 	}
 	s.work.Go(f)

@@ -26,8 +26,8 @@ const (
 // close-ok.
 const closeFlush = time.Second
 
-// ErrWireClosed is the error of a write after the wire was closed or has failed; cause has the
-// reason.
+// ErrWireClosed is the error of a write after the wire was closed or has failed; failure has
+// the reason.
 var ErrWireClosed = errors.New("connection closed")
 
 // wire is a connection whose writes are gathered: Write appends to a buffer and returns, one
@@ -55,7 +55,7 @@ type wire struct {
 	err     error         // why the wire failed; the first cause stays
 	closing bool          // no further writes; the flusher ends once pending is written
 	room    chan struct{} // closed when buffered went down; made by who waits for it
-	direct  direct
+	direct  directWriter
 	pause   time.Duration // directAfter
 
 	buffered atomic.Int64 // len(pending) + what the flusher is writing
@@ -72,7 +72,7 @@ type wire struct {
 func newWire(conn, raw net.Conn, silence time.Duration) *wire {
 	w := &wire{conn: conn, raw: raw, silence: silence, pause: directAfter, done: make(chan struct{})}
 	w.cond.L = &w.mu
-	w.direct.on(conn, raw)
+	w.direct.useSocket(conn, raw)
 	return w
 }
 
@@ -85,8 +85,8 @@ func (w *wire) Write(p []byte) (int, error) {
 		return 0, ErrWireClosed
 	}
 	n := len(p)
-	if w.idle() {
-		if p = p[w.direct.once(p):]; len(p) == 0 {
+	if w.isDirect() {
+		if p = p[w.direct.writeOnce(p):]; len(p) == 0 {
 			w.wrote.Store(time.Now().UnixNano())
 			return n, nil
 		}
@@ -97,18 +97,19 @@ func (w *wire) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// idle reports whether a write may take the short way: nothing is before it, in the buffer or in
-// the flusher's hands.
-func (w *wire) idle() bool {
+// isDirect reports whether a write may take the short way: nothing is before it, in the buffer or
+// in the flusher's hands.
+func (w *wire) isDirect() bool {
 	return w.direct.socket != nil && w.buffered.Load() == 0 && time.Now().UnixNano()-w.wrote.Load() >= int64(w.pause)
 }
 
-// run is the flusher. It returns when the wire is closed or broken, and closes the socket then.
-func (w *wire) run() {
+// runFlusher is the flusher. It returns when the wire is closed or broken, and closes the socket
+// then.
+func (w *wire) runFlusher() {
 	defer close(w.done)
 	var spare []byte
 	for {
-		batch, ok := w.take(spare)
+		batch, ok := w.takePending(spare)
 		if !ok {
 			_ = w.conn.Close() // after fail it is closed already
 			return
@@ -117,7 +118,7 @@ func (w *wire) run() {
 			w.fail(err)
 			return
 		}
-		w.freed()
+		w.wakeWaiters()
 		if spare = batch[:0]; cap(spare) > wireSpare {
 			spare = nil
 		}
@@ -138,9 +139,9 @@ func (w *wire) flush(batch []byte) error {
 	return nil
 }
 
-// take waits for something to write and puts spare in its place; ok is false when the wire has been
-// closed and all is written, or has failed.
-func (w *wire) take(spare []byte) (batch []byte, ok bool) {
+// takePending waits for something to write and puts spare in its place; ok is false when the wire
+// has been closed and all is written, or has failed.
+func (w *wire) takePending(spare []byte) (batch []byte, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for len(w.pending) == 0 && !w.closing {
@@ -153,8 +154,8 @@ func (w *wire) take(spare []byte) (batch []byte, ok bool) {
 	return batch, true
 }
 
-// freed wakes the goroutines that wait for room, after buffered went down.
-func (w *wire) freed() {
+// wakeWaiters wakes the goroutines that wait for room, after buffered went down.
+func (w *wire) wakeWaiters() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.room != nil {
@@ -192,8 +193,8 @@ func (w *wire) waitRoom(ctx context.Context, gone <-chan struct{}) {
 	}
 }
 
-// stalled returns how long the flusher has been in one write.
-func (w *wire) stalled(now time.Time) time.Duration {
+// writingFor returns how long the flusher has been in one write.
+func (w *wire) writingFor(now time.Time) time.Duration {
 	since := w.writing.Load()
 	if since == 0 {
 		return 0
@@ -219,8 +220,8 @@ func (w *wire) fail(err error) {
 	_ = w.raw.Close()
 }
 
-// cause is why the wire failed, nil when it did not.
-func (w *wire) cause() error {
+// failure is why the wire failed, nil when it did not.
+func (w *wire) failure() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
@@ -297,16 +298,16 @@ func (w *wire) SetDeadline(t time.Time) error {
 // more is likely to come, and the flusher writes all of it at once.
 const directAfter = 100 * time.Microsecond
 
-// direct writes to a socket as much as it takes without waiting. Waking the flusher costs more than
-// the system call, and delays a live event. Not under TLS, where a write may wait.
-type direct struct {
-	socket syscall.RawConn // nil: no direct writes
-	p      []byte
-	n      int
-	write  func(fd uintptr) bool // made once
+// directWriter writes to a socket as much as it takes without waiting. Waking the flusher costs
+// more than the system call, and delays a live event. Not under TLS, where a write may wait.
+type directWriter struct {
+	socket  syscall.RawConn // nil: no direct writes
+	buf     []byte
+	written int
+	write   func(fd uintptr) bool // made once
 }
 
-func (d *direct) on(conn, raw net.Conn) {
+func (d *directWriter) useSocket(conn, raw net.Conn) {
 	c, ok := raw.(syscall.Conn)
 	if !ok || conn != raw {
 		return
@@ -317,21 +318,21 @@ func (d *direct) on(conn, raw net.Conn) {
 	}
 	d.socket = socket
 	d.write = func(fd uintptr) bool {
-		if n, err := syscall.Write(int(fd), d.p); err == nil {
-			d.n = n
+		if n, err := syscall.Write(int(fd), d.buf); err == nil {
+			d.written = n
 		}
 		return true // one try
 	}
 }
 
-// once returns how many bytes of p were written. After an error it is 0: the flusher writes the
-// rest and meets the same error.
-func (d *direct) once(p []byte) (n int) {
-	d.p, d.n = p, 0
+// writeOnce returns how many bytes of p were written. After an error it is 0: the flusher writes
+// the rest and meets the same error.
+func (d *directWriter) writeOnce(p []byte) (n int) {
+	d.buf, d.written = p, 0
 	err := d.socket.Write(d.write)
-	d.p = nil
+	d.buf = nil
 	if err != nil {
 		return 0
 	}
-	return d.n
+	return d.written
 }

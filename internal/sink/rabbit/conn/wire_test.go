@@ -50,7 +50,7 @@ func pipe(t *testing.T) (*wire, *counting, net.Conn) {
 func TestWireGathersWrites(t *testing.T) {
 	w, c, far := pipe(t)
 	c.hold = make(chan struct{})
-	go w.run()
+	go w.runFlusher()
 	var want []byte
 	for i := range 1000 {
 		p := bytes.Repeat([]byte{byte(i)}, 100)
@@ -74,7 +74,7 @@ func TestWireGathersWrites(t *testing.T) {
 // Publishers wait for room, and go on when a write has made some.
 func TestWireRoom(t *testing.T) {
 	w, _, far := pipe(t)
-	go w.run()
+	go w.runFlusher()
 	if _, err := w.Write(make([]byte, wireRoom)); err != nil || w.hasRoom() {
 		t.Fatalf("room beyond the bound, %v", err)
 	}
@@ -99,7 +99,7 @@ func TestWireRoom(t *testing.T) {
 
 func TestWireRoomEndsWithTheWaiter(t *testing.T) {
 	w, _, _ := pipe(t)
-	go w.run()
+	go w.runFlusher()
 	if _, err := w.Write(make([]byte, wireRoom)); err != nil {
 		t.Fatal(err)
 	}
@@ -116,7 +116,7 @@ func TestWireRoomEndsWithTheWaiter(t *testing.T) {
 // A peer that does not read delays nobody: not Write, not Close, not a reader.
 func TestWireClosesOnAPeerThatDoesNotRead(t *testing.T) {
 	w, _, _ := pipe(t)
-	go w.run()
+	go w.runFlusher()
 	for range 100 {
 		if _, err := w.Write(make([]byte, wireRoom)); err != nil {
 			t.Fatal(err)
@@ -144,7 +144,7 @@ func TestWireFlushesAtClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = w.Close()
-	go w.run()
+	go w.runFlusher()
 	got, err := io.ReadAll(far)
 	if err != nil || string(got) != "close-ok" {
 		t.Errorf("got %q, %v", got, err)
@@ -154,7 +154,7 @@ func TestWireFlushesAtClose(t *testing.T) {
 func TestWireReportsALateWriteError(t *testing.T) {
 	w, _, far := pipe(t)
 	_ = far.Close()
-	go w.run()
+	go w.runFlusher()
 	if _, err := w.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
@@ -162,7 +162,7 @@ func TestWireReportsALateWriteError(t *testing.T) {
 	if _, err := w.Write([]byte("y")); !errors.Is(err, ErrWireClosed) {
 		t.Errorf("a broken wire takes more: %v", err)
 	}
-	if w.cause() == nil {
+	if w.failure() == nil {
 		t.Error("the cause is forgotten")
 	}
 }
@@ -225,7 +225,7 @@ func TestWireOfAnIdleSocket(t *testing.T) {
 // What a socket takes in part, and what comes while the flusher writes, stays in its order.
 func TestWireOrderOfBothWays(t *testing.T) {
 	w, far := tcpWire(t)
-	go w.run()
+	go w.runFlusher()
 	defer func() { w.fail(io.EOF); <-w.done }()
 	const size = 8 << 20
 	want := make([]byte, size)
@@ -252,7 +252,7 @@ func TestWireOrderOfBothWays(t *testing.T) {
 
 func TestWireRemembersThatItStoodStill(t *testing.T) {
 	w, _, far := pipe(t)
-	go w.run()
+	go w.runFlusher()
 	go func() { _, _ = far.Write([]byte("ab")) }()
 	buf := make([]byte, 1)
 	read := func() {
@@ -279,7 +279,7 @@ func TestWireRemembersThatItStoodStill(t *testing.T) {
 // A huge message over a slow line is progress as long as pieces of it leave.
 func TestWireWritesInPieces(t *testing.T) {
 	w, _, far := pipe(t)
-	go w.run()
+	go w.runFlusher()
 	if _, err := w.Write(make([]byte, 3*wirePiece)); err != nil {
 		t.Fatal(err)
 	}
