@@ -53,7 +53,8 @@ other changes need a restart. Passwords in files are read at every connect anywa
 			setGCPercent()
 			// The sink reports a closed stdout. Without this Go would end the process silently.
 			signal.Ignore(syscall.SIGPIPE)
-			log, level := wiring.NewLogger(c.Log)
+			recent := &wiring.RecentLog{}
+			log, level := wiring.NewLogger(c.Log, recent)
 			defer log.Sync() //nolint:errcheck // stderr cannot be synced everywhere, and nobody is left to report it to
 			for _, sentence := range c.NotRead {
 				log.Warn(sentence)
@@ -62,7 +63,7 @@ other changes need a restart. Passwords in files are read at every connect anywa
 			defer stop()
 			again := reload{load: load, running: c, level: level, log: log}
 			go again.run(draining, hangups)
-			if err := run(reading, draining, c, g.Build, log, holdOnFatal); err != nil {
+			if err := run(reading, draining, c, g.Build, log, recent, holdOnFatal); err != nil {
 				log.Error("stopped", zap.Error(err), zap.Int("exit", command.ExitCode(err, true)))
 				return command.Logged{Err: err}
 			}
@@ -112,7 +113,7 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 
 // run wires the parts and runs them until the stream ends: the stream knows when everything is
 // finished.
-func run(reading, draining context.Context, c *config.Config, b command.Build, log *zap.Logger, holdOnFatal bool) error {
+func run(reading, draining context.Context, c *config.Config, b command.Build, log *zap.Logger, recent *wiring.RecentLog, holdOnFatal bool) error {
 	v := newProcess(c, b)
 	tracer := newTracer(c, v.build.Version, log)
 	out, columns, err := wiring.OpenSink(c, log, v.metrics, traceparentsOf(tracer), func() { v.reached.Store(true) })
@@ -144,7 +145,7 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	}
 	defer v.stream.Close()
 	v.metrics.Watch(v.snapshot)
-	admin, err := opsadmin.New(v.adminConfig(c, log))
+	admin, err := opsadmin.New(v.adminConfig(c, log, recent))
 	if err != nil {
 		return err
 	}

@@ -70,12 +70,12 @@ func newProcess(c *config.Config, b command.Build) *process {
 	return v
 }
 
-func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
+func (v *process) adminConfig(c *config.Config, log *zap.Logger, recent *wiring.RecentLog) admin.Config {
 	out := admin.Config{
 		Listen: c.Admin.Listen, MetricsListen: c.Admin.MetricsListen, Socket: c.Admin.Socket,
 		TLS:     admin.TLSFiles{Cert: c.Admin.TLS.Cert, Key: c.Admin.TLS.Key, CA: c.Admin.TLS.CA},
 		Version: v.build.Version, StartedAt: v.started,
-		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.watchdog.all(), v.reporter), Log: log,
+		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.watchdog.all(), v.reporter), RecentLog: recent.Lines, Log: log,
 	}
 	out.API = admin.API{Operators: dlq.New(v.stream.Pool(), v.slot), Outboxes: wiring.Outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
 	for i := range c.Admin.Tokens {
@@ -105,9 +105,10 @@ func (v *process) snapshot() ops.Snapshot {
 	}
 	out.Sink.WasUp = v.reached.Load()
 	if l := v.line.Load(); l != nil && s.Phase != slot.Standby {
-		addLine(&out, l.Snapshot())
+		rows := l.retryTable.Snapshot()
+		addLine(&out, l.Snapshot(), rows.Stats.Waiting)
 		out.Settled = l.Watermark().LSN
-		addRetryTable(&out, l.retryTable.Snapshot())
+		addRetryTable(&out, rows)
 		if l.guard != nil {
 			addGuard(&out, l.guard.Snapshot())
 		}
@@ -126,10 +127,10 @@ func (v *process) snapshot() ops.Snapshot {
 	return out
 }
 
-func addLine(out *ops.Snapshot, l relay.Snapshot) {
+func addLine(out *ops.Snapshot, l relay.Snapshot, waiting map[sink.Place]dlq.WaitingRows) {
 	out.InFlightEvents, out.InFlightBytes, out.OldestUnsettled = l.Events, l.Bytes, l.OldestCommit
 	out.WaitingEvents, out.UnreportedConfirmed, out.WaitingKeys = l.Waiting, l.ConfirmedAbove, l.WaitingGroups
-	out.Paused = wiring.Paused(l.Paused)
+	out.Paused = wiring.Paused(l.Paused, waiting)
 }
 
 // addPaused adds destinations of which only the sink knows: those that events wait for in a call,

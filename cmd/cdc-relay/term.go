@@ -88,8 +88,8 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 			return repair.ReadRow(ctx, t.Pool, v.source, ev)
 		},
 		Sink: v.sink, Block: blocksOnDeadLetter(c), DestinationMaxAge: c.Retry.DestinationMaxAge, Log: log,
-		Stats: func(ctx context.Context, limit int) (store.Stats, error) {
-			return postgres.Count(ctx, t.Pool, c.Source.Slot, t.SystemID, limit)
+		Stats: func(ctx context.Context, limit int, paused []sink.Place) (store.Stats, error) {
+			return postgres.CountWithWaiting(ctx, t.Pool, c.Source.Slot, t.SystemID, limit, paused)
 		},
 		Hooks: v.tracedRetryTable(retry.Hooks{
 			Deferred: v.metrics.Deferred, Dead: v.metrics.Dead, Exhausted: v.metrics.Exhausted, Retried: v.metrics.Retried, Failed: v.metrics.Failed,

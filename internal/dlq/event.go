@@ -196,7 +196,7 @@ func (a *Admin) retryRow(ctx context.Context, e *Event, r *Row) error {
 	e.State, e.NextAttempt = EventDeferred, r.NextAttempt
 	var why []string
 	if r.Reason != "" {
-		why = append(why, "refused, "+r.Reason)
+		why = append(why, strings.TrimSuffix("refused, "+r.Reason+": "+r.ErrorText, ": "))
 	}
 	var err error
 	if e.Behind, err = a.earlier(ctx, Deferred, r.N); err != nil {
@@ -246,58 +246,38 @@ const rowSQL = `SELECT r.id, array(SELECT r.tableoid UNION SELECT relid::oid FRO
 	FROM (SELECT t.tableoid, %s AS id, %s AS tx FROM %s t WHERE %s) r, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n
 	ORDER BY r.tx DESC NULLS LAST LIMIT 1`
 
-// columnsSQL finds the id column of the table $1, its type, of a domain the base type, and the
-// column with the transaction, if it has one; no row: the table, or the id column, no longer
-// exists. The type is without a length, to which a cast would cut a longer id: -1, for NULL is one
-// character.
-var columnsSQL = `WITH columns AS (SELECT attname::text AS name, ` + sent.BaseTypeSQL("atttypid") + ` AS type, attgenerated = 'v' AS computed
-		FROM pg_attribute WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped)
-	SELECT name, format_type(y.oid, -1), typnamespace = 'pg_catalog'::regnamespace, computed, (SELECT name FROM columns
-			WHERE name = ANY ($3::text[]) AND type IN ('xid8'::regtype, 'bigint'::regtype) ORDER BY array_position($3::text[], name) LIMIT 1)
-	FROM columns JOIN pg_type y ON y.oid = type WHERE name = ANY ($2::text[]) ORDER BY array_position($2::text[], name) LIMIT 1`
-
 // committed searches the row in a table; of several the one that was written last. unread is why
 // the table is not looked into: reading it could run code of its owner. A value of a type that is
 // not PostgreSQL's own is not compared: its casts are its owner's functions. So is a column that is
 // computed when it is read.
 func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outboxRow, unread string, err error) {
-	name := pgx.Identifier{t.Schema, t.Table}.Sanitize()
-	var column, kind string
-	var own, computed bool
-	var written *string
-	err = a.one(ctx, "read the columns of "+name, columnsSQL, []any{name, t.ID, t.Transaction}, &column, &kind, &own, &computed, &written)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil, "", nil
-	case err != nil:
+	o, err := describeOutbox(ctx, a.db, t)
+	ids := o.present(t.ID)
+	if len(ids) == 0 || err != nil {
 		return nil, "", err
-	case !own:
-		return nil, fmt.Sprintf("%s is not searched: its column %s has type %s, which is not one of PostgreSQL's own", name, column, kind), nil
-	case computed:
-		return nil, fmt.Sprintf("%s is not searched: its column %s is computed when it is read", name, column), nil
 	}
-	quoted, tx := "t."+pgx.Identifier{column}.Sanitize(), "NULL::bigint"
-	if written != nil { // whichever of the two types it has
-		tx = sent.TxSQL("t."+pgx.Identifier{*written}.Sanitize()+"::text::xid8", false)
+	c := o.columns[ids[0]]
+	switch {
+	case !c.own:
+		return nil, fmt.Sprintf("%s is not searched: its column %s has type %s, which is not one of PostgreSQL's own", o.name, ids[0], c.kind), nil
+	case c.computed:
+		return nil, fmt.Sprintf("%s is not searched: its column %s is computed when it is read", o.name, ids[0]), nil
 	}
+	tx, _ := o.transaction()
 	found := outboxRow{table: t.Schema + "." + t.Table}
 	query := func(condition string) error {
-		return sent.ReadTable(ctx, a.db, name, func(of pgx.Tx) error {
-			// A cast to a type that has come since could run code of the table's owner.
-			var same bool
-			if err := of.QueryRow(ctx, "SELECT row(c.*) IS NOT DISTINCT FROM row($4::text, $5::text, true, false, $6::text) FROM ("+columnsSQL+") c", name, t.ID, t.Transaction, column, kind, written).Scan(&same); err != nil {
+		return sent.ReadTable(ctx, a.db, o.name, func(of pgx.Tx) error {
+			if err := o.checkUnaltered(ctx, of); err != nil {
 				return err
-			} else if !same {
-				return &sent.Refusal{Table: name, Why: "was altered while it was read"}
 			}
-			sql := fmt.Sprintf(rowSQL, sent.TextSQL(quoted, kind == "bpchar"), tx, name, condition)
+			sql := fmt.Sprintf(rowSQL, c.textOf(), tx, o.name, condition)
 			return of.QueryRow(ctx, sql, id).Scan(&found.id, &found.relations, &found.tx, &found.committedAt, &found.seen)
 		})
 	}
-	err = query(quoted + "::" + kind + " = $1::text::" + kind)
+	err = query(c.quoted + "::" + c.kind + " = $1::text::" + c.kind)
 	// the type has no equality, or is not cast from text
 	if sqlClass(err, "42883") || sqlClass(err, "42846") {
-		err = query(quoted + "::text = $1")
+		err = query(c.quoted + "::text = $1")
 	}
 	if refusal, ok := sent.IsRefusal(err); ok {
 		return nil, refusal.Error(), nil
@@ -307,7 +287,7 @@ func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outbox
 		return nil, "", nil
 	}
 	found.committedAt = utc(found.committedAt)
-	return &found, "", explain("search the row in "+name, err)
+	return &found, "", explain("search the row in "+o.name, err)
 }
 
 func sqlClass(err error, class string) bool {

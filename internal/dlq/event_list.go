@@ -189,7 +189,7 @@ func (s *eventSearch) look(ctx context.Context, relay Relay) (unsettled bool, er
 		}
 	}
 	tables := make([]string, len(held))
-	var rest []*keyRow
+	var notHeld []*keyRow
 	for i := range s.rows {
 		row, ours := &s.rows[i], false
 		for _, n := range byID[row.id] {
@@ -198,7 +198,7 @@ func (s *eventSearch) look(ctx context.Context, relay Relay) (unsettled bool, er
 			}
 		}
 		if !ours {
-			rest = append(rest, row)
+			notHeld = append(notHeld, row)
 		}
 	}
 	for i := range held {
@@ -211,11 +211,11 @@ func (s *eventSearch) look(ctx context.Context, relay Relay) (unsettled bool, er
 			}
 		}
 	}
-	recorded, err := s.a.recorded(ctx, rest)
+	recorded, err := s.a.recorded(ctx, notHeld)
 	if err != nil {
 		return false, err
 	}
-	for i, row := range rest {
+	for i, row := range notHeld {
 		e := Event{ID: row.id}
 		if slices.Contains(row.cut, "id") {
 			e.State, e.Why = EventUnknown, "its id is too long for a list: see `cdc-relay events show`"

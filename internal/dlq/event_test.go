@@ -90,7 +90,7 @@ func TestEventWithARow(t *testing.T) {
 	n := r.put(sample{id: "dead"})
 	r.wantEvent("dead", nil, EventDeadLetter, fmt.Sprintf("dead letter %d: open", n))
 	first := r.put(sample{id: "dead", of: Deferred, backoff: true})
-	e := r.wantEvent("dead", nil, EventDeferred, fmt.Sprintf("deferred row %d: refused, too_large; it is tried again at 2", first))
+	e := r.wantEvent("dead", nil, EventDeferred, fmt.Sprintf("deferred row %d: refused, too_large: body of # bytes; it is tried again at 2", first))
 	if e.NextAttempt == nil || e.Behind != nil || len(e.Rows) != 2 || e.CommittedAt == nil {
 		t.Errorf("it is %+v", e)
 	}

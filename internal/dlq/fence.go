@@ -98,8 +98,8 @@ func (t *Term) change(ctx context.Context, what, sql string, args []any, into ..
 	})
 }
 
-// read runs a statement that only reads.
-func (t *Term) read(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
+// readRows runs a statement that only reads.
+func (t *Term) readRows(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
 	return t.run(ctx, what, ReadFence+sql, args, each)
 }
 

@@ -6,11 +6,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Group is the rows with a value.
@@ -35,8 +38,19 @@ type Groups struct {
 // What counting may cost, whatever the tables have.
 const (
 	maxGroups  = 200
-	maxCounted = 10_000 // rows of a group
+	maxCounted = 10_000  // rows of a group
+	maxLooked  = 100_000 // rows of all groups: each is fetched from somewhere in the table
 )
+
+// countedOf is how many rows are counted of each of some groups.
+func countedOf(groups int) int { return min(maxCounted, maxLooked/max(groups, 1)) }
+
+// grouping is SQL that counts rows of slot $1 by a value.
+type grouping struct {
+	with string // the common table g of the groups
+	// the rest: counts each group to most rows
+	count func(most int) string
+}
 
 // GroupNames are what rows of a table can be counted by.
 func GroupNames(of *Table) []string {
@@ -57,25 +71,66 @@ func CheckGroup(of *Table, by, state string) error {
 	return nil
 }
 
+// WaitingRows are the deferred rows that wait for a destination.
+type WaitingRows struct {
+	Events int       // with OrMore: there may be more
+	OrMore bool      // they were not counted to the end
+	Oldest time.Time // commit time of the first one, by our clock; zero: none was found
+}
+
+// CountWaiting counts the rows of each place; Dest 0 is all of its exchange or topic.
+func CountWaiting(ctx context.Context, db Querier, slot, systemID string, places []sink.Place) (map[sink.Place]WaitingRows, error) {
+	if len(places) == 0 {
+		return nil, nil
+	}
+	wholes, lows, highs := make([]int64, len(places)), make([]int64, len(places)), make([]int64, len(places))
+	for i, p := range places {
+		wholes[i], lows[i], highs[i] = int64(p.ExchangeOrTopic), int64(p.Dest), int64(p.Dest)
+		if p.Dest == 0 {
+			lows[i], highs[i] = math.MinInt64, math.MaxInt64
+		}
+	}
+	waiting := map[sink.Place]WaitingRows{}
+	rows, err := db.Query(ctx, waitingSQL(countedOf(len(places))), again, slot, systemID, wholes, lows, highs)
+	if err == nil {
+		var i, n int
+		var more bool
+		var age *float64
+		_, err = pgx.ForEachRow(rows, []any{&i, &n, &more, &age}, func() error {
+			w := WaitingRows{Events: n, OrMore: more}
+			if age != nil {
+				w.Oldest = time.Now().Add(-time.Duration(*age * float64(time.Second)))
+			}
+			waiting[places[i-1]] = w
+			return nil
+		})
+	}
+	return waiting, explain("count what waits for paused destinations", err)
+}
+
 // Groups counts the rows of a table: dead letters of a state, "" for open ones. An index leads from
-// one value to the next, and each group is counted to a limit.
+// one value to the next, and each group is counted to a limit, a lower one where there are many.
 func (a *Admin) Groups(ctx context.Context, of *Table, by, state string) (*Groups, error) {
 	if err := CheckGroup(of, by, state); err != nil {
 		return nil, err
 	}
-	sql, args := deferredGroupsSQL, []any{a.slot}
+	groups, args := deferredGroups, []any{a.slot}
 	if of == DeadLetters {
 		args = append(args, cmp.Or(state, Open))
 		switch by {
 		case "reason":
-			sql = reasonGroupsSQL
+			groups = reasonGroups
 		case "type":
-			sql = valueGroupsSQL(prefixExpression("t.type"))
+			groups = valueGroups(prefixExpression("t.type"))
 		default:
-			sql = valueGroupsSQL(prefixExpression(destinationExpression))
+			groups = valueGroups(prefixExpression(destinationExpression))
 		}
 	}
-	list, err := all(ctx, a, "count the rows", sql, args, func(row pgx.CollectableRow) (g Group, err error) {
+	n := 0
+	if err := a.one(ctx, "count the groups", groups.with+fmt.Sprintf(" SELECT count(*) FROM (SELECT FROM g LIMIT %d) x", maxGroups), []any{again, a.slot}, &n); err != nil {
+		return nil, err
+	}
+	list, err := all(ctx, a, "count the rows", groups.with+groups.count(countedOf(n)), append([]any{again}, args...), func(row pgx.CollectableRow) (g Group, err error) {
 		var value []byte
 		err = row.Scan(&value, &g.Count, &g.OrMore, &g.Oldest, &g.Reason, &g.Error)
 		g.Value, g.Oldest = text(value), utc(g.Oldest)
@@ -106,39 +161,61 @@ func (a *Admin) Groups(ctx context.Context, of *Table, by, state string) (*Group
 	return out, nil
 }
 
-// reasonGroupsSQL counts the dead letters of state $2 by class and reason.
-var reasonGroupsSQL = ByState + fmt.Sprintf(` SELECT convert_to(g.reason, 'UTF8'), least(c.n, %[1]d), c.n > %[1]d, o.died_at, '', ''
+// waitingSQL counts the deferred rows of the exchanges and topics $3 with a destination from $4 to
+// $5. The index has the first row of each destination: the oldest one is looked for among as many
+// as groups are shown. Rows of another system have the same index.
+func waitingSQL(most int) string {
+	of := "FROM cdc_relay.retry t WHERE t.slot = $1 AND t.exchange_or_topic = p.whole AND "
+	next := func(after string) string {
+		return "(SELECT t.dest " + of + "t.dest <= p.high AND t.dest " + after + " ORDER BY t.dest LIMIT 1)"
+	}
+	return fmt.Sprintf(`SELECT p.i, least(c.n, %[1]d), c.seen > %[1]d, extract(epoch FROM clock_timestamp() - o.commit_time)::float8
+		FROM unnest($3::bigint[], $4::bigint[], $5::bigint[]) WITH ORDINALITY p (whole, low, high, i)
+			CROSS JOIN LATERAL (SELECT count(*) AS seen, count(*) FILTER (WHERE system_id = $2) AS n
+				FROM (SELECT t.system_id %[2]s t.dest BETWEEN p.low AND p.high LIMIT %[1]d + 1) x) c
+			CROSS JOIN LATERAL (WITH RECURSIVE g AS (%[3]s UNION ALL SELECT n.* FROM g CROSS JOIN LATERAL %[4]s n)
+				SELECT min(f.commit_time) AS commit_time FROM (SELECT dest FROM g LIMIT %[5]d) g CROSS JOIN LATERAL (SELECT x.commit_time
+					FROM (SELECT t.system_id, t.commit_time %[2]s t.dest = g.dest ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT %[1]d) x
+					WHERE x.system_id = $2 LIMIT 1) f) o`, most, of, next(">= p.low"), next("> g.dest"), maxGroups)
+}
+
+// reasonGroups counts the dead letters of state $2 by class and reason.
+var reasonGroups = grouping{ByState, func(most int) string {
+	return fmt.Sprintf(` SELECT convert_to(g.reason, 'UTF8'), least(c.n, %[1]d), c.n > %[1]d, o.died_at, '', ''
 	FROM g CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM cdc_relay.dead_letter t
 			WHERE t.slot = $1 AND t.state = g.state AND t.class = g.class AND t.reason = g.reason LIMIT %[1]d + 1) x) c
 		CROSS JOIN LATERAL (SELECT t.died_at FROM cdc_relay.dead_letter t
 			WHERE t.slot = $1 AND t.state = g.state AND t.class = g.class AND t.reason = g.reason ORDER BY t.died_at, t.n LIMIT 1) o
-	WHERE g.state = $2 LIMIT %[2]d`, maxCounted, maxGroups+1)
+	WHERE g.state = $2 LIMIT %[2]d`, most, maxGroups+1)
+}}
 
-// valueGroupsSQL counts the dead letters of state $2 by a value of which an index has the
+// valueGroups counts the dead letters of state $2 by a value of which an index has the
 // beginning. The index has no states: of each value so many rows are looked at, the oldest first.
-func valueGroupsSQL(value string) string {
-	counted := func(condition string) string {
+func valueGroups(value string) grouping {
+	counted := func(most int, condition string) string {
 		return fmt.Sprintf(`(SELECT count(*) FILTER (WHERE x.state = $2) AS n, count(*) > %[1]d AS more, min(x.died_at) FILTER (WHERE x.state = $2) AS oldest
-			FROM (SELECT t.state, t.died_at FROM cdc_relay.dead_letter t WHERE t.slot = $1 AND %[2]s %[3]s ORDER BY t.died_at, t.n LIMIT %[1]d + 1) x)`, maxCounted, value, condition)
+			FROM (SELECT t.state, t.died_at FROM cdc_relay.dead_letter t WHERE t.slot = $1 AND %[2]s %[3]s ORDER BY t.died_at, t.n LIMIT %[1]d + 1) x)`, most, value, condition)
 	}
 	next := "(SELECT " + value + " AS v FROM cdc_relay.dead_letter t WHERE t.slot = $1 AND " + value + " IS NOT NULL"
 	last := " ORDER BY " + value + " LIMIT 1)"
-	return fmt.Sprintf(`WITH RECURSIVE g AS (%s%s UNION ALL SELECT n.v FROM g CROSS JOIN LATERAL %s AND %s > g.v%s n)
-		SELECT g.v, least(c.n, %d), c.more, c.oldest, '', '' FROM g CROSS JOIN LATERAL %s c
-		UNION ALL SELECT NULL, c.n, c.more, c.oldest, '', '' FROM %s c LIMIT %d`,
-		next, last, next, value, last, maxCounted, counted("= g.v"), counted("IS NULL"), maxGroups+1)
+	return grouping{fmt.Sprintf(`WITH RECURSIVE g AS (%s%s UNION ALL SELECT n.v FROM g CROSS JOIN LATERAL %s AND %s > g.v%s n)`, next, last, next, value, last), func(most int) string {
+		return fmt.Sprintf(` SELECT g.v, least(c.n, %[1]d), c.more, c.oldest, '', '' FROM g CROSS JOIN LATERAL %[2]s c
+			UNION ALL SELECT NULL, least(c.n, %[1]d), c.more, c.oldest, '', '' FROM %[3]s c LIMIT %[4]d`,
+			most, counted(most, "= g.v"), counted(most, "IS NULL"), maxGroups+1)
+	}}
 }
 
-// deferredGroupsSQL counts the deferred rows by destination, each with its first one.
-var deferredGroupsSQL = func() string {
+// deferredGroups counts the deferred rows by destination, each with its first one.
+var deferredGroups = func() grouping {
 	next := func(after string) string {
 		return "(SELECT t.exchange_or_topic, t.dest FROM cdc_relay.retry t WHERE t.slot = $1" + after + " ORDER BY t.exchange_or_topic, t.dest LIMIT 1)"
 	}
 	of := "FROM cdc_relay.retry t WHERE t.slot = $1 AND t.exchange_or_topic = g.exchange_or_topic AND t.dest = g.dest"
-	return fmt.Sprintf(`WITH RECURSIVE g AS (%[1]s UNION ALL SELECT n.* FROM g CROSS JOIN LATERAL %[2]s n)
-		SELECT f.v, least(c.n, %[3]d), c.n > %[3]d, f.commit_time, f.reason, f.error
-		FROM g CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT %[4]s LIMIT %[3]d + 1) x) c
-			CROSS JOIN LATERAL (SELECT %[5]s AS v, t.commit_time, t.reason, left(t.error, 1000) AS error %[4]s ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT 1) f
-		LIMIT %[6]d`,
-		next(""), next(" AND (t.exchange_or_topic, t.dest) > (g.exchange_or_topic, g.dest)"), maxCounted, of, prefixExpression(destinationExpression), maxGroups+1)
+	with := fmt.Sprintf("WITH RECURSIVE g AS (%s UNION ALL SELECT n.* FROM g CROSS JOIN LATERAL %s n)", next(""), next(" AND (t.exchange_or_topic, t.dest) > (g.exchange_or_topic, g.dest)"))
+	return grouping{with, func(most int) string {
+		return fmt.Sprintf(` SELECT f.v, least(c.n, %[1]d), c.n > %[1]d, f.commit_time, f.reason, f.error
+		FROM g CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT %[2]s LIMIT %[1]d + 1) x) c
+			CROSS JOIN LATERAL (SELECT %[3]s AS v, t.commit_time, t.reason, left(t.error, 1000) AS error %[2]s ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT 1) f
+		LIMIT %[4]d`, most, of, prefixExpression(destinationExpression), maxGroups+1)
+	}}
 }()

@@ -3,6 +3,9 @@ package dlq
 import (
 	"fmt"
 	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // groups are those of a table, each as its value and count.
@@ -65,5 +68,37 @@ func TestGroups(t *testing.T) {
 	}
 	if _, err := r.admin.Groups(r.ctx, Deferred, "reason", ""); err == nil {
 		t.Error("deferred rows are counted by reason, which no index has")
+	}
+}
+
+// What waits for a destination, or for a whole exchange or topic, is counted to a limit, with the
+// oldest commit. Rows of another system wait for nobody here.
+func TestCountWaiting(t *testing.T) {
+	r := setup(t)
+	hours := func(n int) time.Time { return time.Now().Add(-time.Duration(n) * time.Hour) }
+	copied := r.put(sample{of: Deferred, dest: 2, at: hours(9)})
+	r.put(sample{of: Deferred, dest: 2, at: hours(3)})
+	r.put(sample{of: Deferred, dest: 2, at: hours(1)})
+	r.put(sample{of: Deferred, dest: -5, at: hours(5)})
+	r.exec(`UPDATE cdc_relay.retry SET system_id = 'another' WHERE n = $1`, copied)
+	r.exec(`INSERT INTO cdc_relay.retry (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes,
+			class, reason, error, destination, commit_time, event_time, payload_kind)
+		SELECT $1, $2, 1, '0/0', g, 1000 + g, 1, 7, 1, 1, g < 0, false, 0, 1, '', '', '', '', now() - interval '2 hours', now(), 0
+		FROM generate_series(1, 10001) g`, r.slot, r.system())
+	one, whole, many, none := sink.Place{ExchangeOrTopic: 1, Dest: 2}, sink.Place{ExchangeOrTopic: 1}, sink.Place{ExchangeOrTopic: 7}, sink.Place{ExchangeOrTopic: 8}
+	got, err := CountWaiting(r.ctx, r.pool, r.slot, r.system(), []sink.Place{one, whole, many, none})
+	r.must(err)
+	for place, want := range map[sink.Place]struct {
+		events int
+		more   bool
+		hours  int
+	}{one: {2, false, 3}, whole: {3, false, 5}, many: {10_000, true, 2}, none: {}} {
+		w, counted := got[place]
+		if !counted || w.Events != want.events || w.OrMore != want.more || w.Oldest.IsZero() != (want.hours == 0) || want.hours > 0 && int(time.Since(w.Oldest).Round(time.Hour).Hours()) != want.hours {
+			t.Errorf("for %+v waits %+v, want %+v", place, w, want)
+		}
+	}
+	if got, err := CountWaiting(r.ctx, nil, r.slot, "s", nil); err != nil || got != nil {
+		t.Errorf("without places it is %v, %v", got, err)
 	}
 }

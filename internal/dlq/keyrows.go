@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -36,18 +35,9 @@ type MissingIndex struct {
 
 // keyTable is an outbox table as a search by key sees it.
 type keyTable struct {
-	Outbox
-	name    string   // quoted
-	names   []string // of the columns that are asked for
-	columns map[string]keyColumn
-	leaves  map[string]*keyLeaf // the tables that have the rows, by their quoted names
-	parent  bool                // the rows are in partitions; heirs are tables of their own
-}
-
-type keyColumn struct {
-	quoted, kind string // of a domain the base type
-	own          bool   // the type is PostgreSQL's own: comparing runs no code of the table's owner
-	computed     bool
+	outboxTable
+	leaves map[string]*keyLeaf // the tables that have the rows, by their quoted names
+	parent bool                // the rows are in partitions; heirs are tables of their own
 }
 
 type keyLeaf struct {
@@ -55,12 +45,8 @@ type keyLeaf struct {
 	indexes [][]string // their columns; "" for an expression
 }
 
-// keyColumnsSQL reads the columns $2 of the table $1, and keyLeavesSQL the tables with its rows,
-// each with its indexes that can find the rows with a value.
-var keyColumnsSQL = `SELECT attname::text, format_type(y.oid, -1), typnamespace = 'pg_catalog'::regnamespace, attgenerated = 'v'
-	FROM pg_attribute JOIN pg_type y ON y.oid = ` + sent.BaseTypeSQL("atttypid") + `
-	WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped AND attname = ANY ($2::text[])`
-
+// keyLeavesSQL reads the tables with the rows of the table $1, each with its indexes that can find
+// the rows with a value.
 const keyLeavesSQL = `WITH RECURSIVE root AS (SELECT oid, relkind = 'p' AS parent FROM pg_class WHERE oid = to_regclass($1)),
 	tree AS (SELECT oid, parent FROM root UNION SELECT inhrelid, parent FROM ` + sent.HeirsSQL + ` JOIN tree ON inhparent = tree.oid WHERE parent)
 	SELECT format('%I.%I', nspname, relname), pg_relation_size(c.oid), parent, x.columns
@@ -71,14 +57,13 @@ const keyLeavesSQL = `WITH RECURSIVE root AS (SELECT oid, relkind = 'p' AS paren
 			WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL AND amname IN ('btree', 'hash')) x ON true
 	WHERE c.relkind = 'r'`
 
-// describe reads what a table is; nil: it does not exist, or has no column for the key.
-func (a *Admin) describe(ctx context.Context, o Outbox) (*keyTable, error) {
-	t := &keyTable{Outbox: o, name: pgx.Identifier{o.Schema, o.Table}.Sanitize(), leaves: map[string]*keyLeaf{}}
-	t.names = slices.Concat(o.ID, o.Key, o.Aggregate, o.Type, o.Transaction, o.Timestamp)
-	var err error
-	if t.columns, err = t.readColumns(ctx, a.db); err != nil {
+// describeKeyTable reads what a table is; nil: it does not exist, or has no column for the key.
+func (a *Admin) describeKeyTable(ctx context.Context, o Outbox) (*keyTable, error) {
+	described, err := describeOutbox(ctx, a.db, o)
+	if err != nil {
 		return nil, err
 	}
+	t := &keyTable{outboxTable: described, leaves: map[string]*keyLeaf{}}
 	if len(t.present(o.Key)) == 0 || len(t.present(o.ID)) == 0 {
 		return nil, nil
 	}
@@ -104,68 +89,6 @@ func (a *Admin) describe(ctx context.Context, o Outbox) (*keyTable, error) {
 		t.parent = t.parent || i.parent
 	}
 	return t, nil
-}
-
-// querier is the pool, or a transaction.
-type querier interface {
-	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
-}
-
-// readColumns reads what the columns are.
-func (t *keyTable) readColumns(ctx context.Context, q querier) (map[string]keyColumn, error) {
-	columns := map[string]keyColumn{}
-	rows, err := q.Query(ctx, keyColumnsSQL, t.name, t.names)
-	if err == nil {
-		var name string
-		var c keyColumn
-		_, err = pgx.ForEachRow(rows, []any{&name, &c.kind, &c.own, &c.computed}, func() error {
-			c.quoted = "t." + pgx.Identifier{name}.Sanitize()
-			columns[name] = c
-			return nil
-		})
-	}
-	return columns, explain("read the columns of "+t.name, err)
-}
-
-// present are the columns among names that the table has, in their order.
-func (t *keyTable) present(names []string) (list []string) {
-	for _, name := range names {
-		if _, is := t.columns[name]; is {
-			list = append(list, name)
-		}
-	}
-	return list
-}
-
-// textOf is SQL of the first of some columns that is not NULL, as text, which runs no code of the
-// table's owner; NULL: there is none.
-func (t *keyTable) textOf(names []string) string {
-	parts := []string{}
-	for _, name := range t.present(names) {
-		c := t.columns[name]
-		parts = append(parts, "CASE WHEN "+c.quoted+" IS NOT NULL THEN "+sent.TextSQL(c.quoted, c.kind == "bpchar")+" END")
-	}
-	return "coalesce(" + strings.Join(append(parts, "NULL"), ", ") + ")"
-}
-
-// tx is SQL of the row's transaction, as bigint, and its column; NULL and "": there is none.
-func (t *keyTable) tx() (sql, column string) {
-	for _, name := range t.present(t.Transaction) {
-		if kind := t.columns[name].kind; kind == "xid8" || kind == "bigint" {
-			return sent.TxSQL(t.columns[name].quoted, kind == "bigint"), name
-		}
-	}
-	return "NULL::bigint", ""
-}
-
-// at is SQL of the time that the row says, of a column that is one; NULL: there is none.
-func (t *keyTable) at() string {
-	for _, name := range t.present(t.Timestamp) {
-		if c := t.columns[name]; c.kind == "timestamp with time zone" && !c.computed {
-			return "CASE WHEN isfinite(" + c.quoted + ") THEN " + c.quoted + " END"
-		}
-	}
-	return "NULL::timestamptz"
 }
 
 // bytes is the size of all rows.
@@ -207,7 +130,7 @@ func (t *keyTable) lacking(key, aggregate, then string) (leaves []string, big bo
 // made concurrently: each partition gets its own, and the one above it is for later partitions.
 func (t *keyTable) indexSQL(key string, leaves []string) (list []string) {
 	columns := pgx.Identifier{key}.Sanitize()
-	if _, tx := t.tx(); tx != "" {
+	if _, tx := t.transaction(); tx != "" {
 		columns += ", " + pgx.Identifier{tx}.Sanitize()
 	}
 	if t.parent {
@@ -242,7 +165,7 @@ type keyAnswer struct {
 // keyRows reads no more than most rows of a key from a table, the newest first, as far as that is
 // known.
 func (a *Admin) keyRows(ctx context.Context, f *EventFilter, o Outbox, most int) (out keyAnswer, err error) {
-	t, err := a.describe(ctx, o)
+	t, err := a.describeKeyTable(ctx, o)
 	if t == nil || err != nil {
 		return out, err
 	}
@@ -290,11 +213,11 @@ func (a *Admin) rowsOfColumn(ctx context.Context, f *EventFilter, t *keyTable, b
 			aggregate = names[0]
 			w.and(t.columns[aggregate].quoted+"::text = ?::text", string(f.Aggregate))
 		} else {
-			w.and(t.textOf(t.Aggregate)+" = ?::text", string(f.Aggregate))
+			w.and(t.firstText(t.Aggregate)+" = ?::text", string(f.Aggregate))
 		}
 	}
 	if f.Type != nil {
-		w.and(t.textOf(t.Type)+" = ?::text", string(f.Type))
+		w.and(t.firstText(t.Type)+" = ?::text", string(f.Type))
 	}
 	lacking, big := t.lacking(key, aggregate, "")
 	if !c.own {
@@ -307,14 +230,14 @@ func (a *Admin) rowsOfColumn(ctx context.Context, f *EventFilter, t *keyTable, b
 		out.missing = append(out.missing, MissingIndex{t.Schema + "." + t.Table, "it is large, and has no index on " + key, t.indexSQL(key, lacking)})
 		return not("it is large, and no index begins with the column " + key)
 	}
-	_, tx := t.tx()
+	_, tx := t.transaction()
 	ordered := false
 	if tx != "" && len(lacking) == 0 {
 		unordered, _ := t.lacking(key, aggregate, tx)
 		ordered = len(unordered) == 0
 	}
-	read := keyReading{t: t, where: &w, indexed: len(lacking) == 0, most: most, f: f}
-	found, more, err := read.run(ctx, a, &ordered, tx)
+	reading := keyReading{t: t, where: &w, indexed: len(lacking) == 0, most: most, f: f}
+	found, more, err := reading.run(ctx, a, &ordered, tx)
 	for i := range found {
 		found[i].key = form
 	}
@@ -358,11 +281,8 @@ type keyReading struct {
 // them.
 func (k *keyReading) run(ctx context.Context, a *Admin, ordered *bool, tx string) (list []keyRow, more bool, err error) {
 	err = sent.ReadTable(ctx, a.db, k.t.name, func(of pgx.Tx) (err error) {
-		// A cast to a type that has come since could run code of the table's owner.
-		if now, err := k.t.readColumns(ctx, of); err != nil {
+		if err := k.t.checkUnaltered(ctx, of); err != nil {
 			return err
-		} else if !maps.Equal(now, k.t.columns) {
-			return &sent.Refusal{Table: k.t.name, Why: "was altered while it was read"}
 		}
 		settings := fmt.Sprintf("SET LOCAL statement_timeout = %d", keyTimeout.Milliseconds())
 		if k.indexed { // statistics that are old must not lead to reading it all
@@ -425,7 +345,7 @@ const partSQL = `SELECT r.leaf, array(SELECT r.leaf UNION SELECT relid::oid FROM
 // part appends no more than most rows, and reports whether there are others.
 func (k *keyReading) part(ctx context.Context, of pgx.Tx, condition, order string, most int, list *[]keyRow) (more bool, err error) {
 	t := k.t
-	tx, _ := t.tx()
+	tx, _ := t.transaction()
 	padded := []bool{}
 	ids := t.present(t.ID)
 	for _, id := range ids {
@@ -437,7 +357,7 @@ func (k *keyReading) part(ctx context.Context, of pgx.Tx, condition, order strin
 		only = ""
 	}
 	from := k.where.sql.String() + condition + order + fmt.Sprintf(" LIMIT %d", most+1)
-	sql := fmt.Sprintf(partSQL, listText+1, sent.DigestSQL("r.tx", "r.utf8"), tx, t.textOf(t.ID), utf8, t.textOf(t.Aggregate), t.textOf(t.Type), t.at(), only+t.name, from)
+	sql := fmt.Sprintf(partSQL, listText+1, sent.DigestSQL("r.tx", "r.utf8"), tx, t.firstText(t.ID), utf8, t.firstText(t.Aggregate), t.firstText(t.Type), t.timestamp(), only+t.name, from)
 	rows, err := of.Query(ctx, sql, append([]any{again}, k.where.args...)...)
 	if err != nil {
 		return false, err

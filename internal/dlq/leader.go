@@ -210,7 +210,7 @@ type place struct {
 // wait until these have made their requests.
 func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 	resends := false
-	err = l.cfg.read(ctx, "read cdc_relay.bulk", ` SELECT b.job, b.kind, b.filter, coalesce(b.rate, 0), b.state, b.in_dead_letters,
+	err = l.cfg.readRows(ctx, "read cdc_relay.bulk", ` SELECT b.job, b.kind, b.filter, coalesce(b.rate, 0), b.state, b.in_dead_letters,
 			b.incarnation, b.commit_lsn::text, b.idx, b.created_at, (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'waiting')
 		FROM fence LEFT JOIN (SELECT b.*, sum(f.asking) OVER (ORDER BY b.job) - f.asking AS before FROM cdc_relay.bulk b
 				CROSS JOIN LATERAL (SELECT CASE WHEN b.state = 'asking' THEN coalesce(octet_length(b.filter), 0) ELSE 0 END AS asking) f

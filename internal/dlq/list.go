@@ -158,15 +158,15 @@ const destinationExpression = `(CASE WHEN t.routing_key IS NULL THEN t.route_nam
 // destination chooses the rows of a destination, or of an exchange or topic with any routing key.
 // The name of an exchange and a routing key may have slashes.
 func (f *Filter) destination(w *where, t *Table) {
-	name := f.going(w, t, "t.route_name")
+	name := f.isDestination(w, t, "t.route_name")
 	if bytes.Contains(f.Destination, []byte("/")) {
-		name = "(" + name + " OR " + f.going(w, t, destinationExpression) + ")"
+		name = "(" + name + " OR " + f.isDestination(w, t, destinationExpression) + ")"
 	}
 	w.and(name)
 }
 
-// going is the condition that a column, or an expression, is the requested destination.
-func (f *Filter) going(w *where, t *Table, column string) string {
+// isDestination is the condition that a column, or an expression, is the requested destination.
+func (f *Filter) isDestination(w *where, t *Table, column string) string {
 	if t == DeadLetters {
 		return w.bind(prefixExpression(column)+" = ? AND "+column+" = ?", prefix(f.Destination), f.Destination)
 	}
@@ -374,8 +374,8 @@ func (f *Filter) page(t *Table, w *where, limit int) string {
 	case !f.isByColumn():
 		return f.byState(query, w, last)
 	case f.isSplit(t):
-		return "SELECT t.* FROM ((" + query + " AND " + f.going(w, t, "t.route_name") + last + ") UNION ALL (" +
-			query + " AND " + f.going(w, t, destinationExpression) + w.bind(" AND t.route_name <> ?", f.Destination) + last + ")) t" + last
+		return "SELECT t.* FROM ((" + query + " AND " + f.isDestination(w, t, "t.route_name") + last + ") UNION ALL (" +
+			query + " AND " + f.isDestination(w, t, destinationExpression) + w.bind(" AND t.route_name <> ?", f.Destination) + last + ")) t" + last
 	}
 	return query + last
 }
@@ -425,7 +425,7 @@ func columnList(t *Table, most int) string {
 	}
 	common := `t.n, t.system_id IS DISTINCT FROM (SELECT system_id FROM cdc_relay.slots s WHERE s.slot = t.slot) AS copied, t.commit_lsn::text, t.idx, ` +
 		named("id", "aggregate", "key", "type") + `, t.commit_time, octet_length(t.payload)::bigint, ` + named("route_name", "routing_key") + `,
-		t.class, t.reason, ` + named("error", "destination") + `, t.attempts, t.first_failed_at, t.failed_at, t.deferred_at, `
+		t.class, t.reason, ` + named("error", "error_text", "destination") + `, t.attempts, t.first_failed_at, t.failed_at, t.deferred_at, `
 	if t == Deferred {
 		return common + `t.next_attempt, 'deferred'::text AS state, NULL::timestamptz AS died_at, NULL::timestamptz AS closed_at, NULL::timestamptz AS mirrored_at, false AS redacted, t.left_out, t.bytes, t.tx, t.relation`
 	}

@@ -200,7 +200,7 @@ func (t *Term) NoteMirrored(ctx context.Context, ns []int64) error {
 
 // Unmirrored implements MirrorStore.
 func (t *Term) Unmirrored(ctx context.Context, after int64, limit int, size int64) (list []DeadLetterRow, err error) {
-	err = t.read(ctx, "read dead letters for the mirror", ` SELECT t.n, t.commit_lsn::text, t.idx, t.commit_time, t.event_time, t.id, t.key, t.aggregate, t.type,
+	err = t.readRows(ctx, "read dead letters for the mirror", ` SELECT t.n, t.commit_lsn::text, t.idx, t.commit_time, t.event_time, t.id, t.key, t.aggregate, t.type,
 			t.payload, t.payload_kind, t.raw, t.route_name, t.routing_key, t.class, t.reason, t.error, t.attempts, t.first_failed_at, t.failed_at, t.died_at
 		FROM fence LEFT JOIN ((SELECT n AS x, sum(bytes) OVER (ORDER BY n) - bytes AS before FROM (SELECT n, bytes FROM cdc_relay.dead_letter
 				WHERE slot = $1 AND system_id = $3 AND mirrored_at IS NULL AND state <> 'purged' AND redacted_at IS NULL AND n > $4

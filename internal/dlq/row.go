@@ -52,10 +52,12 @@ type Row struct {
 	Destination string `json:"destination"` // exchange or topic, and behind a slash the routing key
 
 	// Of the last rejection; "" for a row that waits behind another one and was not rejected.
-	Class   string `json:"class"`
-	Reason  string `json:"reason"`
-	Error   string `json:"error"`   // the broker's error text, with # for numbers
-	Accused string `json:"accused"` // what the broker's answer accuses
+	Class  string `json:"class"`
+	Reason string `json:"reason"`
+	Error  string `json:"error"` // the broker's error text, with # for numbers
+	// the broker's error text as it was; as Error where it is not kept
+	ErrorText string `json:"error_text"`
+	Accused   string `json:"accused"` // what the broker's answer accuses
 
 	Attempts      int        `json:"attempts"` // that count against retry.max_attempts
 	FirstFailedAt *time.Time `json:"first_failed_at"`
@@ -142,20 +144,24 @@ type scanned struct {
 	first, last, next   *time.Time
 	died, closed, sent  *time.Time
 	leftOut             *string
+	words               *string // error_text; nil: it is not kept
 	bytes               int64
 }
 
 func (s *scanned) into(r *Row) []any {
 	return []any{
 		&r.N, &r.Copied, &s.commit, &s.index, &s.id, &s.aggregate, &s.key, &s.kind, &s.committed, &r.PayloadBytes,
-		&s.name, &s.routingKey, &r.Class, &r.Reason, &r.Error, &r.Accused, &r.Attempts, &s.first, &s.last, &s.deferred,
+		&s.name, &s.routingKey, &r.Class, &r.Reason, &r.Error, &s.words, &r.Accused, &r.Attempts, &s.first, &s.last, &s.deferred,
 		&s.next, &r.State, &s.died, &s.closed, &s.sent, &r.Redacted, &s.leftOut, &s.bytes, &r.tx, &r.relation,
 	}
 }
 
 // finish makes the values those of the row, each cut to most bytes.
 func (s *scanned) finish(r *Row, most int) {
-	words, accused := []byte(r.Error), []byte(r.Accused)
+	words, accused, full := []byte(r.Error), []byte(r.Accused), []byte(r.Error)
+	if s.words != nil && isSpoken(*s.words, r.Error) {
+		full = []byte(*s.words)
+	}
 	for _, v := range []struct {
 		name  string
 		value *[]byte
@@ -167,6 +173,7 @@ func (s *scanned) finish(r *Row, most int) {
 		{"destination", &s.name},
 		{"destination", &s.routingKey},
 		{"error", &words},
+		{"error", &full},
 		{"accused", &accused},
 	} {
 		if shorten(v.value, most) {
@@ -174,7 +181,7 @@ func (s *scanned) finish(r *Row, most int) {
 		}
 	}
 	r.Cut = slices.Compact(r.Cut)
-	r.Error, r.Accused = strings.ToValidUTF8(string(words), ""), strings.ToValidUTF8(string(accused), "")
+	r.Error, r.ErrorText, r.Accused = strings.ToValidUTF8(string(words), ""), strings.ToValidUTF8(string(full), ""), strings.ToValidUTF8(string(accused), "")
 	r.Position = event.Position{Commit: s.commit, Index: s.index}.String()
 	r.ID, r.Aggregate, r.Key, r.Type = text(s.id), text(s.aggregate), text(s.key), text(s.kind)
 	if s.leftOut != nil {
@@ -184,6 +191,13 @@ func (s *scanned) finish(r *Row, most int) {
 	r.CommittedAt, r.DeferredAt = s.committed.UTC(), s.deferred.UTC()
 	r.FirstFailedAt, r.FailedAt, r.NextAttempt = utc(s.first), utc(s.last), utc(s.next)
 	r.DiedAt, r.ClosedAt, r.MirroredAt = utc(s.died), utc(s.closed), utc(s.sent)
+}
+
+// isSpoken reports whether a text is what error was made of: a version that does not know the
+// column leaves an older text there. Either may be cut.
+func isSpoken(words, err string) bool {
+	without := WithoutNumbers(words)
+	return strings.HasPrefix(without, err) || strings.HasPrefix(err, without)
 }
 
 // destination is where a row goes, as Filter.Destination takes it.

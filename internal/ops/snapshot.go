@@ -133,6 +133,10 @@ type Paused struct {
 	Since       time.Time `json:"since"`
 	// when one of its events is tried again; null: now, or not by itself, or not known
 	NextProbe *time.Time `json:"next_probe"`
+	// deferred events that wait for it, with OrMore at least; null: not counted yet
+	Events *int       `json:"events"`
+	OrMore bool       `json:"or_more"`
+	Oldest *time.Time `json:"oldest"` // commit time of the first one; null: not known, or none
 
 	Fix string `json:"fix,omitempty"` // what an operator does: it does not end by itself
 }

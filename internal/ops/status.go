@@ -56,6 +56,10 @@ type Status struct {
 	// one that is not: a crash now repeats them, in addition to those below it that are not
 	// reported yet.
 	UnreportedConfirmed uint64 `json:"unreported_confirmed"`
+
+	// Log is the last warnings and errors of the relay's log, the newest last: at most 20 lines of
+	// at most 1,000 bytes.
+	Log []string `json:"log"`
 }
 
 // The values of Status.AnsweredBy.
@@ -199,6 +203,9 @@ type RatesStatus struct {
 	PublishedPerSecond float64 `json:"published_per_second"`
 	DeferredPerSecond  float64 `json:"deferred_per_second"`
 	RetriesPerSecond   float64 `json:"retries_per_second"`
+	// what 99 of 100 events of the last minute took at most from their commit to the broker's
+	// confirm, to an eighth; null: none was confirmed
+	LatencyP99Seconds *float64 `json:"latency_p99_seconds"`
 }
 
 // TotalsStatus counts since the process started.

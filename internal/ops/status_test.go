@@ -94,7 +94,7 @@ func TestStatusNumbers(t *testing.T) {
 func TestPausedNames(t *testing.T) {
 	for want, paused := range map[string][]ops.Paused{
 		"[]": nil,
-		`[{"destination":"d","reason":"r","error":"w","since":"2026-11-20T12:00:00Z","next_probe":null}]`: {{Destination: "d", Reason: "r", Error: "w", Since: opstest.Noon}},
+		`[{"destination":"d","reason":"r","error":"w","since":"2026-11-20T12:00:00Z","next_probe":null,"events":null,"or_more":false,"oldest":null}]`: {{Destination: "d", Reason: "r", Error: "w", Since: opstest.Noon}},
 	} {
 		s := ops.Snapshot{Paused: paused}
 		content, err := json.Marshal(s.Status(ops.RatesStatus{}, ops.TotalsStatus{}, opstest.Noon).Broker.Paused)

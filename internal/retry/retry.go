@@ -62,7 +62,7 @@ func (t *Table) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { t.writer.run(ctx) })
 	all.Go(func() { t.feeder.run(ctx) })
-	all.Go(func() { t.stats.run(ctx) })
+	all.Go(func() { t.stats.run(ctx, t.pausedPlaces) })
 	select {
 	case <-ctx.Done():
 	case <-t.fenced:
@@ -167,8 +167,9 @@ type Config struct {
 	// events of a refusing destination become dead letters after it; 0: never
 	DestinationMaxAge time.Duration
 
-	// Stats counts rows, for Snapshot; nil: nothing is counted. It is called from time to time.
-	Stats func(ctx context.Context, limit int) (store.Stats, error)
+	// Stats counts rows, for Snapshot, and those that wait for paused destinations; nil: nothing is
+	// counted. It is called from time to time.
+	Stats func(ctx context.Context, limit int, paused []sink.Place) (store.Stats, error)
 
 	// ReadRow reads the whole event of which a dead letter lacks values (Event.LeftOut) from its
 	// outbox table. why: it cannot be had, until somebody changes something; an error may pass. It

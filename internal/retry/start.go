@@ -159,10 +159,11 @@ func (t *Table) endFenced() { t.once.Do(func() { close(t.fenced) }) }
 // changes, and for no more than a fiftieth of the time. (Counting a million rows at each scrape
 // would cost PostgreSQL more than everything else that is done to them.)
 type stats struct {
-	count       func(ctx context.Context, limit int) (store.Stats, error) // nil: nothing is counted
-	limit       int
-	pace        retryPace
-	hooks       *Hooks
+	// nil: nothing is counted
+	count func(ctx context.Context, limit int, paused []sink.Place) (store.Stats, error)
+	limit int
+	pace  retryPace
+	hooks *Hooks
 	rowsChanged atomic.Bool // rows were changed since the last count began
 
 	mu      sync.Mutex
@@ -177,17 +178,33 @@ const (
 	statsRetry = 10 * time.Second // after one that failed
 )
 
+// statsPaused is for how many paused destinations the waiting rows are counted.
+const statsPaused = 20
+
+// pausedPlaces are those destinations, the longest first.
+func (t *Table) pausedPlaces() (places []sink.Place) {
+	if !t.line.Pauses().AnyPaused() {
+		return nil
+	}
+	for _, p := range t.line.Pauses().List() {
+		if len(places) < statsPaused {
+			places = append(places, p.Place)
+		}
+	}
+	return places
+}
+
 func (t *stats) init(cfg *Config) {
 	t.count, t.limit, t.hooks = cfg.Stats, store.StatsLimit, &cfg.Hooks
 	t.pace = retryPace{log: cfg.Log, what: "counting deferred events"}
 }
 
 // run counts until ctx is done.
-func (t *stats) run(ctx context.Context) {
+func (t *stats) run(ctx context.Context, paused func() []sink.Place) {
 	for t.count != nil {
 		began := time.Now()
 		reportWork(t.hooks.Stats, true)
-		err := t.countOnce(ctx)
+		err := t.countOnce(ctx, paused())
 		reportWork(t.hooks.Stats, false)
 		if ctx.Err() != nil {
 			return
@@ -210,9 +227,9 @@ func (t *stats) run(ctx context.Context) {
 }
 
 // countOnce counts. A count that reached its limit is only a lower bound.
-func (t *stats) countOnce(ctx context.Context) error {
+func (t *stats) countOnce(ctx context.Context, paused []sink.Place) error {
 	t.rowsChanged.Store(false)
-	counted, err := t.count(ctx, t.limit)
+	counted, err := t.count(ctx, t.limit, paused)
 	if err != nil {
 		t.rowsChanged.Store(true)
 		return err

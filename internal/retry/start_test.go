@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -132,8 +133,12 @@ func TestStartHoldsMissingExchanges(t *testing.T) {
 // second.
 func TestStatsFollow(t *testing.T) {
 	var db *fixture
-	count := func(context.Context, int) (store.Stats, error) {
-		return store.Stats{At: time.Now(), Deferred: len(db.db.Deferred(slot)), Dead: strings.Count(db.deadLetters(), ":open")}, nil
+	count := func(_ context.Context, _ int, paused []sink.Place) (store.Stats, error) {
+		waiting := map[sink.Place]dlq.WaitingRows{}
+		for _, p := range paused {
+			waiting[p] = dlq.WaitingRows{Events: 7}
+		}
+		return store.Stats{At: time.Now(), Deferred: len(db.db.Deferred(slot)), Dead: strings.Count(db.deadLetters(), ":open"), Waiting: waiting}, nil
 	}
 	inBubble(t, Config{Stats: count}, func(f *fixture) {
 		db = f
@@ -144,8 +149,14 @@ func TestStatsFollow(t *testing.T) {
 				t.Errorf("it is %+v, want %d rows and %d dead letters", now, deferred, dead)
 			}
 		}
+		for i := range 2 * statsPaused {
+			f.line.pauses.Refused(placeOf(fmt.Sprintf("y/%d", i)), itsRoute, time.Now().Add(time.Duration(i)))
+		}
 		f.handed("1 k x/a", "2 j x/a", "3 i x/a")
 		wants(3, 0)
+		if waiting := f.table.Snapshot().Stats.Waiting; len(waiting) != statsPaused || waiting[placeOf("y/0")].Events != 7 {
+			t.Errorf("what waits is counted of %v, want the %d that are paused the longest", waiting, statsPaused)
+		}
 		f.line.finish("delivered", "1")
 		wants(2, 0)
 		f.line.finish("dead", "2")
@@ -167,7 +178,7 @@ func TestStatsCountsSeldom(t *testing.T) {
 		var s Table
 		var mu sync.Mutex // counts are made while the test reads this
 		var limits []int
-		s.cfg.Stats = func(_ context.Context, limit int) (store.Stats, error) {
+		s.cfg.Stats = func(_ context.Context, limit int, _ []sink.Place) (store.Stats, error) {
 			mu.Lock()
 			counts, limits = append(counts, time.Since(began).Truncate(time.Second)), append(limits, limit)
 			mu.Unlock()
@@ -180,7 +191,7 @@ func TestStatsCountsSeldom(t *testing.T) {
 		s.stats.init(&s.cfg)
 		s.stats.pace.log = zap.NewNop()
 		run, end := context.WithCancel(t.Context())
-		go s.stats.run(run)
+		go s.stats.run(run, func() []sink.Place { return nil })
 		pass := func(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the bubble's time, not ours
 		wants := func(n int, at time.Duration) {
 			t.Helper()
@@ -228,12 +239,12 @@ func TestStatsCountsSeldom(t *testing.T) {
 
 // A count that reached its limit does not lower the numbers.
 func TestStatsAtItsLimit(t *testing.T) {
-	s := stats{counted: store.Stats{Deferred: 25, Dead: 12}, count: func(_ context.Context, limit int) (store.Stats, error) {
+	s := stats{counted: store.Stats{Deferred: 25, Dead: 12}, count: func(_ context.Context, limit int, _ []sink.Place) (store.Stats, error) {
 		return store.Stats{Deferred: limit, Dead: 9}, nil
 	}}
 	for limit, want := range map[int]int{10: 25, 40: 40} {
 		s.counted.Deferred, s.limit = 25, limit
-		if err := s.countOnce(t.Context()); err != nil || s.counted.Deferred != want || s.counted.Dead != 9 {
+		if err := s.countOnce(t.Context(), nil); err != nil || s.counted.Deferred != want || s.counted.Dead != 9 {
 			t.Errorf("with a limit of %d it is %+v, %v", limit, s.counted, err)
 		}
 	}
@@ -338,7 +349,9 @@ func TestSilentDatabaseIsNotStuck(t *testing.T) {
 		time.Sleep(20 * time.Second) //nolint:forbidigo // the bubble's time, not ours
 		return context.DeadlineExceeded
 	}
-	count := func(context.Context, int) (store.Stats, error) { return store.Stats{At: time.Now()}, wait() }
+	count := func(context.Context, int, []sink.Place) (store.Stats, error) {
+		return store.Stats{At: time.Now()}, wait()
+	}
 	inBubble(t, Config{Stats: count}, func(f *fixture) {
 		pulses := f.watchPulses()
 		f.deferRows(itsRoute, "1 k x/a", "2 j x/a")
@@ -375,7 +388,7 @@ func TestStatementWithoutEndIsStuck(t *testing.T) {
 				<-end
 			}
 		}
-		count := func(context.Context, int) (store.Stats, error) {
+		count := func(context.Context, int, []sink.Place) (store.Stats, error) {
 			hang("count")
 			return store.Stats{At: time.Now()}, nil
 		}

@@ -273,6 +273,8 @@ type Paused struct {
 	Since       time.Time
 	Fix         string    // Fault.Held
 	NextProbe   time.Time // zero: one is out, or none is sent, or it is not known
+	// Place is what is paused, without its lane; Dest 0: a whole exchange or topic; zero: not known
+	Place Place
 }
 
 // Sent is where an event was sent.

@@ -220,17 +220,24 @@ func SinkState(d *sink.Driver, s sink.Opened) (out ops.Sink, paused []ops.Paused
 	return ops.Sink{
 		Kind: d.Name, Up: now.Up, Why: now.Why,
 		Connections: now.Connections, Channels: now.Channels, PendingConfirms: now.PendingConfirms, Ignored: now.Ignored,
-	}, Paused(now.Waiting)
+	}, Paused(now.Waiting, nil)
 }
 
-// Paused is what is shown of paused destinations.
-func Paused(list []sink.Paused) (out []ops.Paused) {
+// Paused is what is shown of paused destinations; waiting are the events that were counted.
+func Paused(list []sink.Paused, waiting map[sink.Place]dlq.WaitingRows) (out []ops.Paused) {
 	for _, p := range list {
 		next := &p.NextProbe
 		if next.IsZero() {
 			next = nil
 		}
-		out = append(out, ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since, NextProbe: next, Fix: p.Fix})
+		item := ops.Paused{Destination: p.Destination, Reason: string(p.Reason), Error: p.Text, Since: p.Since, NextProbe: next, Fix: p.Fix}
+		if w, counted := waiting[p.Place]; counted {
+			item.Events, item.OrMore = &w.Events, w.OrMore
+			if !w.Oldest.IsZero() {
+				item.Oldest = new(w.Oldest.UTC())
+			}
+		}
+		out = append(out, item)
 	}
 	return out
 }
@@ -276,11 +283,15 @@ const (
 )
 
 // NewLogger writes to stderr, as JSON or for people. No line is logged per event that passes, and a
-// repeated fault is logged when it changes. SetLevel changes the level it returns.
-func NewLogger(c config.Log) (*zap.Logger, zap.AtomicLevel) {
+// repeated fault is logged when it changes. recent keeps its last lines; nil: nothing does.
+// SetLevel changes the level it returns.
+func NewLogger(c config.Log, recent *RecentLog) (*zap.Logger, zap.AtomicLevel) {
 	level := zap.NewAtomicLevel()
 	SetLevel(level, c)
 	core := zapcore.NewCore(newEncoder(c.Format), logOutput(os.Stderr), level)
+	if recent != nil {
+		core = zapcore.NewTee(core, recent.core())
+	}
 	return zap.New(sampled(core), zap.ErrorOutput(logOutput(os.Stderr))), level
 }
 

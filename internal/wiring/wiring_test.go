@@ -3,6 +3,7 @@ package wiring
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"os"
 	"strings"
 	"testing"
@@ -97,9 +98,28 @@ func TestLogLines(t *testing.T) {
 
 func TestLogLevels(t *testing.T) {
 	for name, want := range map[string]zapcore.Level{"debug": zapcore.DebugLevel, "info": zapcore.InfoLevel, "warn": zapcore.WarnLevel, "error": zapcore.ErrorLevel} {
-		log, _ := NewLogger(config.Log{Level: name, Format: "json"})
+		log, _ := NewLogger(config.Log{Level: name, Format: "json"}, nil)
 		if !log.Core().Enabled(want) || log.Core().Enabled(want-1) {
 			t.Errorf("%s gives %s", name, log.Level())
+		}
+	}
+}
+
+// Of the log the last warnings and errors are kept, each to a length, whatever the level is.
+func TestRecentLog(t *testing.T) {
+	recent := &RecentLog{}
+	log, _ := NewLogger(config.Log{Level: "error", Format: "json"}, recent)
+	log.Info("not kept")
+	for i := range 2 * recentLines {
+		log.Warn(fmt.Sprintf("line %d", i), zap.String("why", "a\x1b]0;x\a\n"+strings.Repeat("é", recentBytes)))
+	}
+	lines := recent.Lines()
+	if len(lines) != recentLines || !strings.Contains(lines[0], "  warn  line 20  {") || !strings.Contains(lines[recentLines-1], "line 39") {
+		t.Errorf("%d lines are kept, from %q", len(lines), lines)
+	}
+	for _, line := range lines {
+		if len(line) > recentBytes+8 || strings.ContainsFunc(line, func(r rune) bool { return !unicode.IsPrint(r) }) {
+			t.Errorf("%d bytes are kept as %q", len(line), line)
 		}
 	}
 }

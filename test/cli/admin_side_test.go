@@ -7,7 +7,7 @@ import (
 
 // Who has no token sees what the database knows, with the fix, and has the exit code of that.
 func TestStatusWithoutAToken(t *testing.T) {
-	look := aRelay.take(t)
+	look := aRelay.join(t)
 	t.Parallel()
 	r := look()
 	r.admin = ""

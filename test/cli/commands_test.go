@@ -171,7 +171,7 @@ func hasAll(text string, words []string) bool {
 
 // health is for the health check of an image: it asks the relay alone.
 func TestHealth(t *testing.T) {
-	look := aRelay.take(t)
+	look := aRelay.join(t)
 	t.Parallel()
 	r := look()
 	r.refused(1, "health --admin 127.0.0.1:1", "no relay answers", "nothing listens on 127.0.0.1:1")
@@ -240,7 +240,7 @@ func TestStatus(t *testing.T) {
 // With tokens the status is for those who have one; what answers without being a relay is not taken
 // for one.
 func TestStatusWithTokens(t *testing.T) {
-	look := aRelay.take(t)
+	look := aRelay.join(t)
 	t.Parallel()
 	r := look()
 	relay, both := r.relay, r.admin

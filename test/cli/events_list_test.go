@@ -11,7 +11,7 @@ import (
 // The events of a key are listed with their states and without payloads. What was not searched ends
 // with exit 1 and the index to make.
 func TestEventsList(t *testing.T) {
-	look := aRetryTable.take(t)
+	look := aRetryTable.join(t)
 	t.Parallel()
 	r := look()
 	var list dlq.EventList

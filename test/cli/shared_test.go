@@ -15,10 +15,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 )
 
-// shared is something that several tests look at. Each takes it before it calls Parallel: so all
+// shared is something that several tests look at. Each joins before it calls Parallel: so all
 // users are known when the first of them runs, and the last one ends it.
 type shared struct {
-	begin func(r *rig) (end func(t *testing.T)) // on an empty database
+	setup func(r *rig) (end func(t *testing.T)) // on an empty database
 
 	mu    sync.Mutex
 	users int
@@ -26,8 +26,8 @@ type shared struct {
 	end   func(t *testing.T)
 }
 
-// take counts a user in. What it returns makes the thing, or gives the one that is there.
-func (s *shared) take(t *testing.T) func() *rig {
+// join counts a user in. What it returns makes the thing, or gives the one that is there.
+func (s *shared) join(t *testing.T) func() *rig {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,7 +64,7 @@ func (s *shared) prepare(t *testing.T) {
 	s.end = drop
 	r := on(t, server.URL(name))
 	r.exec(load.OutboxTable)
-	if end := s.begin(r); end != nil {
+	if end := s.setup(r); end != nil {
 		s.end = func(t *testing.T) {
 			end(t)
 			drop(t)
@@ -75,7 +75,7 @@ func (s *shared) prepare(t *testing.T) {
 
 // aRetryTable has dead letters 1 to 7 and deferred rows 8 and 9, as refuse makes them, but for a
 // long payload of dead letter 7, and row ofOutbox in the outbox.
-var aRetryTable = &shared{begin: func(r *rig) func(t *testing.T) {
+var aRetryTable = &shared{setup: func(r *rig) func(t *testing.T) {
 	r.refuse(7, 2)
 	r.exec(`UPDATE cdc_relay.dead_letter SET payload = convert_to(repeat('x', 5000), 'UTF8') WHERE n = 7`)
 	r.exec(`INSERT INTO outbox (id, aggregatetype, aggregateid, type) VALUES ($1, 'a', 'k', 't')`, ofOutbox)
@@ -86,7 +86,7 @@ const ofOutbox = "11111111-1111-1111-1111-111111111111"
 
 // aRelay is a relay at work that has sent two events to stdout. What its admin port says about
 // events is for those who have a token.
-var aRelay = &shared{begin: func(r *rig) func(t *testing.T) {
+var aRelay = &shared{setup: func(r *rig) func(t *testing.T) {
 	r.admin = ", tokens: [{name: ops, role: operate, value: toksecret-operate}, {name: ann, role: read, value: toksecret-to-read}]"
 	relay, err := runner.LaunchRelay(r.binary, r.yaml())
 	must(r.t, err)

@@ -40,6 +40,8 @@ func TestWatch(t *testing.T) {
 	b.insert(1) // its exchange does not exist
 	term.shows(`state      destination paused: exchange "later": 404`)
 	term.shows("paused     1 destination")
+	term.shows("             1 event, oldest from ")
+	term.shows("log        ") // the pause is a warning
 	later, err := consumers.StartConsumer(await.Context(t), consumers.ConsumerOptions{URL: direct, Exchange: "later", Queue: "later"})
 	must(t, err)
 	t.Cleanup(later.Close)

@@ -20,7 +20,8 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
-	context.AfterFunc(ctx, stop) // a second signal ends this process at once; its watcher ends the servers
+	// a second signal ends this process at once; its watcher ends the servers
+	context.AfterFunc(ctx, stop)
 	if err := draw(ctx, console.New(os.Stdout), pages.Root(), filepath.Join(pages.Root(), folder), fullLength); err != nil {
 		fmt.Fprintln(os.Stderr, "pictures:", err)
 		os.Exit(1)

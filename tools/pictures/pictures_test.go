@@ -60,7 +60,8 @@ func TestPanelsExist(t *testing.T) {
 			}
 		}
 	}
-	for title, board := range map[string]string{"Behind": reliability, "Bytes": slots} { // a number; not there
+	// a number, and one that is not there
+	for title, board := range map[string]string{"Behind": reliability, "Bytes": slots} {
 		if _, err := find(pages.Root(), shown{board: board, title: title}); err == nil {
 			t.Errorf("%s has %q over time", board, title)
 		}

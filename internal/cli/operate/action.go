@@ -110,7 +110,7 @@ func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 			return command.UsageError(err.Error())
 		}
 	}
-	return f.routeFlags.read(c)
+	return f.routeFlags.readRoute(c)
 }
 
 // destinationOf takes the name of a destination in place of numbers: `deferred retry DESTINATION`
@@ -333,8 +333,8 @@ func (f *routeFlags) add(cmd *cobra.Command) {
 	}
 }
 
-// read checks that the flags name a destination of the configured broker.
-func (f *routeFlags) read(c *config.Config) error {
+// readRoute checks that the flags name a destination of the configured broker.
+func (f *routeFlags) readRoute(c *config.Config) error {
 	if f.cmd == nil {
 		return nil
 	}

@@ -42,7 +42,7 @@ func TestListsFit(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	long := strings.Repeat("long ", 30)
 	at := time.Date(2026, 11, 20, 12, 0, 7, 0, time.UTC)
-	row := dlq.Row{N: 1234567, State: dlq.Discarded, ID: &long, Key: &long, Type: &long, Destination: long, Reason: "too_few_replicas", Attempts: 20, Error: long, DiedAt: &at}
+	row := dlq.Row{N: 1234567, State: dlq.Discarded, ID: &long, Key: &long, Type: &long, Destination: long, Reason: "too_few_replicas", Attempts: 20, ErrorText: long, DiedAt: &at}
 	page := dlq.Page{Rows: []dlq.Row{row}}
 	events := []dlq.ListedEvent{{ID: &long, Type: &long, State: dlq.EventUnknown, CommittedAt: &at, N: 1234567}}
 	groups := &dlq.Groups{By: "destination", Items: []dlq.Group{{Value: &long, Count: 10_000, OrMore: true, Oldest: &at, Reason: "too_few_replicas"}}}

@@ -188,7 +188,7 @@ func TestStatusText(t *testing.T) {
 			},
 			Broker:   ops.BrokerStatus{Kind: "rabbitmq", Up: true, Connections: 2, Channels: 32, PendingConfirms: 1},
 			InFlight: ops.InFlightStatus{Events: 7, Bytes: 700, OldestUnsettled: ago(250 * time.Millisecond)},
-			Rates:    ops.RatesStatus{PublishedPerSecond: 1234.56},
+			Rates:    ops.RatesStatus{PublishedPerSecond: 1234.56, LatencyP99Seconds: new(0.0123)},
 			Totals:   ops.TotalsStatus{Published: 1234567, LastConfirm: ago(100 * time.Millisecond)},
 		}, `
 state      streaming
@@ -197,7 +197,7 @@ slot       cdc_relay, lag 0.2s and 2.0 KiB, retains 5.0 MiB
            confirmed 0/1000 of 0/1800, read by a process, WAL reserved, lost after 3.0 GiB more, asked 1.0s ago
 broker     up, rabbitmq, 2 connections, 32 channels, 1 message unanswered
 in flight  7 events, 700 B, oldest from 0.2s ago
-published  1,234,567 events, 1234.6/s, last confirm 0.1s ago
+published  1,234,567 events, 1234.6/s, p99 12 ms, last confirm 0.1s ago
 `},
 		{"nothing is known yet", ops.Status{State: ops.StateWaiting, Why: "connection refused", Role: ops.RoleNone, Now: noon, Slot: ops.SlotStatus{Name: "s", LagSeconds: new(0.0)}, Broker: ops.BrokerStatus{Why: "starting"}}, `
 state      waiting for postgres: connection refused
@@ -211,7 +211,7 @@ published  0 events, 0.0/s
 			State: ops.StatePaused, Why: "2 of them", Role: ops.RoleLeader, Version: "v1", Now: noon,
 			Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "lost", LagSeconds: new(400.0)},
 			Broker: ops.BrokerStatus{Kind: "kafka", Up: true, Connections: 1, PausedTotal: 2, Paused: []ops.Paused{
-				{Destination: `exchange "x"`, Reason: "no_exchange", Error: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second), NextProbe: ago(-5 * time.Second), Fix: "bind all queues"},
+				{Destination: `exchange "x"`, Reason: "no_exchange", Error: "404 NOT_FOUND\a", Since: noon.Add(-65 * time.Second), NextProbe: ago(-5 * time.Second), Fix: "bind all queues", Events: new(10_000), OrMore: true, Oldest: ago(time.Hour)},
 			}, Ignored: 1},
 			Totals: ops.TotalsStatus{Failed: 4, Retries: 1200},
 			Rates:  ops.RatesStatus{DeferredPerSecond: 10, RetriesPerSecond: 1.5},
@@ -228,9 +228,10 @@ state      destination paused: 2 of them
 danger     the slot is lost: its WAL is removed; see cdc-relay check
 paused     2 destinations; their events are deferred until the broker takes them
            exchange "x": no_exchange: 404 NOT_FOUND?; since 1m5s, tried again in 5.0s
+             at least 10,000 events, oldest from 1h0m ago
              bind all queues
            and 1 more
-           ` + "`cdc-relay deferred list --group destination` counts their events; `cdc-relay deferred retry DESTINATION` tries one now" + `
+           ` + "`cdc-relay deferred retry DESTINATION` tries one event now" + `
 refused    1,001 rows by the database; each is retried until it is accepted, and blocks its key and the slot
            e?[2J?2 (p2): disk full?; for 3h0m, 1 event behind it
            and 1,000 more

@@ -154,7 +154,7 @@ func (f *resendFlags) run(cmd *cobra.Command, g *command.Options) error {
 	if err != nil {
 		return err
 	}
-	if err := f.routeFlags.read(c); err != nil {
+	if err := f.routeFlags.readRoute(c); err != nil {
 		return err
 	}
 	f.Route = f.routeFlags.route

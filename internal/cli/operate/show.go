@@ -135,7 +135,7 @@ func printRows(w io.Writer, of *dlq.Table, page dlq.Page, wide bool) error {
 		if wide {
 			row = []string{
 				fmt.Sprint(r.N), at.Format(time.DateTime), state, shortText(r.ID), shortText(r.Aggregate), shortText(r.Key), shortText(r.Type),
-				command.Clean(r.Destination), orDash(r.Reason), fmt.Sprint(r.Attempts), command.Clean(r.Error),
+				command.Clean(r.Destination), orDash(r.Reason), fmt.Sprint(r.Attempts), command.Clean(r.ErrorText),
 			}
 		}
 		for c := range row {
@@ -218,7 +218,7 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 		d.line("destination", "%s", r.Destination)
 	}
 	if r.Reason != "" {
-		d.line("refused", "%s (%s): %s", r.Reason, r.Class, orDash(r.Error))
+		d.line("refused", "%s (%s): %s", r.Reason, r.Class, orDash(r.ErrorText))
 		d.line("", "%s%s", command.Count(r.Attempts, "attempt"), fromTo(r.FirstFailedAt, r.FailedAt))
 		if r.Accused != "" {
 			d.line("accused", "%s", r.Accused)

@@ -34,9 +34,9 @@ has the same members whoever answered: answered_by is relay, database or nobody,
 relay knows is null without it.
 
 With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen,
-with graphs of the last minutes in the room that is left.
-Elsewhere it prints one line each time, or one JSON object with --json. It keeps watching while the
-relay is away.`,
+with the last lines of the log and graphs of the last minutes in the room that is left. Elsewhere
+it prints one line each time, or one JSON object with --json. It keeps watching while the relay is
+away.`,
 		Example: `  cdc-relay status
   cdc-relay status --watch
   cdc-relay status --watch --every 10s >> status.log

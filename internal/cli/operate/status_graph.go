@@ -16,18 +16,21 @@ const maxHistory = 500
 
 // history is what the last looks have seen, the oldest first. What was not known is negative.
 type history struct {
-	rate, lag, inFlight []float64
+	rate, p99, lag, inFlight []float64
 }
 
 func (h *history) add(s *ops.Status) {
-	rate, lag, inFlight := -1.0, -1.0, -1.0
+	rate, p99, lag, inFlight := -1.0, -1.0, -1.0, -1.0
 	if s != nil {
 		rate, inFlight = s.Rates.PublishedPerSecond, float64(s.InFlight.Events)
 		if s.Slot.LagSeconds != nil {
 			lag = *s.Slot.LagSeconds
 		}
+		if s.Rates.LatencyP99Seconds != nil {
+			p99 = *s.Rates.LatencyP99Seconds
+		}
 	}
-	for list, value := range map[*[]float64]float64{&h.rate: rate, &h.lag: lag, &h.inFlight: inFlight} {
+	for list, value := range map[*[]float64]float64{&h.rate: rate, &h.p99: p99, &h.lag: lag, &h.inFlight: inFlight} {
 		*list = append(*list, value)
 		*list = (*list)[max(0, len(*list)-maxHistory):]
 	}
@@ -41,21 +44,33 @@ const (
 	maxRows    = 4 // of one graph
 )
 
-// graphs are at most height lines of at most width columns: nothing, a clock, or three graphs below
+// graphs are at most height lines of at most width columns: nothing, a clock, or four graphs below
 // each other and a clock.
 func (h *history) graphs(width, height int, now time.Time, every time.Duration) (out []string) {
 	bars := width - labelWidth - scaleWidth
 	if height < 1 || bars < minBars {
 		return nil
 	}
-	if rows := min((height-2)/3, maxRows); rows > 0 {
+	if rows := min((height-2)/4, maxRows); rows > 0 {
 		out = append(out, "")
 		out = append(out, graph("rate", h.rate, bars, rows, func(v float64) string { return fmt.Sprintf("%.1f/s", v) })...)
+		out = append(out, graph("p99", h.p99, bars, rows, latencyText)...)
 		out = append(out, graph("lag", h.lag, bars, rows, func(v float64) string { return command.Age(time.Duration(v * float64(time.Second))) })...)
 		out = append(out, graph("in flight", h.inFlight, bars, rows, func(v float64) string { return command.Thousands(uint64(v)) })...)
 	}
 	clock := fmt.Sprintf("%-11s%s UTC, each column is %s", "time", now.UTC().Format(time.TimeOnly), every)
 	return append(out, command.Cut(clock, width, ""))
+}
+
+// latencyText shows a latency, which is a few milliseconds as a rule.
+func latencyText(seconds float64) string {
+	switch {
+	case seconds < 0.01:
+		return fmt.Sprintf("%.1f ms", seconds*1000)
+	case seconds < 1:
+		return fmt.Sprintf("%.0f ms", seconds*1000)
+	}
+	return command.Age(time.Duration(seconds * float64(time.Second)))
 }
 
 // graph draws the newest values from the right, in rows of eighths of a character. The scale begins

@@ -18,7 +18,7 @@ import (
 func TestOneShapeOfStatus(t *testing.T) {
 	busy := opstest.Busy()
 	relay := busy.Status(ops.RatesStatus{}, ops.TotalsStatus{}, opstest.Noon)
-	relay.AnsweredBy = "" // of an earlier version
+	relay.AnsweredBy, relay.Log = "", []string{} // of an earlier version
 	silent := errors.New("connection refused")
 	database := &databaseStatus{State: ops.StateStopped, Now: opstest.Noon, SlotExists: true, Slot: relay.Slot, Deferred: &deferredCount{Events: 7, OrMore: true}, LastLeader: "r"}
 	database.setCause(silent)
@@ -39,7 +39,7 @@ func TestOneShapeOfStatus(t *testing.T) {
 		if said := shape["relay_error"] != ""; said == (name == ops.AnsweredByRelay) {
 			t.Errorf("%s: relay_error is %q", name, shape["relay_error"])
 		}
-		for _, ours := range []string{"version", "broker", "in_flight", "rates", "totals", "retention", "started_at", "unreported_confirmed"} {
+		for _, ours := range []string{"version", "broker", "in_flight", "rates", "totals", "retention", "started_at", "unreported_confirmed", "log"} {
 			if known := shape[ours] != nil; known != (name == ops.AnsweredByRelay) {
 				t.Errorf("%s: %s is %v", name, ours, shape[ours])
 			}
@@ -89,7 +89,7 @@ func TestGraphs(t *testing.T) {
 	if len(h.rate) != maxHistory {
 		t.Errorf("%d looks are remembered, want %d", len(h.rate), maxHistory)
 	}
-	for _, c := range []struct{ width, height, want int }{{80, 20, 14}, {80, 5, 5}, {80, 4, 1}, {80, 0, 0}, {80, -3, 0}, {30, 20, 0}} {
+	for _, c := range []struct{ width, height, want int }{{80, 20, 18}, {80, 6, 6}, {80, 5, 1}, {80, 0, 0}, {80, -3, 0}, {30, 20, 0}} {
 		lines := h.graphs(c.width, c.height, noon, time.Second)
 		if len(lines) != c.want || len(lines) > max(c.height, 0) {
 			t.Errorf("in %d columns and %d lines there are %d, want %d", c.width, c.height, len(lines), c.want)
@@ -106,7 +106,7 @@ func TestGraphs(t *testing.T) {
 	if got := graph("x", []float64{0, 4, 8, -1}, 4, 1, func(float64) string { return "top" }); !slices.Equal(got, []string{"x           ▄█  max top"}) {
 		t.Errorf("it is drawn as %q", got)
 	}
-	if lines := h.graphs(80, 5, noon, time.Second); !strings.HasPrefix(lines[4], "time       12:00:00 UTC, each column is 1s") {
-		t.Errorf("the clock is %q", lines[4])
+	if lines := h.graphs(80, 6, noon, time.Second); !strings.HasPrefix(lines[5], "time       12:00:00 UTC, each column is 1s") {
+		t.Errorf("the clock is %q", lines[5])
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
 // The control sequences of a terminal (ECMA-48, DEC private modes). One that does not know
@@ -50,7 +51,10 @@ func (s *screen) draw(seen *snapshot) error {
 	}
 	s.past.add(seen.status)
 	lines := fit(s.frame(seen), width, height-1)
-	lines = append(lines, s.past.graphs(width, height-1-len(lines), seen.at, s.every)...)
+	room := height - 1 - len(lines)
+	log := logLines(seen.status, width, room/3)
+	lines = append(lines, log...)
+	lines = append(lines, s.past.graphs(width, room-len(log), seen.at, s.every)...)
 	for _, line := range lines {
 		b.WriteString(line + endLine)
 	}
@@ -73,6 +77,20 @@ func (s *screen) frame(seen *snapshot) string {
 		t.line("", "asked %s ago", command.Age(seen.at.Sub(v.Now)))
 	}
 	return t.out.String()
+}
+
+// maxLogLines bounds what the screen shows of the log.
+const maxLogLines = 8
+
+// logLines are the newest lines of the relay's log, at most so many as there is room for.
+func logLines(s *ops.Status, width, room int) (out []string) {
+	if s == nil {
+		return nil
+	}
+	for i, line := range s.Log[max(0, len(s.Log)-max(0, min(room, maxLogLines))):] {
+		out = append(out, command.Cut(fmt.Sprintf("%-11s", command.If(i == 0, "log"))+command.Clean(line), width, "…"))
+	}
+	return out
 }
 
 // fit breaks lines that are wider than the terminal at spaces, further lines below the text of the

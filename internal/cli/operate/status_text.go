@@ -49,7 +49,11 @@ func (t *statusText) all() {
 		t.broker()
 	}
 	t.line("in flight", "%s, %s%s", command.Count(s.InFlight.Events, "event"), command.Bytes(s.InFlight.Bytes), t.age(", oldest from ", s.InFlight.OldestUnsettled))
-	t.line("published", "%s, %.1f/s%s", command.Count(s.Totals.Published, "event"), s.Rates.PublishedPerSecond, t.age(", last confirm ", s.Totals.LastConfirm))
+	p99 := ""
+	if s.Rates.LatencyP99Seconds != nil {
+		p99 = ", p99 " + latencyText(*s.Rates.LatencyP99Seconds)
+	}
+	t.line("published", "%s, %.1f/s%s%s", command.Count(s.Totals.Published, "event"), s.Rates.PublishedPerSecond, p99, t.age(", last confirm ", s.Totals.LastConfirm))
 	t.attempts()
 	t.deferred()
 	if off {
@@ -237,12 +241,15 @@ func (t *statusText) paused() {
 			next = ", tried again in " + command.Age(p.NextProbe.Sub(t.status.Now))
 		}
 		t.line("", "%s: %s: %s; since %s%s", p.Destination, p.Reason, p.Error, command.Age(t.status.Now.Sub(p.Since)), next)
+		if p.Events != nil {
+			t.line("", "  %s%s%s", command.If(p.OrMore, "at least "), command.Count(*p.Events, "event"), t.age(", oldest from ", p.Oldest))
+		}
 		if p.Fix != "" {
 			t.line("", "  %s", p.Fix)
 		}
 	}
 	t.more(b.PausedTotal - len(b.Paused))
-	t.line("", "`cdc-relay deferred list --group destination` counts their events; `cdc-relay deferred retry DESTINATION` tries one now")
+	t.line("", "`cdc-relay deferred retry DESTINATION` tries one event now")
 }
 
 // attempts adds the failed and the retried attempts.

@@ -172,6 +172,10 @@ func (a *api) list(of *dlq.Table) http.HandlerFunc {
 		if err != nil {
 			return 0, nil, err
 		}
+		if q.Group != nil {
+			groups, err := a.groups(ctx, of, q)
+			return http.StatusOK, groups, err
+		}
 		f, err := q.Filter(ctx, a.cfg.API.Operators)
 		if err != nil {
 			return 0, nil, err
@@ -179,6 +183,21 @@ func (a *api) list(of *dlq.Table) http.HandlerFunc {
 		page, err := a.cfg.API.Operators.List(ctx, of, f, q.Cursor, q.Limit)
 		return http.StatusOK, page, err
 	})
+}
+
+// groups counts the rows of a table, dead letters of one state.
+func (a *api) groups(ctx context.Context, of *dlq.Table, q query) (*dlq.Groups, error) {
+	f, err := q.Filter(ctx, nil)
+	if err == nil {
+		err = f.Check(of)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if q.FilterInput != (dlq.FilterInput{State: q.State}) || q.Cursor != "" || q.limited {
+		return nil, &badRequest{"the parameter group counts all rows of a state: leave out the other filters, cursor and limit"}
+	}
+	return a.cfg.API.Operators.Groups(ctx, of, *q.Group, f.State)
 }
 
 func (a *api) show(of *dlq.Table) http.HandlerFunc {
@@ -326,8 +345,10 @@ func (e *badRequest) Error() string { return e.what }
 // query is a list's.
 type query struct {
 	dlq.FilterInput
-	Cursor string
-	Limit  int
+	Cursor  string
+	Limit   int
+	limited bool    // it was given
+	Group   *string // count by this; nil: list the rows
 }
 
 // defaultLimit is the length of a page when none is asked for.
@@ -344,7 +365,10 @@ func readQuery(values url.Values) (query, error) {
 			err = errors.New("is given twice")
 		case name == "cursor":
 			q.Cursor = given[0]
+		case name == "group":
+			q.Group = &given[0]
 		case name == "limit":
+			q.limited = true
 			if q.Limit, err = strconv.Atoi(given[0]); err != nil {
 				err = fmt.Errorf("is %q, want a number", given[0])
 			}

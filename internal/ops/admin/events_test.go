@@ -20,3 +20,18 @@ func TestEventsOfTheAPI(t *testing.T) {
 		}
 	}
 }
+
+// Rows are counted instead of listed, and nothing but the state chooses them.
+func TestGroupsOfTheAPI(t *testing.T) {
+	base := serve(t, func(c *Config) { c.API.Operators = dlq.New(down{}, "s") }) + "/api/v1/"
+	for query, want := range map[string]int{
+		"dead-letters?group=reason": 503, "dead-letters?group=destination&state=discarded": 503, "dead-letters?group=type": 503, "deferred?group=destination": 503,
+		"dead-letters?group=": 400, "dead-letters?group=key": 400, "dead-letters?group=reason&group=type": 400, "dead-letters?group=reason&state=purged": 400,
+		"dead-letters?group=reason&state=gone": 400, "dead-letters?group=reason&state=": 400, "dead-letters?group=reason&key_of=7": 400, "dead-letters?group=reason&class=permanent": 400,
+		"dead-letters?group=reason&limit=50": 400, "dead-letters?group=reason&cursor=5": 400, "deferred?group=reason": 400, "deferred?group=destination&state=open": 400, "events?key=42&group=state": 400,
+	} {
+		if code, _ := ask(t, http.MethodGet, base+query, asAnn, nil); code != want {
+			t.Errorf("%s answers %d, want %d", query, code, want)
+		}
+	}
+}

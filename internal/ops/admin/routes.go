@@ -297,7 +297,10 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 func (s *Server) Status() ops.Status {
 	snapshot, now := s.cfg.Snapshot(), time.Now().UTC()
 	status := snapshot.Status(s.cfg.Metrics.Rates(now), s.cfg.Metrics.Totals(), now)
-	status.Version, status.StartedAt = s.cfg.Version, s.cfg.StartedAt.UTC()
+	status.Version, status.StartedAt, status.Log = s.cfg.Version, s.cfg.StartedAt.UTC(), []string{}
+	if s.cfg.RecentLog != nil {
+		status.Log = s.cfg.RecentLog()
+	}
 	return status
 }
 

@@ -33,6 +33,7 @@ type Config struct {
 	Metrics    *metrics.Metrics
 	Snapshot   func() ops.Snapshot // may be called by several goroutines at once
 	Heartbeats []*ops.Heartbeat
+	RecentLog  func() []string // for the status; nil: none is kept
 	API        API
 	Log        *zap.Logger
 }

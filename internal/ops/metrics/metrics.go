@@ -36,6 +36,7 @@ type Metrics struct {
 	deferRate     rate
 
 	latency          latencyHistogram
+	lastLatencies    latencies // of latency
 	publishedBytes   prometheus.Counter
 	skipped          *prometheus.CounterVec
 	rejections       *prometheus.CounterVec
@@ -161,6 +162,7 @@ func (m *Metrics) Confirmed(_ int, events []*event.Event, at time.Time) {
 	m.publishedBytes.Add(float64(payload))
 	m.lastConfirmed.Store(at.UnixNano())
 	m.rate.add(at, published)
+	m.lastLatencies.add(events, at)
 }
 
 // Rejected counts one attempt that was refused; relay.Hooks.Rejected. What becomes of it is counted
@@ -244,10 +246,11 @@ func (m *Metrics) SinkConnected(again bool) {
 // StreamReconnected counts a replication session after the first; source.Hooks.Reconnect.
 func (m *Metrics) StreamReconnected() { m.streamReconnects.Inc() }
 
-// Rates are the mean of the last ten whole seconds.
+// Rates are the mean of the last ten whole seconds; the latency is of the last minute.
 func (m *Metrics) Rates(now time.Time) ops.RatesStatus {
 	return ops.RatesStatus{
 		PublishedPerSecond: m.rate.perSecond(now), DeferredPerSecond: m.deferRate.perSecond(now), RetriesPerSecond: m.retryRate.perSecond(now),
+		LatencyP99Seconds: m.lastLatencies.p99(now),
 	}
 }
 

@@ -156,6 +156,7 @@ func (r *Pauses) List() []sink.Paused {
 	out := make([]sink.Paused, 0, len(r.paused))
 	for t, e := range r.paused {
 		p := e.Paused
+		p.Place = sink.Place{ExchangeOrTopic: t.ExchangeOrTopic, Dest: t.Dest}
 		if !e.out && !e.isHeld() && !r.covered(t) {
 			p.NextProbe = e.at
 		}

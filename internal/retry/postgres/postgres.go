@@ -86,6 +86,15 @@ func (as storable) errorText(words string) string {
 	return store.BoundedText(as(store.NormalText(words)), store.TextSize)
 }
 
+// fullText returns the text as people read it; nil: it has nothing that errorText leaves out.
+func (as storable) fullText(words string) *string {
+	full := as(store.BoundedText(words, store.FullTextSize))
+	if full == as.errorText(words) {
+		return nil
+	}
+	return &full
+}
+
 // runRead runs a statement that changes no row.
 func (p *Store) runRead(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
 	ctx, cancel := context.WithTimeout(ctx, p.limits.clientTimeout(0))

@@ -199,7 +199,7 @@ func TestPostgres(t *testing.T) {
 		"no dead letter twice": testNoDeadLetterTwice, "durable": testDurable, "damaged": testDamaged, "cancelled meanwhile": testCancelledMeanwhile,
 		"fence of what is held up": testFenceHeldUp, "purged rows": testPurgedRows, "purged requests": testPurgedRequests,
 		"read's plan": testReadPlan, "copied": testCopied, "sent": testSent, "another sink": testAnotherSink, "other templates": testOtherTemplates,
-		"secret of keys": testSecretOfKeys,
+		"secret of keys": testSecretOfKeys, "error text": testErrorText,
 	} {
 		t.Run(name, func(t *testing.T) { w.t = t; test(newBench(t, w), w) })
 	}

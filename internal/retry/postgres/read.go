@@ -17,6 +17,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // readSQL first chooses the rows of each want, by positions and sizes alone, and then reads them.
@@ -240,6 +241,18 @@ func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int
 	}
 	t.OldestDeferred, t.OldestDead = timeAgo(t.At, deferred), timeAgo(t.At, dead)
 	return t, nil
+}
+
+// CountWithWaiting is Count, and what waits for some places.
+func CountWithWaiting(ctx context.Context, db dlq.Querier, slot, systemID string, limit int, places []sink.Place) (store.Stats, error) {
+	t, err := Count(ctx, db, slot, systemID, limit)
+	if err != nil {
+		return t, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, standardLimits.clientTimeout(0))
+	defer cancel()
+	t.Waiting, err = dlq.CountWaiting(ctx, db, slot, systemID, places)
+	return t, err
 }
 
 // timeAgo converts an age by the database's clock to a time by this process's clock.

@@ -125,10 +125,10 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 // NULL if the row's transaction is not known.
 var rowDigest = sent.DigestSQL("t.tx", "t.id")
 
-// purgedValues are the columns of a purged row. The position stays, and so do columns that tell
-// nothing about the event.
+// purgedValues are the columns of a purged row. The position stays, and so do columns that tell nothing
+// about the event.
 var purgedValues = map[string]string{
-	"ordering_group": "0", "exchange_or_topic": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error": "''", "destination": "''",
+	"ordering_group": "0", "exchange_or_topic": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error": "''", "error_text": "NULL::text", "destination": "''",
 	"route_name": "NULL::bytea", "routing_key": "NULL::bytea", "id": "NULL::bytea", "aggregate": "NULL::bytea", "key": "NULL::bytea",
 	"type": "NULL::bytea", "payload": "NULL::bytea", "traceparent": "NULL::bytea", "headers": "NULL::bytea", "columns": "NULL::bytea",
 	"fault": "NULL::bytea", "raw": "NULL::bytea", "left_out": "NULL::text",
@@ -156,7 +156,7 @@ var answerSQL = func() string {
 		`t.state = 'open' AND (q.x_verdict = 'replayed' OR q.x_verdict = 'carry out' AND q.kind = 'discard')`, "t.state") + `,
 		sent AS (` + sent.InsertRowsSQL(`(SELECT t.relation, t.tx, t.id FROM q JOIN cdc_relay.dead_letter t ON `+namedSQL+` WHERE t.state = 'open' AND q.x_verdict = 'replayed') r`, "$1") + `),
 		` + deadLetter("refused", strings.TrimSuffix(assignments(afterRefusal), ", "), `t.state = 'open' AND q.x_verdict = 'refused'`, "q.x_said") + `,
-		` + deadLetter("redacted", `payload = NULL, headers = NULL, columns = NULL, raw = NULL, traceparent = NULL, redacted_at = now()`,
+		` + deadLetter("redacted", `payload = NULL, headers = NULL, columns = NULL, raw = NULL, traceparent = NULL, error_text = NULL, redacted_at = now()`,
 		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'redact'`, "'redacted'") + `,
 		` + deadLetter("purged", assignments(purgedValues)+`digest = `+rowDigest+`, state = 'purged', closed_at = coalesce(t.closed_at, now())`,
 		`t.state <> 'purged' AND `+purgesSQL, "'purged'") + `,

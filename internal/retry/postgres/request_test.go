@@ -28,7 +28,7 @@ func says(row *store.Row, text string) *store.Row {
 // Nothing is left of a purged row but its position and what says nothing of the event, however it
 // became a dead letter.
 func testPurgedRows(b *bench, w *database) {
-	direct, moved, deferred := says(b.row("person", 1, 1), "no person"), says(b.row("person", 1, 1), "no person"), says(b.row("person", 1, 1), "no person")
+	direct, moved, deferred := says(b.row("person", 1, 1), "no person 7"), says(b.row("person", 1, 1), "no person 7"), says(b.row("person", 1, 1), "no person 7")
 	direct.Dead = true
 	for _, row := range []*store.Row{direct, moved, deferred} {
 		row.Event.Origin = event.Origin{Relation: 7, Tx: 5}
@@ -52,6 +52,33 @@ func testPurgedRows(b *bench, w *database) {
 			b.Errorf("left of a purged row: %s", left)
 		}
 	}
+}
+
+// The broker's own words are kept beside those without numbers, with the row that they are about,
+// until another refusal has others, or its contents are removed.
+func testErrorText(b *bench, w *database) {
+	wants := func(table string, row *store.Row, want string) {
+		b.Helper()
+		var text string
+		w.scan(`SELECT coalesce(error_text, '-') FROM cdc_relay.`+table+` WHERE n = $1`, []any{row.N}, &text)
+		equal(b, "error text", text, want)
+	}
+	row, plain := says(b.row("k", 1, 1), "no exchange x1"), says(b.row("l", 1, 1), "no exchange")
+	b.deferRow(row, plain)
+	wants("retry", row, "no exchange x1")
+	wants("retry", plain, "-")
+	apply := func(kind store.ResultKind, reason sink.Reason, text string) {
+		b.Helper()
+		b.must(b.ApplyResults(await.Context(b.T), []store.Result{{Row: row, Kind: kind, Class: sink.Transient, Reason: reason, Text: text, Attempts: 1}}))
+	}
+	apply(store.Backoff, sink.Nacked, "queue 2 is full")
+	wants("retry", row, "queue 2 is full")
+	apply(store.Backoff, "", "")
+	wants("retry", row, "queue 2 is full")
+	apply(store.Dead, sink.BrokerException, strings.Repeat("541 ", store.FullTextSize))
+	wants("dead_letter", row, strings.Repeat("541 ", store.FullTextSize/4))
+	b.answer(b.Ask(b.c, store.Redact, row.N, event.Route{}), true, sink.Outcome{})
+	wants("dead_letter", row, "-")
 }
 
 // The results of a purged row's replays are purged with it; others' requests stay as they are.

@@ -32,6 +32,7 @@ type tableRow struct {
 	first, last                        *time.Time
 	class, reason                      string
 	errorText, destination             string
+	fullText                           *string // nil: errorText has all of it
 	routeName, routingKey              []byte
 	commitTime, eventTime              time.Time
 	id, aggregate, key, typ            []byte
@@ -85,6 +86,7 @@ var fields = []field{
 	column("class", "text", func(r *tableRow) *string { return &r.class }),
 	column("reason", "text", func(r *tableRow) *string { return &r.reason }),
 	column("error", "text", func(r *tableRow) *string { return &r.errorText }),
+	column("error_text", "text", func(r *tableRow) **string { return &r.fullText }),
 	column("destination", "text", func(r *tableRow) *string { return &r.destination }),
 	column("route_name", "bytea", func(r *tableRow) *[]byte { return &r.routeName }),
 	column("routing_key", "bytea", func(r *tableRow) *[]byte { return &r.routingKey }),
@@ -141,7 +143,7 @@ func (p *Store) encodeRow(row *store.Row, as storable) tableRow {
 		group: int64(row.Group), exchangeOrTopic: int64(row.ExchangeOrTopic), dest: int64(row.Dest), hash: int64(p.storedHash(ev)),
 		keyed: ev.Ordered, ordered: row.Ordered, attempts: int32(row.Attempts), bytes: int64(ev.Size() + len(ev.Raw) + len(shape)),
 		first: nilIfZero(row.First), last: nilIfZero(row.Last),
-		errorText: as.errorText(row.Text), destination: as(store.BoundedText(row.Destination, store.TextSize)),
+		errorText: as.errorText(row.Text), fullText: as.fullText(row.Text), destination: as(store.BoundedText(row.Destination, store.TextSize)),
 		commitTime: ev.CommitTime, eventTime: ev.Time,
 		id: ev.ID, aggregate: ev.Aggregate, key: ev.Key, typ: ev.Type,
 		payloadKind: int16(ev.PayloadKind), payload: ev.Payload, traceparent: ev.Traceparent, headers: ev.Headers,

@@ -222,6 +222,7 @@ func (a *arrays) addRefusals(results []store.Result, as storable) {
 	}))
 	a.add("x_reason", "text", valuesOf(results, func(r store.Result) string { return string(r.Reason) }))
 	a.add("x_error", "text", valuesOf(results, func(r store.Result) string { return as.errorText(r.Text) }))
+	a.add("x_error_text", "text", valuesOf(results, func(r store.Result) *string { return as.fullText(r.Text) }))
 	a.add("x_destination", "text", valuesOf(results, func(r store.Result) string { return as(store.BoundedText(r.Destination, store.TextSize)) }))
 	a.add("x_attempts", "integer", valuesOf(results, func(r store.Result) int32 { return int32(r.Attempts) }))
 }
@@ -232,6 +233,7 @@ var afterRefusal = map[string]string{
 	"class":           "CASE WHEN x_class IS NULL THEN t.class ELSE x_class END",
 	"reason":          "CASE WHEN x_class IS NULL THEN t.reason ELSE x_reason END",
 	"error":           "CASE WHEN x_class IS NULL THEN t.error ELSE x_error END",
+	"error_text":      "CASE WHEN x_class IS NULL THEN t.error_text ELSE x_error_text END",
 	"destination":     "CASE WHEN x_class IS NULL THEN t.destination ELSE x_destination END",
 	"first_failed_at": "CASE WHEN x_class IS NULL THEN t.first_failed_at WHEN t.attempts = 0 AND x_attempts > 0 THEN $4::timestamptz ELSE coalesce(t.first_failed_at, $4::timestamptz) END",
 	"failed_at":       "CASE WHEN x_class IS NULL THEN t.failed_at ELSE $4::timestamptz END",

@@ -203,7 +203,7 @@ const TextPurged = "its text is purged"
 // NormalText is the text of a rejection as the tables keep it: without numbers, so that equal
 // faults have equal texts.
 func NormalText(words string) string {
-	return BoundedText(dlq.WithoutNumbers(BoundedText(words, 4*TextSize)), TextSize)
+	return BoundedText(dlq.WithoutNumbers(BoundedText(words, FullTextSize)), TextSize)
 }
 
 // BoundedText is s as a text column can hold it: valid, without NUL, and at most size bytes.
@@ -219,6 +219,9 @@ func BoundedText(s string, size int) string {
 
 // TextSize is how many bytes are kept of the text of a rejection, and of a destination's name.
 const TextSize = 500
+
+// FullTextSize is how many bytes are kept of the text of a rejection as the broker gave it.
+const FullTextSize = 4 * TextSize
 
 // Places tells how the sink that is configured places events. A row keeps the route that it was
 // given while that is a route of this kind of sink: the names of another broker mean nothing here.

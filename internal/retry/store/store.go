@@ -11,6 +11,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // Store keeps the rows of one slot: postgres.Store in production, memorytest.Store in tests. Both
@@ -220,6 +221,8 @@ type Stats struct {
 	OldestDead     time.Time // when the first of them became one; zero: there is none
 	// of both tables on disk, with indexes and TOAST, and the rows of other slots
 	Bytes int64
+	// of the destinations that were paused, the longest first, as many as are counted
+	Waiting map[sink.Place]dlq.WaitingRows
 }
 
 // StatsLimit is how many rows, and dead letters, are counted at most. A million take 100 ms with an

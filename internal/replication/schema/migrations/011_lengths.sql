@@ -22,3 +22,8 @@ COMMENT ON COLUMN cdc_relay.slots.key_secret IS 'the secret under which ordering
 COMMENT ON COLUMN cdc_relay.retry.hash IS 'digest of aggregate and key, without the slot''s secret: the version before groups by it; of the position when the event has no key';
 -- A new leader asks which exchanges were missing.
 CREATE INDEX retry_no_exchange ON cdc_relay.retry (slot, exchange_or_topic) WHERE reason = 'no_exchange';
+-- error has no numbers, so that equal faults have equal texts: an index is on it. People read the broker's own words.
+ALTER TABLE cdc_relay.retry       ADD COLUMN error_text text;
+ALTER TABLE cdc_relay.dead_letter ADD COLUMN error_text text;
+COMMENT ON COLUMN cdc_relay.retry.error_text       IS 'error text of the last refusal as the broker gave it; NULL: error has all of it, or it is not kept. It counts only if it is error but for numbers and UUIDs: the version before does not write it';
+COMMENT ON COLUMN cdc_relay.dead_letter.error_text IS 'as in retry';

@@ -1,0 +1,91 @@
+// The latencies of the last minute, for the status.
+
+package metrics
+
+import (
+	"math/bits"
+	"sync"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+)
+
+const (
+	latencySlot  = 5  // seconds that are counted together
+	latencySlots = 12 // that a percentile is taken over: a minute
+	// latencySteps is how many steps are counted: eight between two powers of two of microseconds,
+	// up to 2^40, which is 12 days.
+	latencySteps = 38 * 8
+)
+
+// latencies counts events by their latency, in steps of an eighth at most, and by the seconds in
+// which they were confirmed. It needs no goroutine, and no memory for an event. The zero value is
+// ready.
+type latencies struct {
+	mu    sync.Mutex
+	slots [latencySlots + 1]struct {
+		at     int64 // Unix seconds / latencySlot
+		counts [latencySteps]uint32
+	}
+}
+
+// add counts events that were confirmed at one time, except copies of dead letters.
+func (l *latencies) add(events []*event.Event, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := at.Unix() / latencySlot
+	slot := &l.slots[now%int64(len(l.slots))]
+	if slot.at != now {
+		slot.at, slot.counts = now, [latencySteps]uint32{}
+	}
+	for _, ev := range events {
+		if !ev.Copy {
+			slot.counts[latencyStep(at.Sub(ev.CommitTime))]++
+		}
+	}
+}
+
+// latencyStep is the step of a latency; one below 0, from a server whose clock is ahead, is 0.
+func latencyStep(latency time.Duration) int {
+	micros := min(uint64(max(0, latency)/time.Microsecond), 1<<40-1)
+	if micros < 8 {
+		return int(micros)
+	}
+	shift := bits.Len64(micros) - 4
+	return shift*8 + int(micros>>shift)
+}
+
+// latencyUpTo is the end of a step.
+func latencyUpTo(step int) time.Duration {
+	if step < 8 {
+		return time.Duration(step+1) * time.Microsecond
+	}
+	shift := step/8 - 1
+	return time.Duration((step%8+9)<<shift) * time.Microsecond
+}
+
+// p99 is the latency, in seconds, that 99 of 100 events had at most: those of the last minute, and
+// of the seconds that are counted now. It is nil if none was confirmed.
+func (l *latencies) p99(at time.Time) *float64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var sum [latencySteps]uint64
+	total := uint64(0)
+	for i := range l.slots {
+		slot := &l.slots[i]
+		if age := at.Unix()/latencySlot - slot.at; age < 0 || age > latencySlots {
+			continue
+		}
+		for step, n := range slot.counts {
+			sum[step] += uint64(n)
+			total += uint64(n)
+		}
+	}
+	below := uint64(0)
+	for step, n := range sum {
+		if below += n; n > 0 && below*100 >= total*99 {
+			return new(latencyUpTo(step).Seconds())
+		}
+	}
+	return nil
+}
