@@ -40,7 +40,9 @@ const acquireTimeout = time.Minute
 // on a shutdown waits for our walsender, so the connection is closed then, at once: a line that is
 // being created may not have noticed yet, or wait for the broker. Nothing is lost with it: no row
 // was read, and nothing was reported but the slot's own position.
-func (s *Stream) acquireSlot(ctx context.Context, watch *session.ShutdownWatch) (*session.Session, error) {
+//
+// connected is called when there is a replication connection, before the first statement.
+func (s *Stream) acquireSlot(ctx context.Context, watch *session.ShutdownWatch, connected func()) (*session.Session, error) {
 	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
@@ -48,6 +50,7 @@ func (s *Stream) acquireSlot(ctx context.Context, watch *session.ShutdownWatch) 
 	if err != nil {
 		return nil, err
 	}
+	connected()
 	abandoned := func() bool { return errors.Is(context.Cause(patient), session.ErrServerStopping) }
 	letGo := context.AfterFunc(patient, func() {
 		if abandoned() { // else the relay is to stop, and the next step finds out
@@ -101,9 +104,12 @@ func (s *Stream) startStream(ctx context.Context, conn *pgconn.PgConn) (o stream
 	if err := c.Primary.CheckServer(source.ConnectedServer(conn).Server); err != nil {
 		return o, err
 	}
-	if err := schema.Verify(ctx, s.pool, schema.Trust{}); err != nil {
-		return o, err
+	if !s.verified {
+		if err := schema.Verify(ctx, s.pool, schema.Trust{}); err != nil {
+			return o, err
+		}
 	}
+	s.verified = false
 	rec, view, err := slot.ReadBoth(ctx, s.pool, c.Slot)
 	if err != nil {
 		return o, err
@@ -352,6 +358,7 @@ func (s *Stream) standBy(ctx context.Context) error {
 		case s.visitor.name == "":
 			s.standBehind(rec, view)
 		}
+		s.verified = false
 		if !source.Sleep(ctx, standbyPoll) {
 			return ctx.Err()
 		}

@@ -40,6 +40,7 @@ type Stream struct {
 	sessions      int          // how many sessions have begun
 	loggedReason  string       // the last reason for waiting that was logged
 	visitor       visitor      // session that calls a function on the slot
+	verified      bool         // Prepare has just verified the schema, and nothing was waited for since
 	decidedAtEnd  string       // decisionState when Run ended with a Stop
 	durable       durableState // what the database certainly has, as of the last session
 
@@ -111,7 +112,7 @@ func (s *Stream) Run(reading, draining context.Context) error {
 		err := s.checkServer(reading)
 		if err == nil && !prepared {
 			if err = slot.Prepare(reading, s.pool, s.cfg); err == nil {
-				prepared, s.everConnected = true, true
+				prepared, s.everConnected, s.verified = true, true, true
 				s.sessionBackoff.reset()
 			}
 		}
@@ -154,6 +155,14 @@ func (s *Stream) runSession(reading, draining context.Context) error {
 	if err := s.standBy(reading); err != nil {
 		return err
 	}
+	// The steps to the stream go on in this session of the pool, which has the catalogs in memory: the
+	// watch makes one of its own.
+	warm, err := s.pool.Acquire(reading)
+	if err != nil {
+		return err
+	}
+	releaseWarm := sync.OnceFunc(warm.Release)
+	defer releaseWarm()
 	acquiring, abandon := context.WithCancelCause(reading)
 	defer abandon(nil)
 	watch := session.NewShutdownWatch(s.shared)
@@ -162,7 +171,7 @@ func (s *Stream) runSession(reading, draining context.Context) error {
 	watched.Go(func() { watch.Run(watching, abandon) })
 	defer watched.Wait()
 	defer stop()
-	se, err := s.acquireSlot(acquiring, watch)
+	se, err := s.acquireSlot(acquiring, watch, releaseWarm)
 	if err != nil {
 		return err
 	}

@@ -23,9 +23,9 @@ import (
 // start, and fills in the OIDs of the tables. `init` calls it, and `run` does before it acquires
 // the slot.
 //
-// Creation happens under an advisory lock of a session, which a crash releases: a record in state
-// creating while the lock is free was left by a crash, and its slot may have rows before it that
-// were never counted; it is created again.
+// What has to be made is made under an advisory lock of a session, which a crash releases: a record
+// in state creating while the lock is free was left by a crash, and its slot may have rows before it
+// that were never counted; it is created again.
 //
 // Each step but the creation itself, which may take long, is bounded: a server may stop answering
 // in the middle.
@@ -35,20 +35,17 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 		return err
 	}
 	defer source.CloseStream(stream)
+	rec, view, err := ReadBoth(ctx, pool, c.Slot)
+	if err != nil {
+		return err
+	}
+	if view != nil && rec != nil && rec.State == StateReady && !rec.PromotedOn(id) {
+		return settleSlot(ctx, pool, stream, c, id, rec, view) // all is there: nothing is made, or written
+	}
 	return WithCreationLock(ctx, pool, c, func(ctx context.Context) error {
 		rec, view, err := ReadBoth(ctx, pool, c.Slot)
 		if err != nil {
 			return err
-		}
-		tables, err := schema.FindTables(ctx, pool, c, firstStart(rec, view))
-		if err != nil {
-			return err
-		}
-		c.Tables = tables
-		for _, t := range tables {
-			for _, unused := range t.Unused {
-				c.Log.Warn("a column that only a default names is not used", zap.Stringer("table", t), zap.String("column", unused))
-			}
 		}
 		return settleSlot(ctx, pool, stream, c, id, rec, view)
 	})
@@ -99,9 +96,19 @@ func firstStart(rec *Record, view *View) bool {
 	return rec == nil && view == nil || rec != nil && rec.State == StateCreating && !rec.Used
 }
 
-// settleSlot brings the slot into state ready or returns why it cannot. With checkStart it is the
-// table of all cases.
+// settleSlot finds the tables, and brings the slot into state ready or returns why it cannot. With
+// checkStart it is the table of all cases.
 func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config, id Identity, rec *Record, view *View) error {
+	tables, err := schema.FindTables(ctx, pool, c, firstStart(rec, view))
+	if err != nil {
+		return err
+	}
+	c.Tables = tables
+	for _, t := range tables {
+		for _, unused := range t.Unused {
+			c.Log.Warn("a column that only a default names is not used", zap.Stringer("table", t), zap.String("column", unused))
+		}
+	}
 	if err := checkStart(ctx, pool, c, id, rec, view); err != nil {
 		return err
 	}
