@@ -96,7 +96,7 @@ func ExampleOn() {
 	// Output:
 	// order 42 of 1250
 	// order 42 is gone
-	// there is no handler for the type "renamed" of "order": permanent
+	// there is no handler for the type "renamed" of "order"
 }
 
 // deliver does what inbox/rabbit and inbox/kafka do with a message of the broker.

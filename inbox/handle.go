@@ -192,7 +192,7 @@ func (in *Inbox) confirmRecord(ctx context.Context, tx transaction, m Message, c
 	case err != nil:
 		return &unavailableError{err: fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)}
 	case !same:
-		return fmt.Errorf("an event with another content was processed under this id, and ids must never come again: %w", ErrPermanent)
+		return permanentf("an event with another content was processed under this id, and ids must never come again")
 	}
 	err = tx.commit(ctx)
 	if err == nil { // a driver that cancels the wait gets an answer as any other

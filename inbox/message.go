@@ -101,8 +101,18 @@ var (
 	errTimeout        = errors.New("the handler took longer than Timeout")
 	errIgnored        = errors.New("the handler ignored an error of its transaction: return it, or use a savepoint")
 	errConnectionLost = errors.New("the connection was lost, or the handler has left rows of a query unread")
-	errEnded          = fmt.Errorf("the handler ended its transaction by SQL: %w", ErrPermanent)
+	errEnded          = permanentf("the handler ended its transaction by SQL")
 )
+
+// permanentError is an ErrPermanent whose text does not say so: a Failure has its class apart.
+type permanentError struct{ error }
+
+func permanentf(format string, args ...any) error {
+	return permanentError{fmt.Errorf(format, args...)}
+}
+
+func (permanentError) Is(target error) bool { return target == ErrPermanent }
+func (e permanentError) Unwrap() error      { return e.error }
 
 // endedError is errEnded after a handler that has returned err, which must not decide: another
 // attempt would find the record, and make a duplicate of a message whose effect is there in part.
@@ -201,9 +211,9 @@ const longestID = 1000
 func checkID(id string) error {
 	switch {
 	case id == "":
-		return fmt.Errorf("the message has no id of an event: %w", ErrPermanent)
+		return permanentf("the message has no id of an event")
 	case len(id) > longestID, !utf8.ValidString(id), strings.ContainsRune(id, 0):
-		return fmt.Errorf("the event's id has more than %d bytes, or bytes that are no text: %w", longestID, ErrPermanent)
+		return permanentf("the event's id has more than %d bytes, or bytes that are no text", longestID)
 	}
 	return nil
 }

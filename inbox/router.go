@@ -6,7 +6,6 @@ import (
 	"context"
 	"database/sql"
 	"encoding/json"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -67,7 +66,7 @@ func On[T, Tx any](r *Router[Tx], eventType string, handle func(ctx context.Cont
 			*whole = &m
 		default:
 			if err := json.Unmarshal(m.Payload, &event); err != nil {
-				return fmt.Errorf("decode the payload of %q as %T: %w: %w", eventType, event, ErrPermanent, err)
+				return permanentf("decode the payload of %q as %T: %w", eventType, event, err)
 			}
 		}
 		return handle(context.WithValue(ctx, messageKey{}, m), tx, event)
@@ -93,5 +92,5 @@ func (r *Router[Tx]) Handle(ctx context.Context, tx Tx, m Message) error {
 	if r.unknown == Ignore {
 		return nil
 	}
-	return fmt.Errorf("there is no handler for the type %q of %q: %w", m.Type, m.Aggregate, ErrPermanent)
+	return permanentf("there is no handler for the type %q of %q", m.Type, m.Aggregate)
 }

@@ -65,6 +65,9 @@ func TestRouter(t *testing.T) {
 		if (err != nil) != (c.refuse != "") || err != nil && (!errors.Is(err, ErrPermanent) || !strings.Contains(err.Error(), c.refuse)) {
 			t.Errorf("%+v: %v, want %q", c.message, err, c.refuse)
 		}
+		if err != nil && strings.Contains(err.Error(), ErrPermanent.Error()) {
+			t.Errorf("the reason repeats the class: %v", err)
+		}
 	}
 }
 

@@ -136,15 +136,15 @@ func TestConfigValidate(t *testing.T) {
 	writeFile(t, "cdc-relay.yaml", config.Minimal+"delivery: {ordring: 5, lanes: 0}\n")
 	code, stdout, stderr := commandLine(t, "config", "validate")
 	want := `cdc-relay: the configuration cannot be used: 2 faults
-  cdc-relay.yaml:3:12: delivery.ordring: unknown key, the nearest known one is delivery.ordering
-  cdc-relay.yaml:3:31: delivery.lanes: is "0", want a whole number from 1 to 1024
+  cdc-relay.yaml:4:12: delivery.ordring: unknown key, the nearest known one is delivery.ordering
+  cdc-relay.yaml:4:31: delivery.lanes: is "0", want a whole number from 1 to 1024
 `
 	if code != 2 || stdout != "" || stderr != want {
 		t.Errorf("exit %d, %q, stderr\n%s", code, stdout, stderr)
 	}
 	writeFile(t, "cdc-relay.yaml", config.Minimal+"delivery: {exchange: orders}\n")
 	code, stdout, stderr = commandLine(t, "config", "validate")
-	want = `cdc-relay: the configuration cannot be used: cdc-relay.yaml:3:12: delivery.exchange: unknown key;
+	want = `cdc-relay: the configuration cannot be used: cdc-relay.yaml:4:12: delivery.exchange: unknown key;
   known here are ordering, lanes, max_in_flight, max_in_flight_bytes, confirm_timeout, shutdown_grace;
   elsewhere there is sink.rabbitmq.exchange and sink.rabbitmq.allow.exchange and dead_letters.mirror.exchange
 `

@@ -1,5 +1,5 @@
 """Consumes the relay's messages from RabbitMQ with effect exactly once (docs/consuming.md, under Python)."""
-import decimal, hashlib, json, logging, os, re, struct, time
+import decimal, hashlib, json, logging, os, re, signal, struct, sys, time
 import pika, psycopg
 
 SERVICE = os.environ.get("SERVICE", "notification-service")
@@ -22,6 +22,8 @@ OTHER = """SELECT FROM processed_messages WHERE service = %s AND id = %s AND
 
 
 class Permanent(Exception): """No later attempt can succeed: the message becomes a dead letter at once."""
+# What the database refuses for its value, such as a number that is too large, it refuses at each attempt.
+PERMANENT = (Permanent, psycopg.DataError)
 class Unavailable(Exception): """The database cannot record messages now: they wait, and none of them is at fault."""
 
 
@@ -98,11 +100,11 @@ def give_on(channel, message, body, error):
     attempts = 1 + (int(count) if re.fullmatch("[0-9]{1,9}", count) else 0)
     headers = {"first_failed_at": now, **headers, "failure_reason": reason(error)}
     message.headers, message.expiration, message.user_id, message.delivery_mode = headers, None, None, 2
-    if attempts <= len(LEVELS) and not isinstance(error, Permanent):
+    if attempts <= len(LEVELS) and not isinstance(error, PERMANENT):
         headers["x-retry-count"], queue = attempts, f"{SERVICE}.retry.{LEVELS[attempts - 1]}"
         channel.basic_publish(f"{SERVICE}.return", queue, body, message, mandatory=True)
         return "retry"
-    headers.update(failure_class="permanent" if isinstance(error, Permanent) else "transient", attempts=attempts,
+    headers.update(failure_class="permanent" if isinstance(error, PERMANENT) else "transient", attempts=attempts,
                    failed_at=now, original_destination=SERVICE, consumer_service=SERVICE)
     channel.basic_publish("outbox.dlx", SERVICE, body, message, mandatory=True)
     return "dlq"
@@ -147,6 +149,7 @@ def consume(broker, channel, db):
     channel.confirm_delivery()  # basic_publish waits for the confirm
     channel.basic_qos(prefetch_count=1)
     declare(channel)
+    logging.info("connected: consuming from queue %s", SERVICE)
     for delivery, message, body in channel.consume(SERVICE):
         outcome, losses = None, 0
         while outcome is None:
@@ -169,10 +172,16 @@ def consume(broker, channel, db):
 if __name__ == "__main__":
     logging.basicConfig(level="INFO", format="%(asctime)s %(levelname)s %(message)s")
     logging.getLogger("pika").setLevel("CRITICAL")
-    while True:
-        try:
-            with connect() as db, pika.BlockingConnection(pika.URLParameters(BROKER)) as broker:
-                consume(broker, broker.channel(), db)
-        except (pika.exceptions.AMQPError, Unavailable, OSError) as error:
-            logging.warning("connect again: %r", error)  # what was not acknowledged is delivered again
-            time.sleep(1)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit())  # as Ctrl-C: an open transaction is rolled back
+    try:
+        while True:
+            try:
+                with connect() as db, pika.BlockingConnection(pika.URLParameters(BROKER)) as broker:
+                    consume(broker, broker.channel(), db)
+            except (pika.exceptions.AMQPError, Unavailable, OSError) as error:
+                logging.warning("connect again: %r", error)  # what was not acknowledged is delivered again
+                time.sleep(1)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        logging.info("ended")

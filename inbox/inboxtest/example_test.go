@@ -76,7 +76,7 @@ func Example() {
 	// retry 1m0s 1
 	// retry 5m0s 1
 	// dead letter 0s 1
-	// there is no handler for the type "renamed" of "order": permanent
+	// there is no handler for the type "renamed" of "order"
 }
 
 // A service with database/sql, whose events are all of one type.

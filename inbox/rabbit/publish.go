@@ -37,7 +37,12 @@ type confirmChannel struct {
 }
 
 // errUnpublishable is an error of a message that the broker has delivered and does not take again.
-var errUnpublishable = fmt.Errorf("the broker does not take the message again: %w", inbox.ErrPermanent)
+var errUnpublishable error = unpublishableError{}
+
+type unpublishableError struct{}
+
+func (unpublishableError) Error() string        { return "the broker does not take the message again" }
+func (unpublishableError) Is(target error) bool { return target == inbox.ErrPermanent }
 
 // publishPatience is how long a message is offered again. Then its session ends: all that was
 // delivered goes back to the queue.

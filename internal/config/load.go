@@ -19,8 +19,9 @@ import (
 const (
 	variablePrefix = "CDC_RELAY_"
 
-	// Minimal is the least that a configuration must say.
-	Minimal = "source: {url: postgres://relay@localhost:5432/shop}\nsink: {rabbitmq: {url: amqp://guest:guest@localhost:5672/}}\n"
+	// Minimal is a configuration to start with: source and sink are the least that one must say.
+	Minimal = "source: {url: postgres://relay@localhost:5432/shop}\nsink: {rabbitmq: {url: amqp://guest:guest@localhost:5672/}}\n" +
+		"admin: {socket: /tmp/cdc-relay.sock}\n"
 )
 
 // Load reads the file at path ("" for none) and the environment, as os.Environ gives it, and checks

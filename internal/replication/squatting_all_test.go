@@ -60,6 +60,43 @@ func TestInitWithoutSuperuser(t *testing.T) {
 	b.wantStop(initAs("postgres"), event.ExitOperator, "schema_foreign", schema.OwnerRole, "may log in", "NOLOGIN")
 }
 
+// A relay's role that owns nothing of the schema makes publication and slot where everything else
+// is there. Where something of the schema is missing it is told who can add that, and never to
+// become the owner.
+func TestInitByTheRelaysOwnRole(t *testing.T) {
+	t.Parallel()
+	p := ownServer(t, nil)
+	b := newBench(t, p.URL("postgres"))
+	b.exec(`CREATE ROLE dbz LOGIN REPLICATION; CREATE ROLE owner LOGIN; ALTER TABLE outbox OWNER TO owner; GRANT owner TO dbz; GRANT CREATE ON DATABASE postgres TO dbz, owner`)
+	url := func(role string) string { return strings.Replace(b.url, "postgres@", role+"@", 1) }
+	b.cfg.URL = url("dbz")
+	initAs := func(opt setup.InitOptions) error { return setup.Init(await.Context(t), b.cfg, opt) }
+	refused := func(opt setup.InitOptions, role string) {
+		t.Helper()
+		stop := b.wantStop(initAs(opt), event.ExitFailure, "rights", "older version, or role \"dbz\" lacks rights", `--role "dbz"`, "a superuser")
+		if granted := strings.Contains(stop.Fix, "GRANT "+schema.OwnerRole); granted != (role != "dbz") || strings.Contains(stop.Fix, `TO "dbz"`) {
+			t.Errorf("as %s: the fix is %q", role, stop.Fix)
+		}
+	}
+	await.Must(t, initAs(setup.InitOptions{URL: b.url, Role: "dbz", NoSlot: true}))
+	b.exec(`DROP PUBLICATION p`)
+	for _, missing := range []string{"SELECT ON cdc_relay.slots", "EXECUTE ON FUNCTION cdc_relay.cancel_job", "USAGE ON SCHEMA cdc_relay"} {
+		b.exec(`REVOKE ` + missing + ` FROM dbz, PUBLIC`)
+		refused(setup.InitOptions{}, "dbz")
+		refused(setup.InitOptions{URL: url("owner"), Role: "dbz"}, "owner")
+		await.Must(t, initAs(setup.InitOptions{URL: b.url, Role: "dbz", NoSlot: true}))
+		b.exec(`DROP PUBLICATION p`)
+	}
+	b.exec(`CREATE TABLE migrations AS SELECT * FROM cdc_relay.migration; DELETE FROM cdc_relay.migration WHERE version > 10`)
+	refused(setup.InitOptions{}, "dbz")
+	b.exec(`INSERT INTO cdc_relay.migration SELECT * FROM migrations WHERE version > 10`)
+	b.wantCount("0 slots, 0 publications, 1 schemas")
+	await.Must(t, initAs(setup.InitOptions{}))
+	b.wantCount("1 slots, 1 publications, 1 schemas")
+	b.wantText(schema.OwnerRole, `SELECT pg_get_userbyid(nspowner) FROM pg_namespace WHERE nspname = 'cdc_relay'`)
+	b.goesOn("a")
+}
+
 // A schema of version 4, which the role that runs init made, is handed over by that role, on every
 // version of the server: with CREATEROLE, and with no more than the grant that init asks for.
 // Without, init says so: the relay would not start on it.

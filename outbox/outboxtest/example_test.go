@@ -36,12 +36,14 @@ func ExampleWritten() {
 	defer pool.Close()
 	tx, err := pool.Begin(ctx)
 	if err != nil {
-		log.Fatal(err)
+		t.Fatal(err)
 	}
 	defer tx.Rollback(ctx)
-
-	if err := place(ctx, tx, "7", 12.5); err != nil {
-		log.Fatal(err)
+	if _, err := tx.Exec(ctx, outbox.Schema()); err != nil { // unless your migrations have it
+		t.Fatal(err)
+	}
+	if err := place(ctx, tx, "7", 12.5); err != nil { // what is tested
+		t.Fatal(err)
 	}
 	want := outbox.Event{Aggregate: "order", Key: "7", Type: "created", Payload: map[string]any{"id": "7", "total": 12.5}}
 	outboxtest.Written(t, tx, want)

@@ -96,7 +96,8 @@ func TestSystemdUnit(t *testing.T) {
 		name, _, _ := strings.Cut(credential, ":")
 		loaded["/run/credentials/"+filepath.Base(unitFile)+"/"+name] = true
 	}
-	secrets := secretFiles(read(t, "deploy/systemd/cdc-relay.yaml"))
+	comments := regexp.MustCompile(`(?m)^ *#.*$`)
+	secrets := secretFiles(comments.ReplaceAllString(read(t, "deploy/systemd/cdc-relay.yaml"), ""))
 	for _, file := range secrets {
 		if !loaded[file] {
 			t.Errorf("%s is no credential: %v", file, loaded)

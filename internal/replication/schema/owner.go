@@ -125,21 +125,27 @@ func BecomeOwner(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// ownerNeededStop is the Stop of init where the schema would belong to a role that is neither
-// OwnerRole nor the relay's.
+// ownerNeededStop is why init does not create or change the schema: it would belong to a role that is
+// neither OwnerRole nor the relay's, or it belongs to another role than this one. It never advises
+// to make role, the relay's, a member of OwnerRole: it could change the audit.
 func ownerNeededStop(s sessionRights, role string) error {
 	fix := s.grantOwnerSQL(source.QuoteName(s.user))
 	if !s.ownerExists {
 		fix = createOwnerSQL + "; " + fix
 	}
 	what := fmt.Sprintf("role %q may not create role %s, which is to own the schema cdc_relay, or may not become it", s.user, OwnerRole)
-	if s.schemaOwner != "" {
+	other := fmt.Sprintf("run it with --url of a superuser, or of a role with CREATEROLE that owns what is there, and --role %s", source.QuoteName(role))
+	switch s.schemaOwner {
+	case "":
+	case OwnerRole:
+		what = fmt.Sprintf("the schema cdc_relay is of an older version, or role %q lacks rights in it; it belongs to %s, which role %q may not become", role, OwnerRole, s.user)
+	default:
 		what = fmt.Sprintf("the schema cdc_relay belongs to role %q, and role %q may not hand it over to %s", s.schemaOwner, s.user, OwnerRole)
 	}
-	return &event.Stop{
-		Code: event.ExitFailure, Reason: "rights", What: what,
-		Fix: fmt.Sprintf("as a superuser: %s; then run init again, or run it with --url of a superuser, or of a role with CREATEROLE that owns what is there, and --role %s", fix, source.QuoteName(role)),
+	if role != s.user {
+		other = fmt.Sprintf("as a superuser: %s; then run init again, or %s", fix, other)
 	}
+	return &event.Stop{Code: event.ExitFailure, Reason: "rights", What: what, Fix: other}
 }
 
 // handOverToOwner gives what exists in the schema to OwnerRole; handed: something was not its own

@@ -95,6 +95,9 @@ func Install(ctx context.Context, pool *pgxpool.Pool, role string) error {
 	if err != nil {
 		return err
 	}
+	if own := s.schemaOwner == "" || s.schemaOwner == s.user; !s.mayBecomeOwner && !own {
+		return checkComplete(ctx, pool, s, cmp.Or(role, s.user))
+	}
 	return installSchema(ctx, pool, s, trust, func(tx pgx.Tx, now sessionRights) (asOwner bool, roles []string, err error) {
 		var handed bool
 		if role != "" {
@@ -124,8 +127,28 @@ func Install(ctx context.Context, pool *pgxpool.Pool, role string) error {
 	})
 }
 
-// installSchema creates and migrates the schema in one transaction. decide, which sees the schema
-// as it is under the lock, says whether OwnerRole does it, and which roles get the relay's rights.
+// checkComplete is Install by a role that may change nothing of the schema: it must be of this
+// version, and give role its rights.
+func checkComplete(ctx context.Context, pool *pgxpool.Pool, s sessionRights, role string) error {
+	have, err := Version(ctx, pool)
+	if _, refused := errors.AsType[*event.Stop](err); refused || err == nil && have < len(Migrations()) {
+		return ownerNeededStop(s, role)
+	}
+	if err != nil {
+		return err
+	}
+	ok, err := hasRights(ctx, pool, role)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return ownerNeededStop(s, role)
+	}
+	return CheckLogged(ctx, pool)
+}
+
+// installSchema creates and migrates the schema in one transaction. decide, which sees the schema as it
+// is under the lock, says whether OwnerRole does it, and which roles get the relay's rights.
 func installSchema(ctx context.Context, pool *pgxpool.Pool, s sessionRights, trust Trust, decide func(pgx.Tx, sessionRights) (asOwner bool, roles []string, err error)) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(schemaLock)); err != nil {
@@ -271,14 +294,7 @@ const pruneFunction = "prune_audit(interval)"
 // CheckRights checks what every statement of the relay and its commands needs, so that a missing
 // GRANT is reported at the start.
 func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
-	var ok bool
-	err := source.Ask(ctx, pool, "read rights on schema cdc_relay", `SELECT (SELECT bool_and(has_table_privilege('cdc_relay.' || t, r))
-			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
-		AND has_table_privilege('cdc_relay.audit', 'SELECT')
-		AND (SELECT bool_and(has_column_privilege('cdc_relay.audit', c, 'INSERT')) FROM unnest($4::text[]) c)
-		AND (SELECT bool_and(has_sequence_privilege('cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)
-		AND (SELECT bool_and(coalesce(has_function_privilege(to_regprocedure('cdc_relay.' || f), 'EXECUTE'), false)) FROM unnest($3::text[]) f)`,
-		relayTables, relaySequences, relayFunctions, auditColumns).Scan(&ok)
+	ok, err := hasRights(ctx, pool, "")
 	if err != nil {
 		return err
 	}
@@ -286,6 +302,20 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 		return initNeededStop(pool, nil)
 	}
 	return CheckLogged(ctx, pool)
+}
+
+// hasRights reports whether role, "" for the current one, has the rights of CheckRights.
+func hasRights(ctx context.Context, pool *pgxpool.Pool, role string) (ok bool, err error) {
+	err = source.Ask(ctx, pool, "read rights on schema cdc_relay", `SELECT (SELECT bool_and(has_table_privilege(w.who, 'cdc_relay.' || t, r))
+			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
+		AND has_schema_privilege(w.who, 'cdc_relay', 'USAGE')
+		AND has_table_privilege(w.who, 'cdc_relay.audit', 'SELECT')
+		AND (SELECT bool_and(has_column_privilege(w.who, 'cdc_relay.audit', c, 'INSERT')) FROM unnest($4::text[]) c)
+		AND (SELECT bool_and(has_sequence_privilege(w.who, 'cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)
+		AND (SELECT bool_and(coalesce(has_function_privilege(w.who, to_regprocedure('cdc_relay.' || f), 'EXECUTE'), false)) FROM unnest($3::text[]) f)
+		FROM (SELECT coalesce(nullif($5::text, ''), current_user)::name) w (who)`,
+		relayTables, relaySequences, relayFunctions, auditColumns, role).Scan(&ok)
+	return ok, err
 }
 
 // CheckLogged refuses unlogged tables, which a crash of the server empties: the events in them

@@ -38,6 +38,7 @@ type Sink struct {
 	batches   sync.Pool // of *kafkaclient.Batch, so that a producer without a batch keeps no buffer
 	placement placement
 	changed   chan struct{} // cap maxWaiting: there is newer metadata
+	outage    *sink.OutageLog
 
 	states    partitionStates
 	heldBytes atomic.Int64 // bytes of batches that are not small: see maxHeld
@@ -64,10 +65,10 @@ func New(cfg Config) (*Sink, error) {
 	if err := compression.UnmarshalText([]byte(cmp.Or(cfg.Compression, "none"))); err != nil {
 		return nil, fmt.Errorf("configure kafka sink: %w", err)
 	}
-	s := &Sink{cfg: cfg, layout: layout, changed: make(chan struct{}, maxWaiting)}
+	s := &Sink{cfg: cfg, layout: layout, changed: make(chan struct{}, maxWaiting), outage: sink.NewOutageLog(cfg.Log, "brokers connected")}
 	s.batches.New = func() any { return kafkaclient.NewBatch(compression) }
 	opts := cfg.clientOptions()
-	opts.OnMetadata = s.metadataAnswered
+	opts.OnMetadata, opts.OnState = s.metadataAnswered, s.stateChanged
 	s.client = kafkaclient.NewClient(opts)
 	s.placement = placement{sink: s, lanes: map[string][]int32{}}
 	s.states = partitionStates{states: map[topicPartition]*partitionState{}, waitingLanes: map[*lane]struct{}{}, reportOutage: s.client.NoteReplicas}
@@ -134,6 +135,7 @@ func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.O
 // Run keeps the connections until ctx is done. The error is an *event.Stop: the brokers refused the
 // login for kafkaclient.LoginTimeout and no connection was ever made.
 func (s *Sink) Run(ctx context.Context) error {
+	defer s.outage.Close()
 	err := s.client.Run(ctx)
 	if errors.Is(err, kafkaclient.ErrLogin) {
 		return &event.Stop{
@@ -148,6 +150,15 @@ func (s *Sink) Run(ctx context.Context) error {
 // Up reports whether the cluster answers, every broker that leads a partition of ours is reached,
 // and not all partitions that were tried have too few replicas; and if not, why.
 func (s *Sink) Up() (ok bool, why string) { return s.client.Up() }
+
+// stateChanged logs that Up or its reason has changed; why is "" when it is up.
+func (s *Sink) stateChanged(why string, brokers int) {
+	if why != "" {
+		s.outage.Away(why)
+		return
+	}
+	s.outage.Back(zap.Int("brokers", brokers))
+}
 
 // metadataAnswered notifies callers that wait for a place of newer metadata.
 func (s *Sink) metadataAnswered() {
@@ -233,12 +244,5 @@ func (c *Config) setDefaults() {
 func (c *Config) clientOptions() kafkaclient.Options {
 	return kafkaclient.Options{
 		DialOptions: c.DialOptions, Brokers: c.Brokers, ConfirmTimeout: c.ConfirmTimeout, Explain: explain, OnConnected: c.Connected,
-		OnState: func(why string, brokers int) {
-			if why == "" {
-				c.Log.Info("brokers connected", zap.Int("brokers", brokers))
-				return
-			}
-			c.Log.Warn("broker unavailable", zap.String("reason", why))
-		},
 	}
 }

@@ -97,6 +97,9 @@ func TestUp(t *testing.T) {
 	for _, e := range logs.All() {
 		lines = append(lines, e.Message)
 	}
+	if _, ok := logs.All()[len(lines)-1].ContextMap()["away"]; !ok {
+		t.Errorf("the last line does not say for how long it was away: %v", logs.All()[len(lines)-1].ContextMap())
+	}
 	if want := []string{"brokers connected", "broker unavailable", "brokers connected"}; !slices.Equal(lines, want) {
 		t.Errorf("logged %q, want %q", lines, want)
 	}

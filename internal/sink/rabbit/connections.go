@@ -266,10 +266,10 @@ func (s *Sink) logState() {
 	}
 	s.logged = why
 	if up {
-		s.cfg.Log.Info("broker connected", zap.Int("connections", s.Status().Connections))
+		s.outage.Back(zap.Int("connections", s.Status().Connections))
 		return
 	}
-	s.cfg.Log.Warn("broker unavailable", zap.String("reason", why))
+	s.outage.Away(why)
 }
 
 // firstCluster is the first cluster that the sink connected to: the name that a broker sent, and

@@ -100,6 +100,7 @@ type Sink struct {
 
 	logMu  sync.Mutex
 	logged string // the state last logged
+	outage *sink.OutageLog
 }
 
 var (
@@ -119,6 +120,7 @@ func New(cfg Config) (*Sink, error) {
 	}
 	s := &Sink{
 		cfg: cfg, layout: layout, privateRight: make(chan struct{}, 1), stuckPrivateRight: make(chan struct{}, 1), logged: notConnected,
+		outage: sink.NewOutageLog(cfg.Log, "broker connected"),
 	}
 	connections := min(cfg.Connections, cfg.Lanes) // more would carry nothing
 	s.cfg.Admit, s.cfg.Dialer.Lanes = s.admitCluster, (cfg.Lanes+connections-1)/connections
@@ -184,6 +186,7 @@ func (s *Sink) Lead(on bool) {
 // The error is an *event.Stop: the broker refused the login for LoginTimeout and no connection was
 // ever made.
 func (s *Sink) Run(ctx context.Context) error {
+	defer s.outage.Close()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range s.links {
 		group.Go(func() error { return l.keepConnected(ctx) })

@@ -6,6 +6,7 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"syscall"
 	"testing"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -37,6 +38,7 @@ func TestConsumerInPython(t *testing.T) {
 	r.publish("poison", `{"id": "4"}`)
 	r.publish("twice", order("9"))
 	r.publish("twice", order("3"), "other")
+	r.publish("text", order(`"nothing"`)) // no number for the database
 
 	d := r.dead()
 	if d.MessageId != "poison" || string(d.Body) != `{"id": "4"}` || d.Type != "OrderPlaced" || d.Headers["aggregate_id"] != "7" {
@@ -51,10 +53,14 @@ func TestConsumerInPython(t *testing.T) {
 	if d = r.dead(); d.MessageId != "twice" || d.Headers["tenant"] != "üother" {
 		t.Errorf("the third dead letter is %+v", d)
 	}
+	if d = r.dead(); d.MessageId != "text" {
+		t.Errorf("the fourth dead letter is %+v", d)
+	}
+	check(t, d, "permanent", 1)
 	r.processed("later")
 	d = r.dead()
 	if d.MessageId != "never" {
-		t.Errorf("the fourth dead letter is %+v", d)
+		t.Errorf("the fifth dead letter is %+v", d)
 	}
 	check(t, d, "transient", 3)
 	for _, id := range []string{"twice", "later"} {
@@ -62,8 +68,10 @@ func TestConsumerInPython(t *testing.T) {
 			t.Errorf("message %s has %d effects", id, n)
 		}
 	}
+	await.Must(t, p.Signal(syscall.SIGTERM))
+	await.Until(t, "the end", func() bool { return !p.Running() })
 	log := processes.ReadLog(p.LogPath)
-	for line, want := range map[string]int{"message twice: duplicate": 1, "message later: retry": 2, "message never: retry": 2} {
+	for line, want := range map[string]int{"connected: consuming": 1, "INFO ended": 1, "message twice: duplicate": 1, "message later: retry": 2, "message never: retry": 2} {
 		if n := strings.Count(log, line); n != want {
 			t.Errorf("%q is %d times in the log, want %d:\n%s", line, n, want, log)
 		}
