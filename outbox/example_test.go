@@ -169,7 +169,7 @@ func ExampleSchema() {
 	//     "payload" jsonb,
 	//     "headers" jsonb,
 	//     "traceparent" text,
-	//     "created_at" timestamptz NOT NULL DEFAULT now(),
+	//     "created_at" timestamptz NOT NULL DEFAULT clock_timestamp(),
 	//     "tx" xid8 DEFAULT pg_current_xact_id()
 	// );
 	// DO $schema$ BEGIN

@@ -199,7 +199,7 @@ func (w *Writer) Schema() string {
 	for _, col := range w.columns {
 		add(*col.name, col.kind)
 	}
-	add("created_at", "timestamptz NOT NULL DEFAULT now()")
+	add("created_at", "timestamptz NOT NULL DEFAULT clock_timestamp()")
 	add("tx", "xid8 DEFAULT pg_current_xact_id()")
 	return fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (\n%s\n);\n", w.table, strings.Join(lines, ",\n")) + w.transactionSQL()
 }

@@ -113,7 +113,7 @@ func (v *process) snapshot() ops.Snapshot {
 			addGuard(&out, l.guard.Snapshot())
 		}
 		if l.retention != nil {
-			out.Unsent = l.retention.Unsent()
+			out.Unsent, out.OpenGaps = l.retention.Unsent(), l.retention.OpenGaps()
 		}
 		if l.retention != nil && l.retention.Deletes() {
 			now := ops.Retention(l.retention.Snapshot())

@@ -12,7 +12,7 @@ CREATE TABLE IF NOT EXISTS "public"."outbox" (
     payload       jsonb,
     headers       jsonb,
     traceparent   text,
-    created_at    timestamptz NOT NULL DEFAULT now(),
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     "tx"          xid8 DEFAULT pg_catalog.pg_current_xact_id()
 );
 DO $do$ DECLARE thing text; stranger text; BEGIN

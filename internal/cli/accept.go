@@ -89,6 +89,10 @@ func printAccepted(cmd *cobra.Command, done setup.AcceptResult) error {
 	if done.Recorded > 0 {
 		moved += fmt.Sprintf("; recover leaves out %d rows of the outbox tables", done.Recorded)
 	}
-	_, err := fmt.Fprintf(printable.Text(cmd.OutOrStdout()), "accepted %s: %s%s\n", done.Finding, command.Clean(done.Done), moved)
+	next := ""
+	if done.Next != "" {
+		next = fmt.Sprintf("gap %d: rows of it may never have been sent; once the relay was started, this sends them: %s\n", done.Gap, command.Clean(done.Next))
+	}
+	_, err := fmt.Fprintf(printable.Text(cmd.OutOrStdout()), "accepted %s: %s%s\n%s", done.Finding, command.Clean(done.Done), moved, next)
 	return err
 }

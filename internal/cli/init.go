@@ -134,8 +134,8 @@ const allRows = "true"
 func checkBackfill(cmd *cobra.Command, rc source.Config, none, noSlot bool) error {
 	given := cmd.Flags().Changed("backfill")
 	switch {
-	case !given && (cmd.Flags().Changed("order-by") || cmd.Flags().Changed("unordered")):
-		return command.UsageError("--order-by and --unordered are for --backfill")
+	case !given && (cmd.Flags().Changed("order-by") || cmd.Flags().Changed("order-by-begin") || cmd.Flags().Changed("unordered")):
+		return command.UsageError("--order-by, --order-by-begin and --unordered are for --backfill")
 	case !given:
 		return nil
 	case cmd.Flags().Lookup("backfill").Value.String() == "":

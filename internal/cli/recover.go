@@ -40,7 +40,8 @@ messages, cannot be recovered. Of rows that do not say which transaction wrote t
 outbox.transaction) nothing is known: --where chooses them.
 
 With track_commit_timestamp = on the order is that of the commits. Otherwise name a column that
-rises with each commit of a key (--order-by), or accept any order (--unordered).
+rises with each commit of a key (--order-by), or accept any order (--unordered). A column with the
+default now() is set when a transaction begins, and is refused without --order-by-begin.
 
 Stop every relay of the slot first. If you interrupt the command, nothing is copied, and you can run
 it again. --dry-run changes nothing.`,
@@ -76,6 +77,7 @@ it again. --dry-run changes nothing.`,
 // orderFlags are those about the order of the rows.
 func orderFlags(cmd *cobra.Command, opt *repair.RecoverOptions) {
 	cmd.Flags().StringVar(&opt.OrderBy, "order-by", "", "order by this `COLUMN` if the order of the commits is not known")
+	cmd.Flags().BoolVar(&opt.OrderByBegin, "order-by-begin", false, command.OrderByBeginUsage)
 	cmd.Flags().BoolVar(&opt.Unordered, "unordered", false, "send in any order if the order of the commits is not known")
 }
 
@@ -86,6 +88,9 @@ func runRecovery(cmd *cobra.Command, c *config.Config, rc source.Config, log *za
 ) (repair.Report, error) {
 	if opt.OrderBy != "" && opt.Unordered {
 		return repair.Report{}, command.UsageError("--order-by and --unordered exclude each other")
+	}
+	if opt.OrderByBegin && opt.OrderBy == "" {
+		return repair.Report{}, command.UsageError("--order-by-begin is for the column of --order-by")
 	}
 	out, err := wiring.OfflineSink(c, log)
 	if err != nil {

@@ -35,6 +35,8 @@ type Relay struct {
 	Streaming bool
 	InFlight  int           // events that are read and not settled
 	Settled   pglogrepl.LSN // everything committed below it is settled; 0: not known
+	// Stops is what a relay stops at, with what to do; "": nothing, or it is not known
+	Stops string
 }
 
 // Event is where an event is.
@@ -119,7 +121,7 @@ func (a *Admin) lookUp(ctx context.Context, id string, tables []Outbox, relay Re
 		return nil, nil, err
 	}
 	if !far.known || !far.active { // it streams from another database, of which this one is a copy
-		relay = Relay{}
+		relay = Relay{Stops: relay.Stops}
 	}
 	for _, of := range []*Table{Deferred, DeadLetters} {
 		page, err := a.List(ctx, of, Filter{ID: []byte(id)}, "", maxRows)
@@ -305,6 +307,8 @@ type progress struct {
 	// the slot is not where the relay has left it
 	confirmed  pglogrepl.LSN
 	catalogXID int64
+
+	gap int64 // that was accepted, and no relay has used the slot since; 0: none
 }
 
 // progressSQL reads a progress. A slot above the flush limit was re-created or moved, and its
@@ -313,7 +317,8 @@ type progress struct {
 var progressSQL = `SELECT r.slot_name IS NOT NULL, coalesce(r.active_pid IS NOT NULL, false),
 		coalesce(s.state = 'ready' AND s.system_id = (SELECT system_identifier::text FROM pg_control_system()), false),
 		coalesce(r.confirmed_flush_lsn, '0/0'), coalesce(` + sent.WholeXIDSQL("r.catalog_xmin") + `, 0),
-		coalesce(r.confirmed_flush_lsn > p.max_flush_lsn, true) AS moved
+		coalesce(r.confirmed_flush_lsn > p.max_flush_lsn, true) AS moved,
+		coalesce((SELECT min(g.id) FROM cdc_relay.gap g WHERE s.state = 'adopt' AND g.slot = s.slot AND g.system_id = s.system_id AND g.recovered_at IS NULL AND g.until_xid IS NULL), 0)
 	FROM (SELECT $1::text AS slot, pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) me
 		LEFT JOIN cdc_relay.slots s ON s.slot = me.slot LEFT JOIN cdc_relay.progress p ON p.slot = me.slot
 		LEFT JOIN pg_replication_slots r ON r.slot_name = me.slot AND r.database = current_database()`
@@ -321,7 +326,7 @@ var progressSQL = `SELECT r.slot_name IS NOT NULL, coalesce(r.active_pid IS NOT 
 func (a *Admin) progress(ctx context.Context) (p progress, err error) {
 	var moved bool
 	for range 3 {
-		err = a.one(ctx, "read how far the slot is", progressSQL, []any{a.slot}, &p.there, &p.active, &p.known, &p.confirmed, &p.catalogXID, &moved)
+		err = a.one(ctx, "read how far the slot is", progressSQL, []any{a.slot}, &p.there, &p.active, &p.known, &p.confirmed, &p.catalogXID, &moved, &p.gap)
 		if err != nil || !moved || !p.there {
 			break
 		}
@@ -384,6 +389,10 @@ func (a *Admin) judge(e *Event, row *outboxRow, delivered bool, purged int64, p 
 		e.State, e.Why = EventUnknown, "its row does not have the transaction that wrote it (outbox.transaction), by which deliveries are recorded"
 	case p.isPast(row):
 		e.State, e.Why = EventUnknown, "the slot is past its transaction, and no confirm of it is recorded: it was written before the slot, passed over, or is not the row that was inserted"
+	case relay.Stops != "" && !p.active:
+		e.State, e.Why = EventNotSeen, "its row is committed, and no relay leads; the next start stops: "+relay.Stops
+	case p.gap != 0 && !p.active:
+		e.State, e.Why = EventNotSeen, fmt.Sprintf("its row is committed, and no relay leads; it may be of gap %d, which was accepted: what the next start does not send of that, `cdc-relay resend --gap %[1]d` sends after it", p.gap)
 	case !p.there:
 		e.State, e.Why = EventNotSeen, fmt.Sprintf("its row is committed, and slot %q is not in this database: see `cdc-relay check`", a.slot)
 	case relay.Streaming && relay.InFlight > 0:

@@ -75,7 +75,8 @@ type ListedEvent struct {
 
 	// null: not known, as when track_commit_timestamp is off
 	CommittedAt *time.Time `json:"committed_at"`
-	EventTime   *time.Time `json:"event_time"` // that its row says (outbox.timestamp); null: none
+	// that its row says, in outbox.timestamp or a column such as created_at; null: none
+	EventTime *time.Time `json:"event_time"`
 
 	Table string `json:"table,omitempty"` // the outbox table that has its row
 	// the number of its deferred row or dead letter
@@ -130,6 +131,9 @@ func (a *Admin) Events(ctx context.Context, f EventFilter, tables []Outbox, ask 
 			}
 		}
 		search.list.Complete = search.list.Complete && len(found.notes) == 0
+		if found.ownTime != "" && slices.ContainsFunc(found.rows, func(r keyRow) bool { return r.committedAt == nil && r.at != nil }) {
+			search.list.Notes = append(search.list.Notes, fmt.Sprintf("the times (*) of %s.%s are those of its column %q", t.Schema, t.Table, found.ownTime))
+		}
 		if t.Deletes {
 			search.list.Notes = append(search.list.Notes, fmt.Sprintf("retention deletes rows of %s.%s that were delivered: they are not listed", t.Schema, t.Table))
 		}
@@ -174,7 +178,7 @@ func (s *eventSearch) look(ctx context.Context, relay Relay) (unsettled bool, er
 		return false, err
 	}
 	if !far.known || !far.active {
-		relay = Relay{}
+		relay = Relay{Stops: relay.Stops}
 	}
 	held, err := s.held(ctx, smallRetry)
 	if err != nil {

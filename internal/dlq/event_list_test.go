@@ -118,7 +118,13 @@ func TestEventsOfATime(t *testing.T) {
 	r.wantEvents(r.events(EventFilter{To: noon}, plain), id+" not seen")
 	timeless := plain
 	timeless.Timestamp = nil
-	list := r.events(EventFilter{From: noon}, timeless)
+	list := r.events(EventFilter{To: noon}, timeless) // by created_at
+	r.wantEvents(list, id+" not seen")
+	if !list.Complete || len(list.Items) != 1 || list.Items[0].EventTime == nil || !strings.Contains(fmt.Sprint(list.Notes), `of public.outbox are those of its column "created_at"`) {
+		t.Errorf("by its own time it is %+v", list)
+	}
+	r.exec(`ALTER TABLE public.outbox ALTER created_at DROP DEFAULT, ADD COLUMN other timestamptz`)
+	list = r.events(EventFilter{From: noon}, timeless)
 	r.wantEvents(list, "d dead letter")
 	if list.Complete || !strings.Contains(fmt.Sprint(list.Notes), "1 rows of public.outbox are left out") {
 		t.Errorf("it notes %q", list.Notes)

@@ -295,7 +295,10 @@ type Choice struct {
 	Gap       int64     `json:"gap,omitempty"` // rows of an accepted gap; 0: none
 	Unsent    bool      `json:"unsent,omitempty"`
 	OrderBy   string    `json:"order_by,omitempty"`
-	Unordered bool      `json:"unordered,omitempty"`
+	// OrderBy may be a column that is set when a transaction begins
+	OrderByBegin bool `json:"order_by_begin,omitempty"`
+
+	Unordered bool `json:"unordered,omitempty"`
 }
 
 // MaxResent bounds the rows of one job: they are in the retry table at once.
@@ -372,6 +375,14 @@ func (a *Admin) CloseGap(ctx context.Context, gap int64, by Requester) error {
 		return err
 	}
 	return a.NoGap(ctx, gap)
+}
+
+// OpenGaps are the accepted gaps of the slot that have ended, and whose rows may never have been
+// sent.
+func (a *Admin) OpenGaps(ctx context.Context) (list []int64, err error) {
+	err = a.one(ctx, "read cdc_relay.gap", `SELECT coalesce(array_agg(g.id ORDER BY g.id), '{}') FROM cdc_relay.gap g JOIN cdc_relay.slots s ON s.slot = g.slot AND s.system_id = g.system_id
+		WHERE g.slot = $1 AND g.recovered_at IS NULL AND g.until_xid IS NOT NULL`, []any{a.slot}, &list)
+	return list, err
 }
 
 // NoGap is the error for a gap that is not open; nil: it is.

@@ -36,8 +36,9 @@ type MissingIndex struct {
 // keyTable is an outbox table as a search by key sees it.
 type keyTable struct {
 	outboxTable
-	leaves map[string]*keyLeaf // the tables that have the rows, by their quoted names
-	parent bool                // the rows are in partitions; heirs are tables of their own
+	leaves  map[string]*keyLeaf // the tables that have the rows, by their quoted names
+	ownTime string              // the column that looks like a row's time, where Timestamp names none
+	parent  bool                // the rows are in partitions; heirs are tables of their own
 }
 
 type keyLeaf struct {
@@ -59,11 +60,20 @@ const keyLeavesSQL = `WITH RECURSIVE root AS (SELECT oid, relkind = 'p' AS paren
 
 // describeKeyTable reads what a table is; nil: it does not exist, or has no column for the key.
 func (a *Admin) describeKeyTable(ctx context.Context, o Outbox) (*keyTable, error) {
-	described, err := describeOutbox(ctx, a.db, o)
+	t := &keyTable{leaves: map[string]*keyLeaf{}}
+	name := pgx.Identifier{o.Schema, o.Table}.Sanitize()
+	err := a.one(ctx, "read the columns of "+name, "SELECT coalesce("+sent.OwnTimeSQL("to_regclass($1)")+", '')", []any{name}, &t.ownTime)
 	if err != nil {
 		return nil, err
 	}
-	t := &keyTable{outboxTable: described, leaves: map[string]*keyLeaf{}}
+	named := o.Timestamp
+	o.Timestamp = slices.Concat(named, []string{t.ownTime})
+	if t.outboxTable, err = describeOutbox(ctx, a.db, o); err != nil {
+		return nil, err
+	}
+	if len(t.present(named)) > 0 {
+		t.ownTime = ""
+	}
 	if len(t.present(o.Key)) == 0 || len(t.present(o.ID)) == 0 {
 		return nil, nil
 	}
@@ -159,6 +169,7 @@ type keyAnswer struct {
 	more    bool // there are others, older ones
 	notes   []string
 	missing []MissingIndex
+	ownTime string   // the column that the rows' times are of, if nobody named it
 	forms   []string // of the key, as events have it: 42 for 042 in a column of integers
 }
 
@@ -169,6 +180,7 @@ func (a *Admin) keyRows(ctx context.Context, f *EventFilter, o Outbox, most int)
 	if t == nil || err != nil {
 		return out, err
 	}
+	out.ownTime = t.ownTime
 	keys := t.present(o.Key)
 	for i, key := range keys {
 		if err := a.rowsOfColumn(ctx, f, t, keys[:i], key, most, &out); err != nil {

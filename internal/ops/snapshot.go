@@ -65,6 +65,8 @@ type Snapshot struct {
 	Unheld []UnheldSlot // as in Status; nil: not known
 	// Unsent is how many rows of each outbox table are not known to be sent; nil: not known
 	Unsent map[string]int64
+	// OpenGaps are the accepted gaps whose rows may never have been sent; nil: not known
+	OpenGaps []int64
 
 	TableBytes *int64 // size of the outbox tables; nil: not known
 }

@@ -48,6 +48,8 @@ type Status struct {
 	// rows of each outbox table that the slot is past and that are not known to be sent, at most
 	// 10,000 of a table; null: not known
 	UnsentRows map[string]int64 `json:"unsent_rows"`
+	// the numbers of accepted gaps whose rows may never have been sent; null: not known
+	OpenGaps []int64 `json:"open_gaps"`
 
 	Rates  RatesStatus  `json:"rates"`
 	Totals TotalsStatus `json:"totals"`
@@ -239,6 +241,7 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		Retention:   s.retention(totals.RowsDeleted, now),
 		UnheldSlots: s.Unheld,
 		UnsentRows:  s.Unsent,
+		OpenGaps:    s.OpenGaps,
 		Rates:       rates, Totals: totals,
 		WaitingForStandby:   orEmpty(s.WaitingForStandby),
 		WALHeldBy:           orEmpty(s.HeldBy),

@@ -173,7 +173,7 @@ func TestRecoverOrder(t *testing.T) {
 	}
 	b.wantText("true", `SELECT ((SELECT ctid FROM outbox WHERE id = '0.2') < (SELECT ctid FROM outbox WHERE id = '0.0'))::text`)
 	for _, column := range []string{"at", "n", "u"} {
-		report, err := b.recover(by(column), allRows)
+		report, err := b.recover(by(column), func(o *repair.RecoverOptions) { o.OrderByBegin = true }, allRows)
 		if await.Must(t, err); report.Order != `column "`+column+`"` {
 			t.Errorf("%+v", report)
 		}

@@ -54,6 +54,7 @@ type Retention struct {
 	mu       sync.Mutex
 	snapshot Snapshot
 	counted  map[string]int64 // the last result of countUnsent; see Unsent
+	gaps     []int64          // see OpenGaps
 }
 
 // New makes a Retention; it starts nothing.
@@ -79,6 +80,13 @@ func (r *Retention) Unsent() map[string]int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counted
+}
+
+// OpenGaps are the accepted gaps whose rows may never have been sent; nil: not known yet.
+func (r *Retention) OpenGaps() []int64 {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.gaps
 }
 
 // Deletes reports whether rows are deleted.

@@ -250,7 +250,7 @@ func (r *Retention) countUnsent(ctx context.Context) error {
 		return err
 	}
 	counts := map[string]int64{}
-	var failed error
+	gaps, failed := dlq.New(r.cfg.Pool, r.cfg.Slot).OpenGaps(ctx)
 	for _, t := range r.cfg.Tables {
 		d, err := sent.Describe(ctx, r.cfg.Pool, t)
 		if err != nil {
@@ -281,7 +281,7 @@ func (r *Retention) countUnsent(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.counted = counts
+	r.counted, r.gaps = counts, gaps
 	return failed
 }
 

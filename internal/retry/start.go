@@ -160,10 +160,10 @@ func (t *Table) endFenced() { t.once.Do(func() { close(t.fenced) }) }
 // would cost PostgreSQL more than everything else that is done to them.)
 type stats struct {
 	// nil: nothing is counted
-	count func(ctx context.Context, limit int, paused []sink.Place) (store.Stats, error)
-	limit int
-	pace  retryPace
-	hooks *Hooks
+	count       func(ctx context.Context, limit int, paused []sink.Place) (store.Stats, error)
+	limit       int
+	pace        retryPace
+	hooks       *Hooks
 	rowsChanged atomic.Bool // rows were changed since the last count began
 
 	mu      sync.Mutex

@@ -25,6 +25,16 @@ func BaseTypeSQL(oid string) string {
 		" UNION ALL SELECT y.oid, CASE y.typtype WHEN 'd' THEN y.typbasetype END FROM down JOIN pg_type y ON y.oid = down.base) SELECT oid FROM down WHERE base IS NULL)"
 }
 
+// OwnTimeSQL is SQL of the column of a table, given by its OID, that says when a row was inserted:
+// by its default, or else by being the only timestamp; NULL: there is none.
+func OwnTimeSQL(oid string) string {
+	return `(SELECT attname::text FROM (
+			SELECT attname, attnum, count(*) OVER () AS n, coalesce(pg_get_expr(adbin, adrelid) ~* 'now\(\)|current_timestamp|(statement|clock|transaction)_timestamp\(\)', false) AS timed
+			FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
+			WHERE attrelid = ` + oid + ` AND attnum > 0 AND NOT attisdropped AND ` + BaseTypeSQL("atttypid") + ` IN ('timestamptz'::regtype, 'timestamp'::regtype)) c
+		WHERE timed OR n = 1 ORDER BY timed DESC, attnum LIMIT 1)`
+}
+
 // TextSQL is SQL of a value that is not NULL, as an event has it: of char(n) without the
 // blanks that fill it. The output function of the value's type, which format calls, is never its
 // owner's: a base type is a superuser's, and the output of all others is PostgreSQL's own.

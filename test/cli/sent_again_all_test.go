@@ -318,7 +318,7 @@ func TestOrderOfChangedRows(t *testing.T) {
 	d.start()
 	d.stop()
 	d.sql(`SELECT pg_drop_replication_slot('{pub}')`)
-	d.sql(`BEGIN; INSERT INTO outbox (id) VALUES ({a}); INSERT INTO outbox (id) VALUES ({b}); SAVEPOINT s; INSERT INTO outbox (id) VALUES ({c}); COMMIT`)
+	d.sql(`BEGIN; INSERT INTO outbox (id, created_at) VALUES ({a}, now()); INSERT INTO outbox (id, created_at) VALUES ({b}, now()); SAVEPOINT s; INSERT INTO outbox (id, created_at) VALUES ({c}, now()); COMMIT`)
 	d.sql(`INSERT INTO outbox (id) VALUES ({alone}); UPDATE outbox SET type = 'changed' WHERE id = {alone}`)
 	dry := func(order string) {
 		t.Helper()

@@ -32,6 +32,9 @@ const (
 	ConfigVariable    = "CDC_RELAY_CONFIG"
 )
 
+// OrderByBeginUsage describes --order-by-begin.
+const OrderByBeginUsage = "with --order-by: accept a column that is set when a transaction\nbegins, as DEFAULT now() is"
+
 // Options is what the commands share.
 type Options struct {
 	ConfigPath string // of -c; "" when it was not given

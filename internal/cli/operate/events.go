@@ -17,7 +17,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
@@ -52,17 +51,27 @@ track_commit_timestamp = on.`,
 		Args: command.OneArg(1, "the id of one event", "6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10"),
 	}
 	cmd.AddCommand(newEventList(g), reads(g, show, func([]string) error { return nil }, func(ctx context.Context, d *adminClient, args []string) (any, func(io.Writer) error, error) {
-		e, err := d.Event(ctx, args[0], wiring.Outboxes(d.cfg), func(ctx context.Context) dlq.Relay { return relayState(ctx, d.cfg) })
+		e, err := d.Event(ctx, args[0], wiring.Outboxes(d.cfg), func(ctx context.Context) dlq.Relay { return relayState(ctx, d, g) })
 		return e, func(w io.Writer) error { return printEvent(w, e) }, err
 	}))
 	return cmd
 }
 
-// relayState is how far the relay that leads is; zero when it does not answer.
-func relayState(ctx context.Context, c *config.Config) dlq.Relay {
-	status, err := command.Status(ctx, c, "")
-	if err != nil || status.Slot.Name != c.Source.Slot || status.Role != ops.RoleLeader {
-		return dlq.Relay{}
+// relayState is how far the relay that leads is. When none answers it is what the next start stops
+// at, unless somebody reads the slot; zero: it does not stop, or this role may not ask.
+func relayState(ctx context.Context, d *adminClient, g *command.Options) dlq.Relay {
+	status, err := command.Status(ctx, d.cfg, "")
+	if err != nil || status.Slot.Name != d.cfg.Source.Slot || status.Role != ops.RoleLeader {
+		var read bool
+		err := d.pool.QueryRow(ctx, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1 AND active)`, d.cfg.Source.Slot).Scan(&read)
+		if err != nil || read {
+			return dlq.Relay{}
+		}
+		stop, err := nextStop(ctx, g)
+		if err != nil || stop == nil {
+			return dlq.Relay{}
+		}
+		return dlq.Relay{Stops: stop.Error()}
 	}
 	settled, err := pglogrepl.ParseLSN(status.InFlight.SettledLSN)
 	if err != nil { // it is not known, or the relay is of an earlier version
@@ -197,7 +206,7 @@ func (f *eventFlags) filter(cmd *cobra.Command) (dlq.EventFilter, error) {
 func (f *eventFlags) run(cmd *cobra.Command, g *command.Options, filter dlq.EventFilter) error {
 	out := cmd.OutOrStdout()
 	look := func(ctx context.Context, d *adminClient) (*dlq.EventList, error) {
-		return d.Events(ctx, filter, wiring.Outboxes(d.cfg), func(ctx context.Context) dlq.Relay { return relayState(ctx, d.cfg) })
+		return d.Events(ctx, filter, wiring.Outboxes(d.cfg), func(ctx context.Context) dlq.Relay { return relayState(ctx, d, g) })
 	}
 	if !f.follow {
 		return withAdminClient(cmd.Context(), g, 0, func(ctx context.Context, d *adminClient) error {

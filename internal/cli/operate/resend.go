@@ -47,8 +47,9 @@ their ids. Rows of a key stay in their order among themselves, and newer events 
 wait for them. A row that is deferred already, or an open dead letter, is left out.
 
 With track_commit_timestamp = on the order is that of the commits. Otherwise name a column that
-rises with each commit of a key (--order-by), or accept any order (--unordered). --where runs with
-the relay's rights: it needs the relay's role.
+rises with each commit of a key (--order-by), or accept any order (--unordered). A column with the
+default now() is set when a transaction begins, and is refused without --order-by-begin. --where
+runs with the relay's rights: it needs the relay's role.
 
 "cdc-relay dead-letters job NUMBER" shows how far a resend is, and its --cancel ends it.`,
 		Example: `  cdc-relay resend --id 0198c7a2-41d8-7e5a-9d2c-5a3f6e0b1c11
@@ -75,6 +76,7 @@ the relay's rights: it needs the relay's role.
 	flags.BoolVar(&f.dryRun, "dry-run", false, "count the rows, and change nothing")
 	flags.StringVar(&f.rate, "rate", "", "at most this `RATE`, such as 50/s; what fell due during a pause\nof the relay or the broker then goes at once")
 	flags.StringVar(&f.OrderBy, "order-by", "", "order by this `COLUMN` if the order of the commits is not known")
+	flags.BoolVar(&f.OrderByBegin, "order-by-begin", false, command.OrderByBeginUsage)
 	flags.BoolVar(&f.Unordered, "unordered", false, "send in any order if the order of the commits is not known")
 	flags.StringVar(&f.By.Why, "reason", "", "`REASON` for the audit record")
 	command.Duration(flags, &f.wait, "wait", 30*time.Second, "wait at most this long for the relay; 0: do not wait")
@@ -109,6 +111,8 @@ func (f *resendFlags) choose(cmd *cobra.Command) (err error) {
 		return command.UsageError("--none needs --reason: nothing else says why the rows need not be sent")
 	case f.OrderBy != "" && f.Unordered:
 		return command.UsageError("--order-by and --unordered exclude each other")
+	case f.OrderByBegin && f.OrderBy == "":
+		return command.UsageError("--order-by-begin is for the column of --order-by")
 	case f.wait < 0:
 		return command.UsageError(fmt.Sprintf("--wait is %s, want a time such as 30s, or 0", f.wait))
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/dlq"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/printable"
@@ -55,6 +56,7 @@ type databaseStatus struct {
 	NotCounted  string // why
 
 	UnheldSlots []ops.UnheldSlot // as of a relay; nil: not known
+	OpenGaps    []int64          // likewise
 }
 
 type deferredCount struct {
@@ -108,12 +110,26 @@ func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, er
 	if v.RecordState == "" || v.SlotActive {
 		return &v, nil
 	}
-	// what the next start would stop at; a role that may not ask is told less
-	if stop, err := slot.ReadNextStop(ctx, rc); err == nil && stop != nil && stop.Code == event.ExitOperator {
+	// a role that may not ask is told less
+	if stop, err := nextStop(ctx, g); err == nil && stop != nil {
 		v.Why += "; the next start stops: " + stop.Error()
 		v.Finding = stop.Finding
 	}
 	return &v, nil
+}
+
+// nextStop is what the next start would stop at with exit 3; nil: nothing.
+func nextStop(ctx context.Context, g *command.Options) (*event.Stop, error) {
+	_, rc, _, err := g.Source()
+	if err != nil {
+		return nil, err
+	}
+	rc.Log = zap.NewNop()
+	stop, err := slot.ReadNextStop(ctx, rc)
+	if err != nil || stop == nil || stop.Code != event.ExitOperator {
+		return nil, err
+	}
+	return stop, nil
 }
 
 // judge is the state, by who holds the slot.
@@ -172,6 +188,10 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 		v.Slot = like.Status(ops.RatesStatus{}, ops.TotalsStatus{}, time.Now()).Slot
 	}
 	if known.State != "" {
+		v.OpenGaps, err = dlq.New(pool, rc.Slot).OpenGaps(ctx)
+		if err != nil {
+			v.NotCounted = err.Error()
+		}
 		v.countRows(ctx, pool, rc.Slot, known.SystemID)
 	}
 	if known.UnheldErr != nil {
@@ -237,6 +257,9 @@ func (v *databaseStatus) rowsText(now time.Time) (text string) {
 	}
 	if v.NotCounted != "" {
 		text += fmt.Sprintf("  what is deferred or dead is not known: %s\n", command.Clean(v.NotCounted))
+	}
+	for _, n := range v.OpenGaps {
+		text += "  " + gapText(n) + "\n"
 	}
 	for _, u := range v.UnheldSlots {
 		text += "  " + command.Clean(unheldText(u)) + "\n"

@@ -58,7 +58,7 @@ func (v *databaseStatus) json() withoutRelay {
 	out := withoutRelay{
 		Status: ops.Status{
 			AnsweredBy: ops.AnsweredByDatabase, State: v.State, Why: v.Why, Finding: v.Finding, Role: ops.RoleNone, Now: v.Now,
-			WALHeldBy: append([]ops.OpenTransaction{}, v.WALHeldBy...), UnheldSlots: v.UnheldSlots,
+			WALHeldBy: append([]ops.OpenTransaction{}, v.WALHeldBy...), UnheldSlots: v.UnheldSlots, OpenGaps: v.OpenGaps,
 		},
 		RelayError: v.Relay,
 		Database:   &databaseFacts{Holder: v.Holder, LastLeader: v.LastLeader, RecordState: v.RecordState, NotCounted: v.NotCounted},

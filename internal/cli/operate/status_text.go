@@ -42,6 +42,9 @@ func (t *statusText) all() {
 	}
 	t.dead()
 	t.unsent()
+	for _, n := range s.OpenGaps {
+		t.line("gap", "%s", t.paint(gapText(n), yellow))
+	}
 	t.unheld()
 	t.relay()
 	t.slot()
@@ -350,6 +353,11 @@ func (t *statusText) unsent() {
 		}
 		t.line("unsent", "%s", t.paint(fmt.Sprintf("%s of %s%s not known to be sent: see cdc-relay resend --unsent --dry-run", command.Count(uint64(rows), "row"), table, more), yellow))
 	}
+}
+
+// gapText is about an accepted gap that is open.
+func gapText(n int64) string {
+	return fmt.Sprintf("gap %d was accepted: rows of it may never have been sent; see cdc-relay resend --gap %[1]d --dry-run", n)
 }
 
 // unheld names the slots of other relays in which something waits for nobody.

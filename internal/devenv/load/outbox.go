@@ -21,7 +21,7 @@ const OutboxTable = `CREATE TABLE outbox (
 	payload jsonb,
 	headers jsonb,
 	traceparent text,
-	created_at timestamptz NOT NULL DEFAULT now(),
+	created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
 	tx xid8 DEFAULT pg_current_xact_id()
 );
 CREATE INDEX outbox_tx_idx ON outbox (tx);

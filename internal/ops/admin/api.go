@@ -134,6 +134,9 @@ func (a *api) ofNumber(find func(ctx context.Context, r *http.Request, n int64) 
 func (a *api) relay(context.Context) dlq.Relay {
 	snapshot := a.cfg.Snapshot()
 	if snapshot.Phase != ops.Streaming {
+		if snapshot.Finding != "" {
+			return dlq.Relay{Stops: snapshot.Why}
+		}
 		return dlq.Relay{}
 	}
 	return dlq.Relay{Streaming: true, InFlight: snapshot.InFlightEvents + snapshot.WaitingEvents, Settled: snapshot.Settled}

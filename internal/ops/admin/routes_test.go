@@ -230,7 +230,7 @@ func TestStatusNames(t *testing.T) {
 		"broker", "broker.channels", "broker.connections", "broker.kind", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.was_up", "broker.why",
 		"dead_letters", "dead_letters.counted_at", "dead_letters.oldest", "dead_letters.open",
 		"in_flight", "in_flight.bytes", "in_flight.events", "in_flight.oldest_unsettled", "in_flight.settled_lsn", "log", "now",
-		"guard", "guard.active", "guard.full", "guard.deferred", "guard.left_bytes",
+		"guard", "guard.active", "guard.full", "guard.deferred", "guard.left_bytes", "open_gaps",
 		"deferred", "deferred.counted_at", "deferred.events", "deferred.feeding", "deferred.waiting_keys", "deferred.oldest", "deferred.queued", "deferred.refused", "deferred.refused_total", "deferred.table_bytes",
 		"retention", "retention.behind_seconds", "retention.deleted", "retention.error", "retention.held_by", "retention.last_pass", "retention.mode",
 		"rates", "rates.latency_p99_seconds", "rates.deferred_per_second", "rates.published_per_second", "rates.retries_per_second", "role",

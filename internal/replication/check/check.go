@@ -34,7 +34,7 @@ func Run(ctx context.Context, c source.Config) ([]Finding, error) {
 		return k.list, nil
 	}
 	for _, question := range []func(context.Context){
-		k.checkLogin, k.checkPooler, k.checkWALLevel, k.checkEncoding, k.checkReplication, k.checkFreeSlots, k.checkSyncStandby, k.checkConnectionLimits, k.checkObjects, k.checkStandbys, k.checkLargeRows, k.checkGuard,
+		k.checkLogin, k.checkPooler, k.checkWALLevel, k.checkCommitTimes, k.checkEncoding, k.checkReplication, k.checkFreeSlots, k.checkSyncStandby, k.checkConnectionLimits, k.checkObjects, k.checkStandbys, k.checkLargeRows, k.checkGuard,
 	} {
 		ctx, cancel := context.WithTimeout(ctx, questionBound)
 		question(ctx)
@@ -55,6 +55,19 @@ func (c *checker) checkReached(ctx context.Context) bool {
 
 func (c *checker) checkWALLevel(ctx context.Context) {
 	c.addResult("wal_level", "logical", source.CheckServer(ctx, c.pool))
+}
+
+// checkCommitTimes finds out by what recover and resend put rows into order.
+func (c *checker) checkCommitTimes(ctx context.Context) {
+	const name = "commit times"
+	flag, err := schema.OrderFlag(ctx, c.pool, c.cfg.Tables)
+	if err != nil || flag == "" {
+		c.addResult(name, "the server keeps them", err)
+		return
+	}
+	c.orderFlag = flag
+	c.addWarning(name, "track_commit_timestamp is off: `recover` and `resend` do not know the order of the commits and need"+flag+", and `events list` does not know when rows were committed",
+		"ALTER SYSTEM SET track_commit_timestamp = on, then restart the server; it is known of what is committed from then on")
 }
 
 func (c *checker) checkEncoding(ctx context.Context) {
@@ -207,6 +220,7 @@ type checker struct {
 
 	user, database string           // once reached
 	id             slot.Identity    // of the replication connection; zero: there is none
+	orderFlag      string           // that recover and resend need; see schema.OrderFlag
 	found          *slot.FoundState // nil: the schema could not be read
 }
 
@@ -226,7 +240,7 @@ func (c *checker) addResult(name, good string, err error) bool {
 			if stop.CauseLast {
 				short.Err, f.Cause = nil, source.OneLine(stop.Err).Error()
 			}
-			f.Detail, f.Fix, f.Finding = short.Error(), stop.Fix, stop.Finding
+			f.Detail, f.Fix, f.Finding = short.Error(), schema.WithOrder(stop.Fix, c.orderFlag), stop.Finding
 		}
 	}
 	c.list = append(c.list, f)

@@ -224,7 +224,7 @@ func (c *checker) checkGaps(ctx context.Context) {
 			more = fmt.Sprintf("; %d gaps are open", all)
 		}
 		c.addWarning(name, fmt.Sprintf("gap %d, accepted at %s (%s): rows of it may never have been sent%s", id, at.UTC().Format(time.RFC3339), reason, more),
-			fmt.Sprintf("once the relay was started after that, `cdc-relay resend --gap %d` sends what is not known to be sent, also while the relay runs; `cdc-relay resend --gap %[1]d --none --reason TEXT` closes it by your word", id))
+			fmt.Sprintf("once the relay was started after that, `cdc-relay resend --gap %d%s` sends what is not known to be sent, also while the relay runs; `cdc-relay resend --gap %[1]d --none --reason TEXT` closes it by your word", id, c.orderFlag))
 	}
 	if err := rows.Err(); err != nil {
 		c.addResult(name, "", fmt.Errorf("read cdc_relay.gap: %w", err))

@@ -294,7 +294,11 @@ func chooseOrder(opt RecoverOptions, f counts, tables []outboxTable, fix string)
 	return "", usageStop(fmt.Sprintf("order unknown: track_commit_timestamp is off, and %d rows would be sent in any order", f.rows), fix)
 }
 
-const orderFix = "name a column that rises with each commit of a key: --order-by %s; or, if nobody counts on the order: --unordered"
+const (
+	orderFix    = "name a column that rises with each commit of a key: --order-by %s; or, if nobody counts on the order: --unordered"
+	noColumnFix = "name a column that rises with each commit of a key, as one that is filled from a sequence or by clock_timestamp(): --order-by COLUMN; " +
+		"or, if nobody counts on the order: --unordered. The order of later commits is known with track_commit_timestamp = on"
+)
 
 // sortSQL returns the SQL of the key by which rows of several tables are merged, and the ORDER BY
 // of one table.
@@ -416,15 +420,9 @@ func (b *orderColumn) keySQL() string {
 	}
 }
 
-// ownTime is the column of a table that seems to have the time at which a row was inserted: one
-// with the current time as its default, or else the only timestamp; "": there is none.
+// ownTime is the column of a table that says when a row was inserted; "": there is none.
 func (r *run) ownTime(ctx context.Context, t *outboxTable) (name string, err error) {
-	err = r.pool.QueryRow(ctx, `SELECT coalesce((
-			SELECT attname::text FROM (
-				SELECT attname, attnum, count(*) OVER () AS n, coalesce(pg_get_expr(adbin, adrelid) ~* 'now\(\)|current_timestamp|(statement|clock|transaction)_timestamp\(\)', false) AS timed
-				FROM pg_attribute LEFT JOIN pg_attrdef ON adrelid = attrelid AND adnum = attnum
-				WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped AND `+sent.BaseTypeSQL("atttypid")+` IN ('timestamptz'::regtype, 'timestamp'::regtype)) c
-			WHERE timed OR n = 1 ORDER BY timed DESC, attnum LIMIT 1), '')`, t.OID).Scan(&name)
+	err = r.pool.QueryRow(ctx, "SELECT coalesce("+sent.OwnTimeSQL("$1::oid")+", '')", t.OID).Scan(&name)
 	if err != nil {
 		return "", fmt.Errorf("read the columns of %s: %w", t, err)
 	}
@@ -433,16 +431,13 @@ func (r *run) ownTime(ctx context.Context, t *outboxTable) (name string, err err
 
 // orderFix is what to do where the order is not known.
 func (r *run) orderFix(ctx context.Context) (string, error) {
-	such := ""
+	tables := make([]decode.Table, len(r.tables))
 	for i := range r.tables {
-		name, err := r.ownTime(ctx, &r.tables[i])
-		switch {
-		case err != nil:
-			return "", err
-		case name == "" || such != "" && such != name:
-			return fmt.Sprintf(orderFix, "COLUMN"), nil
-		}
-		such = name
+		tables[i] = r.tables[i].Table.Table
+	}
+	such, err := schema.RisingColumn(ctx, r.pool, tables)
+	if err != nil || such == "" {
+		return noColumnFix, err
 	}
 	return fmt.Sprintf(orderFix, such), nil
 }
@@ -483,5 +478,15 @@ func (r *run) readByColumn(ctx context.Context, t decode.Table) (*orderColumn, e
 	case before != nil && comparableKinds[before.kind] != comparableKinds[b.kind]:
 		return nil, usageStop(fmt.Sprintf("--order-by: column %q of table %s has type %s, and that of another table has type %s", b.name, t, b.kind, before.kind), "name a column of one type")
 	}
+	began, of, err := schema.BeginDefault(ctx, r.pool, t, b.name)
+	if err != nil || began == "" {
+		return b, err
+	}
+	what := fmt.Sprintf("column %q has the default %s in table %s, which is set when a transaction begins: one that began first and committed last, as it waited for a lock, goes first", b.name, began, of)
+	if !r.opt.OrderByBegin {
+		return nil, usageStop("--order-by: "+what, "order by a column that is filled from a sequence or by clock_timestamp(); or accept this order: add --order-by-begin. "+
+			"The order of later commits is known with track_commit_timestamp = on")
+	}
+	r.addNote(what + " (--order-by-begin)")
 	return b, nil
 }

@@ -47,9 +47,11 @@ type RecoverOptions struct {
 	DryRun    bool
 	Unordered bool   // copy although the order of the commits is not known
 	OrderBy   string // a column of each table to order by; "": the commits
-	Where     string // an SQL expression that the rows must meet; "": all of the gap
-	Reason    string // for the audit
-	SameData  bool   // this server has taken the place of the one that the slot was read from
+	// OrderBy may have a default that is set when a transaction begins, such as now().
+	OrderByBegin bool
+	Where        string // an SQL expression that the rows must meet; "": all of the gap
+	Reason       string // for the audit
+	SameData     bool   // this server has taken the place of the one that the slot was read from
 
 	Sink  Router
 	Scope event.Scope

@@ -65,7 +65,7 @@ func newResend(c *source.Config, pool *pgxpool.Pool, r *resendRun, condition str
 	own := *c
 	return &run{
 		c: &own, pool: pool, resend: r, began: time.Now().UTC().Truncate(time.Microsecond),
-		opt: RecoverOptions{OrderBy: r.OrderBy, Unordered: r.Unordered, Where: condition},
+		opt: RecoverOptions{OrderBy: r.OrderBy, OrderByBegin: r.OrderByBegin, Unordered: r.Unordered, Where: condition},
 	}
 }
 

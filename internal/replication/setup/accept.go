@@ -164,6 +164,10 @@ type AcceptResult struct {
 	Finding string `json:"finding"`
 	Done    string `json:"done"` // one sentence
 	Moved   int64  `json:"moved_rows"`
+	// of what may be missing; 0: there is none
+	Gap int64 `json:"gap,omitempty"`
+	// what sends the rows of the gap once the relay was started; "": there is no gap
+	Next string `json:"next,omitempty"`
 	// rows of the outbox tables that recover leaves out from now on, by the operator's word
 	Recorded int64 `json:"left_out_rows"`
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/cdc-relay/cdc-relay/internal/decode"
+	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
@@ -97,13 +98,19 @@ func (a *acceptance) keepGap(ctx context.Context, tx pgx.Tx, reason string, left
 		return nil
 	}
 	from, _ := a.found.MissingInterval(reason, 0)
-	_, err := tx.Exec(ctx, `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_lsn)
-		SELECT $1::text, $2::text, $3, $4, $5, $6::text::pg_lsn
-		WHERE NOT EXISTS (SELECT FROM cdc_relay.gap WHERE slot = $1 AND system_id = $2 AND until_xid IS NULL AND recovered_at IS NULL)`, a.c.Slot, a.found.Server.SystemID, rec.Incarnation, a.opt.ID, reason, nullableLSN(from))
+	err := tx.QueryRow(ctx, `WITH open AS (SELECT id FROM cdc_relay.gap WHERE slot = $1 AND system_id = $2 AND until_xid IS NULL AND recovered_at IS NULL),
+			kept AS (INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason, from_lsn)
+				SELECT $1::text, $2::text, $3, $4, $5, $6::text::pg_lsn WHERE NOT EXISTS (SELECT FROM open) RETURNING id)
+		SELECT min(id) FROM (SELECT id FROM open UNION ALL SELECT id FROM kept) g`, a.c.Slot, a.found.Server.SystemID, rec.Incarnation, a.opt.ID, reason, nullableLSN(from)).Scan(&a.result.Gap)
 	if err != nil {
 		return fmt.Errorf("write cdc_relay.gap: %w", err)
 	}
-	return nil
+	if len(a.c.Tables) == 0 {
+		return nil
+	}
+	flag, err := schema.OrderFlag(ctx, tx, a.c.Tables)
+	a.result.Next = fmt.Sprintf("cdc-relay resend --gap %d%s", a.result.Gap, flag)
+	return err
 }
 
 // forgetProgress has a copy count as a slot that was never in use: it has nothing to recover, so a

@@ -57,7 +57,7 @@ func outboxTableSQL(t decode.Table) []string {
     payload       jsonb,
     headers       jsonb,
     traceparent   text,
-    created_at    timestamptz NOT NULL DEFAULT now()%s
+    created_at    timestamptz NOT NULL DEFAULT clock_timestamp()%s
 )`
 	c := transactionColumn(t)
 	if c.Name == "" {

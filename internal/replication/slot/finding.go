@@ -280,7 +280,21 @@ func (f *FoundState) NextStop(ctx context.Context, pool *pgxpool.Pool, c *source
 	if err = f.NameStop(f.judgeStart(ctx, pool, c), 0); err != nil && !errors.As(err, &stop) {
 		return nil, err
 	}
-	return stop, nil
+	return withOrder(ctx, pool, c, stop), nil
+}
+
+// withOrder makes the commands of a fix complete, as far as the database answers.
+func withOrder(ctx context.Context, q source.Querier, c *source.Config, stop *event.Stop) *event.Stop {
+	if stop == nil || stop.Code != event.ExitOperator {
+		return stop
+	}
+	flag, err := schema.OrderFlag(ctx, q, c.Tables)
+	if err != nil {
+		return stop // the command says it
+	}
+	whole := *stop
+	whole.Fix = schema.WithOrder(stop.Fix, flag)
+	return &whole
 }
 
 // judgeStart returns why the next start would not use the slot, without interval and ID, and sets
@@ -317,7 +331,10 @@ func ConnectAndNameStop(ctx context.Context, c source.Config, err error, good pg
 	if askErr = f.judgeStart(ctx, pool, &c); askErr != nil && !errors.As(askErr, &judged) {
 		return stopWithoutID(stop)
 	}
-	return f.NameStop(err, good)
+	if err = f.NameStop(err, good); errors.As(err, &judged) {
+		return withOrder(ctx, pool, &c, judged)
+	}
+	return err
 }
 
 // connectAndExamine reads the state over new connections. The caller closes the pool.
