@@ -37,7 +37,7 @@ type MissingIndex struct {
 type keyTable struct {
 	outboxTable
 	leaves  map[string]*keyLeaf // the tables that have the rows, by their quoted names
-	ownTime string              // the column that looks like a row's time, where Timestamp names none
+	ownTime string              // looks like a row's time, where Timestamp names none
 	parent  bool                // the rows are in partitions; heirs are tables of their own
 }
 

@@ -40,7 +40,7 @@ type Stream struct {
 	sessions      int          // how many sessions have begun
 	loggedReason  string       // the last reason for waiting that was logged
 	visitor       visitor      // session that calls a function on the slot
-	verified      bool         // Prepare has just verified the schema, and nothing was waited for since
+	verified      bool         // Prepare has verified the schema, and nothing was waited for since
 	decidedAtEnd  string       // decisionState when Run ended with a Stop
 	durable       durableState // what the database certainly has, as of the last session
 
@@ -155,8 +155,8 @@ func (s *Stream) runSession(reading, draining context.Context) error {
 	if err := s.standBy(reading); err != nil {
 		return err
 	}
-	// The steps to the stream go on in this session of the pool, which has the catalogs in memory: the
-	// watch makes one of its own.
+	// The steps to the stream go on in this session of the pool, which has the catalogs in memory:
+	// the watch makes one of its own.
 	warm, err := s.pool.Acquire(reading)
 	if err != nil {
 		return err

@@ -125,9 +125,9 @@ func BecomeOwner(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// ownerNeededStop is why init does not create or change the schema: it would belong to a role that is
-// neither OwnerRole nor the relay's, or it belongs to another role than this one. It never advises
-// to make role, the relay's, a member of OwnerRole: it could change the audit.
+// ownerNeededStop is why init does not create or change the schema: it would belong to a role that
+// is neither OwnerRole nor the relay's, or it belongs to another role than this one. It never
+// advises to make role, the relay's, a member of OwnerRole: it could change the audit.
 func ownerNeededStop(s sessionRights, role string) error {
 	fix := s.grantOwnerSQL(source.QuoteName(s.user))
 	if !s.ownerExists {

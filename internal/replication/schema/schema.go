@@ -147,8 +147,8 @@ func checkComplete(ctx context.Context, pool *pgxpool.Pool, s sessionRights, rol
 	return CheckLogged(ctx, pool)
 }
 
-// installSchema creates and migrates the schema in one transaction. decide, which sees the schema as it
-// is under the lock, says whether OwnerRole does it, and which roles get the relay's rights.
+// installSchema creates and migrates the schema in one transaction. decide, which sees the schema
+// as it is under the lock, says whether OwnerRole does it, and which roles get the relay's rights.
 func installSchema(ctx context.Context, pool *pgxpool.Pool, s sessionRights, trust Trust, decide func(pgx.Tx, sessionRights) (asOwner bool, roles []string, err error)) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(schemaLock)); err != nil {

@@ -23,9 +23,9 @@ import (
 // start, and fills in the OIDs of the tables. `init` calls it, and `run` does before it acquires
 // the slot.
 //
-// What has to be made is made under an advisory lock of a session, which a crash releases: a record
-// in state creating while the lock is free was left by a crash, and its slot may have rows before it
-// that were never counted; it is created again.
+// What has to be made is made under an advisory lock of a session, which a crash releases: a
+// record in state creating while the lock is free was left by a crash, and its slot may have rows
+// before it that were never counted; it is created again.
 //
 // Each step but the creation itself, which may take long, is bounded: a server may stop answering
 // in the middle.
@@ -40,7 +40,8 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 		return err
 	}
 	if view != nil && rec != nil && rec.State == StateReady && !rec.PromotedOn(id) {
-		return settleSlot(ctx, pool, stream, c, id, rec, view) // all is there: nothing is made, or written
+		// all is there: nothing is made, or written
+		return settleSlot(ctx, pool, stream, c, id, rec, view)
 	}
 	return WithCreationLock(ctx, pool, c, func(ctx context.Context) error {
 		rec, view, err := ReadBoth(ctx, pool, c.Slot)

@@ -125,8 +125,8 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 // NULL if the row's transaction is not known.
 var rowDigest = sent.DigestSQL("t.tx", "t.id")
 
-// purgedValues are the columns of a purged row. The position stays, and so do columns that tell nothing
-// about the event.
+// purgedValues are the columns of a purged row. The position stays, and so do columns that tell
+// nothing about the event.
 var purgedValues = map[string]string{
 	"ordering_group": "0", "exchange_or_topic": "0", "dest": "0", "hash": "0", "keyed": "false", "ordered": "false", "bytes": "0", "error": "''", "error_text": "NULL::text", "destination": "''",
 	"route_name": "NULL::bytea", "routing_key": "NULL::bytea", "id": "NULL::bytea", "aggregate": "NULL::bytea", "key": "NULL::bytea",
