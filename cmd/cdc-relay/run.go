@@ -130,7 +130,7 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	v.check = func(ctx context.Context) (any, error) { return wiring.Check(ctx, c, rc, zap.NewNop()) }
 	rc.Hooks = source.Hooks{
 		Skipped: v.metrics.Skipped, Stray: v.metrics.Stray, Reconnect: v.metrics.StreamReconnected,
-		Beat: v.reporter.Beat, Monitor: v.watchdog.monitor.Work, FlushLimit: v.watchdog.flushLimit.Work,
+		Beat: v.beat, Monitor: v.watchdog.monitor.Work, FlushLimit: v.watchdog.flushLimit.Work,
 	}
 	rc.NewLine = func(ctx context.Context, t source.Term) (source.Line, error) {
 		l, err := newTerm(ctx, c, v, columns, t, log)

@@ -50,6 +50,7 @@ type process struct {
 	ended  atomic.Pointer[ending] // nil while it relays
 
 	reached atomic.Bool // the broker, at least once
+	course  ops.Course
 }
 
 // reporterTimeout is how long the reporter, which beats every second, may be silent while there is
@@ -104,6 +105,7 @@ func (v *process) snapshot() ops.Snapshot {
 		v.reached.Store(true)
 	}
 	out.Sink.WasUp = v.reached.Load()
+	out.Sink.DownSince, out.Slot.LeftSeconds = v.see(out.Sink.Up, s.Slot)
 	if l := v.line.Load(); l != nil && s.Phase != slot.Standby {
 		rows := l.retryTable.Snapshot()
 		addLine(&out, l.Snapshot(), rows.Stats.Waiting)
@@ -125,6 +127,21 @@ func (v *process) snapshot() ops.Snapshot {
 		e.show(&out)
 	}
 	return out
+}
+
+// beat is called by the reporter every second. What it sees dates an outage of the broker and paces
+// the slot, even if nobody asks for the status meanwhile.
+func (v *process) beat() {
+	v.reporter.Beat()
+	v.see(v.sink.Status().Up, v.stream.Snapshot().Slot)
+}
+
+func (v *process) see(up bool, s slot.SlotSeen) (downSince time.Time, leftSeconds *float64) {
+	downSince = v.course.SeeBroker(up, time.Now())
+	if !s.Checked.IsZero() {
+		leftSeconds = v.course.SeeSlot(s.Checked, s.SafeWALBytes)
+	}
+	return downSince, leftSeconds
 }
 
 func addLine(out *ops.Snapshot, l relay.Snapshot, waiting map[sink.Place]dlq.WaitingRows) {

@@ -28,6 +28,9 @@ type Querier interface {
 type Admin struct {
 	db   Querier
 	slot string
+
+	// OnDeadLetter is dead_letters.on_dead_letter of the relay; "": not known.
+	OnDeadLetter string
 }
 
 // New makes an Admin for the rows of a slot.

@@ -215,7 +215,11 @@ func (a *Admin) retryRow(ctx context.Context, e *Event, r *Row) error {
 			return err
 		}
 		wait := "it is sent as soon as its destination, " + r.Destination + ", is tried again and takes it"
-		if dead != nil {
+		switch {
+		case dead == nil || a.OnDeadLetter == "continue":
+		case a.OnDeadLetter == "block":
+			wait = fmt.Sprintf("it waits until dead letter %d is replayed or discarded, as dead_letters.on_dead_letter is block", *dead)
+		default:
 			wait += fmt.Sprintf("; with dead_letters.on_dead_letter: block it waits until dead letter %d is replayed or discarded", *dead)
 		}
 		why = append(why, wait)

@@ -102,6 +102,13 @@ func TestEventWithARow(t *testing.T) {
 	}
 	r.exec(`DELETE FROM cdc_relay.retry WHERE n = $1`, first)
 	r.wantEvent("behind", nil, EventDeferred, fmt.Sprintf("its destination, orders, is tried again and takes it; with dead_letters.on_dead_letter: block it waits until dead letter %d is", n))
+	r.admin.OnDeadLetter = "block"
+	r.wantEvent("behind", nil, EventDeferred, fmt.Sprintf(": it waits until dead letter %d is replayed or discarded", n))
+	r.admin.OnDeadLetter = "continue"
+	if e := r.wantEvent("behind", nil, EventDeferred, "its destination, orders, is tried again"); strings.Contains(e.Why, "block") {
+		t.Errorf("nothing waits for a dead letter: %s", e.Why)
+	}
+	r.admin.OnDeadLetter = ""
 	r.exec(`UPDATE cdc_relay.dead_letter SET state = 'discarded'`)
 	if e := r.wantEvent("behind", nil, EventDeferred, "its destination, orders, is tried again"); strings.Contains(e.Why, "block") {
 		t.Errorf("it waits for a dead letter that is closed: %s", e.Why)

@@ -119,8 +119,9 @@ type Retention struct {
 type Sink struct {
 	Kind            string // as the configuration names it
 	Up              bool
-	WasUp           bool   // a connection was made at least once in this process
-	Why             string // when it is not up
+	WasUp           bool      // a connection was made at least once in this process
+	Why             string    // when it is not up
+	DownSince       time.Time // zero: it is up
 	Connections     int
 	Channels        int   // of a broker that has them
 	PendingConfirms int   // published and not answered
@@ -157,8 +158,9 @@ type Slot struct {
 	Restart        pglogrepl.LSN
 	Current        pglogrepl.LSN // the server's WAL position at Checked
 	Active         bool
-	WALStatus      string // reserved, extended, unreserved, lost
-	SafeWALBytes   *int64 // nil: unlimited
+	WALStatus      string   // reserved, extended, unreserved, lost
+	SafeWALBytes   *int64   // nil: unlimited
+	LeftSeconds    *float64 // as Course.SeeSlot has it
 	SpilledBytes   int64
 	Database       string
 	Plugin         string

@@ -112,18 +112,23 @@ type SlotStatus struct {
 	Active       bool     `json:"active"`
 	WALStatus    string   `json:"wal_status"`
 	SafeWALBytes *int64   `json:"safe_wal_bytes"` // null: unlimited
-	SpilledBytes int64    `json:"spilled_bytes"`
+	// from checked_at until safe_wal_bytes is 0, if it shrinks on as in the last two minutes;
+	// null: not known, unlimited, or it does not shrink
+	SafeWALSeconds *float64 `json:"safe_wal_seconds"`
+	SpilledBytes   int64    `json:"spilled_bytes"`
 }
 
 // BrokerStatus is the state of the broker's connections.
 type BrokerStatus struct {
-	Kind            string `json:"kind"` // as the configuration names it
-	Up              bool   `json:"up"`
-	WasUp           bool   `json:"was_up"` // a connection was made at least once since the start
-	Why             string `json:"why"`    // when it is not up
-	Connections     int    `json:"connections"`
-	Channels        int    `json:"channels"` // of a broker that has them
-	PendingConfirms int    `json:"pending_confirms"`
+	Kind  string `json:"kind"` // as the configuration names it
+	Up    bool   `json:"up"`
+	WasUp bool   `json:"was_up"` // a connection was made at least once since the start
+	Why   string `json:"why"`    // when it is not up
+	// since when it is seen down, to a second while the relay leads; null: it is up
+	DownSince       *time.Time `json:"down_since"`
+	Connections     int        `json:"connections"`
+	Channels        int        `json:"channels"` // of a broker that has them
+	PendingConfirms int        `json:"pending_confirms"`
 	// events since the start that no queue has got, and that count as delivered
 	Ignored int64 `json:"ignored_returns,omitempty"`
 
@@ -228,7 +233,7 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		AnsweredBy: AnsweredByRelay, Role: s.Role(), Now: now,
 		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lagSeconds(now)},
 		Broker: BrokerStatus{
-			Kind: s.Sink.Kind, Up: s.Sink.Up, WasUp: s.Sink.WasUp, Why: s.Sink.Why, Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms, Ignored: s.Sink.Ignored,
+			Kind: s.Sink.Kind, Up: s.Sink.Up, WasUp: s.Sink.WasUp, Why: s.Sink.Why, DownSince: orNil(s.Sink.DownSince), Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms, Ignored: s.Sink.Ignored,
 			Paused: orEmpty(s.Paused), PausedTotal: s.PausedTotal,
 		},
 		InFlight: InFlightStatus{Events: s.InFlightEvents, Bytes: s.InFlightBytes, OldestUnsettled: orNil(s.OldestUnsettled)},
@@ -280,7 +285,7 @@ func (out *SlotStatus) describe(s Slot) {
 	out.CheckedAt = s.Checked
 	out.ConfirmedFlushLSN, out.RestartLSN, out.CurrentWALLSN = s.ConfirmedFlush.String(), s.Restart.String(), s.Current.String()
 	out.LagBytes, out.RetainedBytes = s.LagBytes(), s.RetainedBytes()
-	out.Active, out.WALStatus, out.SafeWALBytes, out.SpilledBytes = s.Active, s.WALStatus, s.SafeWALBytes, s.SpilledBytes
+	out.Active, out.WALStatus, out.SafeWALBytes, out.SafeWALSeconds, out.SpilledBytes = s.Active, s.WALStatus, s.SafeWALBytes, s.LeftSeconds, s.SpilledBytes
 }
 
 // state is what matters most: what keeps the relay from working comes before how well it works.

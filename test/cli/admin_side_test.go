@@ -11,12 +11,12 @@ func TestStatusWithoutAToken(t *testing.T) {
 	t.Parallel()
 	r := look()
 	r.admin = ""
-	wants := "the relay at " + r.relay.Admin() + " wants a token: set admin.socket or a token of role read in admin.tokens, docs/running.md#security"
-	if out := r.ok("status", "--admin", r.relay.Admin()); !hasAll(out, []string{"state      not answering: " + wants + "; cdc-relay/" + r.slot, "The relay does not tell: " + wants, "confirmed "}) {
+	wants := "a relay answers at " + r.relay.Admin() + ", and wants a token: set admin.socket or a token of role read in admin.tokens, docs/running.md#security"
+	if out := r.ok("status", "--admin", r.relay.Admin()); !hasAll(out, []string{"state      no access: " + wants + "; cdc-relay/" + r.slot, "confirmed "}) {
 		t.Errorf("it says %s", out)
 	}
 	var v struct{ State, Why, Relay string }
-	if err := json.Unmarshal([]byte(r.ok("status", "--json", "--admin", r.relay.Admin())), &v); err != nil || v.State != "not answering" || !hasAll(v.Why+v.Relay, []string{wants}) {
+	if err := json.Unmarshal([]byte(r.ok("status", "--json", "--admin", r.relay.Admin())), &v); err != nil || v.State != "no access" || !hasAll(v.Why+v.Relay, []string{wants}) {
 		t.Errorf("it says %+v, %v", v, err)
 	}
 }

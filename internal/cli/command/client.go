@@ -38,12 +38,15 @@ type AnswerError struct{ Text string }
 // Error implements error.
 func (e *AnswerError) Error() string { return e.Text }
 
-// RefusedError is the error of a relay that does not tell its status to who asks.
+// RefusedError is the error of a relay that answers, and does not tell its status to who asks.
 type RefusedError struct{ At string }
 
 // Error implements error.
 func (e *RefusedError) Error() string {
-	return "the relay at " + e.At + " wants a token: set admin.socket or a token of role read in admin.tokens, docs/running.md#security"
+	if strings.HasPrefix(e.At, unixPrefix) {
+		return "a relay answers at " + e.At + ", and refuses this user: ask as root or as the relay's user, docs/running.md#security"
+	}
+	return "a relay answers at " + e.At + ", and wants a token: set admin.socket or a token of role read in admin.tokens, docs/running.md#security"
 }
 
 // Status asks a relay for its status: at the address admin or, when that is "", the one that c
@@ -93,8 +96,8 @@ func Health(ctx context.Context, c *config.Config, admin string) string {
 }
 
 // anyOf asks one target after the other until one answers. A socket that refuses, or that a relay
-// left behind, is not the end: there may be a token for the port. The error is a refusal, or says
-// of each target why nobody answers there.
+// left behind, is not the end: there may be a token for the port with TLS. The error is a refusal,
+// or says of each target why nobody answers there.
 func anyOf(c *config.Config, admin string, probe bool, ask func(target) error) error {
 	all, err := targets(c, admin, probe)
 	if err != nil {
@@ -181,7 +184,8 @@ const unixPrefix = "unix:"
 
 // targets are the ways to the relay at the address admin; for "" to the one of the configuration:
 // its socket, where the peer's user is the proof, then its ports, of which probes alone may be
-// asked at the one without TLS.
+// asked at metrics_listen. Beside a socket, the port is asked for a status only with TLS, where the
+// certificate is the proof: another relay may listen there while this one is down.
 func targets(c *config.Config, admin string, probe bool) ([]target, error) {
 	addresses := []string{admin}
 	if admin == "" {
@@ -192,7 +196,7 @@ func targets(c *config.Config, admin string, probe bool) ([]target, error) {
 		if probe && c.Admin.MetricsListen != "" {
 			addresses = append(addresses, c.Admin.MetricsListen)
 		}
-		if c.Admin.Listen != "" {
+		if c.Admin.Listen != "" && (probe || c.Admin.Socket == "" || c.Admin.TLS.Cert != "") {
 			addresses = append(addresses, c.Admin.Listen)
 		}
 	}

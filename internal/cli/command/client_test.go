@@ -93,8 +93,9 @@ func admin(t *testing.T, section string) *config.Config {
 
 func address(s *httptest.Server) string { return s.Listener.Addr().String() }
 
-// The relay on this host is asked by its socket, and by its port when that does not answer; with
-// the first token that can be read, where no other user of this host can be who listens.
+// The relay on this host is asked by its socket if one is configured, and by its port only with
+// TLS when that does not answer: a stranger's relay may listen there. It is asked with the first
+// token that can be read, where no other user of this host can be who listens.
 func TestWayToTheRelay(t *testing.T) {
 	open, closed := socket(t, relay("")), socket(t, relay("nobody has it"))
 	port, silent := serve(t, relay(read), false), serve(t, relay(""), false)
@@ -119,9 +120,9 @@ func TestWayToTheRelay(t *testing.T) {
 		err                  any    // what the error is, or says
 	}{
 		{"the socket", "socket: " + open + ", listen: '" + address(silent) + "', " + tokens, "", "", nil},
-		{"the port beside a socket that is not there", "socket: " + missing + ", listen: '" + address(port) + "', " + tokens, "", "", refused},
-		{"a squatter of the port beside a socket", "socket: " + missing + ", listen: '" + address(serve(t, relay(""), false)) + "', " + tokens, "", "", nil},
-		{"the port beside a socket that refuses", "socket: " + closed + ", listen: '" + address(port) + "', " + tokens, "", "", refused},
+		{"the port beside a socket that is not there", "socket: " + missing + ", listen: '" + address(port) + "', " + tokens, "", "", "there is no socket at " + missing},
+		{"a squatter of the port beside a socket", "socket: " + missing + ", listen: '" + address(serve(t, relay(""), false)) + "', " + tokens, "", "", "there is no socket at " + missing},
+		{"the port beside a socket that refuses", "socket: " + closed + ", listen: '" + address(port) + "', " + tokens, "", "", "a relay answers at unix:" + closed + ", and refuses this user: ask as root or as the relay's user, docs/running.md#security"},
 		{"the port by name beside a socket", "socket: " + closed + ", " + tokens, address(port), read, nil},
 		{"the port with TLS beside a socket", "socket: " + closed + ", listen: '" + address(secure) + "', tls: {cert: " + cert + "}, " + operator, "", operate, nil},
 		{"the port", "listen: '" + address(port) + "', " + tokens, "", read, nil},
@@ -130,7 +131,8 @@ func TestWayToTheRelay(t *testing.T) {
 		{"a token that may do more, by name", operator, anybody.URL, operate, nil},
 		{"the wrong token", operator, address(port), "", refused},
 		{"a socket that refuses", "socket: " + closed, "unix:" + closed, "", refused},
-		{"nobody", "socket: " + missing + ", listen: '" + address(silent) + "'", "", "", "there is no socket at " + missing + ", and nothing listens on " + address(silent)},
+		{"nobody", "socket: " + missing + ", listen: '" + address(silent) + "'", "", "", "there is no socket at " + missing},
+		{"nobody with TLS", "socket: " + missing + ", listen: '" + address(silent) + "', tls: {cert: " + cert + "}", "", "", "there is no socket at " + missing + ", and nothing listens on " + address(silent)},
 		{"a socket that was left", "socket: " + left + ", listen: ''", "", "", "the socket at " + left + " was left by a relay that has ended"},
 		{"no way", "listen: ''", "", "", "this configuration opens no way to its relay: set admin.socket or admin.listen"},
 		{"a socket by name", "listen: '" + address(silent) + "', " + tokens, "unix:" + open, "", nil},

@@ -38,6 +38,7 @@ type actionFlags struct {
 	routeFlags        // of a replay
 	rows              []int64
 	all, dryRun, json bool
+	named             string // the DESTINATION of `deferred retry`
 	rate, reason      string
 	perSecond         int
 	wait              time.Duration
@@ -125,7 +126,7 @@ func (f *actionFlags) destinationOf(args []string) ([]string, error) {
 	if first, given := f.firstGiven(); given || f.all {
 		return args, command.UsageError(fmt.Sprintf("%q is a destination: leave out --%s", args[0], cmp.Or(first, "all")))
 	}
-	f.all = true
+	f.all, f.named = true, args[0]
 	return nil, f.filterFlags.flags.Set("destination", args[0])
 }
 
@@ -208,6 +209,9 @@ func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Reques
 		if err != nil {
 			return err
 		}
+		if n == 0 && f.named != "" {
+			return f.nothingWaits(ctx, d)
+		}
 		return out.bulkDryRun(n)
 	}
 	job, err := d.Start(ctx, b)
@@ -215,12 +219,44 @@ func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Reques
 		return err
 	}
 	runs := true
+	if job.ID == 0 && f.named != "" {
+		return f.nothingWaits(ctx, d)
+	}
 	if job.ID != 0 {
 		if job, runs, err = d.waitForJob(ctx, job, f.wait, f.filterFlags.given("wait"), out.progress); err != nil {
 			return err
 		}
 	}
 	return out.reportJob(job, runs)
+}
+
+// nothingWaits is the error (exit 1) for a destination that nothing waits for: it may be misspelt.
+func (f *actionFlags) nothingWaits(ctx context.Context, d *adminClient) error {
+	list, err := d.Groups(ctx, dlq.Deferred, "destination", "")
+	if err != nil {
+		return err
+	}
+	return noDestination(f.named, list)
+}
+
+func noDestination(named string, list *dlq.Groups) error {
+	const most = 10
+	stop := &event.Stop{Code: event.ExitFailure, Reason: "no_match", What: fmt.Sprintf("no deferred event waits for %s", command.Clean(shellWord(named)))}
+	var names []string
+	for _, g := range list.Items {
+		if g.Value != nil {
+			names = append(names, command.Clean(shellWord(*g.Value)))
+		}
+	}
+	switch n := len(names); {
+	case n == 0:
+		stop.What += ", and none for any other destination"
+	case n > most || list.More:
+		stop.Fix = "name one of these, or another of `cdc-relay deferred list --group destination`: " + strings.Join(names[:min(n, most)], ", ")
+	default:
+		stop.Fix = "name one of these: " + strings.Join(names, ", ")
+	}
+	return stop
 }
 
 // filterFlags are the flags that select rows.

@@ -107,7 +107,8 @@ backoff ends.`,
 			short: "Retry deferred events now, without waiting for their backoff",
 			long: `Ends the backoff of deferred events, and tries a paused destination now. --all is about the events
 with a backoff and the first one of each destination: the others follow it. A destination, as the
-list shows it, is --all --destination.
+list shows it, is --all --destination. If nothing waits for it, the command names those for which
+something does, and exits 1.
 
 An exchange that was missing stays paused until this command says that all its queues are bound
 again: who is bound later misses what was sent before.`,
@@ -265,6 +266,7 @@ func withAdminClient(ctx context.Context, g *command.Options, wait time.Duration
 		return err
 	}
 	d := &adminClient{Admin: dlq.New(pool, c.Source.Slot), cfg: c, pool: pool}
+	d.OnDeadLetter = c.DeadLetters.OnDeadLetter
 	if err := d.Check(ctx); err != nil {
 		return withExitCode(err)
 	}

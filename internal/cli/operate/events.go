@@ -285,6 +285,11 @@ func printEvents(w io.Writer, list *dlq.EventList, wide bool) error {
 // eventTable has the columns that matter, or all of them.
 func eventTable(items []dlq.ListedEvent, wide bool) *command.Table {
 	t := &command.Table{Header: []string{"AT (UTC)", "STATE", "NUMBER", "TYPE", "ID"}, Cut: []int{3, 4}}
+	// another aggregate with the same key is another thing
+	several := slices.ContainsFunc(items, func(e dlq.ListedEvent) bool { return shortText(e.Aggregate) != shortText(items[0].Aggregate) })
+	if several {
+		t = &command.Table{Header: []string{"AT (UTC)", "STATE", "NUMBER", "AGGREGATE", "TYPE", "ID"}, Cut: []int{3, 4, 5}}
+	}
 	if wide {
 		t = &command.Table{Header: []string{"AT (UTC)", "STATE", "NUMBER", "TYPE", "ID", "AGGREGATE", "TABLE", "DESTINATION", "REASON", "WHY"}}
 	}
@@ -295,7 +300,10 @@ func eventTable(items []dlq.ListedEvent, wide bool) *command.Table {
 			number = fmt.Sprint(e.N)
 		}
 		row := []string{eventTime(e), e.State, number, shortText(e.Type), shortText(e.ID)}
-		if wide {
+		switch {
+		case several && !wide:
+			row = slices.Insert(row, 3, shortText(e.Aggregate))
+		case wide:
 			row = append(row, shortText(e.Aggregate), orDash(e.Table), orDash(e.Destination), orDash(e.Reason), command.Clean(e.Why))
 		}
 		t.Rows = append(t.Rows, row)

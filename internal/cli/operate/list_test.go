@@ -2,6 +2,7 @@ package operate
 
 import (
 	"io"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -96,5 +97,39 @@ func TestFollow(t *testing.T) {
 	}
 	if strings.Count(errs.String(), "a note") != 1 {
 		t.Errorf("it notes %q", errs.String())
+	}
+}
+
+// A key may be one of several aggregates.
+func TestAggregatesOfAKey(t *testing.T) {
+	items := []dlq.ListedEvent{{Aggregate: new("order")}, {Aggregate: new("order")}}
+	if got := eventTable(items, false).Header; slices.Contains(got, "AGGREGATE") {
+		t.Errorf("of one aggregate the columns are %q", got)
+	}
+	items[1].Aggregate = new("payment")
+	if got := eventTable(items, false); got.Header[3] != "AGGREGATE" || got.Rows[0][3] != "order" || got.Rows[1][3] != "payment" || len(got.Rows[0]) != len(got.Header) {
+		t.Errorf("of two they are %q: %q", got.Header, got.Rows)
+	}
+}
+
+// Nothing matches: the destinations that wait are named as the command takes them.
+func TestNoDestination(t *testing.T) {
+	if got := noDestination("x", &dlq.Groups{}).Error(); got != "no deferred event waits for x, and none for any other destination" {
+		t.Error(got)
+	}
+	got := noDestination("x", &dlq.Groups{Items: []dlq.Group{{Value: new("orders/eu.created")}, {Value: new("it's")}, {}}}).Error()
+	if !strings.Contains(got, "name one of these: orders/eu.created, 'it'\\''s'") {
+		t.Error(got)
+	}
+}
+
+func TestRetryName(t *testing.T) {
+	for title, want := range map[string]string{
+		`exchange "x"`: "x", `exchange "x", routing key "a b"`: "x/a b", `topic "t"`: "t", `exchange "q\"x"`: `q"x`,
+		"the default exchange": "", `topic "t" and more`: "",
+	} {
+		if got := retryName(title); got != want {
+			t.Errorf("%s is %q, want %q", title, got, want)
+		}
 	}
 }

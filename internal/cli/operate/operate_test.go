@@ -230,12 +230,12 @@ paused     2 destinations; their events are deferred until the broker takes them
            exchange "x": no_exchange: 404 NOT_FOUND?; since 1m5s, tried again in 5.0s
              at least 10,000 events, oldest from 1h0m ago
              bind all queues
+             ` + "`cdc-relay deferred retry x` tries one event now" + `
            and 1 more
-           ` + "`cdc-relay deferred retry DESTINATION` tries one event now" + `
 refused    1,001 rows by the database; each is retried until it is accepted, and blocks its key and the slot
            e?[2J?2 (p2): disk full?; for 3h0m, 1 event behind it
            and 1,000 more
-dead       1 dead letter open, the first for 1d2h
+dead       1 dead letter open, the first for 1d2h: cdc-relay dead-letters list
 unheld     slot s_v1: at least 10000 deferred events, 1 open dead letter, 2048 B of WAL, and nobody holds it; start a relay with source.slot: s_v1 until nothing waits there, then CDC_RELAY_SOURCE__SLOT=s_v1 cdc-relay teardown --yes; with --force it drops what still waits
 relay      leader, version v1
 slot       s, lag 6m40s and 0 B, retains 0 B
@@ -263,7 +263,7 @@ repeats    1 event confirmed behind one that is not; a crash now would send them
 state      streaming
 relay      leader, version v1
 slot       s, lag 0s and 2.0 KiB, retains 0 B
-           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, asked 0s ago
+           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, no limit but the disk, asked 0s ago
            waiting for standby b, which does not have what was committed since
 broker     up, stdout
 in flight  0 events, 0 B
@@ -276,7 +276,7 @@ published  0 events, 0.0/s
 state      standby
 relay      standby, version v1
 slot       s, lag not known and 2.0 KiB, retains 0 B
-           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, asked 0s ago
+           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, no limit but the disk, asked 0s ago
 broker     up, stdout
 in flight  0 events, 0 B
 published  0 events, 0.0/s
@@ -291,7 +291,7 @@ published  0 events, 0.0/s
 state      waiting for postgres
 relay      none, version v1
 slot       s, lag 3m1s; not known for 3m5s, before that 2.0 KiB behind, retained 5.0 MiB
-           confirmed 0/1000 of 0/1800, read by nobody, WAL reserved, asked 3m5s ago
+           confirmed 0/1000 of 0/1800, read by nobody, WAL reserved, no limit but the disk, asked 3m5s ago
 broker     up, stdout
 in flight  0 events, 0 B
 published  0 events, 0.0/s
@@ -301,7 +301,7 @@ published  0 events, 0.0/s
 			Deferred: ops.DeferredStatus{CountedAt: noon}, DeadLetters: ops.DeadLettersStatus{CountedAt: noon, Open: 2, Oldest: ago(time.Minute)},
 		}, `
 state      idle
-dead       2 dead letters open, the first for 1m0s
+dead       2 dead letters open, the first for 1m0s: cdc-relay dead-letters list
 relay      leader, version v1
 slot       s, lag 0s; the server has not been asked yet
 broker     up, stdout
@@ -331,7 +331,7 @@ func TestSlotOfTheDatabaseText(t *testing.T) {
 		},
 		{
 			databaseStatus{SlotExists: true, SlotActive: true, Holder: "cdc-relay/s", Confirmed: "0/1000", RetainedBytes: 4096, WALStatus: "reserved"},
-			"  held by cdc-relay/s, confirmed 0/1000, 0 B behind, retains 4.0 KiB, WAL reserved\n",
+			"  held by cdc-relay/s, confirmed 0/1000, 0 B behind, retains 4.0 KiB, WAL reserved, no limit but the disk\n",
 		},
 	} {
 		if got := c.view.slotText(); got != c.want {
@@ -347,7 +347,7 @@ func TestDatabaseText(t *testing.T) {
 	}{
 		{databaseStatus{Deferred: &deferredCount{}, DeadLetters: &deadLetterCount{}}, ""},
 		{databaseStatus{Deferred: &deferredCount{Events: 1234, Oldest: ago(time.Hour)}, DeadLetters: &deadLetterCount{}}, "  1,234 events deferred, oldest from 1h0m ago\n"},
-		{databaseStatus{Deferred: &deferredCount{}, DeadLetters: &deadLetterCount{Open: 1, Oldest: ago(time.Minute)}}, "  1 dead letter open, the first for 1m0s\n"},
+		{databaseStatus{Deferred: &deferredCount{}, DeadLetters: &deadLetterCount{Open: 1, Oldest: ago(time.Minute)}}, "  1 dead letter open, the first for 1m0s: cdc-relay dead-letters list\n"},
 		{databaseStatus{Deferred: &deferredCount{Events: 1e6, OrMore: true}}, "  at least 1,000,000 events deferred\n"},
 		{databaseStatus{NotCounted: "permission denied\a"}, "  what is deferred or dead is not known: permission denied?\n"},
 	} {

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
@@ -24,7 +25,7 @@ func TestStatesOnThePage(t *testing.T) {
 	for _, found := range regexp.MustCompile("(?m)^\\| `([a-z ]+)` \\|").FindAllStringSubmatch(table, -1) {
 		described[found[1]] = true
 	}
-	want := append([]string{stateNotAnswering, stateUnknown}, ops.States...)
+	want := append([]string{stateNotAnswering, stateNoAccess, stateUnknown}, ops.States...)
 	slices.Sort(want)
 	if got := slices.Sorted(maps.Keys(described)); !slices.Equal(got, want) {
 		t.Errorf("the page explains\n%q, want\n%q", got, want)
@@ -42,6 +43,11 @@ func TestStatesWithoutARelay(t *testing.T) {
 		if got, why := seen.stateText(); got != want || why == "" {
 			t.Errorf("the state is %q: %q, want %q", got, why, want)
 		}
+	}
+	refused := whoHolds(databaseStatus{SlotExists: true, SlotActive: true, Holder: "x"})
+	refused.setCause(&command.RefusedError{At: "h:1"})
+	if refused.State != stateNoAccess || !strings.HasPrefix(refused.Why, "a relay answers at h:1, and wants a token: ") || !strings.HasSuffix(refused.Why, "; x holds the slot") {
+		t.Errorf("a relay that wants a token is %q: %q", refused.State, refused.Why)
 	}
 	if v := whoHolds(databaseStatus{}); v.State != ops.StateStopped || !strings.Contains(v.Why, "there is no slot") {
 		t.Errorf("without a slot it is %q: %q", v.State, v.Why)

@@ -27,16 +27,16 @@ func NewStatus(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show what the relay is doing",
-		Long: `Asks the running relay: at admin.socket, which needs no token, or else at admin.listen with a token
-of admin.tokens. If the relay does not answer, or wants another token, status shows what the
-database knows, and exits 0 if the slot is active, else 1. What needs somebody comes first. The JSON
-has the same members whoever answered: answered_by is relay, database or nobody, and what only the
-relay knows is null without it.
+		Long: `Asks the running relay: at admin.socket, which needs no token, or without a socket at admin.listen
+with a token of admin.tokens. If the relay does not answer, or wants another token, status shows
+what the database knows, and exits 0 if the slot is active, else 1. What needs somebody comes first.
+The JSON has the same members whoever answered: answered_by is relay, database or nobody, and what
+only the relay knows is null without it.
 
 With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen,
 with the last lines of the log and graphs of the last minutes in the room that is left. Elsewhere
-it prints one line each time, or one JSON object with --json. It keeps watching while the relay is
-away.`,
+it prints one line each time, what is in danger first, or one JSON object with --json. It keeps
+watching while the relay is away.`,
 		Example: `  cdc-relay status
   cdc-relay status --watch
   cdc-relay status --watch --every 10s >> status.log
@@ -95,6 +95,7 @@ type snapshot struct {
 // The states of a relay that does not answer, in addition to ops.StateStopped.
 const (
 	stateNotAnswering = "not answering" // the slot is active
+	stateNoAccess     = "no access"     // one answers, and wants a token or another user
 	stateUnknown      = "unknown"       // the database does not answer either
 )
 
@@ -139,15 +140,39 @@ func (s *snapshot) line() string {
 	if why != "" {
 		state += ": " + why
 	}
+	if danger := s.danger(); danger != "" {
+		state = danger + " | " + state
+	}
 	switch st := s.status; {
 	case st != nil:
-		state += fmt.Sprintf(" | %s | lag %s, %s | in flight %s | published %s, %.1f/s | deferred %s | dead %s", st.Role,
+		state += fmt.Sprintf(" | %s%s | lag %s, %s | in flight %s | published %s, %.1f/s | deferred %s | dead %s", st.Role, command.If(!st.Broker.Up, " | broker down"+downText(st)),
 			showLag(st.Slot.LagSeconds), showBehind(st), command.Thousands(uint64(st.InFlight.Events)), command.Thousands(st.Totals.Published),
 			st.Rates.PublishedPerSecond, command.Thousands(uint64(st.Deferred.Events)), command.Thousands(uint64(st.DeadLetters.Open)))
 	case s.database != nil && s.database.SlotExists:
 		state += " | slot " + command.Bytes(s.database.LagBytes) + " behind, asked " + command.Age(time.Since(s.database.Now)) + " ago"
 	}
 	return command.Clean(state)
+}
+
+// danger is what needs somebody first; "": nothing does.
+func (s *snapshot) danger() string {
+	var slot *ops.SlotStatus
+	dead := 0
+	switch {
+	case s.status != nil:
+		slot, dead = &s.status.Slot, s.status.DeadLetters.Open
+	case s.database != nil:
+		slot = &s.database.Slot
+		if d := s.database.DeadLetters; d != nil {
+			dead = d.Open
+		}
+	default:
+		return ""
+	}
+	if text := slotDanger(slot); text != "" {
+		return "DANGER: the " + text
+	}
+	return command.If(dead > 0, command.Count(dead, "dead letter")+" open")
 }
 
 // watch is `status --watch`: it polls the relay, or the database while the relay is away.

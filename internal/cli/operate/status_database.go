@@ -79,7 +79,11 @@ func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *command
 	if errors.As(err, &stop) && stop.Code == event.ExitUsage {
 		return err
 	}
-	if err != nil {
+	var refused *command.RefusedError
+	switch {
+	case err != nil && errors.As(cause, &refused):
+		return fmt.Errorf("%w; and the database does not answer: %w", cause, err)
+	case err != nil:
 		return fmt.Errorf("no relay answers (%w), and the database does not either: %w", cause, err)
 	}
 	v.setCause(cause)
@@ -148,8 +152,9 @@ func (v *databaseStatus) judge() {
 func (v *databaseStatus) setCause(cause error) {
 	v.Relay = notAsked(cause)
 	var refused *command.RefusedError
-	if errors.As(cause, &refused) && v.SlotActive {
-		v.Why = refused.Error() + "; " + v.Holder + " holds the slot"
+	if errors.As(cause, &refused) {
+		v.State = stateNoAccess
+		v.Why = refused.Error() + "; " + command.If(v.SlotActive, v.Holder+" holds the slot") + command.If(!v.SlotActive, "nobody holds the slot")
 	}
 }
 
@@ -227,7 +232,11 @@ func timeOrNil(at time.Time) *time.Time {
 
 func (v *databaseStatus) write(w io.Writer, slot string) error {
 	leader := command.If(v.LastLeader != "", "  last leader: "+command.Clean(v.LastLeader)+"\n")
-	_, err := fmt.Fprintf(printable.Text(w), "The relay %s.\nWhat the database knows of slot %q:\n%s%s%s", command.Clean(v.Relay), slot, v.slotText(), leader, v.rowsText(time.Now()))
+	relay := "The relay " + command.Clean(v.Relay) + ".\n"
+	if v.State == stateNoAccess { // the line state has said it
+		relay = ""
+	}
+	_, err := fmt.Fprintf(printable.Text(w), "%sWhat the database knows of slot %q:\n%s%s%s", relay, slot, v.slotText(), leader, v.rowsText(time.Now()))
 	return err
 }
 
@@ -240,7 +249,7 @@ func (v *databaseStatus) slotText() string {
 	case v.SlotActive:
 		holder = "held by " + command.Clean(v.Holder)
 	}
-	text := fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, command.Clean(v.Confirmed), command.Bytes(v.LagBytes), command.Bytes(v.RetainedBytes), command.Clean(v.WALStatus), lostText(v.SafeWALBytes))
+	text := fmt.Sprintf("  %s, confirmed %s, %s behind, retains %s, WAL %s%s\n", holder, command.Clean(v.Confirmed), command.Bytes(v.LagBytes), command.Bytes(v.RetainedBytes), command.Clean(v.WALStatus), lostText(&ops.SlotStatus{CheckedAt: time.Now(), WALStatus: v.WALStatus, SafeWALBytes: v.SafeWALBytes}))
 	for _, line := range heldText(v.WALHeldBy) {
 		text += "  " + command.Clean(line) + "\n"
 	}
@@ -253,7 +262,7 @@ func (v *databaseStatus) rowsText(now time.Time) (text string) {
 		text += fmt.Sprintf("  %s%s deferred%s\n", command.If(p.OrMore, "at least "), command.Count(p.Events, "event"), command.Since(now, ", oldest from ", p.Oldest, " ago"))
 	}
 	if d := v.DeadLetters; d != nil && d.Open > 0 {
-		text += fmt.Sprintf("  %s%s open%s\n", command.If(d.OrMore, "at least "), command.Count(d.Open, "dead letter"), command.Since(now, ", the first for ", d.Oldest, ""))
+		text += fmt.Sprintf("  %s%s open%s\n", command.If(d.OrMore, "at least "), command.Count(d.Open, "dead letter"), command.Since(now, ", the first for ", d.Oldest, "")+": cdc-relay dead-letters list")
 	}
 	if v.NotCounted != "" {
 		text += fmt.Sprintf("  what is deferred or dead is not known: %s\n", command.Clean(v.NotCounted))

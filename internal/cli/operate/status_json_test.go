@@ -78,6 +78,40 @@ func TestSlotInDanger(t *testing.T) {
 	}
 }
 
+// The text and the line of --watch begin with what is urgent, and say how soon and what to do.
+func TestDangerComesFirst(t *testing.T) {
+	for _, c := range []struct {
+		name       string
+		change     func(*ops.Status)
+		line, text string
+	}{
+		{"a limit that is far", func(s *ops.Status) { s.Slot.RetainedBytes = 1 << 20 }, "idle | leader | lag", "lost after 56.4 MiB more, asked"},
+		{"a limit that is near", func(s *ops.Status) { s.Slot.RetainedBytes = 500 << 20 }, "DANGER: the slot is lost after 56.4 MiB more | idle", "danger     the slot is lost after 56.4 MiB more; raise the limit"},
+		{"a limit that comes soon", func(s *ops.Status) { s.Slot.SafeWALSeconds = new(180.0) }, "DANGER: the slot is lost after 56.4 MiB more, at this rate in about 3m0s | idle", "in about 3m0s; raise the limit if the disk has room: ALTER SYSTEM SET max_slot_wal_keep_size"},
+		{"a limit that comes later", func(s *ops.Status) { s.Slot.SafeWALSeconds = new(7200.0) }, "idle", "lost after 56.4 MiB more, at this rate in about 2h0m, asked"},
+		{"no limit", func(s *ops.Status) { s.Slot.SafeWALBytes = nil }, "idle", "WAL extended, no limit but the disk, asked"},
+		{"a slot that is lost", func(s *ops.Status) { s.Slot.WALStatus = "lost" }, "DANGER: the slot is lost | idle", "danger     the slot is lost: its WAL is removed"},
+		{"dead letters", func(s *ops.Status) { s.DeadLetters.Open = 2 }, "2 dead letters open | idle", "open: cdc-relay dead-letters list"},
+		{"a broker that is down", func(s *ops.Status) {
+			s.State, s.Why, s.Broker = ops.StateBrokerDown, "refused", ops.BrokerStatus{Why: "refused", DownSince: ago(time.Minute)}
+		}, "broker down: refused | leader | broker down for 1m0s, since 2026-11-20T11:59:00Z | lag", "broker     down for 1m0s, since 2026-11-20T11:59:00Z\n"},
+	} {
+		safe := int64(59140000)
+		s := ops.Status{State: ops.StateIdle, Role: ops.RoleLeader, Now: noon, Slot: ops.SlotStatus{Name: "s", CheckedAt: noon, WALStatus: "extended", SafeWALBytes: &safe}, Broker: ops.BrokerStatus{Up: true}}
+		c.change(&s)
+		if got := (&snapshot{status: &s}).line(); !strings.HasPrefix(got, c.line) {
+			t.Errorf("%s: the line is %q, want %q", c.name, got, c.line)
+		}
+		if got := text(t, &s, false); !strings.Contains(got, c.text) {
+			t.Errorf("%s: it says %q, want %q", c.name, got, c.text)
+		}
+	}
+	lost := &snapshot{database: &databaseStatus{State: ops.StateStopped, SlotExists: true, Slot: ops.SlotStatus{WALStatus: "lost"}}}
+	if got := lost.line(); !strings.HasPrefix(got, "DANGER: the slot is lost | stopped") {
+		t.Errorf("without a relay the line is %q", got)
+	}
+}
+
 // The graphs use the room that the status leaves, and no more.
 func TestGraphs(t *testing.T) {
 	var h history

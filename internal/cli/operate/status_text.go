@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -68,26 +70,59 @@ func (t *statusText) all() {
 	}
 }
 
-// danger says that the server gives the slot's WAL up, or has.
+// danger says that the server gives the slot's WAL up, or has, and what to do.
 func (t *statusText) danger() {
-	slot := t.status.Slot
-	switch {
-	case slot.WALStatus == "lost":
-		t.line("danger", "%s: its WAL is removed; see cdc-relay check", t.paint("the slot is lost", red))
-	case slot.SafeWALBytes != nil && *slot.SafeWALBytes <= 0, slot.WALStatus == "unreserved":
-		t.line("danger", "%s, unless it confirms more before: max_slot_wal_keep_size is reached", t.paint("the slot is lost at the next checkpoint", red))
+	text := slotDanger(&t.status.Slot)
+	if text == "" {
+		return
 	}
+	fix := "; " + raiseLimit
+	if t.status.Slot.WALStatus == "lost" {
+		fix = ": its WAL is removed; see cdc-relay check"
+	}
+	t.line("danger", "%s%s", t.paint("the "+text, red), fix)
 }
 
-// lostText says how much more WAL may be written before the slot is lost.
-func lostText(safe *int64) string {
+// raiseLimit gains time. It needs no restart.
+const raiseLimit = "raise the limit if the disk has room: ALTER SYSTEM SET max_slot_wal_keep_size = '…'; SELECT pg_reload_conf()"
+
+// The slot is in danger from this share of what max_slot_wal_keep_size allows, as in the alert
+// CdcRelaySlotNearLimit, or when at the present pace it is lost within dangerSeconds.
+const (
+	dangerShare   = 0.7
+	dangerSeconds = 15 * 60
+)
+
+// slotDanger says that the slot is lost, or is about to be; else it is "".
+func slotDanger(s *ops.SlotStatus) string {
 	switch {
-	case safe == nil:
+	case s.WALStatus == "lost":
+		return "slot is lost"
+	case s.SafeWALBytes != nil && *s.SafeWALBytes <= 0, s.WALStatus == "unreserved":
+		return "slot is lost at the next checkpoint, unless it confirms more before"
+	case s.SafeWALBytes == nil:
 		return ""
+	case float64(s.RetainedBytes) >= dangerShare*float64(s.RetainedBytes+*s.SafeWALBytes), s.SafeWALSeconds != nil && *s.SafeWALSeconds < dangerSeconds:
+		return "slot is" + strings.TrimPrefix(lostText(s), ",")
+	}
+	return ""
+}
+
+// lostText says how much more WAL may be written before the slot is lost, and how soon that is.
+func lostText(s *ops.SlotStatus) string {
+	switch safe := s.SafeWALBytes; {
+	case s.WALStatus == "lost" || s.CheckedAt.IsZero():
+		return ""
+	case safe == nil:
+		return ", no limit but the disk"
 	case *safe <= 0:
 		return ", lost at the next checkpoint"
 	}
-	return ", lost after " + command.Bytes(*safe) + " more"
+	text := ", lost after " + command.Bytes(*s.SafeWALBytes) + " more"
+	if s.SafeWALSeconds != nil {
+		text += ", at this rate in about " + command.Age(time.Duration(*s.SafeWALSeconds*float64(time.Second)))
+	}
+	return text
 }
 
 type statusText struct {
@@ -175,7 +210,7 @@ func (t *statusText) slot() {
 		wal = t.paint(slot.WALStatus, red)
 	}
 	t.line("", "confirmed %s of %s, %s, WAL %s%s, asked %s ago",
-		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, lostText(slot.SafeWALBytes), checked)
+		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, lostText(&slot), checked)
 	for _, line := range heldText(t.status.WALHeldBy) {
 		t.line("", "%s", t.paint(line, yellow))
 	}
@@ -215,7 +250,8 @@ func showBehind(s *ops.Status) string {
 func (t *statusText) broker() {
 	b := t.status.Broker
 	if !b.Up {
-		t.line("broker", "%s: %s", t.paint("down", red), b.Why)
+		why := command.If(b.Why != t.status.Why, ": "+b.Why) // it is in the line state
+		t.line("broker", "%s%s%s", t.paint("down", red), downText(t.status), why)
 		return
 	}
 	channels := ""
@@ -230,6 +266,15 @@ func (t *statusText) broker() {
 	if b.Ignored > 0 {
 		t.line("", "%s returned, as no queue took it, and ignored (sink.rabbitmq.unroutable)", command.Count(int(b.Ignored), "message"))
 	}
+}
+
+// downText says for how long the broker is down, if that is known.
+func downText(s *ops.Status) string {
+	at := s.Broker.DownSince
+	if at == nil {
+		return ""
+	}
+	return command.Since(s.Now, " for ", at, ", since "+at.UTC().Format(time.RFC3339))
 }
 
 func (t *statusText) paused() {
@@ -250,9 +295,44 @@ func (t *statusText) paused() {
 		if p.Fix != "" {
 			t.line("", "  %s", p.Fix)
 		}
+		if name := retryName(p.Destination); name != "" {
+			t.line("", "  `cdc-relay deferred retry %s` tries one event now", shellWord(name))
+		}
 	}
 	t.more(b.PausedTotal - len(b.Paused))
-	t.line("", "`cdc-relay deferred retry DESTINATION` tries one event now")
+}
+
+// destinationTitle is how sinks name a destination.
+var destinationTitle = regexp.MustCompile(`^(?:exchange|topic) ("(?:[^"\\]|\\.)*")(?:, routing key ("(?:[^"\\]|\\.)*"))?$`)
+
+// retryName is a destination in the form that `deferred retry` takes; "": it has none.
+func retryName(title string) string {
+	found := destinationTitle.FindStringSubmatch(title)
+	if found == nil {
+		return ""
+	}
+	name, err := strconv.Unquote(found[1])
+	if err != nil || name == "" {
+		return ""
+	}
+	if found[2] == "" {
+		return name
+	}
+	key, err := strconv.Unquote(found[2])
+	if err != nil {
+		return ""
+	}
+	return name + "/" + key
+}
+
+// shellWord is a text as one word of a shell.
+func shellWord(text string) string {
+	if text != "" && !strings.ContainsFunc(text, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+=,", r))
+	}) {
+		return text
+	}
+	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
 // attempts adds the failed and the retried attempts.
@@ -321,7 +401,7 @@ func (t *statusText) refused() {
 
 func (t *statusText) dead() {
 	if d := t.status.DeadLetters; d.Open > 0 {
-		t.line("dead", "%s open%s", t.paint(command.Count(d.Open, "dead letter"), yellow), command.Since(t.status.Now, ", the first for ", d.Oldest, ""))
+		t.line("dead", "%s open%s: cdc-relay dead-letters list", t.paint(command.Count(d.Open, "dead letter"), yellow), command.Since(t.status.Now, ", the first for ", d.Oldest, ""))
 	}
 }
 

@@ -227,7 +227,7 @@ func TestStatusNames(t *testing.T) {
 	slices.Sort(names)
 	want := []string{
 		"answered_by",
-		"broker", "broker.channels", "broker.connections", "broker.kind", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.was_up", "broker.why",
+		"broker", "broker.channels", "broker.connections", "broker.down_since", "broker.kind", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.was_up", "broker.why",
 		"dead_letters", "dead_letters.counted_at", "dead_letters.oldest", "dead_letters.open",
 		"in_flight", "in_flight.bytes", "in_flight.events", "in_flight.oldest_unsettled", "in_flight.settled_lsn", "log", "now",
 		"guard", "guard.active", "guard.full", "guard.deferred", "guard.left_bytes", "open_gaps",
@@ -235,7 +235,7 @@ func TestStatusNames(t *testing.T) {
 		"retention", "retention.behind_seconds", "retention.deleted", "retention.error", "retention.held_by", "retention.last_pass", "retention.mode",
 		"rates", "rates.latency_p99_seconds", "rates.deferred_per_second", "rates.published_per_second", "rates.retries_per_second", "role",
 		"slot", "slot.active", "slot.checked_at", "slot.confirmed_flush_lsn", "slot.current_wal_lsn", "slot.lag_bytes", "slot.lag_seconds", "slot.name",
-		"slot.restart_lsn", "slot.retained_bytes", "slot.safe_wal_bytes", "slot.spilled_bytes", "slot.wal_status",
+		"slot.restart_lsn", "slot.retained_bytes", "slot.safe_wal_bytes", "slot.safe_wal_seconds", "slot.spilled_bytes", "slot.wal_status",
 		"started_at", "state", "totals", "totals.dead", "totals.failed", "totals.last_confirm", "totals.deferred", "totals.published", "totals.retries",
 		"unheld_slots", "unreported_confirmed", "unsent_rows", "version", "waiting_for_standby", "wal_held_by", "why",
 	}

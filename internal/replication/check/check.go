@@ -185,11 +185,11 @@ func (c *checker) checkSchema(ctx context.Context, version int, err error) bool 
 		return true
 	case super:
 		c.addWarning(name, fmt.Sprintf("%s, belongs to superuser %q, who can log in, and not to %s", detail, owner, schema.OwnerRole),
-			source.InitHint(c.user)+", as a superuser, which hands it over")
+			source.InitHintBy(c.user, "a superuser")+"; this hands it over")
 		return true
 	}
 	c.addWarning(name, fmt.Sprintf("%s, belongs to the relay's own role %q and not to %s: what the relay may change, it could drop", detail, owner, schema.OwnerRole),
-		source.InitHint(c.user)+", as a superuser, or as a role that may hand it over")
+		source.InitHintBy(c.user, "a superuser or a role that may hand it over")+"; this hands it over")
 	return true
 }
 

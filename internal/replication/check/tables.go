@@ -223,7 +223,7 @@ func (c *checker) checkAudit(ctx context.Context) {
 	case c.warnUnchecked(name, err):
 	case owns: // first: asked by an owner, the relay's role would be one of those below
 		c.addWarning(name, fmt.Sprintf("role %q may do what the owner of cdc_relay (%s) may: the audit is only as safe as its password", c.user, owner),
-			"use a role that owns nothing here: "+source.InitHint("ROLE"))
+			"let the relay log in as another role, which owns nothing here: "+source.InitHint("NEW_ROLE"))
 	case len(who) > 0:
 		c.addWarning(name, "unless they are roles of other relays, these may forge or remove what operators did: "+strings.Join(who, "; "),
 			strings.Join(fixes, "; "))

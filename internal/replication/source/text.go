@@ -118,10 +118,16 @@ func ForeignSlot(c *Config, what string) *event.Stop {
 	}
 }
 
-// InitHint is the command that gives a role what it needs. It creates no slot: the first start or a
-// takeover does that.
+// InitHint is the command that gives a role what it needs, and who runs it. It creates no slot: the
+// first start or a takeover does that.
 func InitHint(role string) string {
-	return "run `cdc-relay init --no-slot --url <URL of a role that may create it> --role '" + strings.ReplaceAll(role, "'", `'\''`) + "'`"
+	return InitHintBy(role, "a superuser or a role that may create it")
+}
+
+// InitHintBy is InitHint for what not every role may do: runs says which may.
+func InitHintBy(role, runs string) string {
+	role = "'" + strings.ReplaceAll(role, "'", `'\''`) + "'"
+	return "run `cdc-relay init --no-slot --url <URL> --role " + role + "`: the <URL> is of " + runs + ", " + role + " is the relay's role"
 }
 
 // TakeoverStop is the Stop (exit 3) of a takeover that cannot go on by itself.
