@@ -8,8 +8,6 @@ SHELL := bash
 # No timeout: bin/testrun ends a run in which nothing moves. No test cache: it does not see the servers a result depends on.
 # No vet: make lint vets.
 GO_TEST := bin/testrun -count=1 -vet=off -p 2 -parallel 4
-# Where the longest packages mostly wait, one more at a time computes meanwhile.
-WAITING := -p 3
 # One PostgreSQL, one RabbitMQ and one Kafka for all packages of a run.
 SERVE   := bin/serve
 STEP    := scripts/step.sh
@@ -101,10 +99,10 @@ test-nightly: ## before a release, two hours: everything, all PostgreSQL version
 test-servers: bin/testrun
 	@echo "== $@"; $(GO_TEST) $(FIRST) $$(go list work | grep -vxFf <(go list $(QUICK)))
 test-plain: bin/testrun
-	@echo "== $@"; $(GO_TEST) $(WAITING) -tags '$(TAGS)' ./test/cli ./test/fault ./test/debezium ./internal/devenv/demo $$($(OTHERS))
+	@echo "== $@"; $(GO_TEST) -tags '$(TAGS)' ./test/fault ./test/cli ./test/debezium ./internal/devenv/demo $$($(OTHERS))
 test-race: bin/testrun bin/serve ## the packages of relay, outbox and inbox under the race detector, on the newest PostgreSQL
 	@echo "== $@"; export CDC_RELAY_TEST_POSTGRES= CDC_RELAY_TEST_POSTGRES_BIN=$$(scripts/postgres.sh $(PG_NEWEST)); \
-		$(SERVE) $(GO_TEST) $(WAITING) -race -tags '$(TAGS)' ./internal/replication ./internal/sink/kafka ./internal/sink/rabbit ./inbox/test/kafka $$($(RACED))
+		$(SERVE) $(GO_TEST) -race -tags '$(TAGS)' ./internal/replication ./internal/sink/kafka ./internal/sink/rabbit ./inbox/test/kafka $$($(RACED))
 
 # The shared server is of another version: the package starts its own.
 .PHONY: $(PG_VERSIONS:%=test-pg%)

@@ -321,9 +321,9 @@ func (c *Consumer) existingTopics(ctx context.Context, k *link) (map[string][]in
 	return found, nil
 }
 
-// watchTopics ends a membership when topics or partitions come or go: who joins again gets them. So
-// it reads, too, what waits in the retry topics of a process with other levels that was rolled
-// back.
+// watchTopics ends a membership when topics or partitions come or go: who joins again gets them.
+// Now and then (formerEvery) it also looks for retry topics of other levels, which a version has
+// left that was rolled back.
 func (c *Consumer) watchTopics(ctx context.Context, k *link, known map[string][]int, end context.CancelCauseFunc) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()

@@ -70,7 +70,8 @@ func keysOf(root setting.Form, path string) setting.Form {
 	return keys
 }
 
-// addDefault takes the default as `config print` shows it; a value that is not stated has none.
+// addDefault parses a default as `config print` shows it, so that it has its type; "": the key has
+// none.
 func addDefault(into setting.Form, shown string) error {
 	if shown == "" {
 		return nil

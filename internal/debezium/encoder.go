@@ -265,7 +265,7 @@ func (r *Router) schemaVersion(ev *event.Event, t *table, rec *Record) (*int32, 
 	return &rec.version, err
 }
 
-// appendDestination fills in exchange and routing key, of which the topic is made already. The
+// appendDestination fills in exchange and routing key; the record's topic is made already. The
 // routing key is left out when it is the record's key.
 func (o *Options) appendDestination(rec *Record) {
 	rec.Exchange = rec.Topic

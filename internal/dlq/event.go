@@ -364,8 +364,8 @@ func (a *Admin) isRetried(ctx context.Context, id string, row *outboxRow) (yes b
 	return yes, err
 }
 
-// place describes an event whose row is in the outbox, and that has no row in the retry table and
-// no dead letter.
+// place looks up what became of an event whose row is in the outbox, and that has no row in the
+// retry table and no dead letter with its id; a purged one is found by its digest.
 func (a *Admin) place(ctx context.Context, e *Event, row *outboxRow, p progress, relay Relay) error {
 	var delivered bool
 	var purged int64

@@ -88,7 +88,8 @@ func Run(ctx context.Context, db Querier, slot string, epoch int64, sql string, 
 	return nil
 }
 
-// change runs a statement that writes and gives one row.
+// change runs a statement that writes and gives one row. sql is what follows the fence, WriteFence:
+// it begins with a comma.
 func (t *Term) change(ctx context.Context, what, sql string, args []any, into ...any) error {
 	return t.run(ctx, what, WriteFence+sql, args, func(rows pgx.Rows) error {
 		if len(into) == 0 {

@@ -438,8 +438,8 @@ func columnList(t *Table, most int) string {
 // for all arguments of a filter, and would be slow for values that few rows have, or only old rows.
 const again = pgx.QueryExecModeDescribeExec
 
-// rows reads what columnList names: at most limit rows, and none after pageBytes; more reports that
-// there are others.
+// rows reads what columnList names, each value cut to most bytes: at most limit rows, and none
+// after pageBytes; more reports that there are others.
 func (a *Admin) rows(ctx context.Context, sql string, args []any, most, limit int) (list []Row, more bool, err error) {
 	rows, err := a.db.Query(ctx, sql, append([]any{again}, args...)...)
 	if err != nil {

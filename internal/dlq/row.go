@@ -159,7 +159,8 @@ func (s *scanned) into(r *Row) []any {
 // finish makes the values those of the row, each cut to most bytes.
 func (s *scanned) finish(r *Row, most int) {
 	words, accused, full := []byte(r.Error), []byte(r.Accused), []byte(r.Error)
-	if s.words != nil && isSpoken(*s.words, r.Error) {
+	// a version that does not know the column leaves it in a row that it redacts or purges
+	if s.words != nil && !r.Redacted && r.State != Purged && isSpoken(*s.words, r.Error) {
 		full = []byte(*s.words)
 	}
 	for _, v := range []struct {

@@ -109,7 +109,8 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// sendRequest sends one request with all parts, and delivers each with its answer.
+// sendRequest sends one produce request with the batches of all parts, and delivers each with its
+// answer. It returns for how long the broker wants no other one.
 func (w *worker) sendRequest(ctx context.Context) (throttle time.Duration) {
 	if err := w.connect(ctx); err != nil {
 		w.deliverAll(Answer{Kind: Unsent, Why: err})

@@ -14,8 +14,8 @@ type Status struct {
 	// without it. Then what only the relay knows is null.
 	AnsweredBy string `json:"answered_by"`
 	// State is one of the States, the first that applies in this order: stopped, stopping,
-	// starting, waiting for postgres, standby, broker down, destination paused, deferring, catching
-	// up, idle, streaming.
+	// starting, waiting for postgres, standby, broker down, deferring while the database refuses a
+	// row, destination paused, deferring, catching up, idle, streaming.
 	State string `json:"state"`
 	// what is waited for, who leads, why it stopped or the broker is down, what is paused; else ""
 	Why string `json:"why"`

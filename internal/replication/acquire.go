@@ -29,6 +29,9 @@ var (
 	errPromoted = errors.New("the server was promoted: prepare again")
 )
 
+// verifiedFor is how long the first session counts on what Prepare has found in the schema.
+const verifiedFor = 5 * time.Second
+
 // limits the steps from a free slot to the stream, because a server may stop answering in between
 const acquireTimeout = time.Minute
 
@@ -104,12 +107,12 @@ func (s *Stream) startStream(ctx context.Context, conn *pgconn.PgConn) (o stream
 	if err := c.Primary.CheckServer(source.ConnectedServer(conn).Server); err != nil {
 		return o, err
 	}
-	if !s.verified {
+	if time.Since(s.verifiedAt) > verifiedFor {
 		if err := schema.Verify(ctx, s.pool, schema.Trust{}); err != nil {
 			return o, err
 		}
 	}
-	s.verified = false
+	s.verifiedAt = time.Time{} // once: a session that comes after this one looks itself
 	rec, view, err := slot.ReadBoth(ctx, s.pool, c.Slot)
 	if err != nil {
 		return o, err
@@ -358,7 +361,6 @@ func (s *Stream) standBy(ctx context.Context) error {
 		case s.visitor.name == "":
 			s.standBehind(rec, view)
 		}
-		s.verified = false
 		if !source.Sleep(ctx, standbyPoll) {
 			return ctx.Err()
 		}

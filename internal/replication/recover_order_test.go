@@ -70,8 +70,11 @@ func TestOrderOfDefaults(t *testing.T) {
 		{"c timestamp DEFAULT (now() AT TIME ZONE 'UTC')", "(now() AT TIME ZONE 'UTC'::text)", ""},
 		{"c xid8 DEFAULT pg_current_xact_id()", "pg_current_xact_id()", ""},
 		{"c moment", "now()", ""},
+		{"c timestamptz DEFAULT ('now'::text)::timestamptz", "('now'::text)::timestamp with time zone", ""},
+		{"c timestamp DEFAULT clock_timestamp()", "", ""}, // in the time zone of each session
+		{"c timestamptz DEFAULT clock_timestamp() - interval '1 day' * extract(hour FROM clock_timestamp())", "", ""},
 		{"c timestamptz", "", ""},
-		{"d timestamptz DEFAULT now(), c timestamptz GENERATED ALWAYS AS (d) STORED", "", ""},
+		{"d timestamptz DEFAULT now(), c timestamptz GENERATED ALWAYS AS (d) STORED", "now()", ""},
 		{"c timestamptz DEFAULT clock_timestamp()", "", "c"},
 		{"c bigserial", "", "c"},
 		{"c bigint GENERATED ALWAYS AS IDENTITY", "", "c"},

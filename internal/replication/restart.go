@@ -77,8 +77,8 @@ func (s *Stream) leaveServer() {
 	s.shared.SetGood(&slot.View{})
 }
 
-// flushLimitOn reads the flush limit from a server that the pool does not use yet; 0 if it cannot
-// be read.
+// flushLimitOn reads the flush limit from a server that went back, for the message alone: from
+// there on rows may be missing; 0 if it cannot be read.
 func (s *Stream) flushLimitOn(ctx context.Context, conn *pgconn.PgConn) pglogrepl.LSN {
 	text, err := source.QueryText(ctx, conn, "SELECT max_flush_lsn FROM cdc_relay.progress WHERE slot = "+source.QuoteText(s.cfg.Slot))
 	if err != nil {

@@ -40,7 +40,7 @@ type Stream struct {
 	sessions      int          // how many sessions have begun
 	loggedReason  string       // the last reason for waiting that was logged
 	visitor       visitor      // session that calls a function on the slot
-	verified      bool         // Prepare has verified the schema, and nothing was waited for since
+	verifiedAt    time.Time    // before Prepare verified the schema; zero: it is to be verified
 	decidedAtEnd  string       // decisionState when Run ended with a Stop
 	durable       durableState // what the database certainly has, as of the last session
 
@@ -111,8 +111,9 @@ func (s *Stream) Run(reading, draining context.Context) error {
 	for {
 		err := s.checkServer(reading)
 		if err == nil && !prepared {
+			began := time.Now()
 			if err = slot.Prepare(reading, s.pool, s.cfg); err == nil {
-				prepared, s.everConnected, s.verified = true, true, true
+				prepared, s.everConnected, s.verifiedAt = true, true, began
 				s.sessionBackoff.reset()
 			}
 		}
@@ -157,7 +158,9 @@ func (s *Stream) runSession(reading, draining context.Context) error {
 	}
 	// The steps to the stream go on in this session of the pool, which has the catalogs in memory:
 	// the watch makes one of its own.
-	warm, err := s.pool.Acquire(reading)
+	soon, cancel := context.WithTimeout(reading, source.AnswerTimeout)
+	warm, err := s.pool.Acquire(soon)
+	cancel()
 	if err != nil {
 		return err
 	}

@@ -366,3 +366,42 @@ func TestTakeoverWithASlotThatIsThereAlready(t *testing.T) {
 	b.wantStop(b.now(o), event.ExitOperator, "takeover", "below")
 	b.wantStop(setup.Init(await.Context(t), b.cfg, setup.InitOptions{}), event.ExitOperator, "takeover", "is not complete")
 }
+
+// Two takeovers of one slot whose records were written at the same moment: neither copies it, for
+// both relays would publish its rows.
+func TestTwoTakeoversBeganTogether(t *testing.T) {
+	b := shared(t)
+	o := b.newTool()
+	b.takePassed(o)
+	o.kill()
+	b.waitNoWalsenderOf(o.slot)
+	b.exec(`INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation, took_from)
+		SELECT slot || '_2', system_id, timeline, publication, sends, state, 0, took_from FROM cdc_relay.slots`)
+	b.wantStop(b.now(o), event.ExitUsage, "usage", "replaced by it already", "give that relay up first")
+	b.wantText("0", `SELECT count(*)::text FROM pg_replication_slots WHERE slot_name = $1`, b.cfg.Slot)
+}
+
+// A copy that an earlier run has made, and that the server has invalidated since, is not used: the
+// other slot has all.
+func TestTakeoverWithACopyThatIsLost(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, servers.QuietPostgres(t).Database(t))
+	o := b.newTool()
+	b.takePassed(o)
+	o.kill()
+	b.waitNoWalsenderOf(o.slot)
+	b.copySlot(o)
+	b.exec(`ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'`)
+	b.exec(`SELECT pg_reload_conf()`)
+	b.invalidate()
+	b.exec(`ALTER SYSTEM RESET max_slot_wal_keep_size`)
+	b.exec(`SELECT pg_reload_conf()`)
+	// the other program has gone on
+	b.exec(`SELECT pg_drop_replication_slot($1)`, o.slot)
+	b.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, o.slot)
+	b.insert("ours")
+	b.wantStop(b.now(o), event.ExitOperator, "takeover", "cannot be continued", "drop it")
+	b.exec(`SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
+	b.takeComplete(o)
+	b.delivers("ours")
+}

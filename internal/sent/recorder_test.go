@@ -52,7 +52,7 @@ func TestRecorder(t *testing.T) {
 		t.Fatalf("taken are %d, and %d were left out", len(first), left)
 	}
 	r.Add(some(2))
-	r.ReturnEntries(first)
+	r.ReturnEntries(first, left)
 	if again, left := r.TakeEntries(); len(again) != flushAt+3 || left != 0 {
 		t.Errorf("after a write that failed %d are taken, %d were left out", len(again), left)
 	}
@@ -62,8 +62,8 @@ func TestRecorder(t *testing.T) {
 		t.Errorf("of too many %d are taken, %d were left out", len(full), left)
 	}
 	r.Add(some(3))
-	r.ReturnEntries(full)
-	if again, left := r.TakeEntries(); len(again) != maxPending || left != 3 {
+	r.ReturnEntries(full, left)
+	if again, left := r.TakeEntries(); len(again) != maxPending || left != 8 {
 		t.Errorf("after a write of too many that failed %d are taken, %d were left out", len(again), left)
 	}
 	if entries, left := r.TakeEntries(); len(entries)+left != 0 {

@@ -102,9 +102,9 @@ type Recorder struct {
 	mu      sync.Mutex
 	pending []Entry
 	spare   []Entry // the memory of entries that are durable, for the next
-	leftOut int     // entries that were left out since Take
+	leftOut int     // entries that were left out since TakeEntries
 	added   uint64  // in all
-	written uint64  // of those: recorded, or left out after they were taken
+	written uint64  // of those: recorded, or left out before that
 	full    chan struct{}
 }
 
@@ -112,8 +112,8 @@ type Recorder struct {
 func NewRecorder() *Recorder { return &Recorder{full: make(chan struct{}, 1)} }
 
 // Add adds entries. It is called before their events are settled: so whoever reads the watermark
-// first and calls Take then has the entries of all events below it. Entries above maxPending are
-// left out: their rows are not known to be sent, which delays nothing and loses nothing.
+// first and calls TakeEntries then has the entries of all events below it. Entries above maxPending
+// are left out: their rows are not known to be sent, which delays nothing and loses nothing.
 func (r *Recorder) Add(entries []Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -138,7 +138,7 @@ func (r *Recorder) Full() <-chan struct{} {
 	return r.full
 }
 
-// TakeEntries removes all entries, and returns how many were left out since the last Take.
+// TakeEntries removes all entries, and returns how many were left out since the last call.
 func (r *Recorder) TakeEntries() (entries []Entry, left int) {
 	if r == nil {
 		return nil, 0
@@ -175,8 +175,9 @@ func (r *Recorder) Counts() (added, done uint64) {
 	return r.added, r.written
 }
 
-// ReturnEntries gives back entries that could not be written. To write an entry twice does no harm.
-func (r *Recorder) ReturnEntries(entries []Entry) {
+// ReturnEntries gives back what TakeEntries returned and could not be written. Beyond the bound the
+// newest entries that came meanwhile are left out. To write an entry twice does no harm.
+func (r *Recorder) ReturnEntries(entries []Entry, leftOut int) {
 	if r == nil {
 		return
 	}
@@ -184,7 +185,7 @@ func (r *Recorder) ReturnEntries(entries []Entry) {
 	defer r.mu.Unlock()
 	room := max(0, maxPending-len(entries))
 	dropped := max(0, len(r.pending)-room)
-	r.leftOut += dropped
+	r.leftOut += leftOut + dropped
 	r.written += uint64(dropped)
 	r.pending = append(entries, r.pending[:min(len(r.pending), room)]...)
 }

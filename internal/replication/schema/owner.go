@@ -135,10 +135,15 @@ func ownerNeededStop(s sessionRights, role string) error {
 	}
 	what := fmt.Sprintf("role %q may not create role %s, which is to own the schema cdc_relay, or may not become it", s.user, OwnerRole)
 	other := fmt.Sprintf("run it with --url of a superuser, or of a role with CREATEROLE that owns what is there, and --role %s", source.QuoteName(role))
+	notLooked := ""
+	if role != s.user {
+		notLooked = fmt.Sprintf(", or role %q may not look", s.user)
+	}
 	switch s.schemaOwner {
 	case "":
 	case OwnerRole:
-		what = fmt.Sprintf("the schema cdc_relay is of an older version, or role %q lacks rights in it; it belongs to %s, which role %q may not become", role, OwnerRole, s.user)
+		what = fmt.Sprintf("the schema cdc_relay is of an older version, or role %q lacks rights in it%s; it belongs to %s, which role %q may not become",
+			role, notLooked, OwnerRole, s.user)
 	default:
 		what = fmt.Sprintf("the schema cdc_relay belongs to role %q, and role %q may not hand it over to %s", s.schemaOwner, s.user, OwnerRole)
 	}

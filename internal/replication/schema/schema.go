@@ -128,8 +128,11 @@ func Install(ctx context.Context, pool *pgxpool.Pool, role string) error {
 }
 
 // checkComplete is Install by a role that may change nothing of the schema: it must be of this
-// version, and give role its rights.
+// version, belong to OwnerRole or a superuser, and give role its rights.
 func checkComplete(ctx context.Context, pool *pgxpool.Pool, s sessionRights, role string) error {
+	if s.schemaOwner != OwnerRole && !s.ownerSuper { // its owner can forge the audit
+		return ownerNeededStop(s, role)
+	}
 	have, err := Version(ctx, pool)
 	if _, refused := errors.AsType[*event.Stop](err); refused || err == nil && have < len(Migrations()) {
 		return ownerNeededStop(s, role)

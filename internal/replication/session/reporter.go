@@ -223,7 +223,7 @@ func RaiseFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		QueryRow(func(row pgx.Row) error { return row.Scan(&flushLimit) })
 	err := pool.SendBatch(ctx, batch).Close()
 	if err != nil {
-		t.Sent.ReturnEntries(entries)
+		t.Sent.ReturnEntries(entries, left)
 	}
 	if source.IsNoRows(err) {
 		return whyNotRaised(ctx, pool, c, t)

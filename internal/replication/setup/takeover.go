@@ -135,13 +135,7 @@ func (t *takeover) advance(ctx context.Context) error {
 // must be no relay's, and no other relay may replace it for one of our tables: both relays would
 // publish its rows.
 func (t *takeover) begin(ctx context.Context) error {
-	var other string
-	err := source.Ask(ctx, t.pool, "read cdc_relay.slots", `SELECT slot FROM cdc_relay.slots WHERE slot = $2 OR slot <> $1 AND took_from = $2 AND sends->'tables' ?| $3::text[]
-		ORDER BY slot <> $2, slot LIMIT 1`, t.c.Slot, t.from, t.c.QuotedTables()).Scan(&other)
-	if err == nil {
-		return usageStop(fmt.Sprintf("slot %q is used by the relay of slot %q, or replaced by it already: its deferred events would be left behind, or both relays publish the same rows", t.from, other),
-			"name the slot of another program, or give that relay up first: cdc-relay teardown --yes, with its configuration")
-	} else if !source.IsNoRows(err) {
+	if err := t.checkAlone(ctx); err != nil {
 		return err
 	}
 	if err := schema.EnsurePublication(ctx, t.pool, t.c); err != nil {
@@ -154,6 +148,21 @@ func (t *takeover) begin(ctx context.Context) error {
 	_, err = source.Execute(ctx, t.pool, "write cdc_relay.slots", `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation, took_from)
 		VALUES ($1, $2, $3, $4, $5, 'takeover', 0, $6)`, t.c.Slot, t.id.SystemID, t.id.Timeline, t.c.Publication, sent, t.from)
 	return err
+}
+
+// checkAlone is asked before the record is written, and before the copy: of two takeovers that
+// begin at the same moment at least one sees the record of the other by then.
+func (t *takeover) checkAlone(ctx context.Context) error {
+	var other string
+	err := source.Ask(ctx, t.pool, "read cdc_relay.slots", `SELECT slot FROM cdc_relay.slots WHERE slot = $2 OR slot <> $1 AND took_from = $2 AND sends->'tables' ?| $3::text[]
+		ORDER BY slot <> $2, slot LIMIT 1`, t.c.Slot, t.from, t.c.QuotedTables()).Scan(&other)
+	if err == nil {
+		return usageStop(fmt.Sprintf("slot %q is used by the relay of slot %q, or replaced by it already: its deferred events would be left behind, or both relays publish the same rows", t.from, other),
+			"name the slot of another program, or give that relay up first: cdc-relay teardown --yes, with its configuration")
+	} else if !source.IsNoRows(err) {
+		return err
+	}
+	return nil
 }
 
 // setStart writes P into the record, in took_until until the takeover is complete. Transactions
@@ -196,6 +205,9 @@ func (t *takeover) complete(ctx context.Context, rec *slot.Record, theirs *slot.
 	if again == nil || again.Active() || again.ConfirmedFlush != theirs.ConfirmedFlush {
 		return changed
 	}
+	if err := t.checkAlone(ctx); err != nil {
+		return err
+	}
 	// A change of the publication that hid rows is as bad here as in a running relay.
 	sent, err := schema.CheckPublication(ctx, t.pool, t.c, rec.Sends)
 	if err != nil {
@@ -217,7 +229,7 @@ func (t *takeover) complete(ctx context.Context, rec *slot.Record, theirs *slot.
 				incarnation = `+slot.NextIncarnation+`, epoch = s.epoch + 1, changed_at = now()
 			FROM pg_replication_slots n, pg_replication_slots o
 			WHERE s.slot = $1 AND s.state = 'takeover' AND s.took_from = $2 AND s.took_until = $4::text::pg_lsn AND n.slot_name = s.slot AND o.slot_name = s.took_from
-				AND NOT n.active AND n.plugin = 'pgoutput' AND n.database = current_database() AND n.confirmed_flush_lsn BETWEEN s.took_until AND o.confirmed_flush_lsn
+				AND NOT n.active AND n.wal_status IS DISTINCT FROM 'lost' AND n.plugin = 'pgoutput' AND n.database = current_database() AND n.confirmed_flush_lsn BETWEEN s.took_until AND o.confirmed_flush_lsn
 			RETURNING s.slot, s.took_until),
 		written AS (INSERT INTO cdc_relay.progress (slot, max_flush_lsn, reported, good) SELECT slot, took_until AS max_flush_lsn, took_until AS reported, took_until AS good FROM made
 			ON CONFLICT (slot) DO UPDATE SET max_flush_lsn = excluded.max_flush_lsn, reported = excluded.reported, good = excluded.good, at = now())
@@ -277,6 +289,9 @@ func (t *takeover) checkSlots(rec *slot.Record, ours, theirs *slot.View) error {
 			"correct source.publication or source.url; or begin again: cdc-relay teardown --yes, and then this")
 	case ours == nil:
 		return nil
+	case ours.Invalidated() && !theirs.Invalidated():
+		return source.TakeoverStop(fmt.Sprintf("the copy %q cannot be continued: wal_status is %s %s", t.c.Slot, ours.WALStatus, ours.Invalidation),
+			fmt.Sprintf("drop it, SELECT pg_drop_replication_slot(%s), and run this again: slot %q still has all", source.QuoteText(t.c.Slot), t.from))
 	case rec == nil || rec.TookUntil == 0 || ours.NotOurs(t.id.Database) != "" || ours.ConfirmedFlush < rec.TookUntil || ours.ConfirmedFlush > theirs.ConfirmedFlush:
 		return source.TakeoverStop(fmt.Sprintf("slot %q already exists and is no copy of slot %q: the publication may have hidden rows from it, or it may lack some", t.c.Slot, t.from),
 			"choose another source.slot; or drop that one, if nobody needs it, and run this again")

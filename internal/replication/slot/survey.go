@@ -1,5 +1,5 @@
-// The survey: every few seconds it reads our slot, the size of the outbox tables and the server's
-// other logical slots, for status and metrics.
+// The survey: every few seconds it reads our slot, the size of the outbox tables, the server's
+// other logical slots, what other hosts say and slots that nobody holds, for status and metrics.
 
 package slot
 

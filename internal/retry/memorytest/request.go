@@ -217,10 +217,11 @@ func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result st
 		ev := &e.row.Event
 		ev.Payload, ev.Headers, ev.Columns, ev.Raw, ev.Traceparent = nil, nil, nil, nil, nil
 		e.redacted = true
+		m.db.clearRequestsAbout(e.row.N, false)
 		return true, "redacted"
 	case store.Purge:
 		e.purge()
-		m.db.clearRequestsAbout(e.row.N)
+		m.db.clearRequestsAbout(e.row.N, true)
 		return true, string(Purged)
 	case store.DeadLetter:
 		e.makeDeadLetter()
@@ -232,13 +233,17 @@ func (m *Store) carryOut(a *store.Answer, v store.Verdict) (done bool, result st
 	}
 }
 
-// clearRequestsAbout removes from the requests about a row everything that tells about the row.
-func (db *Database) clearRequestsAbout(n int64) {
+// clearRequestsAbout removes from the requests about a row what the broker said, and of a purged
+// one the destinations, too.
+func (db *Database) clearRequestsAbout(n int64, purged bool) {
 	for _, q := range db.requests {
 		if q.N != n || q.State == "waiting" {
 			continue
 		}
-		if q.Route = (event.Route{}); q.State == "failed" {
+		if purged {
+			q.Route = event.Route{}
+		}
+		if q.State == "failed" {
 			q.Result = store.TextPurged
 		}
 	}

@@ -358,8 +358,8 @@ func (e redacted) Error() string {
 
 // valueFreeStates are the SQLSTATEs, by their beginnings, for which the server's own messages name
 // objects and no values: an operator needs them to see what to fix. Messages of class 22 are shown
-// without what they quote (unquoted). The messages of all other SQLSTATEs are not shown: among them
-// are those that users' code chooses (P0001, 45000) and internal errors.
+// without what they quote (withoutQuoted). The messages of all other SQLSTATEs are not shown: among
+// them are those that users' code chooses (P0001, 45000) and internal errors.
 var valueFreeStates = []string{
 	"08", "0A", "21", "23", "25", "26", "28", "3D", "3F", "40", "42501", "42703", "42704", "42804", "42883", "42P01", "42P05", "42P10",
 	"44", "53", "54", "55", "57", "58", "XX001", "XX002",

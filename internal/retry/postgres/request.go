@@ -160,10 +160,12 @@ var answerSQL = func() string {
 		`t.state <> 'purged' AND q.x_verdict = 'carry out' AND q.kind = 'redact'`, "'redacted'") + `,
 		` + deadLetter("purged", assignments(purgedValues)+`digest = `+rowDigest+`, state = 'purged', closed_at = coalesce(t.closed_at, now())`,
 		`t.state <> 'purged' AND `+purgesSQL, "'purged'") + `,
-		purging AS MATERIALIZED (SELECT t.n FROM q JOIN cdc_relay.dead_letter t ON ` + namedSQL + ` WHERE t.state <> 'purged' AND ` + purgesSQL + `
-			UNION ALL SELECT t.n FROM q JOIN cdc_relay.retry t ON ` + namedSQL + ` WHERE ` + purgesSQL + `),
-		asked AS (UPDATE cdc_relay.request r SET route_name = NULL, routing_key = NULL, result = CASE r.state WHEN 'failed' THEN '` + store.TextPurged + `' ELSE r.result END
-			FROM purging p WHERE r.n = p.n AND r.slot = $1 AND r.state <> 'waiting' AND r.id NOT IN (SELECT x_request FROM q)),
+		emptied AS MATERIALIZED (SELECT n, bool_or(purged) AS purged FROM (
+			SELECT t.n, ` + purgesSQL + ` AS purged FROM q JOIN cdc_relay.dead_letter t ON ` + namedSQL + ` WHERE t.state <> 'purged' AND (` + purgesSQL + ` OR q.x_verdict = 'carry out' AND q.kind = 'redact')
+			UNION ALL SELECT t.n, true FROM q JOIN cdc_relay.retry t ON ` + namedSQL + ` WHERE ` + purgesSQL + `) e GROUP BY n),
+		asked AS (UPDATE cdc_relay.request r SET route_name = CASE WHEN NOT p.purged THEN r.route_name END, routing_key = CASE WHEN NOT p.purged THEN r.routing_key END,
+				result = CASE r.state WHEN 'failed' THEN '` + store.TextPurged + `' ELSE r.result END
+			FROM emptied p WHERE r.n = p.n AND r.slot = $1 AND r.state <> 'waiting' AND r.id NOT IN (SELECT x_request FROM q)),
 		` + taken("dying", "dead_letter") + `,
 		` + taken("going", "purge") + `,
 		died AS (INSERT INTO cdc_relay.dead_letter (slot, system_id, ` + fieldNames() + `, deferred_at)

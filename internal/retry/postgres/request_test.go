@@ -77,8 +77,14 @@ func testErrorText(b *bench, w *database) {
 	wants("retry", row, "queue 2 is full")
 	apply(store.Dead, sink.BrokerException, strings.Repeat("541 ", store.FullTextSize))
 	wants("dead_letter", row, strings.Repeat("541 ", store.FullTextSize/4))
+	failed := b.Ask(b.c, store.Replay, row.N, event.Route{Name: []byte("elsewhere")})
+	b.answer(failed, false, sink.Outcome{State: sink.Rejected, Fault: &sink.Fault{Class: sink.Permanent, Reason: sink.Invalid, Text: "anna is no name"}})
 	b.answer(b.Ask(b.c, store.Redact, row.N, event.Route{}), true, sink.Outcome{})
 	wants("dead_letter", row, "-")
+	b.wantAsked(failed, "failed", store.TextPurged)
+	var to string
+	w.scan(`SELECT route_name::text FROM cdc_relay.request WHERE id = $1`, []any{failed}, &to)
+	equal(b, "where the replay went", to, `\x656c73657768657265`)
 }
 
 // The results of a purged row's replays are purged with it; others' requests stay as they are.

@@ -196,8 +196,8 @@ func RefusalText(a *Answer) string {
 // NotAllowed is the result of a request that could not be carried out.
 const NotAllowed = "it no longer exists, or its state does not allow this"
 
-// TextPurged replaces the error text of a failed replay once its row is purged, because the text
-// may contain names that were made from data.
+// TextPurged replaces the error text of a failed replay once its row is purged or redacted: the
+// text may contain names that were made from data.
 const TextPurged = "its text is purged"
 
 // NormalText is the text of a rejection as the tables keep it: without numbers, so that equal
