@@ -38,7 +38,9 @@ var defaultsSQL = `WITH tree AS (SELECT to_regclass($1)::oid AS oid UNION SELECT
 func BeginDefault(ctx context.Context, q source.Querier, t decode.Table, column string) (value, of string, err error) {
 	err = q.QueryRow(ctx, defaultsSQL+`SELECT value, attrelid::regclass::text FROM defaults WHERE began
 			AND (name = $2 OR EXISTS (SELECT FROM pg_attribute g JOIN pg_attrdef x ON x.adrelid = g.attrelid AND x.adnum = g.attnum
-				JOIN pg_depend p ON p.classid = 'pg_attrdef'::regclass AND p.objid = x.oid AND p.refclassid = 'pg_class'::regclass
+				-- of the expression; before PostgreSQL 15 of the column itself
+				JOIN pg_depend p ON (p.classid = 'pg_attrdef'::regclass AND p.objid = x.oid OR p.classid = 'pg_class'::regclass AND p.objid = g.attrelid AND p.objsubid = g.attnum)
+					AND p.refclassid = 'pg_class'::regclass
 				WHERE g.attrelid = defaults.attrelid AND g.attname = $2 AND g.attgenerated <> '' AND p.refobjid = g.attrelid AND p.refobjsubid = defaults.attnum))
 			ORDER BY attrelid <> to_regclass($1), attrelid LIMIT 1`,
 		source.QuoteTable(t), column).Scan(&value, &of)
