@@ -78,7 +78,9 @@ func (v *process) adminConfig(c *config.Config, log *zap.Logger, recent *wiring.
 		Version: v.build.Version, StartedAt: v.started,
 		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.watchdog.all(), v.reporter), RecentLog: recent.Lines, Log: log,
 	}
-	out.API = admin.API{Operators: dlq.New(v.stream.Pool(), v.slot), Outboxes: wiring.Outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
+	operators := dlq.New(v.stream.Pool(), v.slot)
+	operators.OnDeadLetter = c.DeadLetters.OnDeadLetter
+	out.API = admin.API{Operators: operators, Outboxes: wiring.Outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
 	for i := range c.Admin.Tokens {
 		t := &c.Admin.Tokens[i]
 		out.Tokens = append(out.Tokens, admin.Token{Name: t.Name, Operate: t.Role == config.RoleOperate, Read: t.Read})

@@ -12,6 +12,7 @@ import (
 type Course struct {
 	mu        sync.Mutex
 	downSince time.Time // zero: the broker is up, or was not looked at
+	brokerAt  time.Time // the last look at the broker
 	safe      []safeWAL // the oldest first, at most courseFor old
 }
 
@@ -25,18 +26,23 @@ type safeWAL struct {
 const (
 	courseFor      = 2 * time.Minute
 	shortestCourse = 5 * time.Second
+	// longestGap between two looks at the broker: it may have been up in a longer one. A relay that
+	// leads looks each second, a standby only when it is asked.
+	longestGap = 10 * time.Second
 )
 
-// SeeBroker takes whether the broker is up, and returns since when it is seen down; zero: it is up.
+// SeeBroker takes whether the broker is up, and returns since when it is seen down, without a gap;
+// zero: it is up.
 func (c *Course) SeeBroker(up bool, now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	switch {
 	case up:
 		c.downSince = time.Time{}
-	case c.downSince.IsZero():
+	case c.downSince.IsZero(), now.Sub(c.brokerAt) > longestGap:
 		c.downSince = now
 	}
+	c.brokerAt = now
 	return c.downSince
 }
 

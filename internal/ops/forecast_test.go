@@ -52,6 +52,7 @@ func TestDownSince(t *testing.T) {
 		{false, 2, opstest.Noon.Add(1)},
 		{true, 3, time.Time{}},
 		{false, 4, opstest.Noon.Add(4)},
+		{false, time.Hour, opstest.Noon.Add(time.Hour)}, // nobody has looked meanwhile
 	} {
 		if got := c.SeeBroker(step.up, opstest.Noon.Add(step.after)); !got.Equal(step.want) {
 			t.Errorf("%d: it is down since %v, want %v", i, got, step.want)

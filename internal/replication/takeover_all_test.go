@@ -403,5 +403,11 @@ func TestTakeoverWithACopyThatIsLost(t *testing.T) {
 	b.wantStop(b.now(o), event.ExitOperator, "takeover", "cannot be continued", "drop it")
 	b.exec(`SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
 	b.takeComplete(o)
-	b.delivers("ours")
+	// nor is the other slot dropped for one that was lost after the takeover
+	b.exec(`SELECT pg_drop_replication_slot($1)`, b.cfg.Slot)
+	_, err := b.takeOver(o, true)
+	b.wantStop(err, event.ExitOperator, "takeover", "is lost since", "is not dropped")
+	if !o.exists() {
+		t.Error("the other slot is gone")
+	}
 }

@@ -200,13 +200,13 @@ const patience = 2 * time.Minute
 func (s *story) mistake(ctx context.Context) error {
 	s.Say("The exchange is deleted.")
 	from := time.Now()
-	if err := s.onChannel(func(ch *amqp.Channel) error { return ch.ExchangeDelete(exchange, false, false) }); err != nil {
+	if err := s.rabbit.OnChannel(func(ch *amqp.Channel) error { return ch.ExchangeDelete(exchange, false, false) }); err != nil {
 		return err
 	}
 	if err := pause(ctx, s.length.mistake); err != nil {
 		return err
 	}
-	err := s.onChannel(func(ch *amqp.Channel) error {
+	err := s.rabbit.OnChannel(func(ch *amqp.Channel) error {
 		if err := ch.ExchangeDeclare(exchange, amqp.ExchangeTopic, true, false, false, false, nil); err != nil {
 			return err
 		}
@@ -222,19 +222,6 @@ func (s *story) mistake(ctx context.Context) error {
 		err = fmt.Errorf("deferred retry: exit code %d: %s%s", result.Code, result.Stdout, result.Stderr)
 	}
 	return err
-}
-
-func (s *story) onChannel(do func(*amqp.Channel) error) error {
-	conn, err := amqp.Dial(s.rabbit.URL())
-	if err != nil {
-		return fmt.Errorf("connect to RabbitMQ: %w", err)
-	}
-	defer conn.Close()
-	ch, err := conn.Channel()
-	if err != nil {
-		return fmt.Errorf("open channel: %w", err)
-	}
-	return do(ch)
 }
 
 // close ends everything that was started.

@@ -66,7 +66,7 @@ func (r *rabbitMQ) deadLetters(context.Context) (int, error) {
 }
 
 func (r *rabbitMQ) messages(name string) (n int, err error) {
-	err = r.onChannel(func(ch *amqp.Channel) error {
+	err = r.server.OnChannel(func(ch *amqp.Channel) error {
 		q, err := ch.QueueDeclarePassive(name, true, false, false, false, nil)
 		n = q.Messages
 		return err
@@ -75,19 +75,6 @@ func (r *rabbitMQ) messages(name string) (n int, err error) {
 		return 0, fmt.Errorf("count messages in queue %q: %w", name, err)
 	}
 	return n, nil
-}
-
-func (r *rabbitMQ) onChannel(do func(*amqp.Channel) error) error {
-	conn, err := amqp.Dial(r.server.URL())
-	if err != nil {
-		return fmt.Errorf("connect to RabbitMQ: %w", err)
-	}
-	defer conn.Close()
-	ch, err := conn.Channel()
-	if err != nil {
-		return fmt.Errorf("open channel: %w", err)
-	}
-	return do(ch)
 }
 
 func (r *rabbitMQ) close() error {

@@ -67,29 +67,16 @@ func (r *rabbitMQ) startAgain(ctx context.Context) error {
 }
 
 func (r *rabbitMQ) mistake(context.Context) error {
-	return r.onChannel(func(ch *amqp.Channel) error { return ch.ExchangeDelete(exchange, false, false) })
+	return r.server.OnChannel(func(ch *amqp.Channel) error { return ch.ExchangeDelete(exchange, false, false) })
 }
 
 func (r *rabbitMQ) undo(context.Context) error {
-	return r.onChannel(func(ch *amqp.Channel) error {
+	return r.server.OnChannel(func(ch *amqp.Channel) error {
 		if err := ch.ExchangeDeclare(exchange, amqp.ExchangeTopic, true, false, false, false, nil); err != nil {
 			return err
 		}
 		return ch.QueueBind(queue, "#", exchange, false, nil)
 	})
-}
-
-func (r *rabbitMQ) onChannel(do func(*amqp.Channel) error) error {
-	conn, err := amqp.Dial(r.server.URL())
-	if err != nil {
-		return fmt.Errorf("connect to RabbitMQ: %w", err)
-	}
-	defer conn.Close()
-	ch, err := conn.Channel()
-	if err != nil {
-		return fmt.Errorf("open channel: %w", err)
-	}
-	return do(ch)
 }
 
 func (r *rabbitMQ) close() error {

@@ -248,7 +248,14 @@ func (t *takeover) complete(ctx context.Context, rec *slot.Record, theirs *slot.
 // drop drops the other slot, which is not needed after the takeover, if it is that one still. A
 // program that was started again in the meantime keeps it.
 func (t *takeover) drop(ctx context.Context) error {
-	_, err := source.Execute(ctx, t.pool, "drop slot "+t.from, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
+	ours, err := slot.ReadView(ctx, t.pool, t.c.Slot)
+	if err != nil {
+		return err
+	}
+	if ours == nil || ours.Invalidated() { // the takeover may be weeks old
+		return source.TakeoverStop(fmt.Sprintf("slot %q, which replaces slot %q, is lost since: slot %[2]q is not dropped, it may have what is missing", t.c.Slot, t.from), "cdc-relay check says what to do")
+	}
+	_, err = source.Execute(ctx, t.pool, "drop slot "+t.from, `SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots
 		WHERE slot_name = $1 AND slot_type = 'logical' AND database = current_database() AND NOT active AND confirmed_flush_lsn >= $2::text::pg_lsn
 			AND NOT EXISTS (SELECT FROM cdc_relay.slots WHERE slot = $1)`, t.from, t.state.Confirmed)
 	if err != nil && source.SQLState(err) != "55006" { // object_in_use

@@ -243,7 +243,8 @@ func Count(ctx context.Context, db dlq.Querier, slot, systemID string, limit int
 	return t, nil
 }
 
-// CountWithWaiting is Count, and what waits for some places.
+// CountWithWaiting is Count, and what waits for some places: nil if that cannot be counted in time,
+// which leaves the other numbers as they are.
 func CountWithWaiting(ctx context.Context, db dlq.Querier, slot, systemID string, limit int, places []sink.Place) (store.Stats, error) {
 	t, err := Count(ctx, db, slot, systemID, limit)
 	if err != nil {
@@ -251,8 +252,10 @@ func CountWithWaiting(ctx context.Context, db dlq.Querier, slot, systemID string
 	}
 	ctx, cancel := context.WithTimeout(ctx, standardLimits.clientTimeout(0))
 	defer cancel()
-	t.Waiting, err = dlq.CountWaiting(ctx, db, slot, systemID, places)
-	return t, err
+	if waiting, err := dlq.CountWaiting(ctx, db, slot, systemID, places); err == nil {
+		t.Waiting = waiting
+	}
+	return t, nil
 }
 
 // timeAgo converts an age by the database's clock to a time by this process's clock.

@@ -291,3 +291,17 @@ func (r *Rabbit) Log() string {
 	}
 	return processes.ReadLog(r.logPath())
 }
+
+// OnChannel calls do with a channel of a connection of its own.
+func (r *Rabbit) OnChannel(do func(*amqp.Channel) error) error {
+	conn, err := amqp.Dial(r.URL())
+	if err != nil {
+		return fmt.Errorf("connect to RabbitMQ: %w", err)
+	}
+	defer conn.Close()
+	ch, err := conn.Channel()
+	if err != nil {
+		return fmt.Errorf("open channel: %w", err)
+	}
+	return do(ch)
+}
