@@ -139,7 +139,9 @@ func (r *running) try(ctx context.Context, events ...*event.Event) ([]sink.Outco
 func (r *running) send(events ...*event.Event) []sink.Outcome {
 	r.t.Helper()
 	outcomes, err := r.try(context.Background(), events...)
-	must(r.t, err)
+	if err != nil {
+		r.t.Errorf("publish: %v", err)
+	}
 	return outcomes
 }
 
@@ -147,7 +149,9 @@ func (r *running) send(events ...*event.Event) []sink.Outcome {
 func (r *running) probe(ev *event.Event, suspect bool) sink.Outcome {
 	r.t.Helper()
 	out, err := r.Probe(context.Background(), ev, suspect)
-	must(r.t, err)
+	if err != nil {
+		r.t.Errorf("probe: %v", err)
+	}
 	return out
 }
 

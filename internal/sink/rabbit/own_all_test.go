@@ -387,7 +387,9 @@ func TestInternalError(t *testing.T) {
 	before, slow := s.firstSession(), make(chan []sink.Outcome, 1)
 	go func() {
 		outcomes := make([]sink.Outcome, 1)
-		b.must(s.Publish(b.ctx, 1, []*event.Event{newEvent("slow", "created")}, outcomes))
+		if err := s.Publish(b.ctx, 1, []*event.Event{newEvent("slow", "created")}, outcomes); err != nil {
+			t.Errorf("publish: %v", err)
+		}
 		slow <- outcomes
 	}()
 	await.Until(t, "it is sent", func() bool { return s.Status().PendingConfirms == 1 })
