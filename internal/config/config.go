@@ -222,7 +222,7 @@ func Default() *Config {
 		Delivery: Delivery{
 			Ordering:         OrderingKey,
 			Lanes:            32,
-			MaxInFlight:      10_000,
+			MaxInFlight:      2000, // more made no broker of bench/ faster, only the relay larger
 			MaxInFlightBytes: 16 << 20,
 			ConfirmTimeout:   30 * time.Second,
 			ShutdownGrace:    20 * time.Second,
@@ -397,7 +397,7 @@ func (g *Guard) fields() []setting.Key {
 				"A size such as `2GiB`, at least 1 MiB, or a percentage of `max_slot_wal_keep_size` such as `25%`. A percentage needs that setting to be limited. Empty: no guard."),
 		setting.SizeOrNone("guard.max_bytes", 1<<20, 1<<50, &g.MaxBytes).
 			Doc("Defer nothing more when the relay's own tables have this size.",
-				"A size such as `10GiB`, for `cdc_relay.retry` and `cdc_relay.dead_letter` of all slots in the database, with their indexes. What is in flight counts too. So the least is `delivery.max_in_flight_bytes` and 1 KiB for each of `delivery.max_in_flight`, and a quarter more: 33 MiB by default."),
+				"A size such as `10GiB`, for `cdc_relay.retry` and `cdc_relay.dead_letter` of all slots in the database, with their indexes. What is in flight counts too. So the least is `delivery.max_in_flight_bytes` and 1 KiB for each of `delivery.max_in_flight`, and a quarter more: 23 MiB by default."),
 	}
 }
 

@@ -74,7 +74,7 @@ func (o Ordering) Scope() event.Scope {
 // MaxAttempts, Backoff, MaxBackoff and Log take the defaults.
 type Config struct {
 	Ordering         Ordering
-	MaxInFlight      int           // the maximum of events in the line; 10,000
+	MaxInFlight      int           // the maximum of events in the line; 2,000
 	MaxInFlightBytes int64         // the maximum of memory for them, plus one larger event; 16 MiB
 	Start            pglogrepl.LSN // the slot's confirmed_flush_lsn: the first watermark
 	Sink             sink.Sink
@@ -149,7 +149,7 @@ type Line struct {
 
 // New makes a line. It starts nothing.
 func New(cfg Config) *Line {
-	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, 10_000)
+	cfg.MaxInFlight = cmp.Or(cfg.MaxInFlight, 2000)
 	cfg.MaxInFlightBytes = cmp.Or(cfg.MaxInFlightBytes, 16<<20)
 	cfg.MaxGroups = cmp.Or(cfg.MaxGroups, order.MaxGroups)
 	cfg.MaxAttempts = cmp.Or(cfg.MaxAttempts, 20)
