@@ -57,7 +57,7 @@ pictures: ## draw docs/img again: the dashboards and status --watch of a relay t
 QUICK := ./internal/event ./internal/decode ./internal/config/... ./internal/debezium/... ./internal/guard ./internal/migrate/... \
 	./internal/ops/... ./internal/printable ./internal/relay/... ./internal/secretfile ./internal/retry ./internal/wiring ./internal/cli/... \
 	./internal/sink ./internal/sink/stdout \
-	./internal/replication/check ./internal/replication/repair ./internal/replication/schema \
+	./internal/replication/check ./internal/replication/repair \
 	./internal/replication/session ./internal/replication/slot ./internal/replication/source \
 	./internal/kafkaclient/... \
 	./internal/sink/rabbit/conn ./inbox/internal/... ./test/arch ./test/docs

@@ -131,16 +131,28 @@ func (l *term) Run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.Line.Run(ctx) })
 	group.Go(func() error { return l.retryTable.Run(ctx) })
-	group.Go(func() error { return l.operators.leader.Run(ctx) })
 	group.Go(func() error { return l.operators.runMirror(ctx) })
-	group.Go(func() error { return l.operators.resender.Run(ctx) })
+	later(ctx, group, 1, l.operators.resender.Run)
+	later(ctx, group, 2, l.operators.leader.Run)
 	if l.guard != nil {
 		group.Go(func() error { return l.guard.Run(ctx) })
 	}
 	if l.retention != nil {
-		group.Go(func() error { return l.retention.Run(ctx) })
+		later(ctx, group, 3, l.retention.Run)
 	}
 	return group.Wait()
+}
+
+// later runs something some moments after the term has begun. What no event waits for then finds a
+// session of the pool that is free: if all asked at once, each would have to make its own, with its
+// own copy of the catalogs.
+func later(ctx context.Context, group *errgroup.Group, moments int, run func(context.Context) error) {
+	group.Go(func() error {
+		if !source.Sleep(ctx, time.Duration(moments)*100*time.Millisecond) {
+			return nil
+		}
+		return run(ctx)
+	})
 }
 
 // Stopping ends what could take forever: feeding rows, and events that wait in memory until their

@@ -29,8 +29,60 @@ var (
 	errPromoted = errors.New("the server was promoted: prepare again")
 )
 
-// verifiedFor is how long the first session counts on what Prepare has found in the schema.
-const verifiedFor = 5 * time.Second
+// prepared is what the steps to a session begin with: the replication connection, and what was
+// found before START_REPLICATION.
+type prepared struct {
+	*slot.Prepared
+	pace  *session.Coalescer // reads the connection
+	until time.Time          // when it does not count any more
+}
+
+// preparedFor is how long the first session counts on what Prepare has found. A running session
+// looks as often, and whatever was changed in between shows then: it is compared with the record.
+const preparedFor = 5 * time.Second
+
+// isFresh reports whether what Prepare has found still counts.
+func (p *prepared) isFresh() bool { return p.Prepared != nil && time.Now().Before(p.until) }
+
+// dial opens the replication connection.
+func (p *prepared) dial(ctx context.Context, c *source.Config) (conn *pgconn.PgConn, err error) {
+	conn, p.pace, err = session.ConnectCoalesced(ctx, c)
+	return conn, err
+}
+
+// prepare calls slot.Prepare. What it leaves is for the first session: no connection is made, and
+// no question asked, a second time.
+func (s *Stream) prepare(ctx context.Context) (err error) {
+	p := prepared{until: time.Now().Add(s.preparedFor)}
+	if p.Prepared, err = slot.Prepare(ctx, s.pool, s.cfg, p.dial); err == nil {
+		s.prepared = p
+	}
+	return err
+}
+
+// takePrepared is what Prepare has left, or a new connection.
+func (s *Stream) takePrepared(ctx context.Context) (p prepared, err error) {
+	if s.prepared.isFresh() {
+		p, s.prepared = s.prepared, p
+		return p, nil
+	}
+	s.dropPrepared()
+	conn, err := p.dial(ctx, s.cfg)
+	if err != nil {
+		return p, err
+	}
+	p.Prepared = &slot.Prepared{Stream: conn}
+	if p.ID, err = slot.Identify(ctx, conn); err != nil {
+		p.Close()
+	}
+	return p, err
+}
+
+// dropPrepared ends the connection that Prepare has left. The next session makes its own.
+func (s *Stream) dropPrepared() {
+	s.prepared.Close()
+	s.prepared = prepared{}
+}
 
 // limits the steps from a free slot to the stream, because a server may stop answering in between
 const acquireTimeout = time.Minute
@@ -44,16 +96,20 @@ const acquireTimeout = time.Minute
 // being created may not have noticed yet, or wait for the broker. Nothing is lost with it: no row
 // was read, and nothing was reported but the slot's own position.
 //
-// connected is called when there is a replication connection, before the first statement.
+// connected is called when a connection was made, or else replication has started, and the pool is
+// needed next.
 func (s *Stream) acquireSlot(ctx context.Context, watch *session.ShutdownWatch, connected func()) (*session.Session, error) {
 	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, acquireTimeout)
 	defer cancel()
-	conn, pace, err := session.ConnectCoalesced(ctx, s.cfg)
+	p, err := s.takePrepared(ctx)
 	if err != nil {
 		return nil, err
 	}
-	connected()
+	if p.Record == nil {
+		connected()
+	}
+	conn := p.Stream
 	abandoned := func() bool { return errors.Is(context.Cause(patient), session.ErrServerStopping) }
 	letGo := context.AfterFunc(patient, func() {
 		if abandoned() { // else the relay is to stop, and the next step finds out
@@ -62,7 +118,8 @@ func (s *Stream) acquireSlot(ctx context.Context, watch *session.ShutdownWatch, 
 	})
 	var view *slot.View
 	before := s.term
-	o, err := s.startStream(ctx, conn)
+	o, err := s.startStream(ctx, &p)
+	connected()
 	if err == nil {
 		view, err = s.beginLeading(ctx, patient, conn, o)
 	}
@@ -82,7 +139,7 @@ func (s *Stream) acquireSlot(ctx context.Context, watch *session.ShutdownWatch, 
 		source.CloseStream(conn)
 		return nil, fmt.Errorf("hijack the replication connection: %w", err)
 	}
-	return session.New(s.shared, watch, s.term, hijacked, pace, o.sent, o.from, view), nil
+	return session.New(s.shared, watch, s.term, hijacked, p.pace, o.sent, o.from, view), nil
 }
 
 // streamOpening is what was read before START_REPLICATION was sent.
@@ -98,61 +155,64 @@ type streamOpening struct {
 // startStream makes all checks that do not need the slot, then sends START_REPLICATION. Proto 1 and
 // messages are always asked for, so that an event's index in its transaction never depends on the
 // configuration.
-func (s *Stream) startStream(ctx context.Context, conn *pgconn.PgConn) (o streamOpening, _ error) {
+func (s *Stream) startStream(ctx context.Context, p *prepared) (o streamOpening, _ error) {
 	c := s.cfg
-	id, err := slot.Identify(ctx, conn)
-	if err != nil {
+	if err := c.Primary.CheckServer(source.ConnectedServer(p.Stream).Server); err != nil {
 		return o, err
 	}
-	if err := c.Primary.CheckServer(source.ConnectedServer(conn).Server); err != nil {
-		return o, err
-	}
-	if time.Since(s.verifiedAt) > verifiedFor {
-		if err := schema.Verify(ctx, s.pool, schema.Trust{}); err != nil {
+	if p.Record == nil {
+		if err := s.lookAgain(ctx, p); err != nil {
 			return o, err
 		}
-	}
-	s.verifiedAt = time.Time{} // once: a session that comes after this one looks itself
-	rec, view, err := slot.ReadBoth(ctx, s.pool, c.Slot)
-	if err != nil {
+	} else if err := s.checkRecord(p.Record); err != nil {
 		return o, err
 	}
+	s.shared.SetGood(p.View)
+	s.shared.Segment = p.Server.Segment
+	o.was, o.sent = p.Record.Remembered(), p.Sends
+	o.resumed = s.durable.resumeFrom(p.Record)
+	o.from = max(p.Record.TookUntil, o.resumed)
+	return o, s.startReplication(ctx, p.Stream, p.View, o.from)
+}
+
+// lookAgain asks all that may have changed since Prepare: time has passed, or Prepare itself has
+// made the slot.
+func (s *Stream) lookAgain(ctx context.Context, p *prepared) (err error) {
+	c := s.cfg
+	if !p.isFresh() {
+		if err := schema.VerifyLogged(ctx, s.pool); err != nil {
+			return err
+		}
+		if p.Server, err = slot.CheckServer(ctx, s.pool, c); err != nil {
+			return err
+		}
+	}
+	rec, view, err := slot.ReadBoth(ctx, s.pool, c.Slot)
+	if err != nil {
+		return err
+	}
 	if rec == nil { // it existed: this runs after prepare
-		return o, &event.Stop{
+		return &event.Stop{
 			Code: event.ExitOperator, Reason: "slot_lost",
 			What: fmt.Sprintf("cdc_relay.slots no longer has a row for slot %q: the relay was torn down", c.Slot),
 			Fix:  "start the relay again: it creates a new slot, or reports how to accept the existing one",
 		}
 	}
 	if view == nil || rec.State != slot.StateReady {
-		return o, errPrepareAgain // its table of cases says what to do
+		return errPrepareAgain // its table of cases says what to do
 	}
-	if rec.PromotedOn(id) { // on a service that does not say its timeline only this shows it
-		return o, errPromoted
+	if rec.PromotedOn(p.ID) { // on a service that does not say its timeline only this shows it
+		return errPromoted
 	}
-	if err := slot.CheckIdentity(c, rec, view, id); err != nil {
-		return o, err
+	if err := slot.CheckIdentity(c, rec, view, p.ID); err != nil {
+		return err
 	}
 	if err := s.checkRecord(rec); err != nil {
-		return o, err
+		return err
 	}
-	if err := slot.RefuseSyncStandby(ctx, s.pool, c); err != nil {
-		return o, err
-	}
-	if err := schema.CheckLogged(ctx, s.pool); err != nil {
-		return o, err
-	}
-	o.was = rec.Remembered()
-	if o.sent, err = slot.CheckPublication(ctx, s.pool, c, rec); err != nil {
-		return o, err
-	}
-	s.shared.SetGood(view)
-	if err := source.Ask(ctx, s.pool, "read wal_segment_size", `SELECT pg_size_bytes(current_setting('wal_segment_size'))`).Scan(&s.shared.Segment); err != nil {
-		return o, err
-	}
-	o.resumed = s.durable.resumeFrom(rec)
-	o.from = max(rec.TookUntil, o.resumed)
-	return o, s.startReplication(ctx, conn, view, o.from)
+	p.Record, p.View = rec, view
+	p.Sends, err = slot.CheckPublication(ctx, s.pool, c, rec)
+	return err
 }
 
 // startReplication sends START_REPLICATION from a position. Before that the slot becomes a failover
@@ -335,6 +395,9 @@ const standbyPoll = 250 * time.Millisecond // how often a standby asks whether t
 // took are rows that we then never see: so no other program may stream from the slot, however
 // briefly (TestSlotMovedByAProgramThatLeaves).
 func (s *Stream) standBy(ctx context.Context) error {
+	if p := &s.prepared; p.isFresh() && p.Record != nil && !p.View.Active() && s.visitor == (visitor{}) {
+		return nil
+	}
 	walsenders := 0 // looks at one that is not of a relay
 	for {
 		rec, view, err := slot.ReadBoth(ctx, s.pool, s.cfg.Slot)
@@ -346,6 +409,7 @@ func (s *Stream) standBy(ctx context.Context) error {
 			s.visitor = visitor{}
 			return err // a missing slot is start's to explain
 		}
+		s.dropPrepared() // it may take long
 		switch named := view.Holder+view.HolderUser != ""; {
 		case named && view.Streams && !view.ReadByRelay():
 			// Checked twice: a program that is about to leave has no name for a moment.

@@ -30,6 +30,8 @@ type Stream struct {
 	cfg    *source.Config
 	pool   *pgxpool.Pool
 	tables []string // names of the outbox tables, quoted; Run fills in their OIDs elsewhere
+	// preparedFor is the constant; tests make it longer
+	preparedFor time.Duration
 
 	status *slot.Status    // what the outside may ask
 	shared *session.Shared // with the sessions
@@ -40,7 +42,7 @@ type Stream struct {
 	sessions      int          // how many sessions have begun
 	loggedReason  string       // the last reason for waiting that was logged
 	visitor       visitor      // session that calls a function on the slot
-	verifiedAt    time.Time    // before Prepare verified the schema; zero: it is to be verified
+	prepared      prepared     // what Prepare has left for the first session; zero: nothing
 	decidedAtEnd  string       // decisionState when Run ended with a Stop
 	durable       durableState // what the database certainly has, as of the last session
 
@@ -62,7 +64,7 @@ func New(cfg source.Config) (*Stream, error) {
 	cfg.Primary.ServerChanged = pool.Reset
 	seen := new(slot.Status)
 	return &Stream{
-		cfg: &cfg, pool: pool, tables: cfg.QuotedTables(), status: seen,
+		cfg: &cfg, pool: pool, tables: cfg.QuotedTables(), preparedFor: preparedFor, status: seen,
 		shared: &session.Shared{Cfg: &cfg, Pool: pool, Status: seen, WarnedStops: map[string]bool{}},
 	}, nil
 }
@@ -111,9 +113,8 @@ func (s *Stream) Run(reading, draining context.Context) error {
 	for {
 		err := s.checkServer(reading)
 		if err == nil && !prepared {
-			began := time.Now()
-			if err = slot.Prepare(reading, s.pool, s.cfg); err == nil {
-				prepared, s.everConnected, s.verifiedAt = true, true, began
+			if err = s.prepare(reading); err == nil {
+				prepared, s.everConnected = true, true
 				s.sessionBackoff.reset()
 			}
 		}
@@ -153,6 +154,7 @@ func (s *Stream) endTerm() {
 // runSession is one session of a leader, once the slot is free. The watch for a shutdown of the
 // server begins before it and ends after it.
 func (s *Stream) runSession(reading, draining context.Context) error {
+	defer s.dropPrepared()
 	if err := s.standBy(reading); err != nil {
 		return err
 	}

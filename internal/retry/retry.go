@@ -62,7 +62,12 @@ func (t *Table) Run(ctx context.Context) error {
 	var all sync.WaitGroup
 	all.Go(func() { t.writer.run(ctx) })
 	all.Go(func() { t.feeder.run(ctx) })
-	all.Go(func() { t.stats.run(ctx, t.pausedPlaces) })
+	all.Go(func() {
+		// not at once: the feeder asks its first questions in the session that the start has left
+		if sleep(ctx, statsFirst) {
+			t.stats.run(ctx, t.pausedPlaces)
+		}
+	})
 	select {
 	case <-ctx.Done():
 	case <-t.fenced:

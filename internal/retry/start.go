@@ -170,8 +170,9 @@ type stats struct {
 	counted store.Stats
 }
 
-// Between two counts.
+// Before the first count, and between two.
 const (
+	statsFirst = 50 * time.Millisecond
 	statsEvery = time.Second // while something changes
 	statsIdle  = time.Minute // while nothing does
 	statsShare = 50

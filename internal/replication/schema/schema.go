@@ -61,15 +61,21 @@ const schemaLock = 0x6364635f726c6179
 // Stop with the init line. A new schema belongs to OwnerRole if this role may become that, else to
 // this role; one that exists stays its owner's.
 func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
-	if err := Verify(ctx, pool, Trust{}); err != nil {
-		return err
-	}
-	have, err := Version(ctx, pool)
+	is, err := verify(ctx, pool, Trust{})
 	if err != nil {
 		return err
 	}
-	if have >= len(Migrations()) {
-		return CheckRights(ctx, pool)
+	if is == asMade {
+		if complete, err := isComplete(ctx, pool); err != nil || complete {
+			return err
+		}
+	}
+	if is != none {
+		if have, err := Version(ctx, pool); err != nil {
+			return err
+		} else if have >= len(Migrations()) {
+			return CheckRights(ctx, pool)
+		}
 	}
 	if !c.Create {
 		return initNeededStop(pool, nil)
@@ -309,16 +315,33 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 
 // hasRights reports whether role, "" for the current one, has the rights of CheckRights.
 func hasRights(ctx context.Context, pool *pgxpool.Pool, role string) (ok bool, err error) {
-	err = source.Ask(ctx, pool, "read rights on schema cdc_relay", `SELECT (SELECT bool_and(has_table_privilege(w.who, 'cdc_relay.' || t, r))
+	err = source.Ask(ctx, pool, "read rights on schema cdc_relay", rightsSQL, rightsArguments(role)...).Scan(&ok)
+	return ok, err
+}
+
+// isComplete reports, in one statement, whether the schema is of this version or a newer one, and
+// the current role has the rights of CheckRights. After false Version and CheckRights tell why.
+func isComplete(ctx context.Context, pool *pgxpool.Pool) (yes bool, err error) {
+	err = source.Ask(ctx, pool, "read cdc_relay.migration", `SELECT coalesce((SELECT max(version) FROM cdc_relay.migration) >= $6, false) AND (`+rightsSQL+`)`,
+		append(rightsArguments(""), len(Migrations()))...).Scan(&yes)
+	if source.SQLState(err) != "" { // a table is missing, or may not be read
+		return false, nil
+	}
+	return yes, err
+}
+
+// rightsSQL is the question of hasRights.
+const rightsSQL = `SELECT (SELECT bool_and(has_table_privilege(w.who, 'cdc_relay.' || t, r))
 			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
 		AND has_schema_privilege(w.who, 'cdc_relay', 'USAGE')
 		AND has_table_privilege(w.who, 'cdc_relay.audit', 'SELECT')
 		AND (SELECT bool_and(has_column_privilege(w.who, 'cdc_relay.audit', c, 'INSERT')) FROM unnest($4::text[]) c)
 		AND (SELECT bool_and(has_sequence_privilege(w.who, 'cdc_relay.' || s, 'USAGE')) FROM unnest($2::text[]) s)
 		AND (SELECT bool_and(coalesce(has_function_privilege(w.who, to_regprocedure('cdc_relay.' || f), 'EXECUTE'), false)) FROM unnest($3::text[]) f)
-		FROM (SELECT coalesce(nullif($5::text, ''), current_user)::name) w (who)`,
-		relayTables, relaySequences, relayFunctions, auditColumns, role).Scan(&ok)
-	return ok, err
+		FROM (SELECT coalesce(nullif($5::text, ''), current_user)::name) w (who)`
+
+func rightsArguments(role string) []any {
+	return []any{relayTables, relaySequences, relayFunctions, auditColumns, role}
 }
 
 // CheckLogged refuses unlogged tables, which a crash of the server empties: the events in them

@@ -270,6 +270,11 @@ func LowerFlushLimit(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 // continue while a raise waits for the database. A raise whose answer is lost leaves the table
 // above what we know, which is the safe side.
 func (se *Session) keepFlushLimit(ctx context.Context) error {
+	// A new term asks its first questions in the session of the pool that there is: it would be
+	// another one's worth of catalogs to raise the limit beside them.
+	if !source.Sleep(ctx, flushLimitFirst) {
+		return nil
+	}
 	said := ""
 	for {
 		select {
@@ -371,6 +376,9 @@ func (se *Session) noteStandbysAt(to uint64) {
 // flushLimitGap is the least time between two raises: each is a commit in the source database.
 const flushLimitGap = 100 * time.Millisecond
 
+// flushLimitFirst is the time before the first raise of a session.
+const flushLimitFirst = 30 * time.Millisecond
+
 // flushLimitRetry is the pause after a raise that failed: each try may be a connection to a server
 // that has none left. A clean stop may have to wait for it.
 const flushLimitRetry = time.Second
@@ -450,11 +458,7 @@ func (t *Term) IsContinued(rec *slot.Record) bool {
 // NewTerm starts the lanes of a new line at start, under the epoch of rec. reported is the slot's
 // position: start is higher when this process has settled more than the slot has kept.
 func NewTerm(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *slot.Record, start, reported pglogrepl.LSN) (*Term, error) {
-	keys, err := source.ReadKeyHash(ctx, pool, c.Slot)
-	if err != nil {
-		return nil, err
-	}
-	recorder := sent.NewRecorder()
+	keys, recorder := rec.KeyHash(), sent.NewRecorder()
 	c.Primary.MarkLeader(rec.Epoch)
 	line, err := c.NewLine(ctx, source.Term{Start: start, Epoch: rec.Epoch, Incarnation: rec.Incarnation, SystemID: rec.SystemID, Pool: pool, Sent: recorder, Keys: keys})
 	if err != nil {

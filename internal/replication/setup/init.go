@@ -153,7 +153,11 @@ func Init(ctx context.Context, c source.Config, opt InitOptions) error {
 	case !c.Create:
 		err = findExisting(ctx, pool, &c)
 	default:
-		err = slot.Prepare(ctx, pool, &c)
+		var p *slot.Prepared
+		p, err = slot.Prepare(ctx, pool, &c, source.ConnectStream)
+		if err == nil {
+			p.Close()
+		}
 	}
 	if err != nil {
 		return slot.ConnectAndNameStop(ctx, c, source.OrFatal(&c, err), 0)

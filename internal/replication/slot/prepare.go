@@ -29,65 +29,111 @@ import (
 //
 // Each step but the creation itself, which may take long, is bounded: a server may stop answering
 // in the middle.
-func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
-	stream, id, err := Connect(ctx, pool, c)
+//
+// dial opens the replication connection. It is in the answer, for a session that begins at once.
+func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config, dial Dial) (_ *Prepared, err error) {
+	p, err := connect(ctx, pool, c, dial)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer source.CloseStream(stream)
+	defer func() {
+		if err != nil {
+			p.Close()
+		}
+	}()
 	rec, view, err := ReadBoth(ctx, pool, c.Slot)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if view != nil && rec != nil && rec.State == StateReady && !rec.PromotedOn(id) {
+	if view != nil && rec != nil && rec.State == StateReady && !rec.PromotedOn(p.ID) {
 		// all is there: nothing is made, or written
-		return settleSlot(ctx, pool, stream, c, id, rec, view)
+		p.Record, p.View = rec, view
+		return p, settleSlot(ctx, pool, c, p, rec, view)
 	}
-	return WithCreationLock(ctx, pool, c, func(ctx context.Context) error {
+	return p, WithCreationLock(ctx, pool, c, func(ctx context.Context) error {
 		rec, view, err := ReadBoth(ctx, pool, c.Slot)
 		if err != nil {
 			return err
 		}
-		return settleSlot(ctx, pool, stream, c, id, rec, view)
+		return settleSlot(ctx, pool, c, p, rec, view)
 	})
+}
+
+// Dial opens a replication connection; source.ConnectStream does.
+type Dial func(context.Context, *source.Config) (*pgconn.PgConn, error)
+
+// Prepared is a replication connection, and what Prepare has found.
+type Prepared struct {
+	Stream *pgconn.PgConn
+	ID     Identity
+	Server source.ServerSettings
+	// nil: something was made, or changed; what there is now was not read
+	Record *Record
+	View   *View
+	Sends  schema.Sends // what a leader has to remember, by Record
+}
+
+// Close ends the connection. A nil Prepared has none.
+func (p *Prepared) Close() {
+	if p != nil {
+		source.CloseStream(p.Stream)
+	}
 }
 
 // Connect checks what every slot needs, brings the schema up to date and opens the replication
 // connection.
 func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn.PgConn, Identity, error) {
+	p, err := connect(ctx, pool, c, source.ConnectStream)
+	if err != nil {
+		return nil, Identity{}, err
+	}
+	return p.Stream, p.ID, nil
+}
+
+func connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config, dial Dial) (*Prepared, error) {
 	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
 	defer cancel()
-	if err := RefuseSyncStandby(ctx, pool, c); err != nil {
-		return nil, Identity{}, err
-	}
-	if err := source.CheckServer(ctx, pool); err != nil {
-		return nil, Identity{}, err
-	}
-	if err := source.CheckEncoding(ctx, pool); err != nil {
-		return nil, Identity{}, err
+	server, err := CheckServer(ctx, pool, c)
+	if err != nil {
+		return nil, err
 	}
 	if err := source.CheckGuard(ctx, pool, c.Guard); err != nil {
-		return nil, Identity{}, err
+		return nil, err
 	}
 	if err := source.CheckFailoverSlot(ctx, pool, c); err != nil {
-		return nil, Identity{}, err
+		return nil, err
 	}
 	// not bounded: an index of a large retry table takes its time
 	if err := schema.Ensure(patient, pool, c); err != nil {
-		return nil, Identity{}, err
+		return nil, err
 	}
-	stream, err := source.ConnectStream(ctx, c)
+	stream, err := dial(ctx, c)
 	if err != nil {
-		return nil, Identity{}, err
+		return nil, err
 	}
 	id, err := Identify(ctx, stream)
 	if err != nil {
 		source.CloseStream(stream)
-		return nil, Identity{}, err
+		return nil, err
 	}
 	c.Primary.SetServer(source.ConnectedServer(stream).Server)
-	return stream, id, nil
+	return &Prepared{Stream: stream, ID: id, Server: server}, nil
+}
+
+// CheckServer checks all of the server's settings that a relay depends on.
+func CheckServer(ctx context.Context, q source.Querier, c *source.Config) (source.ServerSettings, error) {
+	s, err := source.ReadServerSettings(ctx, q)
+	if err == nil {
+		err = refuseNamed(c, s.SynchronousStandbys)
+	}
+	if err == nil {
+		err = s.CheckVersion()
+	}
+	if err == nil {
+		err = s.CheckEncoding()
+	}
+	return s, err
 }
 
 const connectTimeout = time.Minute
@@ -99,7 +145,8 @@ func firstStart(rec *Record, view *View) bool {
 
 // settleSlot finds the tables, and brings the slot into state ready or returns why it cannot. With
 // checkStart it is the table of all cases.
-func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config, id Identity, rec *Record, view *View) error {
+func settleSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, p *Prepared, rec *Record, view *View) error {
+	stream, id := p.Stream, p.ID
 	tables, err := schema.FindTables(ctx, pool, c, firstStart(rec, view))
 	if err != nil {
 		return err
@@ -132,7 +179,7 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 	case rec.State == StateAdopt:
 		return adoptSlot(ctx, pool, c, id, view, was)
 	}
-	if _, err := CheckPublication(ctx, pool, c, rec); err != nil || !rec.PromotedOn(id) {
+	if p.Sends, err = CheckPublication(ctx, pool, c, rec); err != nil || !rec.PromotedOn(id) {
 		return err
 	}
 	return recordPromotion(ctx, pool, c, rec, view, id)

@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
@@ -54,6 +55,15 @@ type Record struct {
 	// this incarnation: everything committed below it was sent by that slot's program. 0: no
 	// takeover
 	TookUntil pglogrepl.LSN
+	keySecret *[16]byte // nil: the schema is of an earlier version
+}
+
+// KeyHash digests ordering keys under the secret of the slot; nil: it has none.
+func (r *Record) KeyHash() *event.KeyHash {
+	if r.keySecret == nil {
+		return nil
+	}
+	return event.NewKeyHash(*r.keySecret)
 }
 
 const (
@@ -73,10 +83,10 @@ func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, er
 			coalesce(to_jsonb(s)->>'took_from', ''), CASE to_jsonb(s)->>'took_incarnation' WHEN s.incarnation::text
 				THEN (to_jsonb(s)->>'took_until')::pg_lsn ELSE '0/0' END,
 			CASE to_jsonb(p)->>'settled_of' WHEN s.incarnation::text THEN coalesce((to_jsonb(p)->>'settled_lsn')::pg_lsn, '0/0') ELSE '0/0' END, ARRAY(SELECT jsonb_array_elements_text(to_jsonb(s)->'standbys')),
-			coalesce((to_jsonb(s)->>'other_standbys')::bool, true), coalesce((to_jsonb(s)->>'restored')::bool, false)
+			coalesce((to_jsonb(s)->>'other_standbys')::bool, true), coalesce((to_jsonb(s)->>'restored')::bool, false), (to_jsonb(s)->>'key_secret')::uuid
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
 		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.FlushLimit, &r.Reported, &r.Good, &r.Used, &r.TookFrom, &r.TookUntil,
-			&r.Settled, &r.Standbys, &r.OtherStandbys, &r.Restored)
+			&r.Settled, &r.Standbys, &r.OtherStandbys, &r.Restored, &r.keySecret)
 	if source.IsNoRows(err) {
 		return nil, nil
 	}

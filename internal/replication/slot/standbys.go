@@ -145,6 +145,9 @@ var quorumSyntax = lazy.Regexp(`(?is)^\s*(?:(?:first|any)\s+)?\d+\s*\((.*)\)\s*$
 // namesStandby reports whether a value of synchronous_standby_names names the application, by
 // itself or by `*`. Names compare without case, as the server's own comparison does.
 func namesStandby(setting, application string) bool {
+	if setting == "" {
+		return false
+	}
 	if m := quorumSyntax().FindStringSubmatch(setting); m != nil {
 		setting = m[1]
 	}
@@ -168,11 +171,16 @@ func RefuseSyncStandby(ctx context.Context, q source.Querier, c *source.Config) 
 	if err := source.Ask(ctx, q, "read synchronous_standby_names", `SELECT current_setting('synchronous_standby_names')`).Scan(&setting); err != nil {
 		return err
 	}
-	if namesStandby(setting, c.ApplicationName()) {
-		return syncStandbyStop(c, fmt.Sprintf("synchronous_standby_names = %s names this relay (application_name %s)",
-			source.QuoteText(setting), c.ApplicationName()))
+	return refuseNamed(c, setting)
+}
+
+// refuseNamed is RefuseSyncStandby for a value of synchronous_standby_names.
+func refuseNamed(c *source.Config, setting string) error {
+	if !namesStandby(setting, c.ApplicationName()) {
+		return nil
 	}
-	return nil
+	return syncStandbyStop(c, fmt.Sprintf("synchronous_standby_names = %s names this relay (application_name %s)",
+		source.QuoteText(setting), c.ApplicationName()))
 }
 
 func syncStandbyStop(c *source.Config, what string) *event.Stop {

@@ -65,17 +65,19 @@ func (v *View) Invalidated() bool { return v.WALStatus == "lost" || v.Invalidati
 func (v *View) ReadByRelay() bool { return strings.HasPrefix(v.Holder, source.ApplicationPrefix) }
 
 // Columns and Tables are the SELECT and FROM lists that a View is read with. to_jsonb makes one
-// statement serve PostgreSQL 14 to 18.
+// statement serve PostgreSQL 14 to 18. The functions are those of pg_replication_slots,
+// pg_stat_activity, pg_stat_replication and pg_stat_replication_slots: the views join them with
+// catalogs, and would make the plan ten times as expensive.
 const (
-	Columns = `coalesce(s.slot_name, ''), coalesce(s.plugin, ''), coalesce(s.slot_type, ''), coalesce(s.database, ''),
+	Columns = `coalesce(s.slot_name, ''), coalesce(s.plugin, ''), coalesce(s.slot_type, ''), coalesce((SELECT datname FROM pg_database WHERE oid = s.datoid), ''),
 			coalesce(s.confirmed_flush_lsn, '0/0'::pg_lsn), coalesce(s.restart_lsn, '0/0'::pg_lsn),
 			coalesce(s.active_pid, 0), coalesce(s.wal_status, ''), coalesce(to_jsonb(s)->>'invalidation_reason', ''),
-			s.safe_wal_size, pg_current_wal_lsn(), coalesce(a.application_name, ''), coalesce(a.usename, ''),
+			s.safe_wal_size, pg_current_wal_lsn(), coalesce(a.application_name, ''), coalesce(pg_get_userbyid(a.usesysid), ''),
 			r.pid IS NOT NULL, coalesce(r.sync_state, ''), coalesce(t.spill_bytes, 0),
 			coalesce((to_jsonb(s)->>'failover')::bool, false), coalesce((to_jsonb(s)->>'synced')::bool, false), coalesce(s.temporary, false)`
-	Tables = `pg_replication_slots s LEFT JOIN pg_stat_activity a ON a.pid = s.active_pid
-			LEFT JOIN pg_stat_replication r ON r.pid = s.active_pid
-			LEFT JOIN pg_stat_replication_slots t ON t.slot_name = s.slot_name`
+	Tables = `pg_get_replication_slots() s LEFT JOIN pg_stat_get_activity(coalesce(s.active_pid, 0)) a ON true
+			LEFT JOIN pg_stat_get_wal_senders() r ON r.pid = s.active_pid
+			LEFT JOIN pg_stat_get_replication_slot(CASE WHEN s.datoid IS NOT NULL THEN s.slot_name::text END) t ON true`
 )
 
 // ScanTargets are the scan targets of Columns.

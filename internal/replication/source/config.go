@@ -217,37 +217,64 @@ func CheckFailoverSlot(ctx context.Context, q Querier, c *Config) error {
 // oldestServer has logical messages in the stream and pg_stat_replication_slots: both came with 14.
 const oldestServer = 140000
 
+// ServerSettings are what the server says of itself that a relay must know before it begins.
+type ServerSettings struct {
+	version             int // server_version_num
+	versionText         string
+	walLevel, encoding  string
+	SynchronousStandbys string // synchronous_standby_names
+	Segment             uint64 // size in bytes of a WAL file
+}
+
+// ReadServerSettings reads them in one statement.
+func ReadServerSettings(ctx context.Context, q Querier) (s ServerSettings, err error) {
+	err = Ask(ctx, q, "read server settings", `SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('wal_level'),
+			current_setting('server_encoding'), current_setting('synchronous_standby_names'), pg_size_bytes(current_setting('wal_segment_size'))`).
+		Scan(&s.version, &s.versionText, &s.walLevel, &s.encoding, &s.SynchronousStandbys, &s.Segment)
+	return s, err
+}
+
 // CheckServer checks the server version and wal_level.
 func CheckServer(ctx context.Context, q Querier) error {
-	var version int
-	var walLevel, versionText string
-	err := Ask(ctx, q, "read server settings", `SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('wal_level')`).
-		Scan(&version, &versionText, &walLevel)
+	s, err := ReadServerSettings(ctx, q)
 	if err != nil {
 		return err
 	}
-	if version < oldestServer {
+	return s.CheckVersion()
+}
+
+// CheckVersion checks the server version and wal_level.
+func (s ServerSettings) CheckVersion() error {
+	if s.version < oldestServer {
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "server_version",
-			What: "PostgreSQL " + versionText + " is too old", Fix: "14 or newer is needed",
+			What: "PostgreSQL " + s.versionText + " is too old", Fix: "14 or newer is needed",
 		}
 	}
-	if walLevel != "logical" {
+	if s.walLevel != "logical" {
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "wal_level",
-			What: fmt.Sprintf("wal_level is %s, not logical", walLevel),
+			What: fmt.Sprintf("wal_level is %s, not logical", s.walLevel),
 			Fix:  "ALTER SYSTEM SET wal_level = logical, then restart the server",
 		}
 	}
 	return nil
 }
 
+// CheckEncoding is ServerSettings.CheckEncoding for who has not read them.
+func CheckEncoding(ctx context.Context, q Querier) error {
+	s, err := ReadServerSettings(ctx, q)
+	if err != nil {
+		return err
+	}
+	return s.CheckEncoding()
+}
+
 // CheckEncoding refuses a database whose text is bytes of no encoding: the server sends them as
 // they are, and no broker's reader would know what they mean.
-func CheckEncoding(ctx context.Context, q Querier) error {
-	var encoding string
-	if err := Ask(ctx, q, "read server_encoding", `SELECT current_setting('server_encoding')`).Scan(&encoding); err != nil || encoding != "SQL_ASCII" {
-		return err
+func (s ServerSettings) CheckEncoding() error {
+	if s.encoding != "SQL_ASCII" {
+		return nil
 	}
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "encoding",

@@ -114,7 +114,9 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 	maps.Copy(cfg.ConnConfig.RuntimeParams, Settings(c.ApplicationName()))
 	cfg.ConnConfig.RuntimeParams["tcp_user_timeout"] = Milliseconds(c.SilenceLimit())
 	cfg.ConnConfig.ConnectTimeout = connectTimeout
-	requirePrimary(&cfg.ConnConfig.Config, c.sameServer)
+	// A statement ends soon after its client has gone, with its snapshot and its locks. A server that
+	// cannot look refuses the setting, which is no parameter of Settings for that.
+	requirePrimary(&cfg.ConnConfig.Config, "; SET client_connection_check_interval = '2s'", c.sameServer)
 	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		return pgproto3.NewFrontend(r, &firstWrite{to: w})
 	}
@@ -131,13 +133,7 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 		return setPassword(c, &cc.Config)
 	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
-		// A statement ends soon after its client has gone, with its snapshot and its locks. A
-		// server that cannot look refuses the setting, which is no parameter of Settings for that.
-		_, err := conn.Exec(ctx, "SET client_connection_check_interval = '2s'")
-		if err != nil && SQLState(err) == "" {
-			return err
-		}
-		_, err = c.markSession(ctx, conn.PgConn()) // also one that is used beside the pool
+		_, err := c.markSession(ctx, conn.PgConn()) // also one that is used beside the pool
 		return err
 	}
 	cfg.PrepareConn = func(ctx context.Context, conn *pgx.Conn) (bool, error) { return c.markSession(ctx, conn.PgConn()) }
@@ -193,7 +189,7 @@ func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader, s
 	}
 	cfg.RuntimeParams["replication"] = "database"
 	var at ServerPosition
-	requirePrimary(cfg, func(now ServerPosition) error {
+	requirePrimary(cfg, "", func(now ServerPosition) error {
 		at = now
 		return nil
 	})

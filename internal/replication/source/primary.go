@@ -124,10 +124,11 @@ var errRestarted = errors.New("the server was restarted: the relay checks it ove
 var errStandby = errors.New("this server is a read-only standby")
 
 // requirePrimary makes every attempt to connect go on to the next host when a host is a standby, or
-// is not accepted. It replaces target_session_attrs.
-func requirePrimary(cfg *pgconn.Config, accept func(ServerPosition) error) {
+// is not accepted. It replaces target_session_attrs. setting is a further statement that is sent
+// with the question, behind a semicolon, and may be refused; "": none.
+func requirePrimary(cfg *pgconn.Config, setting string, accept func(ServerPosition) error) {
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
-		now, pid, err := whichServer(ctx, conn)
+		now, pid, err := whichServer(ctx, conn, setting)
 		if err != nil {
 			return err
 		}
@@ -165,14 +166,13 @@ const (
 // from the name of the current WAL file: pg_control_checkpoint would return the old timeline for a
 // while after a promotion. On a managed service that does not permit these functions, system and
 // timeline are not known.
-func whichServer(ctx context.Context, conn *pgconn.PgConn) (ServerPosition, uint32, error) {
-	const question = `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE %s || ' ' ||
-		(extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint || ' ' || pg_catalog.pg_current_wal_lsn()
-		|| ' ' || pg_catalog.pg_backend_pid() END`
-	answer, err := QueryText(ctx, conn, fmt.Sprintf(question, `(SELECT system_identifier::text FROM pg_catalog.pg_control_system()) || ' ' ||
-		pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn())`))
+func whichServer(ctx context.Context, conn *pgconn.PgConn, setting string) (ServerPosition, uint32, error) {
+	const question = `SELECT CASE WHEN pg_catalog.pg_is_in_recovery() THEN '' ELSE pg_catalog.concat_ws(' ', %s,
+		(extract(epoch FROM pg_catalog.pg_postmaster_start_time()) * 1000000)::bigint, pg_catalog.pg_current_wal_lsn(), pg_catalog.pg_backend_pid()) END`
+	answer, err := QueryText(ctx, conn, fmt.Sprintf(question, `(SELECT system_identifier FROM pg_catalog.pg_control_system()),
+		pg_catalog.pg_walfile_name(pg_catalog.pg_current_wal_lsn())`)+setting)
 	if SQLState(err) != "" {
-		answer, err = QueryText(ctx, conn, fmt.Sprintf(question, `' '`))
+		answer, err = QueryText(ctx, conn, fmt.Sprintf(question, `'', ''`)+setting)
 	}
 	switch {
 	case err != nil:
@@ -208,13 +208,17 @@ func parseServerPosition(answer string, parts []string) (s ServerPosition, err e
 	return s, nil
 }
 
-// QueryText runs a statement that returns a single text, in the simple protocol.
+// QueryText runs a statement that returns a single text, in the simple protocol. If more statements
+// follow, it does not matter whether they are refused.
 func QueryText(ctx context.Context, conn *pgconn.PgConn, sql string) (string, error) {
 	res, err := conn.Exec(ctx, sql).ReadAll()
-	if err != nil {
-		return "", err
+	if len(res) > 0 && res[0].Err == nil && SQLState(err) != "" {
+		err = nil
 	}
-	if len(res) != 1 || len(res[0].Rows) != 1 || len(res[0].Rows[0]) != 1 {
+	switch {
+	case err != nil:
+		return "", err
+	case len(res) == 0 || len(res[0].Rows) != 1 || len(res[0].Rows[0]) != 1:
 		return "", errors.New("the server did not answer with a single text value")
 	}
 	return string(res[0].Rows[0][0]), nil
@@ -337,13 +341,17 @@ func (c *Config) markSession(ctx context.Context, conn *pgconn.PgConn) (usable b
 // until they are gone; for a session that does not end, as one whose backend is frozen, not for
 // long: it is fenced.
 func EndFormer(ctx context.Context, pool *pgxpool.Pool, c *Config, epoch int64) error {
+	marked := `l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = ` + fmt.Sprintf(leaderLock, "$1::text") + `::oid AND l.objid <> $2::int::oid
+		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+	var some bool // mostly not: then nothing more is planned
+	if err := Ask(ctx, pool, "look for sessions of former leaders", `SELECT EXISTS (SELECT FROM pg_locks l WHERE `+marked+`)`, c.Slot, int32(epoch)).Scan(&some); err != nil || !some {
+		return err
+	}
 	began := time.Now()
 	for found := 0; ; {
 		var left int
 		err := Ask(ctx, pool, "end sessions of former leaders", `SELECT count(pg_terminate_backend(a.pid)) FROM pg_locks l JOIN pg_stat_activity a ON a.pid = l.pid
-			WHERE l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = `+fmt.Sprintf(leaderLock, "$1::text")+`::oid AND l.objid <> $2::int::oid
-				AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-				AND a.usename = current_user AND a.application_name = $3`, c.Slot, int32(epoch), c.ApplicationName()).Scan(&left)
+			WHERE `+marked+` AND a.usename = current_user AND a.application_name = $3`, c.Slot, int32(epoch), c.ApplicationName()).Scan(&left)
 		if err != nil {
 			return err
 		}
