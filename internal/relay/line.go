@@ -99,6 +99,8 @@ type Config struct {
 	// Jitter draws a duration between 0 and its argument; nil: at random. The simulation draws it
 	// from its seed.
 	Jitter func(time.Duration) time.Duration
+	// AfterStep is order.Config's: tests check the ordering groups there.
+	AfterStep func(*order.Machine)
 }
 
 // Hooks report what happens; nil ones are skipped. They run on the lanes' goroutines, several at a
@@ -174,7 +176,7 @@ func New(cfg Config) *Line {
 	wait := waitTimes{cfg.Backoff, cfg.MaxBackoff, cfg.Jitter}
 	l.order = order.Config{
 		OneByOne: cfg.Ordering == Key, Apart: l.prober != nil, Block: cfg.Block, MaxAttempts: cfg.MaxAttempts,
-		Spin: wait.afterFailedCall, Backoff: wait.afterRejection, Patience: wait.afterRefusedRow, Pauses: l.pauses, Room: order.NewGroupRoom(cfg.MaxGroups),
+		Spin: wait.afterFailedCall, Backoff: wait.afterRejection, Patience: wait.afterRefusedRow, Pauses: l.pauses, Room: order.NewGroupRoom(cfg.MaxGroups), AfterStep: cfg.AfterStep,
 	}
 	return l
 }

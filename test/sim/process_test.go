@@ -12,6 +12,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
 )
 
@@ -193,6 +194,11 @@ func (l *life) newTerm(epoch int64, start pglogrepl.LSN) (*term, error) {
 			d := <-turn
 			defer func() { turn <- d }()
 			return d.upTo(most)
+		},
+		AfterStep: func(m *order.Machine) {
+			if faults := m.Faults(); faults != "" {
+				w.fail(nil, "an ordering group of %s: %s", t.name, faults)
+			}
 		},
 	})
 	copies.Line = t.line

@@ -81,7 +81,7 @@ func (m *Machine) decideNext(e *inflight.Event, g *group) decision {
 		return waits
 	case g.rows == some && m.waitsBehindRows(g):
 		return waits
-	case g.rows == some || g.blocked:
+	case g.rows >= some:
 		return defers
 	case g.flying > 0:
 		return waits
@@ -130,7 +130,7 @@ const drainPatience = 5 * time.Second
 // waitsBehindRows reports whether a new event waits in memory until a row has been delivered. It
 // does not wait behind a row that may have no outcome for long, as a probe has none.
 func (m *Machine) waitsBehindRows(g *group) bool {
-	waits := g.draining && g.credit < rowsForOne && !g.probing && !g.firstApart && m.now.Sub(g.movedAt) < drainPatience
+	waits := g.credit < rowsForOne && !g.probing && !g.firstApart && m.now.Sub(g.drainedAt) < drainPatience
 	if waits && m.lookAtWaitingAt.IsZero() {
 		m.lookAtWaitingAt = m.now.Add(drainPatience)
 	}
@@ -144,7 +144,7 @@ func (m *Machine) lookAtWaiting() {
 	}
 	m.lookAtWaitingAt = time.Time{}
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
-		if g := m.groups[id]; g.draining && g.waiting.First != nil {
+		if g := m.groups[id]; !g.drainedAt.IsZero() && g.waiting.First != nil {
 			m.touch(g)
 		}
 	}

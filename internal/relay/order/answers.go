@@ -192,7 +192,7 @@ func (m *Machine) deferEvent(e *inflight.Event) {
 	if g.rows == unknown {
 		g.moreRows = true // there may be rows before this one
 	}
-	g.rows = some
+	m.setRows(g, max(g.rows, some))
 	// What the stream repeats after a crash may be in front of rows that an earlier leader has
 	// written. So the group is not read before the row of this event is committed, and then from
 	// its beginning.
@@ -229,8 +229,11 @@ func (m *Machine) handleRowConfirm(e *inflight.Event, overtook bool) {
 	}
 	g := m.groups[e.Row.Group]
 	g.flying--
-	g.credit, g.movedAt = min(g.credit+1, mostCredit), m.now
-	if !g.refused && !overtook {
+	g.credit = min(g.credit+1, mostCredit)
+	if !g.drainedAt.IsZero() {
+		g.drainedAt = m.now
+	}
+	if !g.readAgain && !overtook {
 		g.lastGone = afterRow(e)
 	}
 	m.giveResult(g, Result{Event: e, Result: store.Result{Row: e.Row, Kind: store.Delivered}})
@@ -246,9 +249,9 @@ func (m *Machine) handleRowRejection(e *inflight.Event, f *sink.Fault) {
 	}
 	g := m.groups[e.Row.Group]
 	g.flying--
-	g.refused = true
+	g.readAgain = true
 	// a row before it was rejected in the same call
-	if g.status == rests || g.status == writing {
+	if g.status == behindPause || g.status == writing {
 		m.giveRowsBack(e)
 		m.touch(g)
 		return
@@ -339,7 +342,7 @@ func (m *Machine) giveResult(g *group, r Result) {
 // writeFirstRow gives the result of the group's first row to the retry table. Nothing of the group
 // is sent until that is committed.
 func (m *Machine) writeFirstRow(g *group, r Result) {
-	g.refused = true
+	g.readAgain = true
 	m.stopWaiting(g)
 	g.status = writing
 	m.giveResult(g, r)

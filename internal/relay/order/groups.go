@@ -23,89 +23,153 @@ type group struct {
 	// later new events of the group are in waiting, in order.
 	front   *inflight.Event
 	waiting inflight.List
+	// replay is a dead letter that goes as soon as nothing else of the group is on the wire. What
+	// waits, waits behind it: otherwise a key that is always busy would delay the replay for ever.
+	replay *inflight.Event
 	// deadLettering is set while a new event is on its way to the dead letters (on_dead_letter:
 	// continue). The event counts as on the wire until its row is committed. Otherwise the later
 	// events would be sent first, and after a crash in between the event would be sent again behind
 	// them, and dead-lettered once more.
 	deadLettering bool
-	// replay is a dead letter that goes as soon as nothing else of the group is on the wire. What
-	// waits, waits behind it: otherwise a key that is always busy would delay the replay for ever.
-	replay *inflight.Event
 
-	rows   rows
+	rows   rows // only setRows changes it
 	status status
-	// blocked: an open dead letter blocks the group (on_dead_letter: block)
-	blocked bool
-	// draining: rows of the group are being delivered. For rowsForOne of them one new event is
-	// deferred, and the others wait in memory. So the table gets back about a quarter of what
-	// leaves it, and the group reaches its end, however busy it is. When the waiting events fill
-	// the in-flight budget the reader waits too. It then goes as fast as events of the group are
-	// deferred: with a group of a tenth of the stream ten times as fast.
-	draining bool
-	movedAt  time.Time // when rows of the group were read last, or one was delivered
-	// delivered rows for which no new event was deferred yet; at most mostCredit
-	credit int
-	// events that were given to the retry table, whose commit is not known yet
-	deferred int
-	repeated int           // of deferred: events that the stream repeats, perhaps in front of rows
-	hand     inflight.List // rows that were read and are not in open
-	inHand   int           // how many rows are in hand
-	flying   int           // rows, or the replay, in open or sent apart
+
+	deferred int // events with the retry table, to be written: their commit is not known yet
+	repeated int // of deferred: events that the stream repeats, perhaps in front of rows
+	hand     hand
+	flying   int // rows, or the replay, in open or sent apart
 	// results that were given to the retry table and are not committed, requests too
 	pendingResults int
-	moreRows       bool // the table may have rows behind lastRead
-	// a row was committed since the read was asked for, so its answer may lack that row
-	committedSinceRead bool
+
+	// drainedAt is when rows were read last, or one was delivered; zero: none is being delivered,
+	// so new events are deferred. While the group drains, one new event is deferred for rowsForOne
+	// rows that were delivered, and the others wait in memory. So the table gets back about a
+	// quarter of what leaves it, and the group reaches its end, however busy it is. When the
+	// waiting events fill the in-flight budget the reader waits too. It then goes as fast as events
+	// of the group are deferred: with a group of a tenth of the stream ten times as fast.
+	drainedAt time.Time
+	// credit is how many delivered rows have no new event deferred for them; at most mostCredit
+	credit int
+
 	// lastRead is the row behind which the next read begins: the last that was read, or lastGone if
 	// those behind it were given back. lastGone is the last row that left the table.
 	lastRead, lastGone store.RowPosition
-	// wanted: a read was asked for and not answered; stale: its answer no longer fits
-	wanted, stale bool
-	// refused: a row was rejected. lastGone stays in front of it, and nothing is read until the
-	// rows that were on the wire with it have their results.
-	refused bool
-
-	target  Target    // with status rests: the paused target that the group rests behind
-	dueAt   time.Time // with status due: when the group is read again
-	probing bool      // its next row is the probe of target
+	// moreRows: the table may have rows behind lastRead, in addition to what a read that is out
+	// will show.
+	moreRows bool
+	// readAgain: rows behind lastGone were given back, or have changed. So lastGone stays, and
+	// nothing is read until the rows on the wire have their results. The next read begins behind
+	// lastGone.
+	readAgain bool
+	// staleRead: a read is out whose answer no longer fits. Its rows are given back.
+	staleRead bool
 	// firstApart: its first row is sent apart. Nothing else of the group goes until its outcome is
 	// known.
 	firstApart bool
+	// probing: its next row is the probe of target, and goes although target is paused
+	probing bool
+	target  Target    // with behindPause: the paused target; with probing: the one that is probed
+	dueAt   time.Time // with backingOff: when the group is read again
 	// operators' requests about rows, which wait for the group to be at rest
 	requests []*store.Request
 
-	counted    bool   // it is in the list of knownGroups, and in its room
-	prev, next *group // in that list; next is also the link of the free list
+	prev, next *group // in the list of knownGroups; next is also the link of the free list
 	inTurn     bool   // it is in Machine.turns
 	wasSpecial bool   // it is counted in Machine.specialGroups
-	wasWaiting bool   // it is counted in GroupRoom.waiting
 	touched    bool   // it is in Machine.touched
 }
 
-// rows is what is known of a group's rows in the table.
+// rows is what is known of a group's rows in the table. Where it is some or blocked, the group is
+// one that waits (GroupRoom.Waiting), and its new events are deferred.
 type rows uint8
 
 const (
-	none rows = iota
-	unknown
+	none    rows = iota // there are none: new events go
+	unknown             // there may be some: the first new event waits for a read
 	some
+	blocked // behind an open dead letter (on_dead_letter: block): none may go
 )
 
-// status is what a group with rows waits for. (With unknown it waits for a read, too.)
+// status is what a group waits for. Events can wait in it with each, see decideNext.
+//
+//	idle         for rows in hand or on the wire, or a commit; or for nothing
+//	toRead       for its turn to be read; it is in Machine.toRead
+//	reading      for the rows that were asked for
+//	backingOff   for dueAt; it is in Machine.due
+//	behindPause  for the end of target's pause, or its turn to probe; Machine.resting counts it
+//	writing      for the commit of its first row's result
+//	carryingOut  for the commit of what operators asked for
+//
+// What moves it:
+//
+//	idle        → toRead       readNextRows: there are rows to read; a new event waits for a read
+//	toRead      → reading      askForRows: it is its turn
+//	toRead      → idle         stopReading: at a stop, or by the disk guard
+//	reading     → idle         handleFound: the answer; giveReadUp: it will not fit any more
+//	any         → backingOff   waitUntil: the first row may not go yet, or could not be read
+//	any         → behindPause  restBehindPause: the first row goes to a paused target
+//	any         → writing      writeFirstRow: the first row was rejected, or is too old
+//	any         → carryingOut  carryOutRequests: nothing is on the wire or with the retry table
+//	backingOff  → toRead       readDueGroups: dueAt has come
+//	backingOff  → idle         readChanged: somebody else has changed its rows
+//	behindPause → toRead       readRestedGroups: the pause ended; startProbes: its first row probes
+//	behindPause → idle         readChanged; handleFound: a walk found its rows
+//	writing     → idle         handleFinished: the result is committed; it may back off then
+//	carryingOut → idle         handleAnswered: so is the last request
+//
+// "any" goes through stopWaiting, which ends what the group did before. So there are rows in hand,
+// and a probe, only with idle, toRead and reading. A group that drains is in one of these, or backs
+// off over againPause. backingOff, behindPause and writing need rows in the table. After giveReadUp
+// the answer still comes (staleRead), and nothing is asked before. Machine.Faults checks all this.
 type status uint8
 
 const (
-	idle    status = iota // for rows in hand or on the wire, or for a commit
-	toRead                // for its turn to be read
-	reading               // for the rows
-	due                   // for a time
-	rests                 // for the end of a pause
-	writing               // for the commit of its first row's result
-	held                  // for the end of operators' requests
+	idle status = iota
+	toRead
+	reading
+	backingOff
+	behindPause
+	writing
+	carryingOut
 )
 
+// hand is the rows that were read and are not in open, in commit order.
+type hand struct {
+	list inflight.List
+	n    int // how many
+}
+
+func (h *hand) first() *inflight.Event { return h.list.First }
+
+func (h *hand) push(e *inflight.Event) {
+	h.list.Push(e)
+	h.n++
+}
+
+func (h *hand) pop() *inflight.Event {
+	h.n--
+	return h.list.Pop()
+}
+
 // hasRequests reports whether operators have requests about rows of the group.
-func (g *group) hasRequests() bool { return len(g.requests) > 0 || g.status == held }
+func (g *group) hasRequests() bool { return len(g.requests) > 0 || g.status == carryingOut }
+
+// readIsOut reports whether a read was asked for and not answered.
+func (g *group) readIsOut() bool { return g.status == reading || g.staleRead }
+
+// giveReadUp makes a read that is out a stale one.
+func (g *group) giveReadUp() {
+	if g.status == reading {
+		g.status, g.staleRead = idle, true
+	}
+}
+
+// readFromStart has the next read begin with the first row of the table.
+func (g *group) readFromStart() {
+	g.giveReadUp()
+	g.readAgain, g.lastGone = true, store.RowPosition{}
+}
 
 // clearFront clears front if it is the event.
 func (g *group) clearFront(e *inflight.Event) {
@@ -125,12 +189,12 @@ func (m *Machine) touch(g *group) {
 // isEmpty reports whether nothing of the group is in memory, or on its way from or to the table.
 func (g *group) isEmpty() bool {
 	return g.front == nil && g.waiting.First == nil && !g.deadLettering && g.replay == nil && !g.hasRequests() &&
-		g.deferred == 0 && g.inHand == 0 && g.flying == 0 && g.pendingResults == 0 && !g.inTurn && !g.wanted
+		g.deferred == 0 && g.hand.n == 0 && g.flying == 0 && g.pendingResults == 0 && !g.inTurn && !g.readIsOut()
 }
 
 // canBeForgotten reports whether what the lane knows of the group can be read again.
 func (g *group) canBeForgotten() bool {
-	return g.isEmpty() && !g.probing && !g.touched && g.status != toRead && g.status != writing
+	return g.isEmpty() && !g.probing && !g.touched && g.status != toRead
 }
 
 func afterRow(e *inflight.Event) store.RowPosition {
@@ -156,13 +220,13 @@ func (m *Machine) moveGroupsOn() {
 
 // carryOutRequests lets the requests of a group be carried out once the group is at rest.
 func (m *Machine) carryOutRequests(g *group) {
-	atRest := !g.wanted && g.status != writing && g.flying == 0 && g.pendingResults == 0 && g.front == nil
-	if len(g.requests) == 0 || g.status != held && !atRest {
+	atRest := !g.readIsOut() && g.flying == 0 && g.pendingResults == 0 && g.front == nil
+	if len(g.requests) == 0 || g.status != carryingOut && !atRest {
 		return
 	}
-	if g.status != held {
+	if g.status != carryingOut {
 		m.stopWaiting(g)
-		g.status = held
+		g.status = carryingOut
 	}
 	for _, q := range g.requests {
 		m.giveResult(g, Result{Request: q})
@@ -173,10 +237,11 @@ func (m *Machine) carryOutRequests(g *group) {
 // returnToDirect returns a group to direct delivery when nothing of it is left in the table, or on
 // the way there. admission.go has the argument.
 func (m *Machine) returnToDirect(g *group) {
-	if g.rows != some || g.moreRows || g.deferred > 0 || g.inHand > 0 || g.flying > 0 || g.blocked || g.refused || g.hasRequests() || g.wanted || g.status != idle {
+	if g.rows != some || g.moreRows || g.deferred > 0 || g.hand.n > 0 || g.flying > 0 || g.readAgain || g.hasRequests() || g.staleRead || g.status != idle {
 		return
 	}
-	g.rows, g.draining = none, false
+	m.setRows(g, none)
+	g.drainedAt = time.Time{}
 }
 
 // advanceWaiting moves the waiting events of an ordering group on, as far as possible now: to
@@ -199,33 +264,32 @@ func (m *Machine) advanceWaiting(g *group) {
 	}
 }
 
-// readNextRows queues a read of a group that cannot move without one: an event waits and its rows
-// are not known, or it has rows and none is in memory.
+// readNextRows queues a read of a group that cannot move without one, because an event waits and
+// its rows are not known, or because it has rows and none is in memory. It also reads ahead, while
+// the last rows are on their way.
 func (m *Machine) readNextRows(g *group) {
 	switch {
-	case g.status != idle || g.wanted || g.blocked || m.stopping || m.guarded:
-	case g.rows == unknown && g.waiting.First != nil, g.rows == some && g.moreRows && g.inHand == 0 && g.flying == 0:
+	case g.status != idle || g.staleRead || g.rows == blocked || m.stopping || m.guarded:
+	case g.rows == unknown && g.waiting.First != nil,
+		g.moreRows && g.hand.n == 0 && g.flying == 0,
+		g.moreRows && g.hand.n <= g.flying && !g.readAgain:
 		m.queueRead(g)
-	default:
-		m.readAhead(g)
 	}
 }
 
 // keepOrDropGroup drops the state of a group that has nothing to remember, or counts the group.
 func (m *Machine) keepOrDropGroup(g *group) {
-	empty := g.isEmpty() && !g.blocked && g.status == idle
+	empty := g.isEmpty() && g.status == idle
 	switch {
 	case g.touched:
 		return
 	case empty && (g.rows == unknown || g.rows == none && !m.known.mayHaveRows(g.exchangeOrTopic)):
 		m.dropGroup(g) // with unknown it was not read: nothing is lost with it
 		return
-	case g.rows == some || g.rows == none && empty || g.blocked:
+	case g.rows >= some || g.rows == none && empty:
 		m.makeRoom(g)
 	}
-	m.countWaiting(g, g.rows == some || g.blocked)
-	special := g.rows != none || g.deadLettering || g.replay != nil || g.hasRequests() || g.blocked || g.flying > 0
-	if special != g.wasSpecial {
+	if special := g.isSpecial(); special != g.wasSpecial {
 		g.wasSpecial = special
 		if special {
 			m.specialGroups++
@@ -235,18 +299,28 @@ func (m *Machine) keepOrDropGroup(g *group) {
 	}
 }
 
+// isSpecial reports whether decideNext may answer otherwise for the group than for one that has no
+// state.
+func (g *group) isSpecial() bool {
+	return g.rows != none || g.deadLettering || g.replay != nil || g.hasRequests() || g.flying > 0
+}
+
+// setRows sets what is known of a group's rows, and counts the groups that wait.
+func (m *Machine) setRows(g *group, to rows) {
+	switch {
+	case to >= some && g.rows < some:
+		m.known.room.waiting.Add(1)
+	case to < some && g.rows >= some:
+		m.known.room.waiting.Add(-1)
+	}
+	g.rows = to
+}
+
 // queueRead puts a group in the queue of those to be read.
 func (m *Machine) queueRead(g *group) {
 	if g.status != toRead {
 		g.status = toRead
 		m.toRead = append(m.toRead, g)
-	}
-}
-
-// readAhead reads the next rows of a group while the last ones are on their way.
-func (m *Machine) readAhead(g *group) {
-	if g.moreRows && g.status == idle && g.inHand <= g.flying && !g.refused && !g.blocked && !m.stopping && !m.guarded {
-		m.queueRead(g)
 	}
 }
 
@@ -260,13 +334,19 @@ func (m *Machine) giveRowsBack(rows ...*inflight.Event) {
 // emptyHand gives the rows in hand back, because no row of the group may go for now. New events no
 // longer wait in memory behind them.
 func (m *Machine) emptyHand(g *group) {
-	g.stale = g.wanted
-	for g.hand.First != nil {
-		m.giveRowsBack(g.hand.Pop())
-		g.moreRows, g.inHand = true, g.inHand-1
-		g.refused = true // what is read next begins in front of these
+	g.giveReadUp()
+	for g.hand.n > 0 {
+		m.giveRowsBack(g.hand.pop())
+		g.moreRows, g.readAgain = true, true
 	}
-	g.draining = false
+	g.drainedAt = time.Time{}
+}
+
+// stopReading empties the hand of a group, and takes it out of the queue of those to be read.
+func (m *Machine) stopReading(g *group) {
+	if m.emptyHand(g); g.status == toRead {
+		g.status, g.moreRows = idle, true
+	}
 }
 
 // stopWaiting ends whatever the group does or waits for: the caller makes it wait for something
@@ -281,12 +361,12 @@ func (m *Machine) stopWaiting(g *group) {
 // waitUntil makes a group wait for a time.
 func (m *Machine) waitUntil(g *group, at time.Time) {
 	m.stopWaiting(g)
-	g.status, g.dueAt = due, at
+	g.status, g.dueAt = backingOff, at
 	heap.Push(&m.due, dueGroup{at, g.id})
 	if len(m.due) > 2*len(m.groups)+1000 { // most are of groups that were forgotten
 		m.due = slices.DeleteFunc(m.due, func(d dueGroup) bool {
 			g := m.groups[d.group]
-			return g == nil || g.status != due || !g.dueAt.Equal(d.at)
+			return g == nil || g.status != backingOff || !g.dueAt.Equal(d.at)
 		})
 		heap.Init(&m.due)
 	}
@@ -333,7 +413,7 @@ type restingGroups struct {
 
 // restingAt is the group if it rests behind the target, else nil.
 func (m *Machine) restingAt(id uint64, t Target) *group {
-	if g := m.groups[id]; g != nil && g.status == rests && g.target == t {
+	if g := m.groups[id]; g != nil && g.status == behindPause && g.target == t {
 		return g
 	}
 	return nil
@@ -355,7 +435,7 @@ func (m *Machine) restBehindPause(g *group, t Target) {
 			return gone
 		})
 	}
-	g.status, g.target = rests, t
+	g.status, g.target = behindPause, t
 	r.groups++
 	r.order = append(r.order, g.id)
 	m.cfg.Pauses.AddResting(t, 1)
@@ -370,7 +450,7 @@ func (m *Machine) restBehindPause(g *group, t Target) {
 
 // endRest takes a group out of resting.
 func (m *Machine) endRest(g *group) {
-	if g.status != rests {
+	if g.status != behindPause {
 		return
 	}
 	g.status = idle

@@ -85,7 +85,7 @@ func (m *Machine) endWalk(exchangeOrTopic uint64) {
 // end of the list, so that it does not hide others (TestGroupsThatStayDoNotKeepTheOthers).
 func (m *Machine) makeRoom(g *group) {
 	k := &m.known
-	if g.counted {
+	if k.has(g) {
 		return
 	}
 	k.addGroup(g)
@@ -103,9 +103,11 @@ func (m *Machine) makeRoom(g *group) {
 	}
 }
 
+// has reports whether a group is in the list.
+func (k *knownGroups) has(g *group) bool { return g.prev != nil || k.first == g }
+
 // addGroup appends a group to the list.
 func (k *knownGroups) addGroup(g *group) {
-	g.counted = true
 	k.room.taken.Add(1)
 	if k.last == nil {
 		k.first = g
@@ -117,7 +119,7 @@ func (k *knownGroups) addGroup(g *group) {
 
 // forgetGroup drops a group. If it has rows, its exchange or topic has unknown groups from now on.
 func (m *Machine) forgetGroup(g *group) {
-	if g.rows != none || g.blocked {
+	if g.rows != none {
 		m.noteForgotten(g.exchangeOrTopic)
 	}
 	m.endRest(g)
@@ -135,10 +137,9 @@ func (m *Machine) noteForgotten(exchangeOrTopic uint64) {
 
 // removeGroup removes a group from the list.
 func (k *knownGroups) removeGroup(g *group) {
-	if !g.counted {
+	if !k.has(g) {
 		return
 	}
-	g.counted = false
 	k.room.taken.Add(-1)
 	if g.prev == nil {
 		k.first = g.next
@@ -187,21 +188,11 @@ func (m *Machine) groupOf(id, exchangeOrTopic uint64) *group {
 
 func (m *Machine) dropGroup(g *group) {
 	m.known.removeGroup(g)
-	m.countWaiting(g, false)
+	m.setRows(g, none)
 	if g.wasSpecial {
 		m.specialGroups--
 	}
 	delete(m.groups, g.id)
 	*g = group{next: m.spare}
 	m.spare = g
-}
-
-func (m *Machine) countWaiting(g *group, is bool) {
-	switch {
-	case is && !g.wasWaiting:
-		m.known.room.waiting.Add(1)
-	case !is && g.wasWaiting:
-		m.known.room.waiting.Add(-1)
-	}
-	g.wasWaiting = is
 }

@@ -6,7 +6,8 @@
 // The files follow an event: admission.go lets it into a call, answers.go takes what became of it
 // and defers what was rejected, rows.go brings it back from the table, groups.go returns its
 // ordering group to direct delivery. Read admission.go first: it says why a later event cannot pass
-// a deferred one.
+// a deferred one. The states of a group are a table in groups.go, and faults.go is the same as a
+// check.
 package order
 
 import (
@@ -38,6 +39,8 @@ type Config struct {
 	Patience func(age time.Duration) time.Duration
 	Pauses   *Pauses
 	Room     *GroupRoom // shared by the lanes of a line
+	// AfterStep is called at the end of each Step; nil: nothing is. Tests look at Faults there.
+	AfterStep func(*Machine)
 }
 
 // Machine is the order machine of one lane. One goroutine uses it.
@@ -68,9 +71,9 @@ type Machine struct {
 	turns   []*group // groups with rows in hand, in turn
 	touched []*group // moveGroupsOn has to look at them
 	// the events that are sent apart, without the probes of paused destinations
-	apart   map[*inflight.Event]struct{}
-	toRead  []*group // groups with status toRead
-	reading int      // wants without an answer
+	apart    map[*inflight.Event]struct{}
+	toRead   []*group // groups with status toRead
+	readsOut int      // wants without an answer
 	// lookAtWaitingAt is the time of the next look at events that wait behind rows; zero: none
 	// waits.
 	lookAtWaitingAt time.Time
@@ -137,6 +140,9 @@ func (m *Machine) Step(in *Input) *Actions {
 	m.askForRows()
 	m.chooseCall()
 	m.out.Wake = m.wakeTime()
+	if m.cfg.AfterStep != nil {
+		m.cfg.AfterStep(m)
+	}
 	return &m.out
 }
 
@@ -295,9 +301,7 @@ func (m *Machine) prepareStop() {
 			m.out.Finish = append(m.out.Finish, Result{Request: q, Returned: true})
 		}
 		g.requests = nil
-		if m.emptyHand(g); g.status == toRead {
-			g.status, g.moreRows = idle, true
-		}
+		m.stopReading(g)
 		m.touch(g)
 	}
 }
@@ -341,9 +345,7 @@ func (m *Machine) beginGuard() {
 	m.turns, m.toRead = m.turns[:0], nil
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
 		g := m.groups[id]
-		if m.emptyHand(g); g.status == toRead {
-			g.status, g.moreRows = idle, true
-		}
+		m.stopReading(g)
 		if !g.firstApart { // the outcome of what was sent apart comes
 			m.cancelProbe(g)
 		}
@@ -394,7 +396,7 @@ func (m *Machine) deferOpen() {
 func (m *Machine) takeBackRow(e *inflight.Event) {
 	g := m.groups[e.Row.Group]
 	g.flying--
-	g.moreRows, g.refused = true, true
+	g.moreRows, g.readAgain = true, true
 	m.giveRowsBack(e)
 	m.touch(g)
 }

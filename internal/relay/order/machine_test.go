@@ -20,7 +20,7 @@ func TestGroupsThatStayDoNotKeepTheOthers(t *testing.T) {
 		OneByOne: true, MaxAttempts: 3, Room: NewGroupRoom(1), Pauses: NewPauses(PausesConfig{}),
 		Spin:     func(int) time.Duration { return 50 * time.Millisecond },
 		Backoff:  func(int) time.Duration { return time.Second },
-		Patience: func(time.Duration) time.Duration { return time.Second },
+		Patience: func(time.Duration) time.Duration { return time.Second }, AfterStep: failOnFaults(),
 	})
 	in := &Input{Now: time.Unix(1000, 0)}
 	for id := range uint64(stay) {
@@ -46,10 +46,10 @@ func TestGroupsThatStayDoNotKeepTheOthers(t *testing.T) {
 
 // Suspects go one after another, however many there were.
 func TestSuspectsGiveTheirPlacesBack(t *testing.T) {
-	m := revMachine(Config{OneByOne: true, Apart: true})
+	m := newTestMachine(Config{OneByOne: true, Apart: true})
 	in := Input{Now: time.Unix(1000, 0)}
-	for g := range uint64(maxAlone + 1) {
-		row := revRow(g+1, uint32(g), 1)
+	for g := range uint64(maxApart + 1) {
+		row := newTestRow(g+1, uint32(g), 1)
 		row.Row.Attempts = 1
 		in.Found = []Found{{Group: g + 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, Walk: true}}
 		a := m.Step(&in)

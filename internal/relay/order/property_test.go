@@ -332,7 +332,7 @@ func (w *world) check() {
 		}
 	}
 	for _, g := range w.m.groups {
-		inMemory += g.inHand + g.pendingResults
+		inMemory += g.hand.n + g.pendingResults
 	}
 	inMemory += len(w.m.toRead)
 	w.mostInMemory = max(w.mostInMemory, inMemory)
@@ -381,7 +381,7 @@ func (w *world) end() {
 func (w *world) quiet() string {
 	m := w.m
 	have := map[string]int{
-		"groups": len(m.groups), "special": m.specialGroups, "reading": m.reading, "resting": len(m.resting), "toRead": len(m.toRead),
+		"groups": len(m.groups), "special": m.specialGroups, "reading": m.readsOut, "resting": len(m.resting), "toRead": len(m.toRead),
 		"turns": len(m.turns), "open": len(m.open.items), "unsure": len(m.known.unsure), "room": int(m.known.room.taken.Load()),
 		"waiting": m.known.room.Waiting(), "rows": len(w.table), "writing": len(w.writing), "wants": len(w.wants), "results": len(w.results),
 	}

@@ -22,11 +22,11 @@ func (m *Machine) handleWritten(w *Written) {
 		return
 	case !w.Ordered: // it has no order: its row is a group of its own
 		g = m.groupOf(w.RowGroup, w.Place.ExchangeOrTopic)
-		g.rows = some
+		m.setRows(g, max(g.rows, some))
 		// The stream has repeated it after its first row was delivered: this row is not behind that
 		// one, where the next read would begin.
 		if g.lastRead != (store.RowPosition{}) {
-			g.refused, g.stale, g.lastGone = true, g.wanted, store.RowPosition{}
+			g.readFromStart()
 		}
 	case w.Dead && !m.cfg.Block:
 		g.deadLettering = false
@@ -38,12 +38,13 @@ func (m *Machine) handleWritten(w *Written) {
 	if w.Ordered && !m.repeated.Less(w.Position) { // it may be in front of rows that were read
 		g.repeated--
 		m.repeatedAt = m.now
-		g.refused, g.stale, g.lastGone = true, g.wanted, store.RowPosition{}
+		g.readFromStart()
 	}
 	if w.Dead {
-		g.blocked, g.draining = true, false
+		m.setRows(g, blocked)
+		g.drainedAt = time.Time{}
 	} else {
-		g.moreRows, g.committedSinceRead = true, true
+		g.moreRows = true
 		m.awaitFirstRow(g, w)
 	}
 	m.touch(g)
@@ -52,8 +53,8 @@ func (m *Machine) handleWritten(w *Written) {
 // awaitFirstRow decides what a group waits for after a row was committed that may be its first.
 func (m *Machine) awaitFirstRow(g *group, w *Written) {
 	switch target, paused := m.cfg.Pauses.Target(w.Place); {
-	case g.status != idle || m.stopping || m.guarded || g.blocked:
-	case g.inHand+g.flying > 0 || g.refused: // moveGroupsOn reads on
+	case g.status != idle || g.staleRead || m.stopping || m.guarded || g.rows == blocked:
+	case g.hand.n+g.flying > 0 || g.readAgain: // moveGroupsOn reads on
 	case w.DueIn > 0:
 		m.waitUntil(g, m.now.Add(w.DueIn))
 	case paused:
@@ -77,17 +78,18 @@ func (m *Machine) askForRows() {
 		switch {
 		case g.status != toRead: // something else came up
 			continue
-		case m.reading >= maxWants:
+		case m.readsOut >= maxWants:
 			rest = append(rest, m.toRead[i:]...)
-		case g.wanted || g.repeated > 0 || g.refused && (g.flying > 0 || g.pendingResults > 0 || g.inHand > 0):
+		case g.staleRead || g.repeated > 0 || g.readAgain && (g.flying > 0 || g.pendingResults > 0 || g.hand.n > 0):
 			rest = append(rest, g)
 			continue
 		default:
-			if g.refused {
-				g.refused, g.lastRead = false, g.lastGone
+			if g.readAgain {
+				g.readAgain, g.lastRead = false, g.lastGone
 			}
-			g.status, g.wanted, g.committedSinceRead = reading, true, false
-			m.reading++
+			// what is committed from now on may be missing in the answer
+			g.status, g.moreRows = reading, false
+			m.readsOut++
 			m.out.Read = append(m.out.Read, Want{Want: store.Want{Group: g.id, After: g.lastRead}, ExchangeOrTopic: g.exchangeOrTopic, Probe: g.probing})
 			continue
 		}
@@ -102,7 +104,7 @@ func (m *Machine) askForRows() {
 func (m *Machine) readDueGroups() {
 	for len(m.due) > 0 && !m.due[0].at.After(m.now) {
 		d := heap.Pop(&m.due).(dueGroup)
-		if g := m.groups[d.group]; g != nil && g.status == due && g.dueAt.Equal(d.at) {
+		if g := m.groups[d.group]; g != nil && g.status == backingOff && g.dueAt.Equal(d.at) {
 			m.queueRead(g)
 		}
 	}
@@ -131,14 +133,13 @@ func (m *Machine) handleFound(f *Found) {
 		m.handleRequest(f)
 		return
 	case f.Changed:
-		if g = m.groupOf(f.Group, f.ExchangeOrTopic); g.status != held {
+		if g = m.groupOf(f.Group, f.ExchangeOrTopic); g.status != carryingOut {
 			m.readChanged(g)
 		}
 		return
 	case !f.Walk:
-		m.reading--
-		g.wanted = false
-		if g.stale {
+		m.readsOut--
+		if g.staleRead {
 			m.giveStaleBack(g, f.Rows)
 			return
 		}
@@ -146,55 +147,54 @@ func (m *Machine) handleFound(f *Found) {
 	case m.isOutdated(f):
 		m.giveRowsBack(f.Rows...)
 		return
-	case m.stopping || m.guarded || g != nil && (g.wanted || !(g.rows == unknown && g.status == idle || g.status == rests && g.flying == 0 && g.pendingResults == 0)):
+	case m.stopping || m.guarded || g != nil && (g.readIsOut() || !(g.rows == unknown && g.status == idle || g.status == behindPause && g.flying == 0 && g.pendingResults == 0)):
 		m.giveRowsBack(f.Rows...) // the group goes its own way
 		return
 	default:
 		g = m.groupOf(f.Group, f.ExchangeOrTopic)
 		m.endRest(g)
-		g.committedSinceRead = true
+		g.moreRows = true
 	}
-	g.moreRows = f.More || g.committedSinceRead
-	g.blocked = f.Blocked
+	g.moreRows = g.moreRows || f.More
+	if g.rows == blocked { // no more, if this answer does not say so
+		m.setRows(g, some)
+	}
 	switch {
 	case g.hasRequests() || m.stopping || f.Blocked:
 		m.giveRowsBack(f.Rows...)
 		g.moreRows = true
 		if f.Blocked {
-			g.rows = some
+			m.setRows(g, blocked)
 		}
 		m.emptyHand(g)
 		m.cancelProbe(g)
 	case f.Failed: // a row is there, so new events are deferred behind it
-		g.rows = some
+		m.setRows(g, some)
 		m.giveRowsBack(f.Rows...)
 		m.waitUntil(g, m.now.Add(unreadPause))
 	case len(f.Rows) > 0:
-		g.rows = some
+		m.setRows(g, some)
 		m.takeRows(g, f.Rows)
 	case g.moreRows: // its first row is not known to be committed yet, or had no room
-		g.rows = some
+		m.setRows(g, some)
 		m.cancelProbe(g)
-		draining := g.draining // its rows go on soon
+		drainedAt := g.drainedAt // its rows go on soon
 		m.waitUntil(g, m.now.Add(againPause))
-		g.draining = draining
+		g.drainedAt = drainedAt
 	default:
 		m.cancelProbe(g)
 		if g.rows == unknown {
-			g.rows = none
+			m.setRows(g, none)
 		}
 	}
 	m.touch(g)
 }
 
-// giveStaleBack gives rows back that were read while a row before them was rejected: what is behind
-// a rejected row stays in the table.
+// giveStaleBack gives the rows of a stale read back. They stay in the table, because a row before
+// them does, or may have come there.
 func (m *Machine) giveStaleBack(g *group, rows []*inflight.Event) {
-	g.stale, g.moreRows = false, true
+	g.staleRead, g.moreRows = false, true
 	m.giveRowsBack(rows...)
-	if g.status == reading {
-		g.status = idle
-	}
 	m.touch(g)
 }
 
@@ -223,16 +223,10 @@ func (m *Machine) takeRows(g *group, rows []*inflight.Event) {
 	last := rows[len(rows)-1]
 	g.lastRead = afterRow(last)
 	for _, e := range rows {
-		g.hand.Push(e)
-		g.inHand++
+		g.hand.push(e)
 	}
-	g.draining, g.movedAt = true, m.now
-	m.queueTurn(g)
-}
-
-// queueTurn puts a group with rows in hand in the queue of those whose rows go.
-func (m *Machine) queueTurn(g *group) {
-	if !g.inTurn && g.inHand > 0 {
+	g.drainedAt = m.now
+	if !g.inTurn {
 		g.inTurn = true
 		m.turns = append(m.turns, g)
 	}
@@ -254,9 +248,8 @@ func (m *Machine) fillRows() {
 	m.fillReplays(fits)
 	left := m.turns[:0]
 	for i, g := range m.turns {
-		for g.hand.First != nil && fits(g.hand.First) && m.rowMayGo(g, g.hand.First) {
-			e := g.hand.Pop()
-			g.inHand--
+		for g.hand.n > 0 && fits(g.hand.first()) && m.rowMayGo(g, g.hand.first()) {
+			e := g.hand.pop()
 			g.flying++
 			m.touch(g)
 			if m.goesApart(g, e) {
@@ -266,11 +259,11 @@ func (m *Machine) fillRows() {
 			}
 			m.open.add(e)
 		}
-		if g.inTurn = g.hand.First != nil; !g.inTurn {
+		if g.inTurn = g.hand.n > 0; !g.inTurn {
 			m.touch(g)
 			continue
 		}
-		if !fits(g.hand.First) { // those that had no turn come first
+		if !fits(g.hand.first()) { // those that had no turn come first
 			left = append(append([]*group{}, m.turns[i:]...), left...)
 			break
 		}
@@ -290,7 +283,7 @@ func (m *Machine) rowMayGo(g *group, e *inflight.Event) bool {
 	case g.front != nil || g.deadLettering || g.replay != nil || g.firstApart || g.flying > 0 && (m.cfg.OneByOne || m.goesApart(g, e)):
 		return false
 	// a probe goes all the same: a destination waits for it
-	case m.goesApart(g, e) && len(m.apart) >= maxAlone && !g.probing:
+	case m.goesApart(g, e) && len(m.apart) >= maxApart && !g.probing:
 		return false
 	case e.Row.NextAttempt.After(m.now):
 		if g.flying == 0 {
@@ -314,18 +307,16 @@ func (m *Machine) rowMayGo(g *group, e *inflight.Event) bool {
 // deadLetterTooOld makes dead letters of the first rows in hand that are paused and too old. With
 // on_dead_letter: block the first one blocks the others.
 func (m *Machine) deadLetterTooOld(g *group) {
-	first := g.hand.Pop()
-	g.inHand--
-	for e := g.hand.First; e != nil && !m.cfg.Block && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt); e = g.hand.First {
-		g.hand.Pop()
-		g.inHand--
+	first := g.hand.pop()
+	for e := g.hand.first(); e != nil && !m.cfg.Block && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt); e = g.hand.first() {
+		g.hand.pop()
 		m.giveResult(g, Result{Event: e, Result: m.tooOldResult(e)})
 	}
 	m.writeFirstRow(g, Result{Event: first, Result: m.tooOldResult(first)})
 }
 
-// maxAlone is how many events are sent apart at a time, without the probes of paused destinations.
-const maxAlone = 100
+// maxApart is how many events are sent apart at a time, without the probes of paused destinations.
+const maxApart = 100
 
 // goesApart reports whether a row is sent apart from the lane's calls: probes, and rows that were
 // rejected before. Over a rejection the broker may close the channel, or delay it, which all other
@@ -334,7 +325,7 @@ func (m *Machine) goesApart(g *group, e *inflight.Event) bool {
 	return m.cfg.Apart && (g.probing || e.Row.Attempts > 0)
 }
 
-// sendApart sends an event apart from the lane's calls. A probe takes none of the maxAlone places:
+// sendApart sends an event apart from the lane's calls. A probe takes none of the maxApart places:
 // there is one of a destination, and it may be out for long.
 func (m *Machine) sendApart(e *inflight.Event, suspect, probe bool) {
 	if !probe {
@@ -350,7 +341,7 @@ func (m *Machine) fillReplays(fits func(*inflight.Event) bool) {
 	for m.replays.First != nil {
 		e := m.replays.Pop()
 		apart := m.cfg.Apart && (e.Request != nil || m.cfg.Pauses.Paused(e.Place))
-		if !fits(e) || apart && len(m.apart) >= maxAlone {
+		if !fits(e) || apart && len(m.apart) >= maxApart {
 			rest.Push(e)
 			break
 		}
@@ -431,9 +422,10 @@ func (m *Machine) handleAnswered(q *store.Request) {
 // readChanged reads a group again whose rows somebody else has changed.
 func (m *Machine) readChanged(g *group) {
 	m.endRest(g)
-	g.blocked = false // the read tells
-	g.moreRows, g.rows, g.refused, g.stale = true, some, true, g.wanted
-	if g.status == due {
+	m.setRows(g, some) // the read tells whether it is blocked
+	g.giveReadUp()
+	g.moreRows, g.readAgain = true, true
+	if g.status == backingOff {
 		g.status = idle
 	}
 	m.touch(g)

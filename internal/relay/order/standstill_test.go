@@ -13,7 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-func revMachine(c Config) *Machine {
+func newTestMachine(c Config) *Machine {
 	c.MaxAttempts = 3
 	if c.Room == nil {
 		c.Room = NewGroupRoom(100000)
@@ -23,19 +23,20 @@ func revMachine(c Config) *Machine {
 	}
 	c.Backoff = func(int) time.Duration { return time.Second }
 	c.Patience = func(time.Duration) time.Duration { return time.Second }
+	c.AfterStep = failOnFaults()
 	return New(c)
 }
 
-func revRow(group uint64, n uint32, dest uint64) *inflight.Event {
+func newTestRow(group uint64, n uint32, dest uint64) *inflight.Event {
 	ev := event.Event{ID: []byte{byte(n)}, Position: event.Position{Commit: 100, Index: n}, Ordered: true}
 	return &inflight.Event{Event: ev, Place: sink.Place{ExchangeOrTopic: theExchange, Dest: dest}, Group: group, Row: &store.Row{Incarnation: 1, N: int64(n), Group: group, Event: ev, Ordered: true}}
 }
 
 // A dead letter blocks its group; it is discarded before the lane hears of its own result.
 func TestChangedAndFinishedTogether(t *testing.T) {
-	m := revMachine(Config{OneByOne: true, Block: true})
+	m := newTestMachine(Config{OneByOne: true, Block: true})
 	now := time.Unix(1000, 0)
-	a := m.Step(&Input{Now: now, Found: []Found{{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(1, 1, 1)}, Walk: true}}})
+	a := m.Step(&Input{Now: now, Found: []Found{{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{newTestRow(1, 1, 1)}, Walk: true}}})
 	if len(a.Send) != 1 {
 		t.Fatal("not sent")
 	}
@@ -47,7 +48,7 @@ func TestChangedAndFinishedTogether(t *testing.T) {
 	// while the lane is in a call: it becomes a dead letter, an operator discards it, the feeder
 	// tells
 	a = m.Step(&Input{Now: now, Finished: dead, Found: []Found{{Group: 1, ExchangeOrTopic: theExchange, Changed: true}}})
-	if g := m.groups[1]; g != nil && g.blocked && len(a.Read) == 0 {
+	if g := m.groups[1]; g != nil && g.rows == blocked && len(a.Read) == 0 {
 		t.Errorf("the group is blocked for ever: nothing blocks it in the table, reads %v, wake %v", a.Read, a.Wake)
 	}
 }
@@ -55,11 +56,11 @@ func TestChangedAndFinishedTogether(t *testing.T) {
 // the row in front of rows that cannot be read never dies and never backs off.
 func TestRejectedWhileBehindCannotBeRead(t *testing.T) {
 	for _, f := range []Found{{Failed: true, More: true}, {More: true}} {
-		m := revMachine(Config{OneByOne: true})
+		m := newTestMachine(Config{OneByOne: true})
 		now := time.Unix(1000, 0)
 		f.Group, f.ExchangeOrTopic = 1, theExchange
-		m.Step(&Input{Now: now, Found: []Found{{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(1, 1, 1)}, More: true, Walk: true}}})
-		if !m.groups[1].wanted {
+		m.Step(&Input{Now: now, Found: []Found{{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{newTestRow(1, 1, 1)}, More: true, Walk: true}}})
+		if !m.groups[1].readIsOut() {
 			t.Fatal("not read ahead")
 		}
 		a := m.Step(&Input{
@@ -67,8 +68,8 @@ func TestRejectedWhileBehindCannotBeRead(t *testing.T) {
 		})
 		_ = a
 		// the answer of the read ahead comes first
-		m = revMachine(Config{OneByOne: true, Apart: true})
-		row := revRow(1, 1, 1)
+		m = newTestMachine(Config{OneByOne: true, Apart: true})
+		row := newTestRow(1, 1, 1)
 		row.Row.Attempts = 1
 		a = m.Step(&Input{Now: now, Found: []Found{{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, More: true, Walk: true}}})
 		if len(a.Probe) != 1 || len(a.Read) != 1 {
@@ -86,11 +87,11 @@ func TestRejectedWhileBehindCannotBeRead(t *testing.T) {
 // target is not probed by any other group, and stays paused.
 func TestProbeOfAGroupThatCannotBeRead(t *testing.T) {
 	p := NewPauses(PausesConfig{})
-	m := revMachine(Config{Pauses: p})
+	m := newTestMachine(Config{Pauses: p})
 	now := time.Unix(1000, 0)
 	a := m.Step(&Input{Now: now, Found: []Found{
-		{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(1, 1, 1), revRow(1, 2, 2)}, Walk: true},
-		{Group: 2, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(2, 3, 2)}, Walk: true},
+		{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{newTestRow(1, 1, 1), newTestRow(1, 2, 2)}, Walk: true},
+		{Group: 2, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{newTestRow(2, 3, 2)}, Walk: true},
 	}})
 	send := slices.Clone(a.Send)
 	if len(send) != 3 {
@@ -122,10 +123,10 @@ func TestProbeOfAGroupThatCannotBeRead(t *testing.T) {
 
 // groups that wait for a time and are forgotten leave their entry in due.
 func TestDueGrows(t *testing.T) {
-	m := revMachine(Config{OneByOne: true, Room: NewGroupRoom(10)})
+	m := newTestMachine(Config{OneByOne: true, Room: NewGroupRoom(10)})
 	now := time.Unix(1000, 0)
 	for i := range uint32(100000) {
-		row := revRow(1+uint64(i%1000), i%1000, 1)
+		row := newTestRow(1+uint64(i%1000), i%1000, 1)
 		row.Row.NextAttempt = now.Add(time.Hour)
 		m.Step(&Input{Now: now, Found: []Found{{Group: row.Group, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, Walk: true}}})
 	}
@@ -137,12 +138,12 @@ func TestDueGrows(t *testing.T) {
 // each walk that finds the resting groups of a target once more adds them to its order.
 func TestRestingGrows(t *testing.T) {
 	p := NewPauses(PausesConfig{})
-	m := revMachine(Config{OneByOne: true, Pauses: p})
+	m := newTestMachine(Config{OneByOne: true, Pauses: p})
 	now := time.Unix(1000, 0)
 	p.Refused(sink.Place{ExchangeOrTopic: theExchange, Dest: 1}, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, now)
 	for range 1000 { // 10 s each: less than three hours
 		for g := range uint64(500) {
-			m.Step(&Input{Now: now, Found: []Found{{Group: g + 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(g+1, uint32(g), 1)}, Walk: true}}})
+			m.Step(&Input{Now: now, Found: []Found{{Group: g + 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{newTestRow(g+1, uint32(g), 1)}, Walk: true}}})
 		}
 	}
 	for tgt, r := range m.resting {
@@ -159,13 +160,13 @@ func TestProbesOfManyTargets(t *testing.T) {
 		seed = seed*6364136223846793005 + 1442695040888963407
 		return time.Duration(seed>>1) % (d + 1)
 	}})
-	m := revMachine(Config{OneByOne: true, Pauses: p})
+	m := newTestMachine(Config{OneByOne: true, Pauses: p})
 	now := time.Unix(1000, 0)
 	refused := &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}
 	const n = 10000
 	for i := range uint64(n) {
 		p.Refused(sink.Place{ExchangeOrTopic: theExchange, Dest: i + 1}, refused, now)
-		m.Step(&Input{Now: now, Found: []Found{{Group: i + 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(i+1, uint32(i), i+1)}, Walk: true}}})
+		m.Step(&Input{Now: now, Found: []Found{{Group: i + 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{newTestRow(i+1, uint32(i), i+1)}, Walk: true}}})
 	}
 	if len(m.resting) != n {
 		t.Fatal(len(m.resting))
@@ -179,7 +180,7 @@ func TestProbesOfManyTargets(t *testing.T) {
 		in = Input{}
 		steps++
 		for _, w := range a.Read {
-			in.Found = append(in.Found, Found{Group: w.Group, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(w.Group, uint32(w.Group-1), w.Group)}})
+			in.Found = append(in.Found, Found{Group: w.Group, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{newTestRow(w.Group, uint32(w.Group-1), w.Group)}})
 		}
 		if len(a.Send) > 0 {
 			probes += len(a.Send)
@@ -207,19 +208,19 @@ func TestProbesOfManyTargets(t *testing.T) {
 // with them.
 func TestSuspectsKeepProbesOut(t *testing.T) {
 	p := NewPauses(PausesConfig{})
-	m := revMachine(Config{OneByOne: true, Apart: true, Pauses: p})
+	m := newTestMachine(Config{OneByOne: true, Apart: true, Pauses: p})
 	now := time.Unix(1000, 0)
 	p.Refused(sink.Place{ExchangeOrTopic: theExchange, Dest: 2}, &sink.Fault{Class: sink.Destination, Reason: sink.Unroutable}, now)
 	var in Input
 	in.Now = now
 	for i := range uint64(150) {
-		row := revRow(i+1, uint32(i), 1)
+		row := newTestRow(i+1, uint32(i), 1)
 		row.Row.Attempts = 1
 		in.Found = append(in.Found, Found{Group: i + 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, Walk: true})
 	}
-	in.Found = append(in.Found, Found{Group: 1000, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(1000, 1000, 2)}, Walk: true})
+	in.Found = append(in.Found, Found{Group: 1000, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{newTestRow(1000, 1000, 2)}, Walk: true})
 	a := m.Step(&in)
-	if len(a.Probe) != maxAlone {
+	if len(a.Probe) != maxApart {
 		t.Fatal(len(a.Probe))
 	}
 	for range 100 {
@@ -228,7 +229,7 @@ func TestSuspectsKeepProbesOut(t *testing.T) {
 		in = Input{Now: now}
 		for _, w := range a.Read {
 			if w.Group == 1000 {
-				in.Found = append(in.Found, Found{Group: 1000, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(1000, 1000, 2)}})
+				in.Found = append(in.Found, Found{Group: 1000, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{newTestRow(1000, 1000, 2)}})
 			}
 		}
 		for _, pr := range append(slices.Clone(a.Probe), m.Step(&in).Probe...) {
@@ -246,11 +247,11 @@ func TestSuspectsKeepProbesOut(t *testing.T) {
 func TestBusyGroupLeavesTheTable(t *testing.T) {
 	const before, budget = 100, 50
 	for _, oneByOne := range []bool{true, false} {
-		m := revMachine(Config{OneByOne: oneByOne})
+		m := newTestMachine(Config{OneByOne: oneByOne})
 		in := Input{Now: time.Unix(1000, 0)}
 		var table []*inflight.Event
 		next, rows, waiting, direct := uint32(0), 0, 0, 0
-		addRow := func(n uint32) { table = append(table, revRow(1, n, 1)) }
+		addRow := func(n uint32) { table = append(table, newTestRow(1, n, 1)) }
 		for ; next < before; next++ {
 			addRow(next)
 		}
@@ -323,17 +324,17 @@ func arriving(group uint64, n uint32) *inflight.Event {
 // New events wait behind rows that go. They do not for long while none goes: the reader would wait
 // with them.
 func TestNothingWaitsBehindRowsThatStandStill(t *testing.T) {
-	const suspects = maxAlone + 1
+	const suspects = maxApart + 1
 	for _, c := range []struct {
 		name  string
 		group uint64
 		more  bool
 		rows  []*inflight.Event
 	}{
-		{"a read that is not answered", 1, true, []*inflight.Event{revRow(1, 0, 1)}},
+		{"a read that is not answered", 1, true, []*inflight.Event{newTestRow(1, 0, 1)}},
 		{"a row that waits for its turn to be sent apart", suspects, false, func() (rows []*inflight.Event) {
 			for i := range uint64(suspects) {
-				row := revRow(i+1, uint32(i), 1)
+				row := newTestRow(i+1, uint32(i), 1)
 				row.Row.Attempts = 1
 				rows = append(rows, row)
 			}
@@ -341,7 +342,7 @@ func TestNothingWaitsBehindRowsThatStandStill(t *testing.T) {
 		}()},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := revMachine(Config{OneByOne: true, Apart: true})
+			m := newTestMachine(Config{OneByOne: true, Apart: true})
 			in := Input{Now: time.Unix(1000, 0)}
 			for _, row := range c.rows {
 				in.Found = append(in.Found, Found{Group: row.Group, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, More: c.more, Walk: true})
@@ -368,11 +369,11 @@ func TestNothingWaitsBehindRowsThatStandStill(t *testing.T) {
 // a fault of its own before. A row that was rejected before, of another destination, goes all the
 // same.
 func TestProbesKeepNoSuspectsOut(t *testing.T) {
-	m := revMachine(Config{OneByOne: true, Apart: true})
+	m := newTestMachine(Config{OneByOne: true, Apart: true})
 	in := Input{Now: time.Unix(1000, 0)}
-	for d := range uint64(maxAlone) {
+	for d := range uint64(maxApart) {
 		m.cfg.Pauses.Refused(sink.Place{ExchangeOrTopic: theExchange, Dest: d + 10}, &sink.Fault{Class: sink.Destination, Reason: sink.Unconfirmed}, in.Now)
-		in.Found = append(in.Found, Found{Group: d + 10, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{revRow(d+10, uint32(d), d+10)}, Walk: true})
+		in.Found = append(in.Found, Found{Group: d + 10, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{newTestRow(d+10, uint32(d), d+10)}, Walk: true})
 	}
 	m.Step(&in)
 	probes := 0
@@ -382,15 +383,15 @@ func TestProbesKeepNoSuspectsOut(t *testing.T) {
 		probes += len(a.Probe)
 		in = Input{Now: in.Now.Add(time.Second)}
 		for _, w := range a.Read {
-			row := revRow(w.Group, uint32(w.Group-10), w.Group)
+			row := newTestRow(w.Group, uint32(w.Group-10), w.Group)
 			row.Row.Attempts = 1
 			in.Found = append(in.Found, Found{Group: w.Group, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}})
 		}
 	}
-	row := revRow(1, 5000, 1)
+	row := newTestRow(1, 5000, 1)
 	row.Row.Attempts = 1
 	in.Found = append(in.Found, Found{Group: 1, ExchangeOrTopic: theExchange, Rows: []*inflight.Event{row}, Walk: true})
-	if a := m.Step(&in); probes != maxAlone || len(a.Probe) != 1 {
-		t.Errorf("%d probes are out, and %d suspects go, want %d and 1", probes, len(a.Probe), maxAlone)
+	if a := m.Step(&in); probes != maxApart || len(a.Probe) != 1 {
+		t.Errorf("%d probes are out, and %d suspects go, want %d and 1", probes, len(a.Probe), maxApart)
 	}
 }

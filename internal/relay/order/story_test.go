@@ -105,7 +105,7 @@ func (s *story) machine(d *datadriven.TestData) {
 		OneByOne: !d.HasArg("pipelined"), Apart: d.HasArg("apart"), Block: d.HasArg("block"), MaxAttempts: 3, Room: NewGroupRoom(room), Pauses: NewPauses(PausesConfig{MaxAge: 5 * time.Second}),
 		Spin:     func(int) time.Duration { return 50 * time.Millisecond },
 		Backoff:  func(attempt int) time.Duration { return time.Duration(attempt) * time.Second },
-		Patience: func(time.Duration) time.Duration { return 4 * time.Second },
+		Patience: func(time.Duration) time.Duration { return 4 * time.Second }, AfterStep: failOnFaults(),
 	})
 }
 

@@ -46,6 +46,23 @@ type world struct {
 	apartNow     []*inflight.Event // sent apart
 	mostInMemory int
 	trouble      bool // reads may fail
+	owed         map[uint64]owed
+}
+
+// owed is how much of an ordering group the machine was not told of yet: answers to its wants,
+// commits of its events' rows, and of its rows' results.
+type owed struct{ reads, rows, results int }
+
+func (w *world) owe(group uint64, more owed) {
+	o := w.owed[group]
+	w.owed[group] = owed{o.reads + more.reads, o.rows + more.rows, o.results + more.results}
+}
+
+func (r *Result) rowGroup() uint64 {
+	if r.Request != nil {
+		return r.Request.Row.Group
+	}
+	return r.Event.Row.Group
 }
 
 // fact is what is true of an event, whoever knows.
@@ -103,11 +120,16 @@ func (w *world) start() {
 		Spin:     func(int) time.Duration { return 50 * time.Millisecond },
 		Backoff:  func(int) time.Duration { return time.Duration(1+w.IntN(3000)) * time.Millisecond },
 		Patience: func(time.Duration) time.Duration { return time.Duration(1+w.IntN(3000)) * time.Millisecond },
+		AfterStep: func(m *Machine) {
+			if faults := m.Faults(); faults != "" {
+				w.fail("%s", faults)
+			}
+		},
 	})
 	w.in, w.call, w.stop = Input{}, nil, false
 	w.writing, w.written, w.wants, w.results, w.news, w.walks = nil, nil, nil, nil, nil, nil
 	w.committed, w.trouble, w.mostInMemory, w.apartNow = 0, true, 0, nil
-	w.asks, w.held = map[uint64]bool{}, map[int64]bool{}
+	w.asks, w.held, w.owed = map[uint64]bool{}, map[int64]bool{}, map[uint64]owed{}
 	w.acked = w.n
 	if len(w.table) > 0 {
 		w.in.Found = append(w.in.Found, Found{ExchangeOrTopic: theExchange, Unsure: true, Repeated: repeated})
@@ -189,6 +211,7 @@ func (w *world) fact(ev *event.Event) *fact { return w.events[ev.Position.Index]
 func (w *world) step() {
 	w.in.Now, w.in.Stopping, w.in.Guarded = w.now, w.stop, w.guarded
 	a := w.m.Step(&w.in)
+	w.checkOwed(a)
 	w.in = Input{}
 	if w.guarded && len(a.Send)+len(a.Probe)+len(a.Read)+len(a.Walk) > 0 {
 		w.fail("the guard is on, and something is sent or read: %+v", a)
@@ -236,6 +259,45 @@ func (w *world) step() {
 		}
 		w.say("sends %s", strings.Join(ids, " "))
 		w.checkCall()
+	}
+}
+
+// checkOwed checks that the machine counts of each group what is owed to it after a Step.
+func (w *world) checkOwed(a *Actions) {
+	for _, f := range w.in.Found {
+		if f.Group != 0 && !f.Walk && f.Request == nil {
+			w.owe(f.Group, owed{reads: -1})
+		}
+	}
+	for _, r := range w.in.Written {
+		if r.Ordered && !r.Dead {
+			w.owe(r.RowGroup, owed{rows: -1})
+		}
+	}
+	for _, r := range w.in.Finished {
+		w.owe(r.rowGroup(), owed{results: -1})
+	}
+	for _, want := range a.Read {
+		w.owe(want.Group, owed{reads: 1})
+	}
+	for _, e := range a.Defer {
+		if e.Group != 0 && !e.Dead {
+			w.owe(e.Group, owed{rows: 1})
+		}
+	}
+	for _, r := range a.Finish {
+		if !r.Returned {
+			w.owe(r.rowGroup(), owed{results: 1})
+		}
+	}
+	for id, o := range w.owed {
+		counted := owed{}
+		if g := w.m.groups[id]; g != nil {
+			counted = owed{countIf(g.readIsOut()), g.deferred, g.pendingResults}
+		}
+		if counted != o {
+			w.fail("group %d is owed %+v, and counts %+v", id, o, counted)
+		}
 	}
 }
 

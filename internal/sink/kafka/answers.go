@@ -151,7 +151,7 @@ func (l *lane) applyAnswer(pr *producer) {
 	p.phase = phaseReady
 	switch a.Kind {
 	case kafkaclient.Unsent:
-		p.cutConnections = 0
+		p.trouble.cutConnections = 0
 		l.postponePart(pr, noAnswer(pr, a.Why))
 	case kafkaclient.Outdated:
 		l.renewProducer(pr, noAnswer(pr, kafkaclient.ErrOutdated))
@@ -160,7 +160,7 @@ func (l *lane) applyAnswer(pr *producer) {
 	case kafkaclient.Identity:
 		l.takeProducerID(pr)
 	case kafkaclient.Answered:
-		p.cutConnections = 0
+		p.trouble.cutConnections = 0
 		if kafkago.Error(a.Code) == kafkago.RequestTimedOut {
 			pr.Slow = true
 		}
@@ -170,7 +170,7 @@ func (l *lane) applyAnswer(pr *producer) {
 
 // applyVerdict acts on the broker's answer to the batch.
 func (l *lane) applyVerdict(pr *producer, v verdict) {
-	p, a := &pr.part, &pr.Answer
+	t, a := &pr.part.trouble, &pr.Answer
 	if v.action == actionConfirm {
 		l.confirmBatch(pr)
 		return
@@ -180,9 +180,9 @@ func (l *lane) applyVerdict(pr *producer, v verdict) {
 	if v.doubt {
 		l.noteDoubt(pr)
 	}
-	if p.retries++; v.tries == 0 {
-		p.retries = 0
-	} else if p.retries <= v.tries {
+	if t.retries++; v.tries == 0 {
+		t.retries = 0
+	} else if t.retries <= v.tries {
 		v.action = actionResend
 	}
 	switch v.action {
@@ -226,26 +226,26 @@ func (l *lane) confirmBatch(pr *producer) {
 // are sent again on another connection, to the current leader: at once, unless the batch was in
 // trouble before.
 func (l *lane) handleLostAnswer(pr *producer) {
-	p, a := &pr.part, &pr.Answer
+	p, t, a := &pr.part, &pr.part.trouble, &pr.Answer
 	l.noteDoubt(pr)
 	l.Timeouts += pr.batch.Count()
 	// A broker ends the connection without an answer when a request is larger than its
 	// socket.request.max.bytes. A record is to blame when it is larger than any merged request, was
 	// alone in its request, and ended two new connections in a row.
-	if p.cutConnections++; !a.Cut || pr.batch.Count() > 1 || len(pr.Bytes) <= kafkaclient.MaxRequest {
-		p.cutConnections = 0
+	if t.cutConnections++; !a.Cut || pr.batch.Count() > 1 || len(pr.Bytes) <= kafkaclient.MaxRequest {
+		t.cutConnections = 0
 	}
-	if p.cutConnections == 2 {
+	if t.cutConnections == 2 {
 		l.rejectAlone(pr, &sink.Fault{
 			Class: sink.Permanent, Reason: sink.TooLarge, Destination: topicTitle(pr.shownTopic()),
 			Text: fmt.Sprintf("the broker ends the connection over a request of %d bytes (socket.request.max.bytes)", len(pr.Bytes)),
 		})
 		return
 	}
-	first := p.tries == 0
+	first := t.since.IsZero()
 	l.postponePart(pr, noAnswer(pr, a.Why))
 	if first {
-		p.resendAt = p.troubleSince
+		p.resendAt = t.since
 	}
 }
 
@@ -269,7 +269,7 @@ func (l *lane) takeProducerID(pr *producer) {
 // before.
 func (l *lane) renewProducer(pr *producer, fault *sink.Fault) {
 	pr.forgetID()
-	if pr.part.renewals++; pr.part.renewals > 1 {
+	if pr.part.trouble.renewals++; pr.part.trouble.renewals > 1 {
 		l.postponePart(pr, fault)
 	}
 }

@@ -147,8 +147,14 @@ func run(t *testing.T, p plan, seed uint64) {
 	if p.chaos != nil {
 		chaos.Go(func() { p.chaos(h) })
 	}
+	watching, stopWatching := context.WithCancel(t.Context())
+	defer stopWatching()
+	var watch sync.WaitGroup
+	watch.Go(func() { h.watchParts(watching) })
 	events := h.publish(p)
 	chaos.Wait()
+	stopWatching()
+	watch.Wait()
 	h.check(p, events)
 	// what a call has left with a worker, for a partition that is gone by now, is answered or given
 	// up

@@ -187,8 +187,8 @@ type call struct {
 	unsignalled     []*kafkaclient.Broker // that have new batches in their queue
 }
 
-// topicName places an event in l.placed and returns the name of its topic, valid until the next
-// call of topicName.
+// topicName places an event in l.placeScratch. It returns the name of the event's topic, valid
+// until the next call of topicName.
 func (l *lane) topicName(ev *event.Event) ([]byte, *sink.Fault) {
 	return l.sink.layout.Place(ev, &l.placeScratch)
 }
@@ -367,7 +367,7 @@ func (l *lane) interruptPart(pr *producer) {
 			o.State = sink.Unknown
 		}
 	}
-	p.todo, p.phase = p.todo[:0], phaseDone
+	p.reset()
 }
 
 // withdrawBatch takes the producer back from the client; false when it is too late for that.

@@ -18,42 +18,61 @@ import (
 //	ready ─ fill, seal, push ─▶ out ─ answer ─▶ ready: the next batch, a smaller one, or the same under a new producer
 //	  ▲                                    ├─▶ waiting: for a leader, or until the same bytes may go again
 //	  └────────── a leader, or time ───────┘   └─▶ done: nothing is left, the destination is at fault, or split again
+//
+// Its clocks, then those of its partition. A part waits with the first two, and is blamed by the
+// others (accusePartition):
+//
+//	dueAt                  of phaseWaiting: the next look at metadata. Of phaseCrowded: the next try
+//	resendAt               of phaseWaiting: from then on the same leader may get the batch again
+//	trouble.since          from the first wait to endTrouble: how often metadata is asked for, and
+//	                       whether the wait is shown
+//	trouble.blamedSince    likewise, but each look that sees an outage sets it again: ConfirmTimeout
+//	                       later the partition is blamed
+//	producer.troubledSince from the call of the first wait until a batch is stored: a confirm of
+//	                       another partition counts from then on, where metadata names no leader
+//	partitionState         sentAt, from the first batch until the partition serves one; confirmedAt,
+//	                       the last confirm: whether it takes batches, and others are to blame
 type part struct {
 	todo       []int // events that are not answered, by place and in order; the batch has the first
 	todoMemory []int // the memory of todo
 	phase      phase
 
-	maxRecords int // in a batch, while a record at fault is searched for; 0: no bound
+	maxRecords int // in a batch, while a record at fault is searched for; 0: no bound, no suspects
 	suspects   int // how many events at the front of todo may be that record
 	doubted    int // how many events at the front of todo were sent, and may be stored
 
-	sentLeader    kafkaclient.Leader  // where the batch was sent last
-	triesAtLeader int                 // failed attempts since it was sent to another leader
-	queuedAt      *kafkaclient.Broker // out: whose queue has it; nil: the control connection has it
+	sentLeader kafkaclient.Leader  // where the batch was sent last
+	queuedAt   *kafkaclient.Broker // out: whose queue has it; nil: the control connection has it
+	dueAt      time.Time           // waiting: of the next look at metadata; crowded: of the next try
+	resendAt   time.Time           // waiting: when the batch may go to the same leader again
 
-	// The record of a batch's trouble.
-	troubleSince   time.Time   // when it began; zero: there is none
-	outageSeen     time.Time   // when no other partition took batches last; zero: one always did
-	tries          int         // failed attempts since: answers, and checks of the metadata
+	trouble trouble
+}
+
+// trouble is what is remembered of a batch that was not stored at its first attempt. It ends with
+// the batch.
+type trouble struct {
+	fault          *sink.Fault // what to blame if it does not end; nil: the part has not waited yet
+	since          time.Time   // when it began; zero: fault is nil
+	blamedSince    time.Time   // since when no outage explains it: not before since
+	triesAtLeader  int         // failed attempts since it was sent to another leader, 8 at most
 	retries        int         // answers in a row that the batch is repeated for a few times
 	renewals       int         // producer ids in a row for this batch
 	cutConnections int         // connections in a row that ended over this batch alone
-	dueAt          time.Time   // waiting: of the next look at metadata; crowded: of the next try
-	resendAt       time.Time   // waiting: when the batch may go to the same leader again
-	fault          *sink.Fault // what to blame if the trouble does not end
 }
 
+// phase is what a part does, or waits for.
 type phase uint8
 
 const (
-	phaseDone phase = iota
-	phaseReady
-	phaseOut // with a worker, or with the control connection
-	phaseWaiting
-	phaseCrowded // its next batch waits for room: see maxHeld
+	phaseDone    phase = iota // there are no events in todo, and no batch
+	phaseReady                // to be sent: with a batch, or to be given one. Never for long
+	phaseOut                  // a worker has its batch, or the control connection
+	phaseWaiting              // with its batch, for a leader or for resendAt; it has a fault
+	phaseCrowded              // without a batch: its next one waits for room, see maxHeld
 )
 
-// reset prepares the part for a new call, without events.
+// reset empties the part: it is done, and ready for events of the next call.
 func (p *part) reset() { *p = part{todoMemory: p.todoMemory, todo: p.todoMemory[:0]} }
 
 // confirmFirst settles the first n events of the part.
@@ -74,10 +93,8 @@ func (p *part) dropFirst(n int) {
 	p.endTrouble()
 }
 
-// endTrouble resets the record of a batch's trouble.
-func (p *part) endTrouble() {
-	p.troubleSince, p.outageSeen, p.tries, p.triesAtLeader, p.retries, p.renewals, p.cutConnections, p.fault = time.Time{}, time.Time{}, 0, 0, 0, 0, 0, nil
-}
+// endTrouble forgets the trouble of a batch that is answered, or given up.
+func (p *part) endTrouble() { p.trouble = trouble{} }
 
 // rejectRest rejects all events of the part.
 func (l *lane) rejectRest(pr *producer, fault *sink.Fault) {
@@ -89,7 +106,7 @@ func (l *lane) rejectRest(pr *producer, fault *sink.Fault) {
 			l.Reject(i, fault)
 		}
 	}
-	p.todo, p.phase = p.todo[:0], phaseDone
+	p.reset()
 }
 
 // sendPart sends a ready part: to the queue of its leader, or to the control connection for a
@@ -114,7 +131,7 @@ func (l *lane) sendPart(pr *producer, known *kafkaclient.Metadata) {
 	default:
 		pr.sealBatch()
 		if leader != p.sentLeader {
-			p.triesAtLeader = 0
+			p.trouble.triesAtLeader = 0
 		}
 		pr.state.noteSent(time.Now())
 		p.phase, p.sentLeader, p.queuedAt = phaseOut, leader, l.sink.client.Broker(leader.Node)
@@ -148,6 +165,8 @@ func (l *lane) addEvent(pr *producer, i int) (phase, *sink.Fault) {
 	}
 }
 
+// addRecord builds the record of an event, and adds it to the batch if there is room. It returns
+// what addEvent does.
 func (l *lane) addRecord(pr *producer, i int) (phase, *sink.Fault) {
 	m := &l.builder
 	if fault := m.Build(l.Events[i]); fault != nil {
@@ -198,7 +217,10 @@ func (l *lane) fillBatch(pr *producer) phase {
 		}
 	}
 	l.builder.Forget() // the broker may take long to answer
-	p.doubted, p.suspects = doubted+max(0, p.doubted-next), suspects+max(0, p.suspects-next)
+	p.doubted = doubted + max(0, p.doubted-next)
+	if p.suspects = suspects + max(0, p.suspects-next); p.suspects == 0 {
+		p.maxRecords = 0
+	}
 	p.todo = slices.Delete(p.todo, kept, next)
 	switch {
 	case kept > 0:
@@ -228,13 +250,13 @@ const (
 // leader gets the same bytes again after pauseMin, then after twice as long, up to pauseMax: it may
 // not know yet that it leads, or that it does not. With too few replicas it is up to replicasPause.
 func (l *lane) postponePart(pr *producer, fault *sink.Fault) {
-	p, now := &pr.part, time.Now()
-	if p.troubleSince.IsZero() {
-		p.troubleSince = now
+	p, t, now := &pr.part, &pr.part.trouble, time.Now()
+	if t.since.IsZero() {
+		t.since, t.blamedSince = now, now
 		pr.state.noteSent(now)
 	}
-	if pr.troubled.IsZero() {
-		pr.troubled = l.began
+	if pr.troubledSince.IsZero() {
+		pr.troubledSince = l.began
 	}
 	if fault.Class != sink.Destination || fault.Reason == "" {
 		// This answer blames an event, or the producer id. It is repeated a few times only, so
@@ -242,53 +264,53 @@ func (l *lane) postponePart(pr *producer, fault *sink.Fault) {
 		// and the partition is blamed.
 		fault = noAnswer(pr, errors.New(fault.Text))
 	}
-	p.fault = fault
-	if p.tries++; l.accusePartition(pr, now) {
+	t.fault = fault
+	if l.accusePartition(pr, now) {
 		return
 	}
 	longest := pauseMax
-	if p.fault.Reason == sink.TooFewReplicas {
+	if fault.Reason == sink.TooFewReplicas {
 		longest = replicasPause
 	}
-	p.phase, p.dueAt, p.resendAt = phaseWaiting, now.Add(p.recheckPause(now)), now.Add(min(pauseMin<<p.triesAtLeader, longest))
-	p.triesAtLeader = min(p.triesAtLeader+1, 8)
+	p.phase, p.dueAt, p.resendAt = phaseWaiting, now.Add(t.recheckPause(now)), now.Add(min(pauseMin<<t.triesAtLeader, longest))
+	t.triesAtLeader = min(t.triesAtLeader+1, 8)
 	l.sink.client.Control.RequestMetadata(pr.Topic)
 }
 
-func (p *part) recheckPause(now time.Time) time.Duration {
-	return min(max(now.Sub(p.troubleSince)/8, pauseMin), pauseMax)
+// recheckPause is how long a part waits until it looks at metadata again.
+func (t *trouble) recheckPause(now time.Time) time.Duration {
+	return min(max(now.Sub(t.since)/8, pauseMin), pauseMax)
 }
 
 // accusePartition gives a part up after ConfirmTimeout in trouble, if the cluster as a whole is
 // well: if another partition takes batches, see partitionStates. The time of an outage does not
 // count: when it ends the partitions recover one after the other, and the first does not accuse the
-// last. It needs two tries, because a process that was suspended for so long knows nothing about
-// the brokers.
+// last. The first try accuses nobody, because patience is never 0.
 func (l *lane) accusePartition(pr *producer, now time.Time) bool {
-	p := &pr.part
+	t := &pr.part.trouble
 	// What is fresh at one check must be so at the next, pauseMax later.
 	limit := max(l.sink.cfg.ConfirmTimeout, 8*pauseMax)
-	patience, lasts := limit, now.Sub(p.troubleSince)
+	patience := limit
 	if l.probes {
 		patience = min(limit, probeTime)
 	}
 	own, late := topicPartition{pr.Topic, pr.Partition}, now.Add(-min(kafkaclient.SilentAfter, limit/2))
-	tooFew := p.fault.Reason == sink.TooFewReplicas
+	tooFew := t.fault.Reason == sink.TooFewReplicas
 	if tooFew {
 		l.keepOthersKnown(now.Add(-limit / 4))
 	}
-	if !l.sink.states.othersTakeBatches(own, l.metadata, tooFew, pr.troubled, now.Add(-limit/2), late) {
-		p.outageSeen = now
-		if tooFew && lasts >= kafkaclient.SilentAfter {
-			l.sink.states.beginWait(l, p.fault)
+	if !l.sink.states.othersTakeBatches(own, l.metadata, tooFew, pr.troubledSince, now.Add(-limit/2), late) {
+		t.blamedSince = now
+		if tooFew && now.Sub(t.since) >= kafkaclient.SilentAfter {
+			l.sink.states.beginWait(l, t.fault)
 		}
 		return false
 	}
 	l.sink.states.endWait(l)
-	if p.tries < 2 || lasts < patience || now.Sub(p.outageSeen) < patience {
+	if now.Sub(t.blamedSince) < patience {
 		return false
 	}
-	l.rejectRest(pr, p.fault)
+	l.rejectRest(pr, t.fault)
 	return true
 }
 
@@ -305,7 +327,7 @@ func (l *lane) keepOthersKnown(old time.Time) {
 
 // recheckLeader ends the wait of a part when there is a leader to send to.
 func (l *lane) recheckLeader(pr *producer, known *kafkaclient.Metadata) {
-	p := &pr.part
+	p, t := &pr.part, &pr.part.trouble
 	leader, ok := l.currentLeader(pr, known)
 	if !ok {
 		return
@@ -319,17 +341,14 @@ func (l *lane) recheckLeader(pr *producer, known *kafkaclient.Metadata) {
 		p.phase = phaseReady
 		return
 	}
-	if now.Before(p.dueAt) {
+	if now.Before(p.dueAt) || l.accusePartition(pr, now) {
 		return
 	}
-	if p.tries++; l.accusePartition(pr, now) {
-		return
-	}
-	p.dueAt = now.Add(p.recheckPause(now))
+	p.dueAt = now.Add(t.recheckPause(now))
 	l.sink.client.Control.RequestMetadata(pr.Topic)
 	// With too few replicas it may be an outage, which Up tells.
-	if now.Sub(p.troubleSince) >= kafkaclient.SilentAfter && p.fault.Reason != sink.TooFewReplicas {
-		l.shownWait.Store(&sink.Paused{Destination: p.fault.Destination, Reason: p.fault.Reason, Text: p.fault.Text, Since: p.troubleSince})
+	if f := t.fault; now.Sub(t.since) >= kafkaclient.SilentAfter && f.Reason != sink.TooFewReplicas {
+		l.shownWait.Store(&sink.Paused{Destination: f.Destination, Reason: f.Reason, Text: f.Text, Since: t.since})
 	}
 }
 
@@ -359,7 +378,7 @@ func (l *lane) currentLeader(pr *producer, known *kafkaclient.Metadata) (leader 
 	case int(pr.Partition) >= len(topic.Partitions):
 		pr.dropBatch()
 		l.todo = append(l.todo, p.todo...)
-		p.todo, p.phase = p.todo[:0], phaseDone
+		p.reset()
 		return kafkaclient.Leader{}, false
 	}
 	return topic.Partitions[pr.Partition], true

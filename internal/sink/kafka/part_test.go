@@ -58,7 +58,9 @@ func (d *partRig) begin(events ...*event.Event) {
 func (d *partRig) step() {
 	d.lane.metadata = d.lane.sink.client.Metadata.Load()
 	for _, s := range d.lane.parts {
-		d.lane.advancePart(s, true)
+		if d.lane.advancePart(s, true); s.faults() != "" {
+			d.t.Error(s.faults())
+		}
 	}
 }
 

@@ -64,9 +64,9 @@ type producer struct {
 	// has taken its place; this one waits for the client to return the batch.
 	abandoned bool
 
-	// troubled is the beginning of the call in which the trouble of the partition began; zero: its
-	// last batch was stored. See partitionStates.
-	troubled time.Time
+	// troubledSince is the beginning of the call in which the trouble of the partition began; zero:
+	// its last batch was stored. See partitionStates.
+	troubledSince time.Time
 
 	// sizeLimit is the size that a batch should not exceed, in bytes before compression. A batch
 	// may always have one record. A broker does not tell its limit, so a refused batch halves
@@ -105,7 +105,7 @@ func (pr *producer) noteStored(duplicate bool) bool {
 	} else {
 		pr.nextSequence += int32(pr.batch.Count())
 	}
-	pr.Slow, pr.troubled = false, time.Time{}
+	pr.Slow, pr.troubledSince = false, time.Time{}
 	pr.releaseBatch()
 	return true
 }
