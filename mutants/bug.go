@@ -15,7 +15,7 @@ import (
 )
 
 // bug is one patch file: what it breaks and which test must notice, in lines "Name: value" before
-// the diff.
+// the diff. Args may be left out.
 type bug struct {
 	name      string // of the file: I1/NAME, without .patch
 	path      string // absolute
@@ -23,6 +23,7 @@ type bug struct {
 	pkg       string // of the test, as go test takes it
 	test      string // the one test that must turn red, exactly as go test -v prints it
 	what      string // the bug in a few words
+	args      string // of the test, none mostly: a part of what it plays is enough
 	files     []string
 	rapid     bool // the package's tests are linked with rapid, and so have its flags
 }
@@ -57,7 +58,7 @@ func readBugs(dir string) ([]bug, error) {
 
 func parseBug(text string) (bug, error) {
 	var b bug
-	header := map[string]*string{"Invariant": &b.invariant, "Package": &b.pkg, "Test": &b.test, "Bug": &b.what}
+	header := map[string]*string{"Invariant": &b.invariant, "Package": &b.pkg, "Test": &b.test, "Bug": &b.what, "Args": &b.args}
 	head, diff, _ := strings.Cut(text, "\n--- ")
 	for line := range strings.Lines(head) {
 		if name, value, _ := strings.Cut(line, ": "); header[name] != nil {

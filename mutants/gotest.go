@@ -31,6 +31,11 @@ func (l *lab) goTest(ctx context.Context, timeout time.Duration, overlay string,
 	ctx, cancel := context.WithTimeout(ctx, timeout+10*time.Minute)
 	defer cancel()
 	args = append([]string{"test", "-json", "-count=1", "-vet=off", "-failfast", "-tags", "testall", "-timeout", timeout.String()}, args...)
+	return runTests(l.command(ctx, overlay, args...))
+}
+
+// command is a go command that ends with ctx.
+func (l *lab) command(ctx context.Context, overlay string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = l.root
 	// A relay that was built before has no bug. One that the test builds has it by GOFLAGS.
@@ -46,6 +51,11 @@ func (l *lab) goTest(ctx context.Context, timeout time.Duration, overlay string,
 		return syscall.Kill(group, syscall.SIGINT)
 	}
 	cmd.WaitDelay = 2 * time.Second
+	return cmd
+}
+
+// runTests runs a command that prints what go test -json prints.
+func runTests(cmd *exec.Cmd) outcome {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

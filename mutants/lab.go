@@ -3,14 +3,17 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -19,6 +22,7 @@ import (
 // lab is where bugs are planted.
 type lab struct {
 	root    string        // of the tree
+	dir     string        // for builds
 	timeout time.Duration // of one test; one that needs it all has not noticed the bug
 	workers int           // runs of go test at the same time
 }
@@ -37,15 +41,17 @@ func (l *lab) tryAll(ctx context.Context, w io.Writer, bugs []bug) *report {
 		all.Go(func() {
 			slots <- struct{}{}
 			defer func() { <-slots }()
-			if ctx.Err() == nil {
-				try()
-			}
+			try()
 		})
 	}
-	for pkg, bugs := range of {
+	// most bugs first: the last one should not run alone
+	byNumber := func(a, b string) int { return cmp.Or(len(of[b])-len(of[a]), cmp.Compare(a, b)) }
+	for n, pkg := range slices.SortedFunc(maps.Keys(of), byNumber) {
+		bugs := of[pkg]
 		begin(func() {
 			at := time.Now()
-			got := l.goTest(ctx, l.timeout*time.Duration(len(bugs)), "", "-run", patterns(bugs), pkg)
+			in := l.build(ctx, filepath.Join(l.dir, fmt.Sprint(n)), pkg, bugs)
+			got := l.withoutBug(ctx, in, pkg, bugs)
 			rep.green(ctx, pkg, time.Since(at))
 			for _, b := range bugs {
 				if result := got.results[b.test]; result != "pass" {
@@ -54,7 +60,7 @@ func (l *lab) tryAll(ctx context.Context, w io.Writer, bugs []bug) *report {
 				}
 				begin(func() {
 					at := time.Now()
-					run, err := l.plantUntilNoticed(ctx, b)
+					run, err := l.plantUntilNoticed(ctx, in, b)
 					rep.noticed(ctx, b, time.Since(at), run, err)
 				})
 			}
@@ -62,6 +68,19 @@ func (l *lab) tryAll(ctx context.Context, w io.Writer, bugs []bug) *report {
 	}
 	all.Wait()
 	return rep
+}
+
+// withoutBug runs the tests of a package's bugs, in their build if there is one.
+func (l *lab) withoutBug(ctx context.Context, in *build, pkg string, bugs []*bug) outcome {
+	timeout := l.timeout * time.Duration(len(bugs))
+	var args []string
+	for _, b := range bugs {
+		args = append(args, strings.Fields(b.args)...)
+	}
+	if in == nil {
+		return l.goTest(ctx, timeout, "", append([]string{"-run", patterns(bugs), pkg}, args...)...)
+	}
+	return l.test(ctx, timeout, in, pkg, "", append([]string{"-test.run", patterns(bugs)}, args...)...)
 }
 
 // patterns are the tests of several bugs as go test -run wants them.
@@ -78,9 +97,9 @@ func patterns(bugs []*bug) string {
 const plantRuns = 3
 
 // plantUntilNoticed tries one bug again while its test stays green, and returns how often.
-func (l *lab) plantUntilNoticed(ctx context.Context, b *bug) (run int, err error) {
+func (l *lab) plantUntilNoticed(ctx context.Context, in *build, b *bug) (run int, err error) {
 	for run = 1; ; run++ {
-		if err = l.plant(ctx, b); !errors.Is(err, errStayedGreen) || run == plantRuns {
+		if err = l.plant(ctx, in, b); !errors.Is(err, errStayedGreen) || run == plantRuns {
 			return run, err
 		}
 	}
@@ -88,22 +107,29 @@ func (l *lab) plantUntilNoticed(ctx context.Context, b *bug) (run int, err error
 
 var errStayedGreen = errors.New("the test stayed green")
 
-// plant tries one bug; nil means that its test noticed it.
-func (l *lab) plant(ctx context.Context, b *bug) error {
-	dir, err := os.MkdirTemp("", "mutants-")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(dir)
-	overlay, err := l.patch(ctx, dir, b)
-	if err != nil {
-		return err
-	}
-	args := []string{"-run", b.pattern(), b.pkg}
+// plant tries one bug, in the build that has it, or else in one of its own; nil means that its test
+// noticed it.
+func (l *lab) plant(ctx context.Context, in *build, b *bug) error {
+	args := strings.Fields(b.args)
 	if b.rapid { // it would keep what it has drawn, in the tree
 		args = append(args, "-rapid.nofailfile")
 	}
-	got := l.goTest(ctx, l.timeout, overlay, args...)
+	var got outcome
+	if in != nil && in.has[b] != "" {
+		args = append([]string{"-test.run", b.pattern()}, args...)
+		got = l.test(ctx, l.timeout, in, b.pkg, in.has[b], args...)
+	} else {
+		dir, err := os.MkdirTemp(l.dir, "alone-")
+		if err != nil {
+			return err
+		}
+		overlay, err := l.patch(ctx, dir, b)
+		if err != nil {
+			return err
+		}
+		args = append([]string{"-run", b.pattern(), b.pkg}, args...)
+		got = l.goTest(ctx, l.timeout, overlay, args...)
+	}
 	switch result := got.results[b.test]; {
 	case ctx.Err() != nil:
 		return ctx.Err()
@@ -129,10 +155,7 @@ func (l *lab) patch(ctx context.Context, dir string, b *bug) (overlay string, er
 		if err != nil {
 			return "", fmt.Errorf("the patch no longer applies: %w", err)
 		}
-		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-			return "", err
-		}
-		if err := os.WriteFile(to, text, 0o644); err != nil {
+		if err := write(to, text); err != nil {
 			return "", err
 		}
 		replace[from] = to
@@ -144,10 +167,23 @@ func (l *lab) patch(ctx context.Context, dir string, b *bug) (overlay string, er
 	if out, err := apply.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("the patch no longer applies: %w: %s", err, out)
 	}
+	return writeOverlay(dir, replace)
+}
+
+// writeOverlay writes the file for go -overlay that replaces files by others.
+func writeOverlay(dir string, replace map[string]string) (overlay string, err error) {
 	text, err := json.Marshal(map[string]any{"Replace": replace})
 	if err != nil {
 		return "", err
 	}
 	overlay = filepath.Join(dir, "overlay.json")
-	return overlay, os.WriteFile(overlay, text, 0o644)
+	return overlay, write(overlay, text)
+}
+
+// write writes a file, with the folders above it.
+func write(name string, text []byte) error {
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return err
+	}
+	return os.WriteFile(name, text, 0o644)
 }

@@ -2,7 +2,7 @@
 // test to turn red: the tests are tested. A patch is red itself when it does not apply, does not
 // compile, touches a test, or when its test stays green, hangs, or is not green to begin with. The
 // tree is never touched, but leave it alone meanwhile: go test reads it, with a patched file in the
-// place of its own (-overlay).
+// place of its own (-overlay). The bugs of a package share a build where they can (merge.go).
 //
 //	go run ./mutants [name of a patch ...]
 package main
@@ -45,7 +45,12 @@ func run(ctx context.Context, w io.Writer, names []string) error {
 	if err := findTests(root, bugs); err != nil {
 		return err
 	}
-	lab := &lab{root: root, timeout: 5 * time.Minute, workers: 4} // tests mostly wait
+	dir, err := os.MkdirTemp("", "mutants-")
+	if err != nil {
+		return fmt.Errorf("make directory for builds: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	lab := &lab{root: root, dir: dir, timeout: 5 * time.Minute, workers: 4} // tests mostly wait
 	return lab.tryAll(ctx, w, bugs).close(ctx)
 }
 

@@ -22,6 +22,8 @@ var product = map[string]string{
 func Sum(a, b int) int {
 	return a + b
 }
+
+const One = 1
 `,
 	"internal/shop/shop_test.go": `package shop
 
@@ -37,6 +39,12 @@ func TestSum(t *testing.T) {
 			t.Errorf("Sum(1, 2) = %d, want 3", got)
 		}
 	})
+}
+
+func TestOne(t *testing.T) {
+	if One != 1 {
+		t.Error("wrong")
+	}
 }
 
 func TestSkipped(t *testing.T) { t.Skip("never runs") }
@@ -85,31 +93,35 @@ Bug: Sum does not add
 `, test, file, file, old, line)
 }
 
+// patchLine replaces any line.
+func patchLine(old, line, test string) string {
+	var diff strings.Builder
+	for at := range strings.Lines(product["internal/shop/shop.go"]) {
+		if at == old+"\n" {
+			fmt.Fprintf(&diff, "-%s\n+%s\n", old, line)
+		} else {
+			diff.WriteString(" " + at)
+		}
+	}
+	head, _, _ := strings.Cut(patch(test, ""), "@@")
+	return head + "@@ -1,7 +1,7 @@\n" + diff.String()
+}
+
 // newLab is a lab in a tree of the product.
 func newLab(t *testing.T) *lab {
 	t.Helper()
-	l := &lab{root: t.TempDir(), timeout: 5 * time.Minute, workers: 2}
+	l := &lab{root: t.TempDir(), dir: t.TempDir(), timeout: 5 * time.Minute, workers: 2}
 	for name, text := range product {
-		write(t, filepath.Join(l.root, name), text)
+		await.Must(t, write(filepath.Join(l.root, name), []byte(text)))
 	}
 	return l
-}
-
-func write(t *testing.T, name, text string) {
-	t.Helper()
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // oneBug reads a single patch.
 func oneBug(t *testing.T, text string) (*bug, error) {
 	t.Helper()
 	dir := t.TempDir()
-	write(t, filepath.Join(dir, "I1", "a.patch"), text)
+	await.Must(t, write(filepath.Join(dir, "I1", "a.patch"), []byte(text)))
 	bugs, err := readBugs(dir)
 	if err != nil {
 		return nil, err
@@ -119,30 +131,37 @@ func oneBug(t *testing.T, text string) (*bug, error) {
 
 func TestVerdicts(t *testing.T) {
 	l := newLab(t)
+	other, err := oneBug(t, patch("TestSum", "\treturn 7"))
+	await.Must(t, err)
 	for _, tc := range []struct {
 		name, patch string
+		merged      bool   // in the build with others
 		want        string // in the error; "" when the bug is noticed
 	}{
-		{"a failing test notices", patch("TestSum", "\treturn a - b"), ""},
-		{"a failing subtest notices", patch("TestSum/of_two", "\treturn a - b"), ""},
-		{"a bug that changes nothing is missed", patch("TestSum", "\treturn b + a"), "stayed green"},
-		{"a patch that does not build notices nothing", patch("TestSum", "\treturn a +"), "does not build"},
-		{"nor one that breaks a type", patch("TestSum", "\treturn \"\""), "does not build"},
-		{"nor one that has gone stale", strings.Replace(patch("TestSum", "\treturn 0"), "-\treturn a + b", "-\treturn b", 1), "no longer applies"},
-		{"nor one that hangs", patch("TestSum", "\tfor {}"), "hung"},
-		{"nor a test that is gone", patch("TestProduct", "\treturn 0"), `ended as ""`},
-		{"nor a skipped one", patch("TestSkipped", "\treturn 0"), `ended as "skip"`},
+		{"a failing test notices", patch("TestSum", "\treturn a - b"), true, ""},
+		{"a failing subtest notices", patch("TestSum/of_two", "\treturn a - b"), true, ""},
+		{"a bug that changes nothing is missed", patch("TestSum", "\treturn b + a"), true, "stayed green"},
+		{"a patch that does not build notices nothing", patch("TestSum", "\treturn a +"), false, "does not build"},
+		{"nor one that breaks a type", patch("TestSum", "\treturn \"\""), false, "does not build"},
+		{"nor one that has gone stale", strings.Replace(patch("TestSum", "\treturn 0"), "-\treturn a + b", "-\treturn b", 1), false, "no longer applies"},
+		{"nor one that hangs", patch("TestSum", "\tfor {}"), true, "hung"},
+		{"nor a test that is gone", patch("TestProduct", "\treturn 0"), true, `ended as ""`},
+		{"nor a skipped one", patch("TestSkipped", "\treturn 0"), true, `ended as "skip"`},
+		{"what is no function notices by itself", patchLine("const One = 1", "const One = 2", "TestOne"), false, ""},
+		{"nor is the head of a function", patchLine("func Sum(a, b int) int {", "func Sum(b, a int) int {", "TestSum"), false, "stayed green"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			b, err := oneBug(t, tc.patch)
-			if err != nil {
-				t.Fatal(err)
+			await.Must(t, err)
+			in := l.build(t.Context(), t.TempDir(), b.pkg, []*bug{other, b})
+			if merged := in != nil && in.has[b] != ""; merged != tc.merged {
+				t.Errorf("it is in the build with others: %v", merged)
 			}
 			l.timeout = 5 * time.Minute
 			if tc.want == "hung" {
 				l.timeout = time.Second
 			}
-			err = l.plant(t.Context(), b)
+			err = l.plant(t.Context(), in, b)
 			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
 				t.Fatalf("plant = %v, want %q", err, tc.want)
 			}
@@ -151,6 +170,48 @@ func TestVerdicts(t *testing.T) {
 				t.Fatalf("the bug is in the tree (%v):\n%s", err, text)
 			}
 		})
+	}
+}
+
+// Bugs of one package are merged whatever their functions look like, and none shows when another
+// one is planted.
+func TestMergedBugs(t *testing.T) {
+	const before = `package shop
+
+import "strings"
+
+type cart[T any] struct{ all []T }
+
+func (c *cart[T]) add(more ...T) (n int) {
+	c.all = append(c.all, more...)
+	return len(c.all)
+}
+
+func clear(lines []string) { strings.Join(lines, "") }
+`
+	f := &mergedFile{old: before}
+	await.Must(t, f.add("PlantedBug0", strings.Replace(before, "return len(c.all)", "return 0", 1)))
+	await.Must(t, f.add("PlantedBug1", strings.Replace(before, "more...)", "more[1:]...)", 1)))
+	await.Must(t, f.add("PlantedBug2", strings.Replace(before, `strings.Join(lines, "")`, "", 1)))
+	for _, want := range []string{
+		`func (c *cart[T]) add(more ...T) (n int) { if plantedBug == "PlantedBug0" { return c.addPlantedBug0(more...) };  if plantedBug == "PlantedBug1" { return c.addPlantedBug1(more...) }; `,
+		"\tc.all = append(c.all, more...)\n\treturn len(c.all)\n}\n",
+		"func (c *cart[T]) addPlantedBug0(more ...T) (n int) {\n\tc.all = append(c.all, more...)\n\treturn 0\n}\n",
+		"func (c *cart[T]) addPlantedBug1(more ...T) (n int) {\n\tc.all = append(c.all, more[1:]...)\n\treturn len(c.all)\n}\n",
+		`func clear(lines []string) { if plantedBug == "PlantedBug2" { clearPlantedBug2(lines); return };  strings.Join(lines, "") }`,
+	} {
+		if !strings.Contains(f.text(), want) {
+			t.Errorf("there is no %s in\n%s", want, f.text())
+		}
+	}
+	for _, old := range []string{
+		"func (cart) n() int { return 1 }", "func n(int) int { return 1 }", "func n(_ int) int { return 1 }", "func n[T any](of T) int { return 1 }",
+		"var n = 1", "import \"1\"",
+	} {
+		f := &mergedFile{old: "package shop\n\n" + old + "\n"}
+		if err := f.add("PlantedBug0", strings.ReplaceAll(f.old, "1", "2")); err == nil {
+			t.Errorf("%s was merged:\n%s", old, f.text())
+		}
 	}
 }
 
@@ -170,7 +231,7 @@ func TestFindTests(t *testing.T) {
 	if err := findTests(l.root, []bug{late}); err != nil {
 		t.Errorf("findTests of a test of the tier all = %v", err)
 	}
-	if err := l.plant(t.Context(), &late); err != nil {
+	if err := l.plant(t.Context(), nil, &late); err != nil {
 		t.Errorf("plant with a test of the tier all = %v", err)
 	}
 	if err := findTests(l.root, []bug{nightly}); err == nil {

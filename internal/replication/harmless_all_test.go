@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,6 +42,12 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 	p := ownServer(t, nil)
 	b := newBench(t, p.URL("shop"))
 	b.cfg.Grace, b.cfg.WALSenderTimeout = time.Hour, time.Hour
+	var checks atomic.Int32
+	b.cfg.Hooks.Monitor = func(atWork bool) {
+		if !atWork {
+			checks.Add(1)
+		}
+	}
 	r := b.run()
 	stops := func(unsettled ...int64) {
 		t.Helper()
@@ -49,7 +56,13 @@ func TestServerStopsAsFastWithARelay(t *testing.T) {
 			_, err := p.Stop("fast")
 			stopped <- err
 		}()
-		await.Until(t, "the server to stop", func() bool { return len(stopped) > 0 })
+		// The server refuses the monitor's checks from now on, and the watch is told before that.
+		const enough = 5
+		before := checks.Load()
+		await.Until(t, "the server to stop", func() bool { return len(stopped) > 0 || checks.Load() > before+enough })
+		if len(stopped) == 0 {
+			t.Fatalf("the server refuses connections, has ended %d checks, and the relay keeps its walsender", enough)
+		}
 		await.Must(t, <-stopped)
 		var said []int64
 		for _, line := range b.logs.FilterMessageSnippet("released the slot").All() {

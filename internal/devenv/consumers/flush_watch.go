@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
-// FlushWatch reads confirmed_flush_lsn of a slot every 5 ms and, whenever it has moved, has the
+// FlushWatch reads confirmed_flush_lsn of a slot every 25 ms and, whenever it has moved, has the
 // consumer mark the end of the queue or of the logs. See Mark for what is made of that. Samples
 // that cannot be taken or marked, because PostgreSQL or the broker is away, are left out.
 type FlushWatch struct {
@@ -55,7 +55,7 @@ func (w FlushWatch) Run(ctx context.Context) error {
 }
 
 func (w FlushWatch) sample(ctx context.Context, conn *pgx.Conn, sent *pglogrepl.LSN) error {
-	return processes.Poll(ctx, 5*time.Millisecond, func() (bool, error) {
+	return processes.Poll(ctx, 25*time.Millisecond, func() (bool, error) {
 		var text *string // max: NULL when there is no slot
 		err := conn.QueryRow(ctx, "SELECT max(confirmed_flush_lsn::text) FROM pg_replication_slots WHERE slot_name = $1", w.Slot).Scan(&text)
 		if err != nil || text == nil {

@@ -172,7 +172,7 @@ func (r *Relay) End() error {
 // code.
 func (r *Relay) Stop(t testing.TB) int {
 	t.Helper()
-	r.lookForLeaks()
+	r.LookForLeaks()
 	if err := r.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,8 @@ func (r *Relay) WaitLog(ctx context.Context, text string) error {
 
 // WaitReady returns when GET /readyz answers 200.
 func (r *Relay) WaitReady(ctx context.Context) error {
-	err := processes.Poll(ctx, 10*time.Millisecond, func() (bool, error) {
+	// A relay takes a second or more, and is busy meanwhile: each question keeps it from its work.
+	err := processes.Poll(ctx, 25*time.Millisecond, func() (bool, error) {
 		code, _, err := r.Get(ctx, "/readyz")
 		if err != nil && !r.Running() {
 			return false, errRelayEnded
@@ -322,9 +323,9 @@ func RunCommand(ctx context.Context, binary, config string, args ...string) (Res
 	return Result{Code: cmd.ProcessState.ExitCode(), Stdout: out.String(), Stderr: errOut.String()}, nil
 }
 
-// lookForLeaks asks a relay that runs for what CheckLeaks searches. One that is stopped is asked
-// before.
-func (r *Relay) lookForLeaks(more ...string) {
+// LookForLeaks asks a relay that runs for what CheckLeaks searches, and for more. One that is
+// stopped is asked before.
+func (r *Relay) LookForLeaks(more ...string) {
 	if !r.Running() {
 		return
 	}
@@ -341,8 +342,7 @@ func (r *Relay) lookForLeaks(more ...string) {
 // and status, and all that was asked of its admin server before.
 func (r *Relay) CheckLeaks(t testing.TB) {
 	t.Helper()
-	// it connects to both sides, which is too dear for the end of each relay
-	r.lookForLeaks("/api/v1/check")
+	r.LookForLeaks()
 	r.leaks.mu.Lock()
 	first := r.leaks.first
 	r.leaks.mu.Unlock()

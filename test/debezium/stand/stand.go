@@ -92,12 +92,19 @@ func empty(t testing.TB, conn *pgx.Conn) {
 			END LOOP; END $$`,
 		`SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE database = current_database()`,
 		`DO $$ DECLARE sql text; BEGIN
-			FOR sql IN SELECT format('DROP PUBLICATION %I', pubname) FROM pg_publication
-				UNION ALL SELECT format('DROP SCHEMA %I CASCADE', nspname) FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema$|cdc_relay$)' LOOP
-				EXECUTE sql;
-			END LOOP;
-			CREATE SCHEMA public; END $$`,
+			FOR sql IN SELECT format('DROP PUBLICATION %I', pubname) FROM pg_publication LOOP EXECUTE sql; END LOOP; END $$`,
 	})
+	DropTables(t, conn)
+}
+
+// DropTables drops all that a group has made in its database but publications.
+func DropTables(t testing.TB, conn *pgx.Conn) {
+	t.Helper()
+	Exec(t, conn, []string{`DO $$ DECLARE sql text; BEGIN
+		FOR sql IN SELECT format('DROP SCHEMA %I CASCADE', nspname) FROM pg_namespace WHERE nspname !~ '^(pg_|information_schema$|cdc_relay$)' LOOP
+			EXECUTE sql;
+		END LOOP;
+		CREATE SCHEMA public; END $$`})
 }
 
 // Exec runs statements, each a transaction of its own.

@@ -171,7 +171,10 @@ func (s *Stand) Launch() *runner.Relay {
 // LaunchVia is Launch through another proxy in front of PostgreSQL.
 func (s *Stand) LaunchVia(postgres *netproxy.Proxy) *runner.Relay {
 	s.T.Helper()
-	return runner.StartRelayIn(s.T, s.Env, s.Binary, s.ConfigVia(postgres))
+	relay := runner.StartRelayIn(s.T, s.Env, s.Binary, s.ConfigVia(postgres))
+	// The rows here have personal data, so the check is asked, too. It connects to both sides.
+	s.T.Cleanup(func() { relay.LookForLeaks("/api/v1/check") })
+	return relay
 }
 
 // Start starts a relay and waits until it is ready.
