@@ -13,6 +13,9 @@ SERVE   := bin/serve
 STEP    := scripts/step.sh
 # Without a tag the version is the one that go build finds in the checkout.
 VERSION := $(shell git describe --tags --dirty 2>/dev/null)
+# go build finds these two in the checkout as well, but not with GOFLAGS=-buildvcs=false.
+COMMIT := $(shell git describe --always --abbrev=40 --exclude='*' --dirty 2>/dev/null)
+DATE := $(shell git show -s --format=%cI HEAD 2>/dev/null)
 
 # The longest packages come first: last they would run alone.
 FIRST := ./test/fault ./test/cli ./internal/replication
@@ -203,7 +206,7 @@ fmt: ## format the code as make lint wants it
 
 .PHONY: build
 build: ## build bin/cdc-relay
-	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION)' -o bin/cdc-relay ./cmd/cdc-relay
+	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)' -o bin/cdc-relay ./cmd/cdc-relay
 
 .PHONY: notices digests
 notices: ## print the licences of all that the binary is built of, as the image has them

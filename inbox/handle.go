@@ -132,7 +132,9 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	first, err := in.recordEvent(ctx, tx, m.ID, content)
 	switch {
 	case err == nil:
-	case hasSQLState(err, "22", "40"): // the id is no text here, a serialization failure
+	case hasSQLState(err, "22"): // the id is no text here, and the message has no other
+		return outcomeFailed, permanentError{err}
+	case hasSQLState(err, "40"): // a serialization failure
 		return outcomeFailed, err
 	default:
 		return outcomeFailed, &unavailableError{err: err, late: ctx.Err() != nil}

@@ -89,7 +89,10 @@ func LevelName(d time.Duration) string {
 	return name
 }
 
-// A handler wraps one of these with %w to say what an error means. Any other error is transient.
+// A handler wraps one of these with %w to say what an error means. Any other error is transient. So
+// is a value that PostgreSQL refuses (SQLSTATE class 22): it may be the message's, which no attempt
+// changes, or come from a row, as a total that grows too large or a divisor that is 0. Only the
+// handler knows.
 var (
 	// ErrPermanent: another attempt would fail, too. The message becomes a dead letter at once.
 	ErrPermanent = errors.New("permanent")

@@ -6,11 +6,12 @@ import (
 	"os"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 )
 
-// version is set by the linker: -ldflags "-X main.version=v1.2.3". Unset, the module's own version
-// is used.
-var version string
+// These are set by the linker, as make build does: -ldflags "-X main.version=v1.2.3". Unset, they
+// are what go build has found in the checkout.
+var version, commit, date string
 
 func main() {
 	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
@@ -18,5 +19,5 @@ func main() {
 
 // execute runs one command line and gives its exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
-	return cli.Execute(args, stdout, stderr, version, newRun)
+	return cli.Execute(args, stdout, stderr, command.Linked{Version: version, Commit: commit, Date: date}, newRun)
 }

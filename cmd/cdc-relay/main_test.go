@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/pages"
 	"github.com/cdc-relay/cdc-relay/internal/event"
@@ -168,16 +169,25 @@ func TestVersion(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &b); err != nil || code != 0 {
 		t.Fatalf("exit %d, %q: %v", code, stdout, err)
 	}
-	for _, name := range []string{"version", "commit", "modified", "go", "platform"} {
+	for _, name := range []string{"version", "commit", "date", "modified", "go", "platform"} {
 		if _, ok := b[name]; !ok {
 			t.Errorf("no %s in %s", name, stdout)
 		}
 	}
 }
 
+// What the linker says of the commit counts; without it, what go build has found.
+func TestVersionOfTheLinker(t *testing.T) {
+	b := command.ThisBuild(command.Linked{Version: "v1.2.3", Commit: "903ae-dirty", Date: "2026-11-30T05:00:00Z"})
+	want := "cdc-relay v1.2.3 (903ae of 2026-11-30T05:00:00Z, modified) " + b.Go + " " + b.Platform
+	if got := b.String(); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
 // No line of a help text is longer than a message may be, and every command has an example.
 func TestHelpFits(t *testing.T) {
-	root, _ := cli.NewRoot("", newRun)
+	root, _ := cli.NewRoot(command.Linked{}, newRun)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd()
 	count := 0

@@ -17,6 +17,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli"
+	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 	"github.com/cdc-relay/cdc-relay/internal/migrate/importer"
 )
 
@@ -68,7 +69,7 @@ func read(t *testing.T, path string) string {
 // commandsPart has a heading for each command of the root. Commands of a group are under its
 // heading.
 func commandsPart() string {
-	root, _ := cli.NewRoot("", newRun)
+	root, _ := cli.NewRoot(command.Linked{}, newRun)
 	root.InitDefaultCompletionCmd("run")
 	var out strings.Builder
 	var withJSON []string
@@ -319,7 +320,7 @@ func TestReferenceOfChecks(t *testing.T) {
 
 // Every example is a command line whose flags exist.
 func TestExamples(t *testing.T) {
-	root, _ := cli.NewRoot("", newRun)
+	root, _ := cli.NewRoot(command.Linked{}, newRun)
 	count := 0
 	var walk func(*cobra.Command)
 	walk = func(cmd *cobra.Command) {

@@ -117,7 +117,7 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 // run wires the parts and runs them until the stream ends: the stream knows when everything is
 // finished.
 func run(reading, draining context.Context, c *config.Config, b command.Build, log *zap.Logger, recent *wiring.RecentLog, holdOnFatal bool) error {
-	v := newProcess(c, b)
+	v := newProcess(c, b, recent)
 	tracer := newTracer(c, v.build.Version, log)
 	out, columns, err := wiring.OpenSink(c, log, v.metrics, traceparentsOf(tracer), func() { v.reached.Store(true) })
 	if err != nil {
@@ -148,7 +148,7 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	}
 	defer v.stream.Close()
 	v.metrics.Watch(v.snapshot)
-	admin, err := opsadmin.New(v.adminConfig(c, log, recent))
+	admin, err := opsadmin.New(v.adminConfig(c, log))
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest/spool"
+	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
 // The level that a configuration read again has holds for the lines that come.
@@ -75,7 +76,7 @@ func TestLoopsAreWatched(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := newProcess(c, command.Build{})
+	v := newProcess(c, command.Build{}, &wiring.RecentLog{})
 	v.watchdog = newWatchdog(time.Minute)
 	stuck := func() (names []string) {
 		for _, beat := range v.watchdog.all() {

@@ -45,6 +45,7 @@ type process struct {
 	driver *sink.Driver
 	sink   sink.Opened
 	tracer *tracing.Tracer // nil: events are not traced
+	recent *wiring.RecentLog
 	stream *replication.Stream
 	line   atomic.Pointer[term]   // of the newest term; nil before the first
 	ended  atomic.Pointer[ending] // nil while it relays
@@ -60,8 +61,8 @@ const reporterTimeout = 15 * time.Second
 // maxPaused is how many paused destinations the status names.
 const maxPaused = 20
 
-func newProcess(c *config.Config, b command.Build) *process {
-	v := &process{slot: c.Source.Slot, retention: c.Retention.Mode, driver: c.Sink.Driver, build: b, started: time.Now(), metrics: metrics.New(b.Version, b.Commit, runtime.Version()), watchdog: newWatchdog(watchdogTimeout)}
+func newProcess(c *config.Config, b command.Build, recent *wiring.RecentLog) *process {
+	v := &process{slot: c.Source.Slot, retention: c.Retention.Mode, driver: c.Sink.Driver, recent: recent, build: b, started: time.Now(), metrics: metrics.New(b.Version, b.Commit, runtime.Version()), watchdog: newWatchdog(watchdogTimeout)}
 	v.reporter = ops.NewHeartbeat("the reporter", reporterTimeout, func() time.Time {
 		if snap := v.stream.Snapshot(); v.ended.Load() == nil && snap.Phase == slot.Streaming {
 			return snap.Since
@@ -71,12 +72,12 @@ func newProcess(c *config.Config, b command.Build) *process {
 	return v
 }
 
-func (v *process) adminConfig(c *config.Config, log *zap.Logger, recent *wiring.RecentLog) admin.Config {
+func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
 	out := admin.Config{
 		Listen: c.Admin.Listen, MetricsListen: c.Admin.MetricsListen, Socket: c.Admin.Socket,
 		TLS:     admin.TLSFiles{Cert: c.Admin.TLS.Cert, Key: c.Admin.TLS.Key, CA: c.Admin.TLS.CA},
 		Version: v.build.Version, StartedAt: v.started,
-		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.watchdog.all(), v.reporter), RecentLog: recent.Lines, Log: log,
+		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.watchdog.all(), v.reporter), RecentLog: v.recent.Lines, Log: log,
 	}
 	operators := dlq.New(v.stream.Pool(), v.slot)
 	operators.OnDeadLetter = c.DeadLetters.OnDeadLetter
@@ -93,7 +94,7 @@ func (v *process) snapshot() ops.Snapshot {
 	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Slot: wiring.SlotSnapshot(v.slot, s.Slot)}
 	out.WaitingForStandby, out.RetentionMode = s.WaitingForStandby, v.retention
 	out.OtherTotal, out.TableBytes = s.OtherTotal, s.TableBytes
-	out.Unheld = wiring.UnheldSlots(s.Unheld)
+	out.Unheld, out.UnheldAt = wiring.UnheldSlots(s.Unheld), s.UnheldAt
 	out.HeldBy = wiring.OpenTransactions(s.HeldBy)
 	for _, h := range s.Hosts {
 		out.Hosts = append(out.Hosts, ops.HostSlot{Host: h.Host, Synced: h.Synced})
@@ -117,7 +118,7 @@ func (v *process) snapshot() ops.Snapshot {
 			addGuard(&out, l.guard.Snapshot())
 		}
 		if l.retention != nil {
-			out.Unsent, out.OpenGaps = l.retention.Unsent(), l.retention.OpenGaps()
+			out.Unsent, out.OpenGaps, out.UnsentAt = l.retention.Unsent(), l.retention.OpenGaps(), l.retention.CountedAt()
 		}
 		if l.retention != nil && l.retention.Deletes() {
 			now := ops.Retention(l.retention.Snapshot())

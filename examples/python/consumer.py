@@ -22,8 +22,6 @@ OTHER = """SELECT FROM processed_messages WHERE service = %s AND id = %s AND
 
 
 class Permanent(Exception): """No later attempt can succeed: the message becomes a dead letter at once."""
-# What the database refuses for its value, such as a number that is too large, it refuses at each attempt.
-PERMANENT = (Permanent, psycopg.DataError)
 class Unavailable(Exception): """The database cannot record messages now: they wait, and none of them is at fault."""
 
 
@@ -34,7 +32,10 @@ def handle(db, message, body):
         row = (message.message_id, message.headers["aggregate_id"], total)
     except (ValueError, TypeError, KeyError) as error:
         raise Permanent(f"read order: {error!r}") from error
-    db.execute("INSERT INTO notifications (message_id, order_id, total) VALUES (%s, %s, %s)", row)
+    try:
+        db.execute("INSERT INTO notifications (message_id, order_id, total) VALUES (%s, %s, %s)", row)
+    except psycopg.DataError as error:  # a value that is refused, and all of them are the message's
+        raise Permanent(f"write order: {error}") from error
 
 
 def fingerprint(message, body):
@@ -63,8 +64,10 @@ def record(db, message, body):
             return True
         other = db.execute(OTHER, (*key, content, content))
         db.execute("SELECT pg_logical_emit_message(true, 'inbox', '')")
-    except psycopg.Error as error:  # a DataError: the id is no text for the database
-        raise error if isinstance(error, psycopg.DataError) else Unavailable(f"record the message: {error}")
+    except psycopg.DataError as error:
+        raise Permanent(f"the id is no text for the database: {error}") from error
+    except psycopg.Error as error:
+        raise Unavailable(f"record the message: {error}") from error
     if other.rowcount:
         raise Permanent("an event with another content was processed under this id")
     return False
@@ -100,11 +103,11 @@ def give_on(channel, message, body, error):
     attempts = 1 + (int(count) if re.fullmatch("[0-9]{1,9}", count) else 0)
     headers = {"first_failed_at": now, **headers, "failure_reason": reason(error)}
     message.headers, message.expiration, message.user_id, message.delivery_mode = headers, None, None, 2
-    if attempts <= len(LEVELS) and not isinstance(error, PERMANENT):
+    if attempts <= len(LEVELS) and not isinstance(error, Permanent):
         headers["x-retry-count"], queue = attempts, f"{SERVICE}.retry.{LEVELS[attempts - 1]}"
         channel.basic_publish(f"{SERVICE}.return", queue, body, message, mandatory=True)
         return "retry"
-    headers.update(failure_class="permanent" if isinstance(error, PERMANENT) else "transient", attempts=attempts,
+    headers.update(failure_class="permanent" if isinstance(error, Permanent) else "transient", attempts=attempts,
                    failed_at=now, original_destination=SERVICE, consumer_service=SERVICE)
     channel.basic_publish("outbox.dlx", SERVICE, body, message, mandatory=True)
     return "dlq"

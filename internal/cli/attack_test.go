@@ -43,7 +43,7 @@ func TestTerminalEscapesInFindingsAndErrors(t *testing.T) {
 		"a stop":   &event.Stop{Code: event.ExitOperator, What: sentinel.TerminalAttack, Err: errors.New(sentinel.TerminalAttack), Fix: sentinel.TerminalAttack},
 	} {
 		out.Reset()
-		Execute([]string{"run"}, &out, &out, "", func(*command.Options) *cobra.Command {
+		Execute([]string{"run"}, &out, &out, command.Linked{}, func(*command.Options) *cobra.Command {
 			return &cobra.Command{Use: "run", RunE: func(*cobra.Command, []string) error { return err }}
 		})
 		sentinel.CheckPrinted(t, name, out.String())

@@ -18,8 +18,8 @@ import (
 
 // NewRoot is the whole command line. run creates the command run, which is wired outside of this
 // package.
-func NewRoot(version string, run func(*command.Options) *cobra.Command) (*cobra.Command, *command.Options) {
-	g := &command.Options{Build: command.ThisBuild(version)}
+func NewRoot(linked command.Linked, run func(*command.Options) *cobra.Command) (*cobra.Command, *command.Options) {
+	g := &command.Options{Build: command.ThisBuild(linked)}
 	var showVersion bool
 	root := &cobra.Command{
 		Use:   "cdc-relay",
@@ -64,8 +64,8 @@ Exit codes: 0 done, 1 runtime failure, 2 usage or configuration, 3 an operator m
 
 // Execute runs one command line and returns its exit code. An error is one message on stderr,
 // unless it was logged already. run creates the command run.
-func Execute(args []string, stdout, stderr io.Writer, version string, run func(*command.Options) *cobra.Command) int {
-	root, g := NewRoot(version, run)
+func Execute(args []string, stdout, stderr io.Writer, linked command.Linked, run func(*command.Options) *cobra.Command) int {
+	root, g := NewRoot(linked, run)
 	root.SetArgs(args)
 	root.SetOut(stdout)
 	root.SetErr(stderr)
@@ -82,7 +82,7 @@ func newVersion(g *command.Options) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "version",
-		Short: "Print the version, the commit and the Go release",
+		Short: "Print the version, the commit with its date, and the Go release",
 		Example: `  cdc-relay version
   cdc-relay version --json`,
 		Args: command.NoArgs,
@@ -156,7 +156,8 @@ func newHealth(g *command.Options) *cobra.Command {
 		Short: "Ask the running relay whether it is healthy, and exit 0 or 1",
 		Long: `Asks /healthz of the running relay, without a token: the health check of a container. It exits 0
 while the relay runs or waits for its servers, and 1 with the reason if one of its loops is stuck or
-nothing answers. "status" shows what the relay is doing.`,
+nothing answers. It asks at admin.socket or, without one, at admin.metrics_listen and admin.listen.
+"status" shows what the relay is doing.`,
 		Example: `  cdc-relay health
   cdc-relay health --admin 127.0.0.1:8464`,
 		Args: command.NoArgs,
@@ -172,6 +173,6 @@ nothing answers. "status" shows what the relay is doing.`,
 			return err
 		},
 	}
-	cmd.Flags().StringVar(&admin, "admin", "", "`ADDRESS` of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, then admin.listen)")
+	cmd.Flags().StringVar(&admin, "admin", "", "`ADDRESS` of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, else admin.listen)")
 	return cmd
 }

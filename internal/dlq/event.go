@@ -238,6 +238,7 @@ type outboxRow struct {
 	// as which the stream may name its table: the leaf that has it, and its parents
 	relations   []uint32
 	tx          *int64 // the transaction that wrote it; nil: it does not say
+	noColumn    bool   // its table has no column for it
 	committedAt *time.Time
 	seen        pglogrepl.LSN // the end of the WAL after the row was seen; 0: not known
 }
@@ -269,8 +270,8 @@ func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outbox
 	case c.computed:
 		return nil, fmt.Sprintf("%s is not searched: its column %s is computed when it is read", o.name, ids[0]), nil
 	}
-	tx, _ := o.transaction()
-	found := outboxRow{table: t.Schema + "." + t.Table}
+	tx, column := o.transaction()
+	found := outboxRow{table: t.Schema + "." + t.Table, noColumn: column == ""}
 	query := func(condition string) error {
 		return sent.ReadTable(ctx, a.db, o.name, func(of pgx.Tx) error {
 			if err := o.checkUnaltered(ctx, of); err != nil {
@@ -382,6 +383,9 @@ func (a *Admin) place(ctx context.Context, e *Event, row *outboxRow, p progress,
 	return nil
 }
 
+// addColumnFix is what makes deliveries known of a table that lacks the column.
+const addColumnFix = "run the SQL that `cdc-relay init --add-transaction-column` prints, and deliveries of later rows are"
+
 // judge describes it by what is recorded: a confirm, and the number of its purged dead letter.
 func (a *Admin) judge(e *Event, row *outboxRow, delivered bool, purged int64, p progress, relay Relay) {
 	switch {
@@ -389,6 +393,8 @@ func (a *Admin) judge(e *Event, row *outboxRow, delivered bool, purged int64, p 
 		e.State, e.Why = EventDeadLetter, fmt.Sprintf("dead letter %d: %s", purged, Purged)
 	case delivered:
 		e.State, e.Why = EventDelivered, "the broker has confirmed it (it is in cdc_relay.sent)"
+	case row.noColumn:
+		e.State, e.Why = EventUnknown, "table "+row.table+" has no column for the transaction that wrote a row (outbox.transaction), by which deliveries are recorded: "+addColumnFix
 	case row.tx == nil:
 		e.State, e.Why = EventUnknown, "its row does not have the transaction that wrote it (outbox.transaction), by which deliveries are recorded"
 	case p.isPast(row):

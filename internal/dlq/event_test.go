@@ -156,6 +156,8 @@ func TestEventWithoutARow(t *testing.T) {
 	}
 	r.exec(`UPDATE public.outbox SET tx = NULL`)
 	r.wantEvent(id, nil, EventUnknown, "its row does not have the transaction")
+	r.exec(`ALTER TABLE public.outbox DROP COLUMN tx CASCADE`)
+	r.wantEvent(id, nil, EventUnknown, "cdc-relay init --add-transaction-column")
 }
 
 // What does not count: another system's record, a slot that is not where the relay has left it, and

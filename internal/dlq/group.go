@@ -24,8 +24,10 @@ type Group struct {
 	// when it died, or the commit of the first deferred one; null: not known
 	Oldest *time.Time `json:"oldest"`
 
-	Reason string `json:"reason,omitempty"` // of the first deferred one: of its last refusal
-	Error  string `json:"error,omitempty"`
+	// of the first deferred one that was refused: of its last refusal
+	Reason    string `json:"reason,omitempty"`
+	Error     string `json:"error,omitempty"`      // as rows are chosen by it: numbers are #
+	ErrorText string `json:"error_text,omitempty"` // the broker's own words
 }
 
 // Groups are the groups of a table, the largest first.
@@ -40,6 +42,8 @@ const (
 	maxGroups  = 200
 	maxCounted = 10_000  // rows of a group
 	maxLooked  = 100_000 // rows of all groups: each is fetched from somewhere in the table
+	// the oldest rows of a group of which one with an error is looked for
+	lookedForError = 100
 )
 
 // countedOf is how many rows are counted of each of some groups.
@@ -132,9 +136,13 @@ func (a *Admin) Groups(ctx context.Context, of *Table, by, state string) (*Group
 	}
 	list, err := all(ctx, a, "count the rows", groups.with+groups.count(countedOf(n)), append([]any{again}, args...), func(row pgx.CollectableRow) (g Group, err error) {
 		var value []byte
-		err = row.Scan(&value, &g.Count, &g.OrMore, &g.Oldest, &g.Reason, &g.Error)
+		var spoken *string
+		err = row.Scan(&value, &g.Count, &g.OrMore, &g.Oldest, &g.Reason, &g.Error, &spoken)
 		g.Value, g.Oldest = text(value), utc(g.Oldest)
 		g.Error = strings.ToValidUTF8(g.Error, "")
+		if g.ErrorText = g.Error; spoken != nil && isSpoken(*spoken, g.Error) {
+			g.ErrorText = strings.ToValidUTF8(*spoken, "")
+		}
 		return g, err
 	})
 	if err != nil {
@@ -152,8 +160,12 @@ func (a *Admin) Groups(ctx context.Context, of *Table, by, state string) (*Group
 		default: // of another class, or of another partition of its topic
 			o := &out.Items[same]
 			o.Count, o.OrMore = o.Count+g.Count, o.OrMore || g.OrMore
-			if o.Oldest == nil || g.Oldest != nil && g.Oldest.Before(*o.Oldest) {
-				o.Oldest, o.Reason, o.Error = g.Oldest, g.Reason, g.Error
+			older := o.Oldest == nil || g.Oldest != nil && g.Oldest.Before(*o.Oldest)
+			if older {
+				o.Oldest = g.Oldest
+			}
+			if older && g.Error != "" || o.Error == "" {
+				o.Reason, o.Error, o.ErrorText = g.Reason, g.Error, g.ErrorText
 			}
 		}
 	}
@@ -181,7 +193,7 @@ func waitingSQL(most int) string {
 
 // reasonGroups counts the dead letters of state $2 by class and reason.
 var reasonGroups = grouping{ByState, func(most int) string {
-	return fmt.Sprintf(` SELECT convert_to(g.reason, 'UTF8'), least(c.n, %[1]d), c.n > %[1]d, o.died_at, '', ''
+	return fmt.Sprintf(` SELECT convert_to(g.reason, 'UTF8'), least(c.n, %[1]d), c.n > %[1]d, o.died_at, '', '', NULL::text
 	FROM g CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM cdc_relay.dead_letter t
 			WHERE t.slot = $1 AND t.state = g.state AND t.class = g.class AND t.reason = g.reason LIMIT %[1]d + 1) x) c
 		CROSS JOIN LATERAL (SELECT t.died_at FROM cdc_relay.dead_letter t
@@ -199,13 +211,15 @@ func valueGroups(value string) grouping {
 	next := "(SELECT " + value + " AS v FROM cdc_relay.dead_letter t WHERE t.slot = $1 AND " + value + " IS NOT NULL"
 	last := " ORDER BY " + value + " LIMIT 1)"
 	return grouping{fmt.Sprintf(`WITH RECURSIVE g AS (%s%s UNION ALL SELECT n.v FROM g CROSS JOIN LATERAL %s AND %s > g.v%s n)`, next, last, next, value, last), func(most int) string {
-		return fmt.Sprintf(` SELECT g.v, least(c.n, %[1]d), c.more, c.oldest, '', '' FROM g CROSS JOIN LATERAL %[2]s c
-			UNION ALL SELECT NULL, least(c.n, %[1]d), c.more, c.oldest, '', '' FROM %[3]s c LIMIT %[4]d`,
+		return fmt.Sprintf(` SELECT g.v, least(c.n, %[1]d), c.more, c.oldest, '', '', NULL::text FROM g CROSS JOIN LATERAL %[2]s c
+			UNION ALL SELECT NULL, least(c.n, %[1]d), c.more, c.oldest, '', '', NULL::text FROM %[3]s c LIMIT %[4]d`,
 			most, counted(most, "= g.v"), counted(most, "IS NULL"), maxGroups+1)
 	}}
 }
 
-// deferredGroups counts the deferred rows by destination, each with its first one.
+// deferredGroups counts the deferred rows by destination, each with its first one, and the first of
+// the oldest lookedForError that was refused: the others wait behind it, or came while the broker
+// was away, and have no error.
 var deferredGroups = func() grouping {
 	next := func(after string) string {
 		return "(SELECT t.exchange_or_topic, t.dest FROM cdc_relay.retry t WHERE t.slot = $1" + after + " ORDER BY t.exchange_or_topic, t.dest LIMIT 1)"
@@ -213,9 +227,11 @@ var deferredGroups = func() grouping {
 	of := "FROM cdc_relay.retry t WHERE t.slot = $1 AND t.exchange_or_topic = g.exchange_or_topic AND t.dest = g.dest"
 	with := fmt.Sprintf("WITH RECURSIVE g AS (%s UNION ALL SELECT n.* FROM g CROSS JOIN LATERAL %s n)", next(""), next(" AND (t.exchange_or_topic, t.dest) > (g.exchange_or_topic, g.dest)"))
 	return grouping{with, func(most int) string {
-		return fmt.Sprintf(` SELECT f.v, least(c.n, %[1]d), c.n > %[1]d, f.commit_time, f.reason, f.error
+		return fmt.Sprintf(` SELECT f.v, least(c.n, %[1]d), c.n > %[1]d, f.commit_time, coalesce(e.reason, f.reason), coalesce(e.error, ''), e.error_text
 		FROM g CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT %[2]s LIMIT %[1]d + 1) x) c
-			CROSS JOIN LATERAL (SELECT %[3]s AS v, t.commit_time, t.reason, left(t.error, 1000) AS error %[2]s ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT 1) f
-		LIMIT %[4]d`, most, of, prefixExpression(destinationExpression), maxGroups+1)
+			CROSS JOIN LATERAL (SELECT %[3]s AS v, t.commit_time, t.reason %[2]s ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT 1) f
+			LEFT JOIN LATERAL (SELECT x.reason, left(x.error, 1000) AS error, left(x.error_text, 1000) AS error_text
+				FROM (SELECT t.reason, t.error, t.error_text %[2]s ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT %[5]d) x WHERE x.error <> '' LIMIT 1) e ON true
+		LIMIT %[4]d`, most, of, prefixExpression(destinationExpression), maxGroups+1, lookedForError)
 	}}
 }()

@@ -51,6 +51,16 @@ func TestGroups(t *testing.T) {
 			t.Errorf("%s by %s, state %q: %q, want %q", c.of.name, c.by, c.state, got, c.want)
 		}
 	}
+	// A group has the broker's own words, of the first row that has any: the first may wait behind
+	// another.
+	r.exec(`UPDATE cdc_relay.retry SET error = '' WHERE route_name = 'topic'`)
+	r.exec(`UPDATE cdc_relay.retry SET reason = 'no_exchange', error = '# NOT_FOUND', error_text = '404 NOT_FOUND' WHERE n = $1`,
+		r.put(sample{of: Deferred, name: "topic", dest: 1}))
+	list, err := r.admin.Groups(r.ctx, Deferred, "destination", "")
+	r.must(err)
+	if g := list.Items[0]; shownID(g.Value) != "topic" || g.Count != 3 || g.Reason != "no_exchange" || g.Error != "# NOT_FOUND" || g.ErrorText != "404 NOT_FOUND" {
+		t.Errorf("the group is %+v", g)
+	}
 	r.exec(`INSERT INTO cdc_relay.dead_letter (slot, system_id, incarnation, commit_lsn, idx, n, ordering_group, exchange_or_topic, dest, hash, keyed, ordered, attempts, bytes,
 			deferred_at, died_at, class, reason, error, destination, route_name, type, commit_time, event_time, payload_kind)
 		SELECT $1, 's', 1, '0/0', g, 1000 + g, 1, 1, 1, 1, g < 0, false, 0, 1, now(), '2026-11-20T12:00:30Z'::timestamptz + g * interval '1 s', 'permanent', 'invalid', '', '', 'many', 'many', now(), now(), 0

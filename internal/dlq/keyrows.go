@@ -357,7 +357,7 @@ const partSQL = `SELECT r.leaf, array(SELECT r.leaf UNION SELECT relid::oid FROM
 // part appends no more than most rows, and reports whether there are others.
 func (k *keyReading) part(ctx context.Context, of pgx.Tx, condition, order string, most int, list *[]keyRow) (more bool, err error) {
 	t := k.t
-	tx, _ := t.transaction()
+	tx, column := t.transaction()
 	padded := []bool{}
 	ids := t.present(t.ID)
 	for _, id := range ids {
@@ -380,7 +380,7 @@ func (k *keyReading) part(ctx context.Context, of pgx.Tx, condition, order strin
 		if len(*list)-begun == most || size > keyBytes {
 			return true, nil
 		}
-		r := keyRow{outboxRow: outboxRow{table: t.Schema + "." + t.Table}}
+		r := keyRow{outboxRow: outboxRow{table: t.Schema + "." + t.Table, noColumn: column == ""}}
 		var id *string
 		if err := rows.Scan(&r.leaf, &r.relations, &r.tx, &r.committedAt, &r.seen, &id, &r.aggregate, &r.kind, &r.at, &r.digest); err != nil {
 			return false, err

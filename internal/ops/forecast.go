@@ -21,11 +21,17 @@ type safeWAL struct {
 	bytes int64
 }
 
-// The forecast compares the newest reading with the oldest of this time. A shorter time than
-// shortestCourse has no pace.
+// The forecast compares the newest reading with the highest of this time.
+//
+// A burst of WAL is no pace. So the look is to be as long as longLook, or a quarter of the time
+// that is left, where that is less: what fills the room within a minute is said after 15 seconds.
+// A burst that has ended does not go on in the newer half of the look, whose pace counts if it is
+// the slower one.
 const (
-	courseFor      = 2 * time.Minute
-	shortestCourse = 5 * time.Second
+	courseFor = 2 * time.Minute
+	longLook  = 30 * time.Second
+	shortLook = 5 * time.Second // for any forecast
+	lookShare = 4
 	// longestGap between two looks at the broker: it may have been up in a longer one. A relay that
 	// leads looks each second, a standby only when it is asked.
 	longestGap = 10 * time.Second
@@ -47,8 +53,8 @@ func (c *Course) SeeBroker(up bool, now time.Time) time.Time {
 }
 
 // SeeSlot takes a reading of the slot, and returns the seconds from then on until the slot is lost
-// if the WAL goes on to grow as in the last two minutes; nil: not known, there is no limit, or what
-// is left does not shrink.
+// if the WAL goes on to grow as in the last two minutes; nil: not known yet, there is no limit,
+// nothing is left, or what is left does not shrink.
 func (c *Course) SeeSlot(checked time.Time, safe *int64) *float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -62,11 +68,30 @@ func (c *Course) SeeSlot(checked time.Time, safe *int64) *float64 {
 	for checked.Sub(c.safe[0].at) > courseFor {
 		c.safe = c.safe[1:]
 	}
-	first := c.safe[0]
-	span, used := checked.Sub(first.at), first.bytes-*safe
-	if span < shortestCourse || used <= 0 || *safe <= 0 {
+	highest := 0
+	for i, s := range c.safe {
+		if s.bytes >= c.safe[highest].bytes {
+			highest = i
+		}
+	}
+	first := c.safe[highest]
+	span, half := checked.Sub(first.at), first
+	for _, s := range c.safe[highest:] {
+		if s.at.Sub(first.at) <= span/2 {
+			half = s
+		}
+	}
+	if span < shortLook || *safe <= 0 || half.bytes <= *safe {
 		return nil
 	}
-	left := float64(*safe) * span.Seconds() / float64(used)
+	left := max(first.secondsTo(*safe, checked), half.secondsTo(*safe, checked))
+	if span < longLook && span.Seconds() < left/lookShare {
+		return nil
+	}
 	return &left
+}
+
+// secondsTo is how long what is left at a time lasts, at the pace since s.
+func (s safeWAL) secondsTo(left int64, at time.Time) float64 {
+	return float64(left) * at.Sub(s.at).Seconds() / float64(s.bytes-left)
 }

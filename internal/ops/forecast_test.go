@@ -24,12 +24,18 @@ func TestForecast(t *testing.T) {
 	}{
 		{0, 1000, -1},
 		{2 * time.Second, 990, -1},   // too soon for a pace
-		{10 * time.Second, 900, 90},  // 10 bytes a second
-		{10 * time.Second, 900, 90},  // the same reading again
-		{20 * time.Second, 1200, -1}, // the slot has moved
-		{200 * time.Second, 600, -1}, // after a gap the pace begins again
-		{210 * time.Second, 500, 50}, // with what is seen from then on
-		{220 * time.Second, -10, -1}, // nothing is left
+		{10 * time.Second, 900, -1},  // 10 bytes a second for too short a time
+		{20 * time.Second, 800, 80},  // which fills the room in less than four times of it
+		{20 * time.Second, 800, 80},  // the same reading again
+		{25 * time.Second, 1200, -1}, // the slot has moved
+		{45 * time.Second, 1000, -1}, // the pace begins again, too slow for a short look
+		{55 * time.Second, 900, 90},  // of 30 seconds
+		{65 * time.Second, 900, 180}, // slower in the newer half
+		{85 * time.Second, 900, -1},  // a burst that has ended
+		{250 * time.Second, 600, -1}, // after a gap the pace begins again
+		{255 * time.Second, 100, 1},  // there is no time for a long look
+		{260 * time.Second, 50, 5},   // the disk fills within a minute
+		{270 * time.Second, -10, -1}, // nothing is left
 	} {
 		if got := see(want.after, want.safe); got != want.left {
 			t.Errorf("%d: %v seconds are left, want %v", i, got, want.left)

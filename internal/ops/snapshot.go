@@ -62,11 +62,13 @@ type Snapshot struct {
 	OtherSlots []Slot // the server's other logical slots; those first that keep the most WAL
 	OtherTotal int    // OtherSlots may have fewer
 
-	Unheld []UnheldSlot // as in Status; nil: not known
+	Unheld   []UnheldSlot // as in Status; nil: not known
+	UnheldAt time.Time    // when it was read
 	// Unsent is how many rows of each outbox table are not known to be sent; nil: not known
 	Unsent map[string]int64
 	// OpenGaps are the accepted gaps whose rows may never have been sent; nil: not known
 	OpenGaps []int64
+	UnsentAt time.Time // when the two were read
 
 	TableBytes *int64 // size of the outbox tables; nil: not known
 }

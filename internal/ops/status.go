@@ -26,6 +26,7 @@ type Status struct {
 	Version   string    `json:"version"`
 	StartedAt time.Time `json:"started_at"`
 	Now       time.Time `json:"now"` // by the relay's clock
+	AsOf      AsOf      `json:"as_of"`
 
 	Slot SlotStatus `json:"slot"`
 	// the physical slots of standbys that hold delivery back
@@ -60,8 +61,21 @@ type Status struct {
 	UnreportedConfirmed uint64 `json:"unreported_confirmed"`
 
 	// Log is the last warnings and errors of the relay's log, the newest last: at most 20 lines of
-	// at most 1,000 bytes.
+	// at most 1,000 bytes. A line that comes again takes the place of its former one. None names an
+	// event once the contents of one were removed (redact, purge).
 	Log []string `json:"log"`
+}
+
+// AsOf says of when the parts are that are read at intervals, because each reading costs PostgreSQL
+// something; null: not known yet. Every other number is of Status.Now.
+type AsOf struct {
+	Slot *time.Time `json:"slot"` // slot without lag_seconds; wal_held_by is a moment later
+	// deferred.events, oldest and table_bytes, and the events of broker.paused
+	Deferred    *time.Time `json:"deferred"`
+	DeadLetters *time.Time `json:"dead_letters"`
+	UnheldSlots *time.Time `json:"unheld_slots"`
+	UnsentRows  *time.Time `json:"unsent_rows"`
+	OpenGaps    *time.Time `json:"open_gaps"`
 }
 
 // The values of Status.AnsweredBy.
@@ -251,6 +265,7 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 		WaitingForStandby:   orEmpty(s.WaitingForStandby),
 		WALHeldBy:           orEmpty(s.HeldBy),
 		UnreportedConfirmed: s.UnreportedConfirmed,
+		AsOf:                s.asOf(),
 	}
 	if s.Settled != 0 {
 		out.InFlight.SettledLSN = s.Settled.String()
@@ -260,6 +275,20 @@ func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time)
 	}
 	out.Finding = s.Finding
 	out.State, out.Why = state(s, rates.PublishedPerSecond, now)
+	return out
+}
+
+func (s *Snapshot) asOf() AsOf {
+	out := AsOf{Slot: orNil(s.Slot.Checked), Deferred: orNil(s.RetryTable.Counted), DeadLetters: orNil(s.RetryTable.Counted)}
+	if s.Unheld != nil {
+		out.UnheldSlots = orNil(s.UnheldAt)
+	}
+	if s.Unsent != nil {
+		out.UnsentRows = orNil(s.UnsentAt)
+	}
+	if s.OpenGaps != nil {
+		out.OpenGaps = orNil(s.UnsentAt)
+	}
 	return out
 }
 

@@ -45,14 +45,28 @@ func TestSmallestRole(t *testing.T) {
 	for range 2 { // it may be run any number of times
 		b.init(setup.InitOptions{URL: owner, Role: role})
 	}
+	if check.RelayRuns(await.Context(t), b.cfg) {
+		t.Error("check sees a relay before one runs")
+	}
 	b.goesOn("a")
 	b.init(setup.InitOptions{URL: owner, Role: role})
 	b.goesOn("b")
 	b.wantCount("1 slots, 1 publications, 1 schemas")
+	// Without one right everything works, but space is kept. Both commands say so.
+	b.exec("REVOKE TRUNCATE ON cdc_relay.retry FROM " + role)
+	if err := setup.Init(await.Context(t), b.cfg, setup.InitOptions{}); err == nil || !strings.Contains(err.Error(), "lacks rights") {
+		t.Errorf("init of a role that may not truncate: %v", err)
+	}
+	b.goesOn("may not truncate")
+	b.fixed(nil, b.wantLine(check.LevelWarn, "retry table", "keeps its space"))
+	await.Must(t, setup.Init(await.Context(t), b.cfg, setup.InitOptions{}))
 	// The role that may do little can still be stood by behind, and take over.
 	first := b.settledRun("c")
 	second := b.another().run()
 	second.waitPhase(slot.Standby)
+	if !check.RelayRuns(await.Context(t), b.cfg) {
+		t.Error("check does not see the relay")
+	}
 	first.endClean()
 	second.waitPhase(slot.Streaming)
 	second.endClean()

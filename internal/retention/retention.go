@@ -55,6 +55,7 @@ type Retention struct {
 	snapshot Snapshot
 	counted  map[string]int64 // the last result of countUnsent; see Unsent
 	gaps     []int64          // see OpenGaps
+	seenAt   time.Time        // when both were read
 }
 
 // New makes a Retention; it starts nothing.
@@ -87,6 +88,13 @@ func (r *Retention) OpenGaps() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.gaps
+}
+
+// CountedAt is when Unsent and OpenGaps were read; zero: not yet.
+func (r *Retention) CountedAt() time.Time {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.seenAt
 }
 
 // Deletes reports whether rows are deleted.

@@ -281,7 +281,7 @@ func (r *Retention) countUnsent(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.counted, r.gaps = counts, gaps
+	r.counted, r.gaps, r.seenAt = counts, gaps, time.Now()
 	return failed
 }
 

@@ -58,7 +58,7 @@ func (f *fixture) succeed(cfg Config) {
 	epoch := f.db.RaiseEpoch(slot)
 	f.store = &faultyStore{bad: map[string]bool{}, Store: f.db.Store(store.Config{Slot: slot, SystemID: "1", Incarnation: 1, Epoch: epoch, Block: cfg.Block})}
 	cfg.Slot, cfg.Epoch, cfg.Incarnation, cfg.Store, cfg.Sink = slot, epoch, 1, f.store, f.sink
-	cfg.Hooks = Hooks{Deferred: func(n int) { f.deferred.Add(int64(n)) }, Dead: func(n int) { f.dead.Add(int64(n)) }}
+	cfg.Hooks.Deferred, cfg.Hooks.Dead = func(n int) { f.deferred.Add(int64(n)) }, func(n int) { f.dead.Add(int64(n)) }
 	f.table = New(cfg)
 	f.line.table, f.line.t = f.table, f.t
 }

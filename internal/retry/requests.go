@@ -298,6 +298,9 @@ func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
 func (f *feeder) finishAnswer(a *store.Answer, done bool) {
 	lane := f.inHand[a.Request.ID].lane
 	f.forgetRequest(a.Request.ID)
+	if kind := a.Request.Kind; done && (kind == store.Redact || kind == store.Purge) && f.cfg.Hooks.Erased != nil {
+		f.cfg.Hooks.Erased()
+	}
 	row := a.Request.Row
 	if row == nil {
 		return

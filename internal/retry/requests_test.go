@@ -93,7 +93,8 @@ func TestReplayIsSentOnce(t *testing.T) {
 func TestRequestWaitsForACancelledReplay(t *testing.T) {
 	for kind, want := range map[store.RequestKind]string{store.Discard: "failed", store.Replay: "failed", store.Redact: "done", store.Purge: "done"} {
 		t.Run(string(kind), func(t *testing.T) {
-			inBubble(t, Config{}, func(f *fixture) {
+			erased := 0
+			inBubble(t, Config{Hooks: Hooks{Erased: func() { erased++ }}}, func(f *fixture) {
 				f.start()
 				f.deferRows(permanent, "1 k x/a")
 				f.settle()
@@ -110,6 +111,9 @@ func TestRequestWaitsForACancelledReplay(t *testing.T) {
 					t.Errorf("log:\n%s", log)
 				}
 			})
+			if removes := kind == store.Redact || kind == store.Purge; removes != (erased == 1) {
+				t.Errorf("contents were removed %d times", erased)
+			}
 		})
 	}
 }

@@ -206,6 +206,7 @@ type Hooks struct {
 	// rows and dead letters were rejected and nothing was written: they are sent again, or
 	// requested again
 	Failed func(rows int)
+	Erased func() // the contents of a dead letter were removed: redact, purge
 
 	// Each of these goroutines calls its hook with true when it begins work, and with false before
 	// it waits for work. All work is bounded: a statement by its timeout, on our side too. So a

@@ -200,9 +200,10 @@ func (t *stats) init(cfg *Config) {
 	t.pace = retryPace{log: cfg.Log, what: "counting deferred events"}
 }
 
-// run counts until ctx is done.
+// run counts until ctx is done. The quicker of two counts is the pace: one that is slow for once,
+// as the first is, which opens a connection, would leave the numbers old for most of a minute.
 func (t *stats) run(ctx context.Context, paused func() []sink.Place) {
-	for t.count != nil {
+	for before := time.Duration(0); t.count != nil; {
 		began := time.Now()
 		reportWork(t.hooks.Stats, true)
 		err := t.countOnce(ctx, paused())
@@ -210,7 +211,9 @@ func (t *stats) run(ctx context.Context, paused func() []sink.Place) {
 		if ctx.Err() != nil {
 			return
 		}
-		rest := max(statsEvery, statsShare*time.Since(began))
+		took := time.Since(began)
+		rest := max(statsEvery, statsShare*min(took, before))
+		before = took
 		if err != nil { // perhaps counting takes too long
 			t.pace.failed(err)
 			t.limit = max(t.limit/4, store.StatsLimit/100)

@@ -110,6 +110,8 @@ type Finding struct {
 	Warn   bool   // not OK, but the relay can work
 	Detail string // what was found
 	Fix    string // what to do about it; "" when OK
+	// Running takes its place beside a relay that runs: what is missing is made at a start alone.
+	Running *Finding
 }
 
 // Driver is a kind of sink. Adding one is a folder below sink that has a Driver, and a line in

@@ -38,7 +38,7 @@ const CheckTimeout = 30 * time.Second
 // PostgreSQL and the broker are checked at the same time: a silent one uses up all the time.
 func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Logger) ([]check.Finding, error) {
 	rc.Log = zap.NewNop()
-	var broker []check.Finding
+	var broker []sink.Finding
 	var brokerErr error
 	var asked sync.WaitGroup
 	asked.Go(func() { broker, brokerErr = checkBroker(ctx, c, log) })
@@ -48,7 +48,8 @@ func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Log
 	if err := cmp.Or(err, brokerErr); err != nil {
 		return nil, err
 	}
-	return slices.Concat(findings, kept, checkOrdering(c), broker, checkAdmin(&c.Admin, time.Now()), checkAdminListen(&c.Admin)), nil
+	beside := slices.ContainsFunc(broker, func(f sink.Finding) bool { return f.Running != nil }) && check.RelayRuns(ctx, rc)
+	return slices.Concat(findings, kept, checkOrdering(c), brokerFindings(broker, beside), checkAdmin(&c.Admin, time.Now()), checkAdminListen(&c.Admin)), nil
 }
 
 // checkOrdering warns of a template that sends the events of one key to several exchanges or

@@ -24,7 +24,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
+
+// What a start makes is missing beside a relay that runs.
+func TestFindingsBesideARelay(t *testing.T) {
+	found := []sink.Finding{{Name: "exchange", OK: true, Detail: "will be declared", Running: &sink.Finding{Name: "exchange", Detail: "404", Fix: "declare it"}}, {Name: "broker", OK: true}}
+	for beside, want := range map[bool]check.Finding{
+		false: {Name: "exchange", Level: check.LevelOK, Detail: "will be declared"},
+		true:  {Name: "exchange", Level: check.LevelFail, Detail: "404", Fix: "declare it"},
+	} {
+		if got := brokerFindings(found, beside); len(got) != 2 || got[0] != want || got[1].Level != check.LevelOK {
+			t.Errorf("beside a relay %t: %+v, want %+v", beside, got, want)
+		}
+	}
+}
 
 // A key's events are split by what differs among them, and not by what their key consists of.
 func TestTemplatesThatSplitAKey(t *testing.T) {

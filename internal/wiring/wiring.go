@@ -243,7 +243,7 @@ func Paused(list []sink.Paused, waiting map[sink.Place]dlq.WaitingRows) (out []o
 }
 
 // checkBroker checks what the relay needs of the broker that is configured.
-func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) (lines []check.Finding, err error) {
+func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink.Finding, error) {
 	o := sinkOpening(c, log)
 	if c.DeadLetters.Mirror.IsSet() {
 		mirror := c.MirrorRoute()
@@ -253,7 +253,15 @@ func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) (lines 
 	if err != nil {
 		return nil, sinkError(c, err)
 	}
+	return found, nil
+}
+
+// brokerFindings are a sink's as lines of check. beside says that a relay runs.
+func brokerFindings(found []sink.Finding, beside bool) (lines []check.Finding) {
 	for _, f := range found {
+		if beside && f.Running != nil {
+			f = *f.Running
+		}
 		level := check.LevelFail
 		switch {
 		case f.OK:
@@ -263,7 +271,7 @@ func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) (lines 
 		}
 		lines = append(lines, check.Finding{Name: f.Name, Level: level, Detail: f.Detail, Fix: f.Fix})
 	}
-	return lines, nil
+	return lines
 }
 
 // The keys that every log line has.

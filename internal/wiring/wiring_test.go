@@ -124,6 +124,29 @@ func TestRecentLog(t *testing.T) {
 	}
 }
 
+// A line that comes again takes the place of its former one, whatever it counts or measures. After
+// a redact no line names an event.
+func TestRecentLogRepeats(t *testing.T) {
+	recent := &RecentLog{}
+	log, _ := NewLogger(config.Log{Level: "error", Format: "json"}, recent)
+	log = log.With(zap.String("slot", "s"))
+	log.Warn("first")
+	for i := range 5 {
+		log.Warn("broker still unavailable", zap.Duration("away", time.Duration(i)*time.Minute), zap.Int("n", i), zap.String("reason", "refused"))
+	}
+	log.Warn("event became a dead letter", zap.String("event_id", "7"), zap.Error(errors.New("of its payload")))
+	log.Warn("event became a dead letter", zap.String("event_id", "8"))
+	log.Warn("broker still unavailable", zap.Duration("away", time.Hour), zap.String("reason", "another"))
+	lines := recent.Lines()
+	if len(lines) != 5 || !strings.Contains(lines[0], "first") || !strings.Contains(lines[1], `"away": "4m0s"`) || !strings.Contains(lines[3], `"event_id": "8"`) || !strings.Contains(lines[4], "another") {
+		t.Errorf("%q", lines)
+	}
+	recent.ForgetEvents()
+	if lines := recent.Lines(); len(lines) != 3 || strings.Contains(strings.Join(lines, ""), "event_id") {
+		t.Errorf("after a redact: %q", lines)
+	}
+}
+
 // Texts of brokers and of events cannot write to the terminal that shows the log.
 func TestLogHasNoControlCharacters(t *testing.T) {
 	const attack = "a\x1b]0;x\a \u009b31m \x7f \u202e \r\n{} \xff\x9b"

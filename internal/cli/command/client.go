@@ -184,8 +184,9 @@ const unixPrefix = "unix:"
 
 // targets are the ways to the relay at the address admin; for "" to the one of the configuration:
 // its socket, where the peer's user is the proof, then its ports, of which probes alone may be
-// asked at metrics_listen. Beside a socket, the port is asked for a status only with TLS, where the
-// certificate is the proof: another relay may listen there while this one is down.
+// asked at metrics_listen. Beside a socket, admin.listen is asked only with TLS, where the
+// certificate is the proof: it has a default, and another relay may listen there while this one is
+// down.
 func targets(c *config.Config, admin string, probe bool) ([]target, error) {
 	addresses := []string{admin}
 	if admin == "" {
@@ -196,7 +197,7 @@ func targets(c *config.Config, admin string, probe bool) ([]target, error) {
 		if probe && c.Admin.MetricsListen != "" {
 			addresses = append(addresses, c.Admin.MetricsListen)
 		}
-		if c.Admin.Listen != "" && (probe || c.Admin.Socket == "" || c.Admin.TLS.Cert != "") {
+		if c.Admin.Listen != "" && (c.Admin.Socket == "" || c.Admin.TLS.Cert != "") {
 			addresses = append(addresses, c.Admin.Listen)
 		}
 	}

@@ -200,6 +200,12 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%s: %s", name, why)
 		}
 	}
+	// another relay at the port answers for nobody
+	missing := filepath.Join(t.TempDir(), "missing")
+	beside := "listen: '" + address(s) + "', socket: " + missing + tokens
+	if why, want := Health(t.Context(), admin(t, beside), ""), "no relay answers: there is no socket at "+missing; why != want {
+		t.Errorf("without the socket: %q, want %q", why, want)
+	}
 	if why := Health(t.Context(), nil, s.URL); why != "" {
 		t.Errorf("without a configuration: %s", why)
 	}

@@ -241,15 +241,24 @@ func (d *duration) String() string {
 // Build is what is known of this binary.
 type Build struct {
 	Version  string `json:"version"`
-	Commit   string `json:"commit"`   // "" when it was built outside a checkout
+	Commit   string `json:"commit"`   // "": not known, as when it was built outside a checkout
+	Date     string `json:"date"`     // of the commit, RFC 3339; "": not known
 	Modified bool   `json:"modified"` // the checkout had changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
-// ThisBuild is this binary. version is the linker's; "" for the module's own.
-func ThisBuild(version string) Build {
-	b := Build{Version: version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+// Linked is what the linker was told of a build; "": what go build has found instead.
+type Linked struct {
+	Version string
+	Commit  string // with "-dirty" when the checkout had changes
+	Date    string // of the commit
+}
+
+// ThisBuild is this binary.
+func ThisBuild(linked Linked) Build {
+	b := Build{Version: linked.Version, Date: linked.Date, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	b.Commit, b.Modified = strings.CutSuffix(linked.Commit, "-dirty")
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
 		return b
@@ -257,10 +266,15 @@ func ThisBuild(version string) Build {
 	if b.Version == "" {
 		b.Version = info.Main.Version
 	}
+	if b.Commit != "" {
+		return b
+	}
 	for _, setting := range info.Settings {
 		switch setting.Key {
 		case "vcs.revision":
 			b.Commit = setting.Value
+		case "vcs.time":
+			b.Date = setting.Value
 		case "vcs.modified":
 			b.Modified = setting.Value == "true"
 		}
@@ -273,6 +287,9 @@ func (b Build) String() string {
 	out := "cdc-relay " + b.Version
 	if b.Commit != "" {
 		out += " (" + b.Commit
+		if b.Date != "" {
+			out += " of " + b.Date
+		}
 		if b.Modified {
 			out += ", modified"
 		}

@@ -16,6 +16,8 @@ type Table struct {
 	Header []string
 	Rows   [][]string
 	Cut    []int // columns that may be cut so that a line fits the terminal: never those of numbers
+	// a line below each row, cut likewise; "": none. nil: there are none
+	Below []string
 }
 
 // A column is not cut below minColumn; a terminal that does not tell its width has defaultWidth.
@@ -75,13 +77,20 @@ func (t *Table) lines(width int) (out []string) {
 		}
 		widths[widest]--
 	}
-	for _, row := range rows {
+	for n, row := range rows {
 		line := ""
 		for i, text := range row {
 			text = Cut(text, widths[i], "…")
 			line += text + strings.Repeat(" ", widths[i]-Columns(text)+gap)
 		}
 		out = append(out, strings.TrimRight(line, " "))
+		if n > 0 && n <= len(t.Below) && t.Below[n-1] != "" {
+			below := strings.Repeat(" ", 2*gap) + Clean(t.Below[n-1])
+			if width > 0 {
+				below = Cut(below, width, "…")
+			}
+			out = append(out, below)
+		}
 	}
 	return out
 }

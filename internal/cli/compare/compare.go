@@ -36,6 +36,7 @@ type compareFlags struct {
 	routingKeys    []string
 	from           string
 	period, lag    time.Duration
+	timeout        time.Duration // of a side that sends nothing; 0: none
 	count          int64
 	idHeader       string
 	ignore         []string
@@ -68,7 +69,9 @@ schema, the partition of records without a key, times, and messages without an i
 may be ahead of the other by --lag: at the start, messages of that time without a counterpart are
 not counted; at the end, compare waits that long for counterparts. It ends after --for or --count,
 else after one minute with "--from now", else at the current end of the topics. It stops when a side
-holds 64 MiB of messages whose counterparts do not come.
+holds 64 MiB of messages whose counterparts do not come. It also stops when a side has sent nothing
+at all for --timeout; with --count and without --for, when a side has sent nothing since its last
+message for as long. On stderr it says which side it waits for.
 
 It prints no contents with admin.show_payloads: false or --excerpts=false. Exits 1 if there are
 differences, or if nothing could be compared.`,
@@ -97,6 +100,7 @@ differences, or if nothing could be compared.`,
 	command.Duration(flags, &f.period, "for", 0, "end after this time (default: see above)")
 	flags.Int64Var(&f.count, "count", 0, "end after this many compared events")
 	command.Duration(flags, &f.lag, "lag", 10*time.Second, "how far one relay may be ahead of the other")
+	command.Duration(flags, &f.timeout, "timeout", 5*time.Minute, "give up on a side that is silent this long; 0: never")
 	flags.StringVar(&f.idHeader, "id-header", "id", "`HEADER` with the event's id")
 	flags.StringArrayVar(&f.ignore, "ignore-header", nil, "do not compare this `HEADER`; may be repeated")
 	flags.BoolVar(&f.excerpts, "excerpts", true, "print an excerpt of what differs")
@@ -114,8 +118,8 @@ func (f *compareFlags) validate(c *config.Config) error {
 		return command.UsageError("the sink of the configuration is neither Kafka nor RabbitMQ")
 	case f.theirs == "" || f.ours == "" || f.theirs == f.ours:
 		return command.UsageError("--theirs and --ours name two topics or exchanges; the default exchange cannot be bound to")
-	case f.period < 0 || f.count < 0 || f.lag <= 0:
-		return command.UsageError("--for and --count must not be negative, --lag must be above 0")
+	case f.period < 0 || f.count < 0 || f.timeout < 0 || f.lag <= 0:
+		return command.UsageError("--for, --count and --timeout must not be negative, --lag must be above 0")
 	case f.from != "now" && (f.from != "beginning" || onRabbitMQ):
 		return command.UsageError("--from " + f.from + ": want now or beginning; on RabbitMQ use --from now, since a queue only holds messages that arrive after it was bound")
 	}
@@ -132,6 +136,7 @@ type side interface {
 	// behind is true until all was handed over that was there when it was opened
 	behind() bool
 	partitions() int
+	place() string // what it reads, for people
 	close()
 }
 
@@ -169,6 +174,7 @@ func (f *compareFlags) run(ctx context.Context, c *config.Config, out, errs io.W
 		idHeader: f.idHeader, ignore: f.ignore, kafka: onKafka, excerpts: f.excerpts, report: r.found,
 		events: map[string]*pair{}, counts: counts{Differences: map[string]int64{}},
 	}
+	r.silence = newSilence(f, [2]string{r.sides[theirs].place(), r.sides[ours].place()}, onKafka, time.Now())
 	err := r.compare(ctx)
 	interrupted := ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
 	if interrupted {
@@ -187,9 +193,9 @@ type comparison struct {
 	matcher   matcher
 	shown     []difference // differences that are printed
 
-	countFrom   time.Time    // from when on a message without a counterpart counts
-	lastMessage [2]time.Time // when a side has handed over a message last
-	ended       time.Time    // when the requested end came
+	countFrom time.Time // from when on a message without a counterpart counts
+	silence   silence
+	ended     time.Time // when the requested end came
 }
 
 // compare reads both sides until the requested end. Its error is why it was cut short.
@@ -221,7 +227,7 @@ func (r *comparison) pairMessages(ctx context.Context, messages [2]chan message)
 		early = r.f.lag
 		opened += "; what comes in the first " + early.String() + " without a counterpart is not counted"
 	}
-	r.countFrom, r.lastMessage = now.Add(early), [2]time.Time{now, now}
+	r.countFrom = now.Add(early)
 	fmt.Fprintln(r.errs, opened)
 	counting := time.After(early)
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -241,10 +247,8 @@ func (r *comparison) pairMessages(ctx context.Context, messages [2]chan message)
 		case <-counting:
 			fmt.Fprintln(r.errs, "everything counts from here on")
 		case now := <-tick.C:
-			for side := range in { // the other one is silent, or waits too
-				if r.full(side) && now.Sub(r.lastMessage[1-side]) >= r.f.lag {
-					return fmt.Errorf("64 MiB of messages of %s wait for counterparts that do not come: see that both relays run, and use --from now", sideName[side])
-				}
+			if err := r.checkSilence(now); err != nil {
+				return err
 			}
 		case <-ctx.Done():
 			return nil
@@ -253,10 +257,30 @@ func (r *comparison) pairMessages(ctx context.Context, messages [2]chan message)
 	return nil
 }
 
+// checkSilence says what is waited for, and returns why it is not waited for any longer.
+func (r *comparison) checkSilence(now time.Time) error {
+	toTheEnd := r.f.count == 0 && r.f.period == 0
+	var done [2]bool
+	for side := range done { // the other one is silent, or waits too
+		done[side] = r.full(side) || toTheEnd && !r.sides[side].behind()
+		if r.full(side) && r.silence.silentFor(1-side, now) >= r.f.lag {
+			return fmt.Errorf("64 MiB of messages of %s wait for counterparts that do not come: see that both relays run, and use --from now", sideName[side])
+		}
+	}
+	if !r.ended.IsZero() {
+		return nil // it waits for --lag at most
+	}
+	if text := r.silence.notice(now, r.matcher.waiting, done); text != "" {
+		fmt.Fprintln(r.errs, command.Clean(text))
+	}
+	return r.silence.giveUp(now, done)
+}
+
 // add hands a message that has come to the matcher.
 func (r *comparison) add(side int, m message) {
-	r.lastMessage[side] = time.Now()
-	m.atTheEdge = r.lastMessage[side].Before(r.countFrom) || !r.ended.IsZero()
+	now := time.Now()
+	r.silence.note(side, now)
+	m.atTheEdge = now.Before(r.countFrom) || !r.ended.IsZero()
 	r.matcher.add(side, m)
 }
 
@@ -317,6 +341,10 @@ func (r *comparison) report(interrupted bool, failure error) error {
 	switch {
 	case failure != nil:
 		stop.What = "compare"
+		var silent *silentError
+		if errors.As(failure, &silent) {
+			stop.What, stop.Fix = "gave up", silent.fix()
+		}
 	case m.total() > 0:
 		stop.What = fmt.Sprintf("%s in %s", command.Count(uint64(m.total()), "difference"), command.Count(uint64(m.Compared), "compared event"))
 	case m.Compared == 0:

@@ -53,6 +53,7 @@ func openTopic(ctx context.Context, k *kafka.Settings, name string, fromNow bool
 func (t *topic) close()          { t.pool.Close() }
 func (t *topic) partitions() int { return len(t.ends) }
 func (t *topic) behind() bool    { return t.unread.Load() > 0 }
+func (t *topic) place() string   { return "topic " + t.name }
 
 // locate finds the partitions and their offsets.
 func (t *topic) locate(ctx context.Context, fromNow bool) error {
@@ -124,6 +125,7 @@ func (t *topic) fetch(ctx context.Context, partition int, from int64, messages c
 // exchange consumes an exclusive queue of its own, bound to an exchange. The queue is deleted with
 // the connection.
 type exchange struct {
+	name       string // with the queue and its bindings, for people
 	session    *conn.Session
 	deliveries <-chan amqp.Delivery
 }
@@ -150,36 +152,40 @@ func openExchange(ctx context.Context, s *rabbit.Settings, name string, keys []s
 	ctx, cancel := context.WithTimeout(ctx, rabbitPatience)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { x.session.Kill(ctx.Err()) })()
-	if x.deliveries, err = consume(ctx, x.session, name, keys); err != nil {
+	if err = x.consume(ctx, name, keys); err != nil {
 		x.close()
 		return nil, err
 	}
 	return x, nil
 }
 
-func consume(ctx context.Context, session *conn.Session, name string, keys []string) (<-chan amqp.Delivery, error) {
-	opened, err := session.TakeChannel(ctx, conn.Lanes)
+// consume binds a queue and consumes it.
+func (x *exchange) consume(ctx context.Context, name string, keys []string) error {
+	opened, err := x.session.TakeChannel(ctx, conn.Lanes)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	queue, err := opened.AMQP.QueueDeclare("", false, true, true, false, nil)
 	if err != nil {
-		return nil, fmt.Errorf("declare an exclusive queue: %w", err)
+		return fmt.Errorf("declare an exclusive queue: %w", err)
 	}
 	for _, key := range keys {
 		if err := opened.AMQP.QueueBind(queue.Name, key, name, false, nil); err != nil {
-			return nil, fmt.Errorf("bind to exchange %q: %w", name, err)
+			return fmt.Errorf("bind to exchange %q: %w", name, err)
 		}
 	}
+	x.name = fmt.Sprintf("exchange %q by queue %s, routing key %q", name, queue.Name, keys)
 	if err := opened.AMQP.Qos(rabbitPrefetch, 0, false); err != nil {
-		return nil, fmt.Errorf("set prefetch: %w", err)
+		return fmt.Errorf("set prefetch: %w", err)
 	}
-	return opened.AMQP.Consume(queue.Name, "", false, true, false, false, nil)
+	x.deliveries, err = opened.AMQP.Consume(queue.Name, "", false, true, false, false, nil)
+	return err
 }
 
 func (x *exchange) close()          { x.session.Close(2 * time.Second) }
 func (x *exchange) partitions() int { return 0 }
 func (x *exchange) behind() bool    { return false }
+func (x *exchange) place() string   { return x.name }
 
 // read acknowledges the messages that it has handed over. When the connection is lost, the queue
 // and its messages are lost too.

@@ -247,30 +247,40 @@ const commandTimeout = 2 * time.Minute
 
 // withAdminClient connects and calls do, which may take wait longer than usual.
 func withAdminClient(ctx context.Context, g *command.Options, wait time.Duration, do func(ctx context.Context, d *adminClient) error) error {
-	c, rc, _, err := g.Source()
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout+wait)
+	defer cancel()
+	d, err := openAdminClient(ctx, g)
 	if err != nil {
 		return err
 	}
+	defer d.pool.Close()
+	return withExitCode(do(ctx, d))
+}
+
+// openAdminClient connects. The caller closes the pool.
+func openAdminClient(ctx context.Context, g *command.Options) (*adminClient, error) {
+	c, rc, _, err := g.Source()
+	if err != nil {
+		return nil, err
+	}
 	rc.Log = zap.NewNop()
-	ctx, cancel := context.WithTimeout(ctx, commandTimeout+wait)
-	defer cancel()
 	connecting, connected := context.WithTimeout(ctx, command.DatabaseTimeout)
 	defer connected()
 	pool, err := source.Connect(connecting, rc)
 	if err != nil {
-		return err
-	}
-	defer pool.Close()
-	// The commands often run as the relay, and nobody has to have started it before.
-	if err := schema.Verify(connecting, pool, schema.Trust{Replication: true}); err != nil {
-		return err
+		return nil, err
 	}
 	d := &adminClient{Admin: dlq.New(pool, c.Source.Slot), cfg: c, pool: pool}
 	d.OnDeadLetter = c.DeadLetters.OnDeadLetter
-	if err := d.Check(ctx); err != nil {
-		return withExitCode(err)
+	// The commands often run as the relay, and nobody has to have started it before.
+	if err = schema.Verify(connecting, pool, schema.Trust{Replication: true}); err == nil {
+		err = withExitCode(d.Check(ctx))
 	}
-	return withExitCode(do(ctx, d))
+	if err != nil {
+		pool.Close()
+		return nil, err
+	}
+	return d, nil
 }
 
 // reads makes cmd a command that shows what find finds in the database, as text or as JSON. check

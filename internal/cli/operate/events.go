@@ -51,7 +51,7 @@ track_commit_timestamp = on.`,
 		Args: command.OneArg(1, "the id of one event", "6f1c0c6e-0d0e-4a39-8a4c-7e7b9a5f3f10"),
 	}
 	cmd.AddCommand(newEventList(g), reads(g, show, func([]string) error { return nil }, func(ctx context.Context, d *adminClient, args []string) (any, func(io.Writer) error, error) {
-		e, err := d.Event(ctx, args[0], wiring.Outboxes(d.cfg), func(ctx context.Context) dlq.Relay { return relayState(ctx, d, g) })
+		e, err := d.Event(ctx, args[0], wiring.Outboxes(d.cfg), func(ctx context.Context) dlq.Relay { return relayState(ctx, d, askNextStop(g, 0)) })
 		return e, func(w io.Writer) error { return printEvent(w, e) }, err
 	}))
 	return cmd
@@ -59,7 +59,7 @@ track_commit_timestamp = on.`,
 
 // relayState is how far the relay that leads is. When none answers it is what the next start stops
 // at, unless somebody reads the slot; zero: it does not stop, or this role may not ask.
-func relayState(ctx context.Context, d *adminClient, g *command.Options) dlq.Relay {
+func relayState(ctx context.Context, d *adminClient, nextStop nextStopReader) dlq.Relay {
 	status, err := command.Status(ctx, d.cfg, "")
 	if err != nil || status.Slot.Name != d.cfg.Source.Slot || status.Role != ops.RoleLeader {
 		var read bool
@@ -67,7 +67,7 @@ func relayState(ctx context.Context, d *adminClient, g *command.Options) dlq.Rel
 		if err != nil || read {
 			return dlq.Relay{}
 		}
-		stop, err := nextStop(ctx, g)
+		stop, err := nextStop(ctx)
 		if err != nil || stop == nil {
 			return dlq.Relay{}
 		}
@@ -78,6 +78,24 @@ func relayState(ctx context.Context, d *adminClient, g *command.Options) dlq.Rel
 		settled = 0
 	}
 	return dlq.Relay{Streaming: true, InFlight: status.InFlight.Events, Settled: settled}
+}
+
+// nextStopReader returns what the next start would stop at; nil: nothing.
+type nextStopReader func(ctx context.Context) (*event.Stop, error)
+
+// askNextStop asks over connections of its own, one for replication among them, and not again for
+// as long as keep.
+func askNextStop(g *command.Options, keep time.Duration) nextStopReader {
+	var asked time.Time
+	var stop *event.Stop
+	var err error
+	return func(ctx context.Context) (*event.Stop, error) {
+		if asked.IsZero() || time.Since(asked) >= keep {
+			stop, err = nextStop(ctx, g)
+			asked = time.Now()
+		}
+		return stop, err
+	}
 }
 
 func printEvent(w io.Writer, e *dlq.Event) error {
@@ -205,8 +223,13 @@ func (f *eventFlags) filter(cmd *cobra.Command) (dlq.EventFilter, error) {
 
 func (f *eventFlags) run(cmd *cobra.Command, g *command.Options, filter dlq.EventFilter) error {
 	out := cmd.OutOrStdout()
+	next, streaming := askNextStop(g, followKeeps), false
 	look := func(ctx context.Context, d *adminClient) (*dlq.EventList, error) {
-		return d.Events(ctx, filter, wiring.Outboxes(d.cfg), func(ctx context.Context) dlq.Relay { return relayState(ctx, d, g) })
+		return d.Events(ctx, filter, wiring.Outboxes(d.cfg), func(ctx context.Context) dlq.Relay {
+			relay := relayState(ctx, d, next)
+			streaming = relay.Streaming
+			return relay
+		})
 	}
 	if !f.follow {
 		return withAdminClient(cmd.Context(), g, 0, func(ctx context.Context, d *adminClient) error {
@@ -224,19 +247,29 @@ func (f *eventFlags) run(cmd *cobra.Command, g *command.Options, filter dlq.Even
 	}
 	ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	shown := followed{json: f.json}
+	d, err := openAdminClient(ctx, g)
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err != nil:
+		return err
+	}
+	defer d.pool.Close() // it keeps one connection, and makes it again when it broke
+	shown, seen := followed{json: f.json}, ""
 	tick := time.NewTicker(f.every)
 	defer tick.Stop()
 	for {
-		// a connection for each look: one that is kept would be idle, and one that broke is made
-		// again
-		err := withAdminClient(ctx, g, 0, func(ctx context.Context, d *adminClient) error {
-			list, err := look(ctx, d)
-			if err != nil {
-				return err
+		within, cancel := context.WithTimeout(ctx, commandTimeout)
+		now, err := visibleNow(within, d)
+		if err == nil && (streaming || now != seen) {
+			var list *dlq.EventList
+			if list, err = look(within, d); err == nil {
+				err = shown.show(out, cmd.ErrOrStderr(), list)
 			}
-			return shown.show(out, cmd.ErrOrStderr(), list)
-		})
+			seen = now
+		}
+		cancel()
+		err = withExitCode(err)
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -249,6 +282,19 @@ func (f *eventFlags) run(cmd *cobra.Command, g *command.Options, filter dlq.Even
 		case <-tick.C:
 		}
 	}
+}
+
+// followKeeps is for how long --follow believes what the next start would stop at: while no relay
+// runs, each look would open connections to ask for it.
+const followKeeps = time.Minute
+
+// visibleNow is the same for as long as no transaction has ended and the slot has not moved. Then
+// another look would find the same, unless a relay streams, which knows more than the database.
+// Each look reads the tables over connections that are closed afterwards (sent.InOwnConnection).
+func visibleNow(ctx context.Context, d *adminClient) (now string, err error) {
+	err = d.pool.QueryRow(ctx, `SELECT pg_current_snapshot()::text || coalesce((SELECT ' ' || active || ' ' || coalesce(confirmed_flush_lsn::text, '') || ' ' || coalesce(catalog_xmin::text, '')
+		FROM pg_replication_slots WHERE slot_name = $1), '')`, d.cfg.Source.Slot).Scan(&now)
+	return now, err
 }
 
 // incomplete is the error (exit 1) for a list that may lack events, with the fix.

@@ -46,7 +46,7 @@ func TestListsFit(t *testing.T) {
 	row := dlq.Row{N: 1234567, State: dlq.Discarded, ID: &long, Key: &long, Type: &long, Destination: long, Reason: "too_few_replicas", Attempts: 20, ErrorText: long, DiedAt: &at}
 	page := dlq.Page{Rows: []dlq.Row{row}}
 	events := []dlq.ListedEvent{{ID: &long, Type: &long, State: dlq.EventUnknown, CommittedAt: &at, N: 1234567}}
-	groups := &dlq.Groups{By: "destination", Items: []dlq.Group{{Value: &long, Count: 10_000, OrMore: true, Oldest: &at, Reason: "too_few_replicas"}}}
+	groups := &dlq.Groups{By: "destination", Items: []dlq.Group{{Value: &long, Count: 10_000, OrMore: true, Oldest: &at, Reason: "too_few_replicas", Error: "#", ErrorText: "404 " + long}}}
 	for name, write := range map[string]func(io.Writer) error{
 		"dead-letters list":         func(w io.Writer) error { return printRows(w, dlq.DeadLetters, page, false) },
 		"deferred list":             func(w io.Writer) error { return printRows(w, dlq.Deferred, page, false) },
@@ -62,6 +62,9 @@ func TestListsFit(t *testing.T) {
 		}
 		if all := strings.Join(lines, "\n"); !strings.Contains(all, "1234567") && !strings.Contains(all, "at least 10,000") || !strings.Contains(all, "…") {
 			t.Errorf("%s: a number is missing, or nothing was cut: %s", name, all)
+		}
+		if all := strings.Join(lines, "\n"); name == "deferred list --group" && (!strings.Contains(all, "\n    404 long") || strings.Contains(all, "#")) {
+			t.Errorf("%s: the broker's words are missing: %s", name, all)
 		}
 		wider := strings.Join(onTerminal(t, 1000, write), "\n")
 		if strings.Contains(wider, "…") {

@@ -194,7 +194,7 @@ func TestStatusText(t *testing.T) {
 state      streaming
 relay      leader, version v1.2.3, up 1d2h
 slot       cdc_relay, lag 0.2s and 2.0 KiB, retains 5.0 MiB
-           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, lost after 3.0 GiB more, asked 1.0s ago
+           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, lost after 3.0 GiB more
 broker     up, rabbitmq, 2 connections, 32 channels, 1 message unanswered
 in flight  7 events, 700 B, oldest from 0.2s ago
 published  1,234,567 events, 1234.6/s, p99 12 ms, last confirm 0.1s ago
@@ -239,7 +239,7 @@ dead       1 dead letter open, the first for 1d2h: cdc-relay dead-letters list
 unheld     slot s_v1: at least 10000 deferred events, 1 open dead letter, 2048 B of WAL, and nobody holds it; start a relay with source.slot: s_v1 until nothing waits there, then CDC_RELAY_SOURCE__SLOT=s_v1 cdc-relay teardown --yes; with --force it drops what still waits
 relay      leader, version v1
 slot       s, lag 6m40s and 0 B, retains 0 B
-           confirmed  of , read by nobody, WAL lost, asked 0s ago
+           confirmed  of , read by nobody, WAL lost
            keeps WAL until these transactions end:
            prepared transaction 'x?''y' of role app in database other, since 2026-11-20T11:00:00Z
            process 7 (psql), 5 transactions ago
@@ -263,7 +263,7 @@ repeats    1 event confirmed behind one that is not; a crash now would send them
 state      streaming
 relay      leader, version v1
 slot       s, lag 0s and 2.0 KiB, retains 0 B
-           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, no limit but the disk, asked 0s ago
+           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, no limit but the disk
            waiting for standby b, which does not have what was committed since
 broker     up, stdout
 in flight  0 events, 0 B
@@ -276,7 +276,7 @@ published  0 events, 0.0/s
 state      standby
 relay      standby, version v1
 slot       s, lag not known and 2.0 KiB, retains 0 B
-           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, no limit but the disk, asked 0s ago
+           confirmed 0/1000 of 0/1800, read by a process, WAL reserved, no limit but the disk
 broker     up, stdout
 in flight  0 events, 0 B
 published  0 events, 0.0/s
@@ -291,7 +291,7 @@ published  0 events, 0.0/s
 state      waiting for postgres
 relay      none, version v1
 slot       s, lag 3m1s; not known for 3m5s, before that 2.0 KiB behind, retained 5.0 MiB
-           confirmed 0/1000 of 0/1800, read by nobody, WAL reserved, no limit but the disk, asked 3m5s ago
+           confirmed 0/1000 of 0/1800, read by nobody, WAL reserved, no limit but the disk, as of 3m5s ago
 broker     up, stdout
 in flight  0 events, 0 B
 published  0 events, 0.0/s

@@ -66,7 +66,7 @@ func printGroups(w io.Writer, of *dlq.Table, list *dlq.Groups) error {
 	by := strings.ToUpper(command.Clean(list.By))
 	t := command.Table{Header: []string{"COUNT", "OLDEST (UTC)", by}, Cut: []int{2}}
 	if of == dlq.Deferred {
-		t = command.Table{Header: []string{"COUNT", "OLDEST (UTC)", "REASON", by, "ERROR"}, Cut: []int{3, 4}}
+		t = command.Table{Header: []string{"COUNT", "OLDEST (UTC)", "REASON", by}, Cut: []int{3}}
 	}
 	for _, g := range list.Items {
 		count, oldest := command.Thousands(uint64(g.Count)), "-"
@@ -78,7 +78,8 @@ func printGroups(w io.Writer, of *dlq.Table, list *dlq.Groups) error {
 		}
 		row := []string{count, oldest, shortText(g.Value)}
 		if of == dlq.Deferred {
-			row = []string{count, oldest, orDash(g.Reason), shortText(g.Value), command.Clean(g.Error)}
+			row = []string{count, oldest, orDash(g.Reason), shortText(g.Value)}
+			t.Below = append(t.Below, g.ErrorText)
 		}
 		t.Rows = append(t.Rows, row)
 	}

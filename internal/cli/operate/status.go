@@ -67,7 +67,7 @@ watching while the relay is away.`,
 			return showDatabase(cmd.Context(), cmd.OutOrStdout(), c, g, asJSON, err)
 		},
 	}
-	cmd.Flags().StringVar(&admin, "admin", "", "`ADDRESS` of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, then admin.listen)")
+	cmd.Flags().StringVar(&admin, "admin", "", "`ADDRESS` of the relay: host:port, https://host:port or unix:/path\n(default admin.socket, else admin.listen)")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVarP(&watching, "watch", "w", false, "repeat until interrupted")
 	command.Duration(cmd.Flags(), &every, "every", time.Second, "with --watch: the time between two polls")
@@ -145,13 +145,20 @@ func (s *snapshot) line() string {
 	}
 	switch st := s.status; {
 	case st != nil:
-		state += fmt.Sprintf(" | %s%s | lag %s, %s | in flight %s | published %s, %.1f/s | deferred %s | dead %s", st.Role, command.If(!st.Broker.Up, " | broker down"+downText(st)),
-			showLag(st.Slot.LagSeconds), showBehind(st), command.Thousands(uint64(st.InFlight.Events)), command.Thousands(st.Totals.Published),
-			st.Rates.PublishedPerSecond, command.Thousands(uint64(st.Deferred.Events)), command.Thousands(uint64(st.DeadLetters.Open)))
+		t := statusText{status: st}
+		state += fmt.Sprintf(" | %s%s | lag %s, %s%s | in flight %s | published %s, %.1f/s | deferred %s%s | dead %s", st.Role, command.If(!st.Broker.Up, " | broker down"+downText(st)),
+			showLag(st.Slot.LagSeconds), showBehind(st), t.asOf(&st.Slot.CheckedAt), command.Thousands(uint64(st.InFlight.Events)), command.Thousands(st.Totals.Published),
+			st.Rates.PublishedPerSecond, command.Thousands(uint64(st.Deferred.Events)), t.asOf(st.AsOf.Deferred), command.Thousands(uint64(st.DeadLetters.Open)))
 	case s.database != nil && s.database.SlotExists:
-		state += " | slot " + command.Bytes(s.database.LagBytes) + " behind, asked " + command.Age(time.Since(s.database.Now)) + " ago"
+		state += " | slot " + command.Bytes(s.database.LagBytes) + " behind" + s.databaseAsOf()
 	}
 	return command.Clean(state)
+}
+
+// databaseAsOf says of when the database's answer is, unless it is of now.
+func (s *snapshot) databaseAsOf() string {
+	t := statusText{status: &ops.Status{Now: s.at}}
+	return t.asOf(&s.database.Now)
 }
 
 // danger is what needs somebody first; "": nothing does.

@@ -64,15 +64,21 @@ func (v *databaseStatus) json() withoutRelay {
 		Database:   &databaseFacts{Holder: v.Holder, LastLeader: v.LastLeader, RecordState: v.RecordState, NotCounted: v.NotCounted},
 	}
 	if v.SlotExists {
-		out.Slot = &v.Slot
+		out.Slot, out.AsOf.Slot = &v.Slot, &v.Now
+	}
+	if v.UnheldSlots != nil {
+		out.AsOf.UnheldSlots = &v.Now
+	}
+	if v.OpenGaps != nil {
+		out.AsOf.OpenGaps = &v.Now
 	}
 	if d := v.Deferred; d != nil {
 		out.Deferred = &ops.DeferredStatus{CountedAt: v.Now, Events: d.Events, Oldest: d.Oldest, Refused: []ops.RefusedRow{}}
-		out.Database.DeferredOrMore = d.OrMore
+		out.AsOf.Deferred, out.Database.DeferredOrMore = &v.Now, d.OrMore
 	}
 	if d := v.DeadLetters; d != nil {
 		out.DeadLetters = &ops.DeadLettersStatus{CountedAt: v.Now, Open: d.Open, Oldest: d.Oldest}
-		out.Database.DeadLettersOrMore = d.OrMore
+		out.AsOf.DeadLetters, out.Database.DeadLettersOrMore = &v.Now, d.OrMore
 	}
 	return out
 }

@@ -85,11 +85,11 @@ func TestDangerComesFirst(t *testing.T) {
 		change     func(*ops.Status)
 		line, text string
 	}{
-		{"a limit that is far", func(s *ops.Status) { s.Slot.RetainedBytes = 1 << 20 }, "idle | leader | lag", "lost after 56.4 MiB more, asked"},
+		{"a limit that is far", func(s *ops.Status) { s.Slot.RetainedBytes = 1 << 20 }, "idle | leader | lag", "lost after 56.4 MiB more\n"},
 		{"a limit that is near", func(s *ops.Status) { s.Slot.RetainedBytes = 500 << 20 }, "DANGER: the slot is lost after 56.4 MiB more | idle", "danger     the slot is lost after 56.4 MiB more; raise the limit"},
 		{"a limit that comes soon", func(s *ops.Status) { s.Slot.SafeWALSeconds = new(180.0) }, "DANGER: the slot is lost after 56.4 MiB more, at this rate in about 3m0s | idle", "in about 3m0s; raise the limit if the disk has room: ALTER SYSTEM SET max_slot_wal_keep_size"},
-		{"a limit that comes later", func(s *ops.Status) { s.Slot.SafeWALSeconds = new(7200.0) }, "idle", "lost after 56.4 MiB more, at this rate in about 2h0m, asked"},
-		{"no limit", func(s *ops.Status) { s.Slot.SafeWALBytes = nil }, "idle", "WAL extended, no limit but the disk, asked"},
+		{"a limit that comes later", func(s *ops.Status) { s.Slot.SafeWALSeconds = new(7200.0) }, "idle", "lost after 56.4 MiB more, at this rate in about 2h0m\n"},
+		{"no limit", func(s *ops.Status) { s.Slot.SafeWALBytes = nil }, "idle", "WAL extended, no limit but the disk\n"},
 		{"a slot that is lost", func(s *ops.Status) { s.Slot.WALStatus = "lost" }, "DANGER: the slot is lost | idle", "danger     the slot is lost: its WAL is removed"},
 		{"dead letters", func(s *ops.Status) { s.DeadLetters.Open = 2 }, "2 dead letters open | idle", "open: cdc-relay dead-letters list"},
 		{"a broker that is down", func(s *ops.Status) {

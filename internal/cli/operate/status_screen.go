@@ -74,7 +74,9 @@ func (s *screen) frame(seen *snapshot) string {
 	t.line("state", "%s: %s", t.paint(state, red), why)
 	if v := seen.database; v != nil {
 		_ = v.write(&t.out, s.slot) //nolint:errcheck // a buffer takes everything
-		t.line("", "asked %s ago", command.Age(seen.at.Sub(v.Now)))
+		if old := seen.databaseAsOf(); old != "" {
+			t.line("", "%s", strings.TrimPrefix(old, ", "))
+		}
 	}
 	return t.out.String()
 }

@@ -45,7 +45,7 @@ func (t *statusText) all() {
 	t.dead()
 	t.unsent()
 	for _, n := range s.OpenGaps {
-		t.line("gap", "%s", t.paint(gapText(n), yellow))
+		t.line("gap", "%s%s", t.paint(gapText(n), yellow), t.asOf(s.AsOf.OpenGaps))
 	}
 	t.unheld()
 	t.relay()
@@ -209,8 +209,8 @@ func (t *statusText) slot() {
 	if slot.WALStatus == "unreserved" || slot.WALStatus == "lost" {
 		wal = t.paint(slot.WALStatus, red)
 	}
-	t.line("", "confirmed %s of %s, %s, WAL %s%s, asked %s ago",
-		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, lostText(&slot), checked)
+	t.line("", "confirmed %s of %s, %s, WAL %s%s%s",
+		slot.ConfirmedFlushLSN, slot.CurrentWALLSN, reader, wal, lostText(&slot), t.asOf(&slot.CheckedAt))
 	for _, line := range heldText(t.status.WALHeldBy) {
 		t.line("", "%s", t.paint(line, yellow))
 	}
@@ -290,7 +290,7 @@ func (t *statusText) paused() {
 		}
 		t.line("", "%s: %s: %s; since %s%s", p.Destination, p.Reason, p.Error, command.Age(t.status.Now.Sub(p.Since)), next)
 		if p.Events != nil {
-			t.line("", "  %s%s%s", command.If(p.OrMore, "at least "), command.Count(*p.Events, "event"), t.age(", oldest from ", p.Oldest))
+			t.line("", "  %s%s%s%s", command.If(p.OrMore, "at least "), command.Count(*p.Events, "event"), t.age(", oldest from ", p.Oldest), t.asOf(t.status.AsOf.Deferred))
 		}
 		if p.Fix != "" {
 			t.line("", "  %s", p.Fix)
@@ -356,7 +356,7 @@ func (t *statusText) deferred() {
 	if r := t.status.Rates.DeferredPerSecond; r > 0 {
 		rate = fmt.Sprintf(", %.1f/s come", r)
 	}
-	t.line("deferred", "%s%s%s", t.paint(command.Count(p.Events, "event"), yellow), t.age(", oldest from ", p.Oldest), rate)
+	t.line("deferred", "%s%s%s%s", t.paint(command.Count(p.Events, "event"), yellow), t.age(", oldest from ", p.Oldest), rate, t.asOf(t.status.AsOf.Deferred))
 	if p.Queued+p.Feeding > 0 {
 		t.line("", "%s being written, %s being sent again", command.Thousands(uint64(p.Queued)), command.Thousands(uint64(p.Feeding)))
 	}
@@ -402,7 +402,7 @@ func (t *statusText) refused() {
 
 func (t *statusText) dead() {
 	if d := t.status.DeadLetters; d.Open > 0 {
-		t.line("dead", "%s open%s: cdc-relay dead-letters list", t.paint(command.Count(d.Open, "dead letter"), yellow), command.Since(t.status.Now, ", the first for ", d.Oldest, ""))
+		t.line("dead", "%s open%s%s: cdc-relay dead-letters list", t.paint(command.Count(d.Open, "dead letter"), yellow), command.Since(t.status.Now, ", the first for ", d.Oldest, ""), t.asOf(t.status.AsOf.DeadLetters))
 	}
 }
 
@@ -432,7 +432,7 @@ func (t *statusText) unsent() {
 		if rows >= most {
 			more = " or more"
 		}
-		t.line("unsent", "%s", t.paint(fmt.Sprintf("%s of %s%s not known to be sent: see cdc-relay resend --unsent --dry-run", command.Count(uint64(rows), "row"), table, more), yellow))
+		t.line("unsent", "%s", t.paint(fmt.Sprintf("%s of %s%s not known to be sent: see cdc-relay resend --unsent --dry-run", command.Count(uint64(rows), "row"), table, more), yellow)+painted(t.asOf(t.status.AsOf.UnsentRows)))
 	}
 }
 
@@ -444,7 +444,7 @@ func gapText(n int64) string {
 // unheld names the slots of other relays in which something waits for nobody.
 func (t *statusText) unheld() {
 	for _, u := range t.status.UnheldSlots {
-		t.line("unheld", "%s", t.paint(unheldText(u), yellow))
+		t.line("unheld", "%s%s", t.paint(unheldText(u), yellow), t.asOf(t.status.AsOf.UnheldSlots))
 	}
 }
 
@@ -458,6 +458,17 @@ func (t *statusText) more(n int) {
 	if n > 0 {
 		t.line("", "and %s more", command.Thousands(uint64(n)))
 	}
+}
+
+// freshText is the age from which a number says of when it is.
+const freshText = time.Second
+
+// asOf says of when a number is that was read at an interval; "": of now, or it is not known.
+func (t *statusText) asOf(at *time.Time) string {
+	if at == nil || at.IsZero() || t.status.Now.Sub(*at) <= freshText {
+		return ""
+	}
+	return t.age(", as of ", at)
 }
 
 // age is label and how long ago at was, or nothing.

@@ -225,6 +225,12 @@ func pemFile(key string) conversion {
 // source writes the section source, but for the tables. source.url has libpq's form key=value: in a
 // URL a reference, which is known when the relay starts, would have to be escaped.
 func (r *Result) source() {
+	theirs := r.theirSlot()
+	ours := "cdc_relay"
+	if theirs == ours { // takeover copies one to the other
+		ours = "cdc_relay_own"
+	}
+	r.doc.set("source.slot", ours, "the relay's own, which takeover makes as a copy of "+theirs+"; each relay of a database needs another name")
 	r.doc.set("source.create", "false", "takeover makes the slot: a missing one is a mistake, not a start from now")
 	if r.pgoutput() && r.byName["publication.name"] == nil {
 		r.doc.set("source.publication", "dbz_publication", "Debezium's default")

@@ -317,13 +317,22 @@ func (r *Result) Report(w io.Writer) error {
 	return err
 }
 
+// theirSlot is the name of Debezium's slot, as commands show it.
+func (r *Result) theirSlot() string {
+	if name, known := r.textOf("slot.name", "debezium"); known && name != "" {
+		return name
+	}
+	return "NAME" // a reference
+}
+
 // Write writes the configuration. A relay that is started on a new slot once Debezium is stopped
 // begins after what was committed in between, so the file says what to do.
 func (r *Result) Write(w io.Writer) error {
-	slot, _ := r.textOf("slot.name", "debezium")
+	slot := r.theirSlot()
 	heading := []string{
 		"Made by cdc-relay import debezium of " + r.doc.from + ".",
 		"Do not stop Debezium: cdc-relay takeover --from-slot " + slot + " says when. Once that is complete: cdc-relay run.",
+		"Slot " + slot + " is left then. It keeps WAL until it is dropped: cdc-relay takeover --from-slot " + slot + " --drop --yes.",
 	}
 	for _, e := range r.Entries {
 		if e.Verdict == Cannot {

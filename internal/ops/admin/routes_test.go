@@ -226,7 +226,7 @@ func TestStatusNames(t *testing.T) {
 	}
 	slices.Sort(names)
 	want := []string{
-		"answered_by",
+		"answered_by", "as_of", "as_of.dead_letters", "as_of.deferred", "as_of.open_gaps", "as_of.slot", "as_of.unheld_slots", "as_of.unsent_rows",
 		"broker", "broker.channels", "broker.connections", "broker.down_since", "broker.kind", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.was_up", "broker.why",
 		"dead_letters", "dead_letters.counted_at", "dead_letters.oldest", "dead_letters.open",
 		"in_flight", "in_flight.bytes", "in_flight.events", "in_flight.oldest_unsettled", "in_flight.settled_lsn", "log", "now",

@@ -102,6 +102,7 @@ func (c *checker) checkObjects(ctx context.Context) {
 		}
 		if c.checkSchema(ctx, version, err) {
 			c.checkAudit(ctx)
+			c.checkReclaim(ctx)
 		}
 	}
 	var rec *slot.Record

@@ -230,3 +230,16 @@ func (c *checker) checkGaps(ctx context.Context) {
 		c.addResult(name, "", fmt.Errorf("read cdc_relay.gap: %w", err))
 	}
 }
+
+// RelayRuns reports whether a relay reads the slot now; false, too: that cannot be asked.
+func RelayRuns(ctx context.Context, c source.Config) bool {
+	ctx, cancel := context.WithTimeout(ctx, questionBound)
+	defer cancel()
+	pool, err := source.ConnectPool(&c)
+	if err != nil {
+		return false
+	}
+	defer source.ClosePool(pool)
+	view, err := slot.ReadView(ctx, pool, c.Slot)
+	return err == nil && view != nil && view.Active() && view.ReadByRelay()
+}

@@ -113,6 +113,18 @@ func (c *checker) checkRetryTable(ctx context.Context, systemID string) {
 	}
 }
 
+// checkReclaim looks for the one right without which everything works but the return of disk space.
+func (c *checker) checkReclaim(ctx context.Context) {
+	var may bool
+	err := c.pool.QueryRow(ctx, `SELECT has_table_privilege('cdc_relay.retry', 'TRUNCATE')`).Scan(&may)
+	switch {
+	case err != nil || may:
+		c.addResult("retry table", "gives its space back once it is empty", err)
+	default:
+		c.addWarning("retry table", "this role may not truncate cdc_relay.retry: once no event is deferred, the table keeps its space", "GRANT TRUNCATE ON cdc_relay.retry TO "+source.QuoteName(c.user))
+	}
+}
+
 // checkUnheld names the other slots of relays in which something waits for nobody.
 func (c *checker) checkUnheld(ctx context.Context) {
 	const name = "unheld slot"

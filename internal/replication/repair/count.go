@@ -148,8 +148,14 @@ func (r *run) countTable(ctx context.Context, tx pgx.Tx, i int, f *counts) error
 	}
 	f.of[i], f.tied[i], f.older = rows, tied, f.older+older
 	f.rows, f.untimed, f.unknown, f.timeless, f.leftOut = f.rows+rows, f.untimed+untimed, f.unknown+unknown, f.timeless+none, f.leftOut+leftOut
+	if t.tx == "" && !r.report.backfill && r.resend == nil { // --where chooses the rows
+		r.addRowsNote(t, rows, "do not say which transaction wrote them, since the table has no column for it: "+addColumnFix)
+	}
 	return sent.CheckTable(ctx, r.pool, name)
 }
+
+// addColumnFix is what makes known which rows are sent of a table that lacks the column.
+const addColumnFix = "run the SQL of `cdc-relay init --add-transaction-column`, so that it is known from then on"
 
 // nameLeftOut puts into the report how many rows of a table are not known to be sent, and are left
 // out all the same: nobody expects this slot to send those that were there before it, and of those
@@ -238,10 +244,10 @@ func (r *run) checkKnown(f counts) error {
 		switch {
 		case t.tx == "" && r.resend != nil:
 			return usageStop(fmt.Sprintf("table %s has no column for the transaction that wrote a row (outbox.transaction): which rows were sent is not known", t),
-				"choose the rows by --id, --key, --from and --to or --where; and run the SQL of `cdc-relay init --add-transaction-column`, so that it is known from then on")
+				"choose the rows by --id, --key, --from and --to or --where; and "+addColumnFix)
 		case t.tx == "":
 			return usageStop(fmt.Sprintf("table %s has no column for the transaction that wrote a row (outbox.transaction): which rows were sent is not known", t),
-				"choose the rows: --where EXPR, or --where true for all; and run the SQL of `cdc-relay init --add-transaction-column`, so that it is known from then on")
+				"choose the rows: --where EXPR, or --where true for all; and "+addColumnFix)
 		}
 	}
 	if f.unknown > 0 && !r.opt.DryRun && r.resend != nil && r.resend.Gap != 0 {

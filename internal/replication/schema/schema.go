@@ -146,7 +146,7 @@ func checkComplete(ctx context.Context, pool *pgxpool.Pool, s sessionRights, rol
 	if err != nil {
 		return err
 	}
-	ok, err := hasRights(ctx, pool, role)
+	ok, err := hasRights(ctx, pool, role, true)
 	if err != nil {
 		return err
 	}
@@ -303,7 +303,7 @@ const pruneFunction = "prune_audit(interval)"
 // CheckRights checks what every statement of the relay and its commands needs, so that a missing
 // GRANT is reported at the start.
 func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
-	ok, err := hasRights(ctx, pool, "")
+	ok, err := hasRights(ctx, pool, "", false)
 	if err != nil {
 		return err
 	}
@@ -313,17 +313,18 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	return CheckLogged(ctx, pool)
 }
 
-// hasRights reports whether role, "" for the current one, has the rights of CheckRights.
-func hasRights(ctx context.Context, pool *pgxpool.Pool, role string) (ok bool, err error) {
-	err = source.Ask(ctx, pool, "read rights on schema cdc_relay", rightsSQL, rightsArguments(role)...).Scan(&ok)
+// hasRights reports whether role, "" for the current one, has the rights of CheckRights; all of
+// GrantSQL, or those without which a statement fails: without TRUNCATE only space is kept.
+func hasRights(ctx context.Context, pool *pgxpool.Pool, role string, all bool) (ok bool, err error) {
+	err = source.Ask(ctx, pool, "read rights on schema cdc_relay", rightsSQL, rightsArguments(role, all)...).Scan(&ok)
 	return ok, err
 }
 
 // isComplete reports, in one statement, whether the schema is of this version or a newer one, and
 // the current role has the rights of CheckRights. After false Version and CheckRights tell why.
 func isComplete(ctx context.Context, pool *pgxpool.Pool) (yes bool, err error) {
-	err = source.Ask(ctx, pool, "read cdc_relay.migration", `SELECT coalesce((SELECT max(version) FROM cdc_relay.migration) >= $6, false) AND (`+rightsSQL+`)`,
-		append(rightsArguments(""), len(Migrations()))...).Scan(&yes)
+	err = source.Ask(ctx, pool, "read cdc_relay.migration", `SELECT coalesce((SELECT max(version) FROM cdc_relay.migration) >= $7, false) AND (`+rightsSQL+`)`,
+		append(rightsArguments("", false), len(Migrations()))...).Scan(&yes)
 	if source.SQLState(err) != "" { // a table is missing, or may not be read
 		return false, nil
 	}
@@ -333,6 +334,7 @@ func isComplete(ctx context.Context, pool *pgxpool.Pool) (yes bool, err error) {
 // rightsSQL is the question of hasRights.
 const rightsSQL = `SELECT (SELECT bool_and(has_table_privilege(w.who, 'cdc_relay.' || t, r))
 			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
+		AND (NOT $6 OR has_table_privilege(w.who, 'cdc_relay.retry', 'TRUNCATE'))
 		AND has_schema_privilege(w.who, 'cdc_relay', 'USAGE')
 		AND has_table_privilege(w.who, 'cdc_relay.audit', 'SELECT')
 		AND (SELECT bool_and(has_column_privilege(w.who, 'cdc_relay.audit', c, 'INSERT')) FROM unnest($4::text[]) c)
@@ -340,8 +342,8 @@ const rightsSQL = `SELECT (SELECT bool_and(has_table_privilege(w.who, 'cdc_relay
 		AND (SELECT bool_and(coalesce(has_function_privilege(w.who, to_regprocedure('cdc_relay.' || f), 'EXECUTE'), false)) FROM unnest($3::text[]) f)
 		FROM (SELECT coalesce(nullif($5::text, ''), current_user)::name) w (who)`
 
-func rightsArguments(role string) []any {
-	return []any{relayTables, relaySequences, relayFunctions, auditColumns, role}
+func rightsArguments(role string, all bool) []any {
+	return []any{relayTables, relaySequences, relayFunctions, auditColumns, role, all}
 }
 
 // CheckLogged refuses unlogged tables, which a crash of the server empties: the events in them

@@ -49,6 +49,7 @@ type Snapshot struct {
 	OtherSlots []SlotSeen // the server's other logical slots, those first that keep the most WAL
 	OtherTotal int        // OtherSlots may have fewer
 	Unheld     []Unheld   // of the leader; nil: not known yet
+	UnheldAt   time.Time  // when it was read
 	// of the outbox tables, with indexes and partitions; nil: not known yet, or there are none
 	TableBytes *int64
 }
@@ -280,7 +281,7 @@ func (v *surveyor) askUnheld(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	v.status.changeSnapshot(func(snap *Snapshot) { snap.Unheld = list })
+	v.status.changeSnapshot(func(snap *Snapshot) { snap.Unheld, snap.UnheldAt = list, time.Now() })
 	say, fresh := v.unheld.replaceWith(list)
 	for _, u := range say {
 		v.c.Log.Warn("nobody holds a slot in which something waits", zap.String("slot", u.Name), zap.String("waits", u.Waits()), zap.String("fix", u.Fix()))

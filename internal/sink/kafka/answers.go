@@ -238,7 +238,7 @@ func (l *lane) handleLostAnswer(pr *producer) {
 	if t.cutConnections == 2 {
 		l.rejectAlone(pr, &sink.Fault{
 			Class: sink.Permanent, Reason: sink.TooLarge, Destination: topicTitle(pr.shownTopic()),
-			Text: fmt.Sprintf("the broker ends the connection over a request of %d bytes (socket.request.max.bytes)", len(pr.Bytes)),
+			Text: fmt.Sprintf("the broker ends the connection over a request of %d bytes (socket.request.max.bytes: raise it, then replay; the broker is asked each time)", len(pr.Bytes)),
 		})
 		return
 	}
@@ -279,7 +279,7 @@ func (l *lane) shrinkBatch(pr *producer, fault *sink.Fault) {
 	size := pr.batch.Size()
 	pr.sizeLimit = min(pr.sizeLimit, size/2)
 	if pr.batch.Count() == 1 {
-		fault.Text += fmt.Sprintf(" (the batch of this record alone has %d bytes)", size)
+		fault.Text += fmt.Sprintf(" (the batch of this record alone has %d bytes: raise max.message.bytes of the topic, then replay; the broker is asked each time)", size)
 		l.rejectAlone(pr, fault)
 		return
 	}

@@ -30,10 +30,10 @@ import (
 
 // examineCluster examines the cluster as a start needs it: each configured address, with the login;
 // each broker at the address that it advertises; the right to a producer id; and the topic with the
-// right to write to it, or the existing topics of a template. Nothing is published. It returns
-// after all answers, or soon after ctx is done. existing are the topics that were seen: with a
-// template all that this user may describe.
-func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, topic sink.Template) (found []sink.Finding, existing []string) {
+// right to write to it, or the existing topics of a template; and the topic of the mirror, unless
+// that is "". Nothing is published. It returns after all answers, or soon after ctx is done.
+// existing are the topics that were seen: with a template all that this user may describe.
+func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, topic sink.Template, mirror string) (found []sink.Finding, existing []string) {
 	e := examination{opts: opts, layout: l, topicName: topic}
 	defer e.closeConn()
 	found = append(e.checkBrokers(ctx), e.checkLogin()...)
@@ -43,7 +43,7 @@ func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, t
 	found = append(found, e.checkAdvertised(ctx)...)
 	found = append(found, e.checkProducerID(ctx))
 	found = append(found, e.checkTopics(ctx)...)
-	return found, e.existing
+	return append(found, e.checkMirror(ctx, mirror)...), e.existing
 }
 
 // examination is a check under way.
@@ -236,6 +236,24 @@ func (e *examination) checkTopics(ctx context.Context) []sink.Finding {
 		e.existing = append(e.existing, t.Name)
 	}
 	return e.checkMatching(ctx, res.Topics)
+}
+
+// checkMirror examines the topic of the mirror. Delivery does not depend on it.
+func (e *examination) checkMirror(ctx context.Context, mirror string) []sink.Finding {
+	if mirror == "" {
+		return nil
+	}
+	var f sink.Finding
+	res, err := kafkaclient.RoundTripAs[*metadata.Response](ctx, e.conn, kafkaclient.ControlTimeout, &metadata.Request{
+		TopicNames: []string{mirror}, IncludeTopicAuthorizedOperations: true,
+	})
+	if err != nil || len(res.Topics) != 1 {
+		f.Detail, f.Fix = "no answer", e.fixSilence()
+	} else {
+		f = e.checkEach(ctx, res.Topics)[0]
+	}
+	f.Name, f.Warn = fmt.Sprintf("mirror topic %q", mirror), !f.OK
+	return []sink.Finding{f}
 }
 
 // checkMatching examines the topics that an event can name by the template, the first of them by

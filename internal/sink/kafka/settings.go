@@ -58,7 +58,11 @@ func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 
 // Check implements sink.Settings.
 func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, error) {
-	found, topics := Check(ctx, s.config(o))
+	cfg := s.config(o)
+	if o.Mirror != nil {
+		cfg.Mirror = string(o.Mirror.Name)
+	}
+	found, topics := Check(ctx, cfg)
 	return append(found, sink.FindAllowed(section, s.Templates(), o.Mirror, topics)...), nil
 }
 

@@ -198,7 +198,7 @@ func Check(ctx context.Context, cfg Config) (found []sink.Finding, topics []stri
 		return []sink.Finding{{Name: "broker configuration", Detail: oneLine(err), Fix: "correct sink.kafka"}}, nil
 	}
 	opts := s.cfg.clientOptions()
-	return examineCluster(ctx, &opts, s.layout, cfg.Topic)
+	return examineCluster(ctx, &opts, s.layout, cfg.Topic, cfg.Mirror)
 }
 
 // Config says where to publish and how an event becomes a record. The functions in it are optional,
@@ -210,6 +210,8 @@ type Config struct {
 	// Brokers are host:port of brokers of one cluster, the first to ask. The others are learnt from
 	// their answers.
 	Brokers []string
+	// Mirror is the topic of copies of dead letters, for Check; "": there is none.
+	Mirror string
 	// Compression is none, gzip, snappy, lz4 or zstd; "" is none.
 	Compression string
 	// OneLane has one lane for all events: commit order over all keys, one call at a time in all.

@@ -19,8 +19,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
-// Check examines the broker as a start needs it: each address, the login, and a constant exchange
-// with the right to publish there. Nothing is published. It returns after all answers, or soon
+// Check examines the broker as a start needs it: each address, the login, and each exchange and
+// queue that the configuration names, with the right to publish there. It has connections of its
+// own, so nothing that a running relay remembers answers for the broker. Nothing is published. It
+// returns after all answers, or soon
 // after ctx is done.
 func Check(ctx context.Context, cfg Config) []sink.Finding {
 	s, err := New(cfg)
@@ -41,7 +43,9 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 			found = append(found, sink.Finding{Name: "broker", Warn: true, Detail: doubt, Fix: fixDoubt})
 		}
 		if exchange == nil {
-			exchange = append([]sink.Finding{s.checkExchange(ctx, sess)}, s.checkQueues(ctx, sess)...)
+			exchange = append([]sink.Finding{s.checkExchange(ctx, sess)}, s.checkAllowed(ctx, sess)...)
+			exchange = append(exchange, s.checkQueues(ctx, sess)...)
+			exchange = append(exchange, s.checkMirror(ctx, sess)...)
 			room = s.checkRoom(ctx, sess, url)
 		}
 		sess.Close(conn.CloseTimeout)
@@ -98,11 +102,17 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 	switch {
 	case err != nil:
 		f.Detail, f.Fix = "no answer: "+conn.ErrorText(err), "check the log of the broker at "+sess.Address+" for why it hung up or did not answer"
+	case ex == nil && name == "" && oneKey:
+		return checkQueue(ctx, sess, routingKey)
 	case ex == nil:
 		f.OK, f.Detail = true, "exists, and this user may publish to it"
 		s.checkType(ctx, sess, name, &f)
 	case ex.Code == amqp.NotFound && s.cfg.Declare:
 		f.OK, f.Detail = true, "is missing, and will be declared at the start, if this user may (not tried)"
+		f.Running = &sink.Finding{Name: f.Name, Detail: brokerText(ex) + "; a relay that runs does not declare it again", Fix: s.Held(sink.ExchangeOrTopicOf([]byte(name)))}
+		if f.Running.Fix == "" { // its queues are listed
+			f.Running.Fix = "declare the exchange; the relay then binds the queues of sink.rabbitmq.bindings"
+		}
 	case ex.Code == amqp.NotFound:
 		f.Detail = brokerText(ex)
 		f.Fix = fmt.Sprintf("declare it, for example: rabbitmqadmin declare exchange name=%s type=topic durable=true; or set sink.rabbitmq.declare: true", name)
@@ -115,6 +125,33 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 		f.Detail, f.Fix = brokerText(ex), "check the log of the broker at "+sess.Address
 	}
 	return f
+}
+
+// maxNamed bounds the exchanges of sink.rabbitmq.allow that are asked for.
+const maxNamed = 20
+
+// checkAllowed looks for the exchanges that sink.rabbitmq.allow names without a *, where each event
+// names its own. An event that names a missing one waits, and others do not.
+func (s *Sink) checkAllowed(ctx context.Context, sess *conn.Session) (found []sink.Finding) {
+	if _, constant := s.cfg.Exchange.Constant(); constant {
+		return nil
+	}
+	for _, name := range s.cfg.Allow.Exchange {
+		if name == "" || strings.Contains(name, "*") || len(found) == maxNamed {
+			continue
+		}
+		f := sink.Finding{Name: exchangeText(name), OK: true, Detail: "exists, and this user may publish to it"}
+		switch ex, err := probePublish(ctx, sess, name, ""); {
+		case err != nil:
+			f = sink.Finding{Name: f.Name, Detail: "no answer: " + conn.ErrorText(err), Fix: "check the log of the broker at " + sess.Address}
+		case ex != nil && isTopicRight(ex):
+			f.Detail = "exists; this user may publish to some routing keys only"
+		case ex != nil:
+			f = sink.Finding{Name: f.Name, Warn: true, Detail: brokerText(ex), Fix: "declare it and bind a queue, give this user the right to write there, or remove it from sink.rabbitmq.allow.exchange"}
+		}
+		found = append(found, f)
+	}
+	return found
 }
 
 // checkType adds what the type of an exchange that exists means, if the broker tells.
@@ -164,6 +201,41 @@ func exchangeTypeOf(ctx context.Context, sess *conn.Session, name, guess string)
 	return ""
 }
 
+// checkQueue looks for a queue that events are sent to through the default exchange.
+func checkQueue(ctx context.Context, sess *conn.Session, queue string) sink.Finding {
+	f := sink.Finding{Name: fmt.Sprintf("queue %q", queue)}
+	switch ex, err := passiveQueue(ctx, sess, queue); {
+	case err != nil:
+		f.Detail, f.Fix = "no answer: "+conn.ErrorText(err), "check the log of the broker at "+sess.Address
+	case ex == nil, ex.Code == amqp.ResourceLocked: // of another connection alone
+		f.OK, f.Detail = true, "exists"
+	default:
+		f.Detail, f.Fix = brokerText(ex), fmt.Sprintf("declare it, for example: rabbitmqadmin declare queue name=%s durable=true", queue)
+	}
+	return f
+}
+
+// checkMirror looks for what dead_letters.mirror names. Delivery does not depend on it.
+func (s *Sink) checkMirror(ctx context.Context, sess *conn.Session) []sink.Finding {
+	m := s.cfg.Mirror
+	if m == nil {
+		return nil
+	}
+	exchange, routingKey := string(m.Name), string(m.RoutingKey)
+	f := sink.Finding{OK: true, Detail: "exists, and this user may publish to it"}
+	name := fmt.Sprintf("mirror exchange %q", exchange)
+	if exchange == "" {
+		name = fmt.Sprintf("mirror queue %q", routingKey)
+		f = checkQueue(ctx, sess, routingKey)
+	} else if ex, err := probePublish(ctx, sess, exchange, routingKey); err != nil {
+		f = sink.Finding{Detail: "no answer: " + conn.ErrorText(err), Fix: "check the log of the broker at " + sess.Address}
+	} else if ex != nil {
+		f = sink.Finding{Detail: brokerText(ex), Fix: "declare it and bind a queue, or give this user the right to write there"}
+	}
+	f.Name, f.Warn = name, !f.OK
+	return []sink.Finding{f}
+}
+
 // checkQueues looks for the queues of the bindings.
 func (s *Sink) checkQueues(ctx context.Context, sess *conn.Session) (found []sink.Finding) {
 	for _, b := range s.cfg.Bindings {
@@ -174,6 +246,10 @@ func (s *Sink) checkQueues(ctx context.Context, sess *conn.Session) (found []sin
 		case ex == nil:
 		case ex.Code == amqp.NotFound:
 			f.Detail = "is missing; it is declared and bound at the start, if this user may (not tried)"
+			f.Running = &sink.Finding{
+				Name: f.Name, Warn: true, Detail: brokerText(ex) + "; a relay that runs declares and binds it at its next connection, or after an event that no queue took",
+				Fix: "declare and bind it, or restart the relay: what is sent until then does not reach it",
+			}
 		default:
 			f.OK, f.Detail, f.Fix = false, brokerText(ex), "correct sink.rabbitmq.bindings, or give this user its rights"
 		}

@@ -126,6 +126,14 @@ func TestDeclare(t *testing.T) {
 		}
 	}
 	missing()
+	// A check beside it asks the broker, and not what the relay remembers.
+	for _, f := range Check(b.ctx, cfg) {
+		if f.Name == `exchange "events"` && (f.Running == nil || f.Running.OK || f.Running.Warn) {
+			t.Errorf("beside a relay that runs: %+v", f.Running)
+		} else if f.Running != nil {
+			wantFinding(t, []sink.Finding{*f.Running}, `exchange "events"`, false, "no exchange 'events'", "bind all queues, then cdc-relay deferred retry")
+		}
+	}
 	first := s.firstSession()
 	first.Kill(errors.New("cut"))
 	<-first.Gone
@@ -145,6 +153,26 @@ func TestDeclareOfAType(t *testing.T) {
 	wantFinding(t, Check(b.ctx, cfg), `exchange "events"`, true, "may publish", "")
 	cfg.ExchangeType = "direct"
 	wantFinding(t, Check(b.ctx, cfg), `exchange "events"`, false, "is of type fanout, and sink.rabbitmq.exchange_type is direct", "exchange_type to fanout")
+}
+
+// Every exchange and queue that the configuration names is asked for.
+func TestCheckNamed(t *testing.T) {
+	b := newBroker(t)
+	b.exchange("orders", nil)
+	cfg := b.config()
+	cfg.Exchange, cfg.Allow = tpl(t, "{aggregate}"), Allow{Exchange: sink.Allow{"orders", "gone", "x.*"}}
+	cfg.Mirror = &event.Route{Name: []byte("dead"), RoutingKey: []byte("k")}
+	found := Check(b.ctx, cfg)
+	wantFinding(t, found, `exchange "orders"`, true, "may publish", "")
+	wantFinding(t, found, `exchange "gone"`, false, "no exchange 'gone'", "declare it")
+	wantFinding(t, found, `mirror exchange "dead"`, false, "no exchange 'dead'", "declare it")
+
+	cfg = b.config()
+	cfg.Exchange, cfg.RoutingKey = tpl(t, ""), tpl(t, "missing")
+	cfg.Mirror = &event.Route{RoutingKey: []byte("orders")}
+	found = Check(b.ctx, cfg)
+	wantFinding(t, found, `queue "missing"`, false, "no queue 'missing'", "declare queue")
+	wantFinding(t, found, `mirror queue "orders"`, true, "exists", "")
 }
 
 func TestCheckRights(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -86,7 +87,7 @@ func faultOfException(m *message, ex *amqp.Error, size int) *sink.Fault {
 	case ex.Code == amqp.AccessRefused:
 		f.Reason = sink.NotPermitted
 	case ex.Code == amqp.PreconditionFailed && sizeLimit(ex) > 0:
-		return tooLarge(pairText(exchangeName, routingKey), size, sizeLimit(ex))
+		return tooLarge(pairText(exchangeName, routingKey), size, sizeLimit(ex), time.Now().Unix())
 	case ex.Code == amqp.PreconditionFailed && namesExchange(ex, m.exchange):
 		// its type is of a plugin that was removed
 		f.Reason = sink.BrokerException

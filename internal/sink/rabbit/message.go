@@ -284,6 +284,8 @@ type limits struct {
 	// bytes of a body: as many as RabbitMQ takes at all, or as the broker has named when it refused
 	// more. That holds until the next connection, which may be to a node that takes more.
 	body atomic.Int64
+	// when the broker has named body; 0: it has not on this connection (Unix seconds)
+	named atomic.Int64
 }
 
 // maxBody is RabbitMQ's own upper bound for a body, in bytes.
@@ -293,6 +295,13 @@ const maxBody = 128 << 20
 func (l *limits) setFrameMax(frameMax int) {
 	l.header.Store(int64(frameMax - 8))
 	l.body.Store(maxBody)
+	l.named.Store(0)
+}
+
+// nameBody sets the limit that the broker has named now.
+func (l *limits) nameBody(size int, now time.Time) {
+	l.body.Store(int64(size))
+	l.named.Store(now.Unix())
 }
 
 // checkLimits measures a built message. The error text names field, size and limit, never a value.
@@ -305,11 +314,11 @@ func (m *message) checkLimits() *sink.Fault {
 	if size, limit := m.headerSize(), int(m.limits.header.Load()); size > limit {
 		return &sink.Fault{
 			Class: sink.Permanent, Reason: sink.TooLarge, Destination: m.destinationText(),
-			Text: fmt.Sprintf("headers and properties have %d bytes, a frame carries %d", size, limit),
+			Text: fmt.Sprintf("headers and properties have %d bytes, a frame carries %d (frame_max of this connection: raise it, restart the relay, then replay)", size, limit),
 		}
 	}
 	if size, limit := len(p.Body), int(m.limits.body.Load()); size > limit {
-		return tooLarge(m.destinationText(), size, limit)
+		return tooLarge(m.destinationText(), size, limit, m.limits.named.Load())
 	}
 	return nil
 }
@@ -374,10 +383,16 @@ func pairText(name, routingKey string) string {
 }
 
 // tooLarge is the permanent fault of an event whose body is over the limit; both are in bytes.
-func tooLarge(destination string, size, limit int) *sink.Fault {
+// named is when the broker has named the limit, as in limits.named. The channels of this connection
+// do not learn of a raised one: the broker reads it when a channel is opened.
+func tooLarge(destination string, size, limit int, named int64) *sink.Fault {
+	whence := "RabbitMQ takes no more"
+	if named != 0 {
+		whence = "max_message_size, as the broker said at " + time.Unix(named, 0).UTC().Format(time.RFC3339) + ": raise it, restart the relay, then replay"
+	}
 	return &sink.Fault{
 		Class: sink.Permanent, Reason: sink.TooLarge, Destination: destination,
-		Text: fmt.Sprintf("the body has %d bytes, the limit is %d", size, limit),
+		Text: fmt.Sprintf("the body has %d bytes, the limit is %d (%s)", size, limit, whence),
 	}
 }
 

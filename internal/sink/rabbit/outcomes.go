@@ -307,7 +307,7 @@ func (l *lane) channelException(ex *amqp.Error) error {
 		l.rejectEvent(i, faultOfException(&l.message, ex, size))
 	}
 	if limit := sizeLimit(ex); limit > 0 {
-		l.sink.limits.body.Store(int64(limit))
+		l.sink.limits.nameBody(limit, time.Now())
 	}
 	if !found {
 		return oneOfSeveralError("channel", ex)

@@ -366,7 +366,7 @@ func TestRejectedUnsent(t *testing.T) {
 			"a frame carries 131064", sink.TooLarge,
 		},
 		"ten thousand headers": {func(e *event.Event) { e.Headers = manyHeaders(10000) }, "a frame carries 131064", sink.TooLarge},
-		"body":                 {func(e *event.Event) { e.Payload = make([]byte, 128<<20+1) }, "the body has 134217729 bytes", sink.TooLarge},
+		"body":                 {func(e *event.Event) { e.Payload = make([]byte, 128<<20+1) }, "the limit is 134217728 (RabbitMQ takes no more)", sink.TooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			ev := newEvent("k", "t")

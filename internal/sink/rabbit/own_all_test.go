@@ -78,7 +78,8 @@ func TestTooLargeForTheBroker(t *testing.T) {
 		return ev
 	}
 	got := findsPoison(t, b, s, large, sink.Permanent, sink.TooLarge)
-	if w := got[0].Fault.Text; w != "the body has 70000 bytes, the limit is 65536" {
+	want := "the body has 70000 bytes, the limit is 65536 (max_message_size, as the broker said at "
+	if w := got[0].Fault.Text; !strings.HasPrefix(w, want) || !strings.HasSuffix(w, ": raise it, restart the relay, then replay)") {
 		t.Errorf("text %q", w)
 	}
 	// The other lanes of the connection know the limit, and it costs their events nothing.
@@ -87,6 +88,9 @@ func TestTooLargeForTheBroker(t *testing.T) {
 	b.must(s.Publish(b.ctx, 1, append(good, large()), outcomes))
 	wantConfirmed(t, outcomes, 20)
 	wantRejected(t, outcomes[20], sink.Permanent, sink.TooLarge)
+	if w := outcomes[20].Fault.Text; !strings.HasPrefix(w, want) {
+		t.Errorf("of an event that was not sent the text is %q", w)
+	}
 	if n := b.depth("events") - before; n != len(good) {
 		t.Errorf("%d messages for %d events next to one that is too large", n, len(good))
 	}

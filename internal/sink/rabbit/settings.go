@@ -69,6 +69,7 @@ func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, 
 	if err != nil {
 		return nil, err
 	}
+	cfg.Mirror = o.Mirror
 	return append(Check(ctx, cfg), sink.FindAllowed(section, s.Templates(), o.Mirror, nil)...), nil
 }
 

@@ -55,6 +55,8 @@ type Config struct {
 	// Bindings are declared for a constant exchange: see topology.
 	Bindings   []Binding
 	Unroutable Unroutable
+	// Mirror is where copies of dead letters go, for Check; nil: nowhere.
+	Mirror *event.Route
 	// LoginTimeout ends Run when the broker has refused the login for so long and no connection was
 	// ever made; 0 means a minute.
 	LoginTimeout time.Duration
