@@ -21,6 +21,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
+	"github.com/cdc-relay/cdc-relay/internal/replication/repair"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/retry"
@@ -52,6 +53,7 @@ type process struct {
 
 	reached atomic.Bool // the broker, at least once
 	course  ops.Course
+	others  ops.Courses // of the server's other slots
 }
 
 // reporterTimeout is how long the reporter, which beats every second, may be silent while there is
@@ -81,7 +83,14 @@ func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
 	}
 	operators := dlq.New(v.stream.Pool(), v.slot)
 	operators.OnDeadLetter = c.DeadLetters.OnDeadLetter
-	out.API = admin.API{Operators: operators, Outboxes: wiring.Outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check}
+	out.API = admin.API{
+		Operators: operators, Outboxes: wiring.Outboxes(c), ShowPayloads: c.Admin.ShowPayloads, Check: v.check,
+		Config: func() any { return c.Entries() },
+		CountResend: func(ctx context.Context, r *dlq.Resend, dryRun bool) (admin.Counted, error) {
+			found, err := repair.CountResend(ctx, v.source, v.stream.Pool(), r, wiring.Ordering(c).Scope(), dryRun)
+			return admin.Counted{Rows: found.Recovered, Order: found.Order, Unknown: found.Unknown, Notes: append([]string{}, found.Named...)}, err
+		},
+	}
 	for i := range c.Admin.Tokens {
 		t := &c.Admin.Tokens[i]
 		out.Tokens = append(out.Tokens, admin.Token{Name: t.Name, Operate: t.Role == config.RoleOperate, Read: t.Read})
@@ -91,7 +100,7 @@ func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
 
 func (v *process) snapshot() ops.Snapshot {
 	s := v.stream.Snapshot()
-	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Slot: wiring.SlotSnapshot(v.slot, s.Slot)}
+	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Leader: wiring.Leader(s.Leader), Slot: wiring.SlotSnapshot(v.slot, s.Slot)}
 	out.WaitingForStandby, out.RetentionMode = s.WaitingForStandby, v.retention
 	out.OtherTotal, out.TableBytes = s.OtherTotal, s.TableBytes
 	out.Unheld, out.UnheldAt = wiring.UnheldSlots(s.Unheld), s.UnheldAt
@@ -102,6 +111,7 @@ func (v *process) snapshot() ops.Snapshot {
 	for _, other := range s.OtherSlots {
 		out.OtherSlots = append(out.OtherSlots, wiring.SlotSnapshot(other.Name, other))
 	}
+	v.others.SeeSlots(out.OtherSlots)
 	var pausedBySink []ops.Paused
 	out.Sink, pausedBySink = wiring.SinkState(v.driver, v.sink)
 	if out.Sink.Up { // a sink without connections tells only this way that they are up

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/url"
 	"os"
 	"strconv"
 	"strings"
@@ -20,6 +21,7 @@ type Admin struct {
 	Listen        string // host:port
 	MetricsListen string // host:port of /metrics and the probes alone; "": they are on Listen
 	Socket        string // path of a Unix socket for the commands on the same host; "": none
+	Advertise     string // http(s) address by which standbys link this relay; "": they do not
 	TLS           AdminTLS
 	Tokens        []Token // none: the API answers on Socket only
 	ShowPayloads  bool    // by the commands and the API
@@ -222,6 +224,9 @@ func (l *loader) validateAdmin() {
 			l.FaultAt("admin.metrics_listen", errors.New("is the address of admin.listen; want another port, or leave it out"))
 		}
 	}
+	if err := AdvertiseFault(a.Advertise); a.Advertise != "" && err != nil {
+		l.FaultAt("admin.advertise", err)
+	}
 	if len(a.Socket) > longestSocket {
 		l.FaultAt("admin.socket", fmt.Errorf("is longer than %d bytes, the most a Unix socket's path may have", longestSocket))
 	}
@@ -230,6 +235,21 @@ func (l *loader) validateAdmin() {
 			l.FaultAt("admin.tls."+key, errors.New("has no effect: admin.tls.cert is not set"))
 		}
 	}
+}
+
+// longestAdvertise bounds what cdc_relay.slots has of it.
+const longestAdvertise = 255
+
+// AdvertiseFault says why an address is more, or less, than a link to a server.
+func AdvertiseFault(address string) error {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil, u.Scheme != "http" && u.Scheme != "https", u.Hostname() == "", u.User != nil, strings.ContainsAny(address, "?#\\ \"'<>"):
+		return fmt.Errorf("is %q, want http(s)://HOST:PORT, such as https://relay-0.internal:8464", address)
+	case len(address) > longestAdvertise:
+		return fmt.Errorf("is longer than %d bytes", longestAdvertise)
+	}
+	return nil
 }
 
 func (l *loader) checkListen(path, listen string) {

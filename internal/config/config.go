@@ -5,6 +5,7 @@ package config
 import (
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
@@ -33,6 +34,8 @@ type Config struct {
 	NotRead []string // sentences about variables that look like keys and are none; written by Load
 
 	wrote map[string]*setting.Node // by path: the values that the file or the environment gave
+
+	renewing *sync.Mutex // of Renew, which changes what Entries shows; copies share it
 }
 
 // Source is the PostgreSQL database, its slot and its publication.
@@ -237,6 +240,7 @@ func Default() *Config {
 		Retention:   Retention{Mode: RetentionNone, Keep: 72 * time.Hour},
 		Admin:       Admin{Listen: "127.0.0.1:8464", ShowPayloads: true},
 		Log:         Log{Level: "info", Format: LogFormatAuto},
+		renewing:    new(sync.Mutex),
 	}
 }
 
@@ -421,6 +425,9 @@ func (l *loader) adminFields(a *Admin) []setting.Key {
 		setting.Text("admin.socket", &a.Socket).
 			Doc("Path of a Unix socket for the commands on the same host. Linux only.",
 				"Root and the relay's own user may do everything there, without a token."),
+		setting.Text("admin.advertise", &a.Advertise).
+			Doc("The address by which others reach this relay, as `https://HOST:PORT`.",
+				"A relay writes it into `cdc_relay.slots` when it becomes the leader. Standbys name it in their status, and their console links it. Empty: they only name its host."),
 		setting.Text("admin.tls.cert", &a.TLS.Cert).
 			Doc("PEM file with the certificate of `admin.listen`.",
 				"The port then speaks only TLS. The relay reads these files again when they change."),

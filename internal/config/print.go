@@ -13,19 +13,44 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
+// Entry is a key of the effective configuration with its value, without secrets.
+type Entry struct {
+	Key      string `json:"key"`
+	Value    string `json:"value"` // YAML on one line
+	Default  bool   `json:"default"`
+	From     string `json:"from"`     // FILE:LINE, a variable, or default
+	Variable string `json:"variable"` // that overrides it
+	Does     string `json:"does"`     // Markdown, as docs/configuration.md has it
+	More     string `json:"more"`     // likewise
+	Values   string `json:"values"`   // that it takes; "": Does says it
+	Secret   bool   `json:"secret"`   // the value is, or has, one
+}
+
+// Entries are the keys that apply, in the order of Print. It is safe beside Renew.
+func (c *Config) Entries() (list []Entry) {
+	c.renewing.Lock()
+	defer c.renewing.Unlock()
+	for _, k := range c.keys() {
+		if c.applies(&k) {
+			list = append(list, Entry{
+				Key: k.Name, Value: k.Show(), Default: c.wrote[k.Name] == nil, From: c.origin(k.Name), Variable: variableOf(k.Name),
+				Does: k.Does, More: k.More, Values: k.Values, Secret: k.Secrets != nil,
+			})
+		}
+	}
+	return list
+}
+
 // Print writes the effective configuration as YAML. Secrets are replaced, and a comment says where
 // each value came from: a line of the file, a variable, or the defaults.
 func (c *Config) Print(w io.Writer) error {
 	var out bytes.Buffer
 	var open []string
-	for _, k := range c.keys() {
-		if !c.applies(&k) {
-			continue
-		}
-		section, name, _ := cutLast(k.Name)
+	for _, e := range c.Entries() {
+		section, name, _ := cutLast(e.Key)
 		open = openSection(&out, open, strings.Split(section, "."))
-		line := strings.Repeat("  ", len(open)) + name + ": " + k.Show()
-		fmt.Fprintf(&out, "%s  # %s\n", strings.TrimRight(line, " "), c.origin(k.Name))
+		line := strings.Repeat("  ", len(open)) + name + ": " + e.Value
+		fmt.Fprintf(&out, "%s  # %s\n", strings.TrimRight(line, " "), e.From)
 	}
 	_, err := w.Write(out.Bytes())
 	return err
@@ -73,6 +98,8 @@ func (c *Config) origin(path string) string {
 //
 // Secrets in files are not compared, because they are read again at every use anyway.
 func (c *Config) Renew(again *Config) (renewed, needRestart []string) {
+	c.renewing.Lock()
+	defer c.renewing.Unlock()
 	if c.Sink.Driver != again.Sink.Driver {
 		needRestart = append(needRestart, "sink")
 	}

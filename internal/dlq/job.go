@@ -368,9 +368,10 @@ func (a *Admin) CloseGap(ctx context.Context, gap int64, by Requester) error {
 		return err
 	}
 	var closed bool
+	column, value, who := by.column(4)
 	err := a.one(ctx, "close the gap", `WITH closed AS (UPDATE cdc_relay.gap SET recovered_at = now() WHERE id = $2 AND slot = $1::text AND recovered_at IS NULL RETURNING system_id),
-		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result) SELECT $1, system_id, 'close gap', 0, $3, 'gap ' || $2::bigint || ': closed, nothing is sent' FROM closed)
-		SELECT EXISTS (SELECT FROM closed)`, []any{a.slot, gap, by.Why}, &closed)
+		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, action, n, why, result`+column+`) SELECT $1, system_id, 'close gap', 0, $3, 'gap ' || $2::bigint || ': closed, nothing is sent'`+value+` FROM closed)
+		SELECT EXISTS (SELECT FROM closed)`, append([]any{a.slot, gap, by.Why}, who...), &closed)
 	if err != nil || closed {
 		return err
 	}

@@ -45,6 +45,13 @@ func (s *Snapshot) Role() string {
 	return RoleNone
 }
 
+// Leader is the relay that holds the slot.
+type Leader struct {
+	Name string `json:"name"` // its host and process
+	// its admin.advertise: an http(s) URL; "": it has none
+	Address string `json:"address"`
+}
+
 // Readiness is the body of /readyz. What is paused, deferred or refused does not make a relay
 // unready: the others flow.
 type Readiness struct {

@@ -30,6 +30,7 @@ type Snapshot struct {
 	Reason string    // of Phase Stopped: event.Stop.Reason
 	// of Phase Stopped: the ID that `cdc-relay accept` takes; "": there is nothing to accept
 	Finding string
+	Leader  *Leader // as in Status
 
 	InFlightEvents  int // in the in-flight budget: read and not settled
 	WaitingEvents   int // read and not in the in-flight budget yet, 0 or 1

@@ -22,6 +22,8 @@ type Status struct {
 	// of state stopped: the ID that `cdc-relay accept` takes
 	Finding string `json:"finding,omitempty"`
 	Role    string `json:"role"` // leader, standby, none
+	// this relay, or the one that a standby stands by for; null: not known
+	Leader *Leader `json:"leader"`
 
 	Version   string    `json:"version"`
 	StartedAt time.Time `json:"started_at"`
@@ -227,6 +229,7 @@ type RatesStatus struct {
 	// what 99 of 100 events of the last minute took at most from their commit to the broker's
 	// confirm, to an eighth; null: none was confirmed
 	LatencyP99Seconds *float64 `json:"latency_p99_seconds"`
+	LatencyP50Seconds *float64 `json:"latency_p50_seconds"` // likewise, what half of them took
 }
 
 // TotalsStatus counts since the process started.
@@ -239,12 +242,15 @@ type TotalsStatus struct {
 	Retries     uint64     `json:"retries"`      // attempts to publish an event of the retry table
 	RowsDeleted uint64     `json:"-"`            // of the outbox tables: retention.deleted
 	LastConfirm *time.Time `json:"last_confirm"` // null: none yet
+
+	StreamReconnects uint64 `json:"stream_reconnects"` // replication sessions after the first one
+	BrokerReconnects uint64 `json:"broker_reconnects"` // connections that replaced a lost one
 }
 
 // Status describes a Snapshot for people and programs.
 func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time) Status {
 	out := Status{
-		AnsweredBy: AnsweredByRelay, Role: s.Role(), Now: now,
+		AnsweredBy: AnsweredByRelay, Role: s.Role(), Leader: s.Leader, Now: now,
 		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lagSeconds(now)},
 		Broker: BrokerStatus{
 			Kind: s.Sink.Kind, Up: s.Sink.Up, WasUp: s.Sink.WasUp, Why: s.Sink.Why, DownSince: orNil(s.Sink.DownSince), Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms, Ignored: s.Sink.Ignored,
@@ -397,6 +403,8 @@ type SlotItem struct {
 	Failover           bool   `json:"failover"`            // false before PostgreSQL 17
 	// of the relay's own failover slot: a standby of synchronized_standby_slots holds delivery back
 	WaitingForStandby bool `json:"waiting_for_standby"`
+
+	Fix string `json:"fix,omitempty"` // what an operator does, to copy; "": nothing, or not known
 }
 
 // IsFresh reports whether the slot was read within the last minute.
@@ -407,6 +415,7 @@ func (s *Snapshot) Slots(now time.Time) []SlotItem {
 	own := s.Slot.item(now)
 	own.WaitingForStandby = len(s.WaitingForStandby) > 0
 	own.Own, own.LagFrom, own.LagSeconds = true, "commits", s.lagSeconds(now)
+	own.Fix = own.fix()
 	items := []SlotItem{own}
 	for _, other := range s.OtherSlots {
 		if !isFresh(other.Checked, now) {
@@ -418,6 +427,7 @@ func (s *Snapshot) Slots(now time.Time) []SlotItem {
 			seconds = max(0, other.Checked.Sub(other.BehindSince).Seconds())
 		}
 		item.LagSeconds, item.LagFrom = &seconds, "wal"
+		item.Fix = item.fix()
 		items = append(items, item)
 	}
 	return items

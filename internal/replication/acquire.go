@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"strings"
 	"sync"
 	"time"
 
@@ -353,7 +354,7 @@ func raiseEpoch(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (int6
 		var epoch int64
 		unblock := time.AfterFunc(time.Second, func() { endBlockers(ctx, pool, c, pid) })
 		err := conn.QueryRow(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, changed_at = now()
-			WHERE slot = $1 AND state = 'ready' RETURNING epoch`, c.Slot, leaderName()).Scan(&epoch)
+			WHERE slot = $1 AND state = 'ready' RETURNING epoch`, c.Slot, leaderName(c)).Scan(&epoch)
 		unblock.Stop()
 		switch {
 		case err == nil:
@@ -377,13 +378,29 @@ func endBlockers(ctx context.Context, pool *pgxpool.Pool, c *source.Config, pid 
 	}
 }
 
-// leaderName is the name of this process in cdc_relay.slots, for people.
-func leaderName() string {
+// leaderAt is between the name and the address of a leader in cdc_relay.slots. A host's name has no
+// space.
+const leaderAt = " at "
+
+// leaderName is how this process names itself in cdc_relay.slots, with the address by which others
+// reach it. A leader of the version before overwrites both.
+func leaderName(c *source.Config) string {
 	host, err := os.Hostname()
 	if err != nil {
 		host = "?"
 	}
-	return fmt.Sprintf("%s pid %d", host, os.Getpid())
+	name := fmt.Sprintf("%s pid %d", host, os.Getpid())
+	if c.Advertise != "" {
+		name += leaderAt + c.Advertise
+	}
+	return name
+}
+
+// SplitLeader splits what leaderName made. Whoever may write to cdc_relay.slots may have written
+// any address.
+func SplitLeader(text string) (name, address string) {
+	name, address, _ = strings.Cut(text, leaderAt)
+	return name, address
 }
 
 const standbyPoll = 250 * time.Millisecond // how often a standby asks whether the slot is free
@@ -468,11 +485,13 @@ func (s *Stream) standBehind(rec *slot.Record, view *slot.View) {
 	}
 	s.endTerm()
 	s.status.SetSlot(view)
-	leader := "" // all relays of a slot have the same name in PostgreSQL, so its own name is added
+	// all relays of a slot have the same name in PostgreSQL, so its own name is added
+	leader, named := "", ""
 	if rec != nil && rec.Leader != "" {
-		leader = rec.Leader + ", "
+		leader, named = rec.Leader, rec.Leader+", "
 	}
-	s.status.EnterPhase(slot.Standby, fmt.Sprintf("slot is active for %s (%sbackend %d)", view.Holder, leader, view.ActivePID))
+	s.status.EnterPhase(slot.Standby, fmt.Sprintf("slot is active for %s (%sbackend %d)", view.Holder, named, view.ActivePID))
+	s.status.SetLeader(leader)
 	why := fmt.Sprintf("slot %q is active for %s (pid %d)", s.cfg.Slot, view.Holder, view.ActivePID)
 	if s.loggedReason != why {
 		s.loggedReason = why

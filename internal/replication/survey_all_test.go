@@ -193,10 +193,13 @@ func TestStandbyNamesTheLeader(t *testing.T) {
 		want := fmt.Sprintf("slot is active for cdc-relay/%s (%s, backend %s)", b.cfg.Slot, name, pid)
 		await.Until(t, want, func() bool { return standby.s.Snapshot().Why == want }, func() any { return standby.s.Snapshot() })
 	}
-	says(leaderName())
+	says(leaderName(&b.cfg))
 	// A leader writes its name after it has got the slot.
-	b.exec(`UPDATE cdc_relay.slots SET leader = 'vm-3 pid 26170'`)
-	says("vm-3 pid 26170")
+	b.exec(`UPDATE cdc_relay.slots SET leader = 'vm-3 pid 26170 at https://vm-3:8464'`)
+	says("vm-3 pid 26170 at https://vm-3:8464")
+	if got := standby.s.Snapshot().Leader; got != "vm-3 pid 26170 at https://vm-3:8464" {
+		t.Errorf("the leader is %q", got)
+	}
 	b.exec(`SELECT pg_create_logical_replication_slot($1, 'test_decoding')`, b.cfg.Slot+"_x")
 	await.Until(t, "the other slot to be seen", func() bool { return standby.other(b.cfg.Slot+"_x") != nil })
 	await.Until(t, "the table to be measured", func() bool { return standby.s.Snapshot().TableBytes != nil })

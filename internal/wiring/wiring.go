@@ -22,6 +22,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/printable"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
+	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -69,6 +70,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 		MaxEventBytes:    c.Source.MaxEventBytes,
 		Deletes:          c.Retention.IsSet(),
 		FailoverSlot:     c.Source.FailoverSlot,
+		Advertise:        c.Admin.Advertise,
 		WALSenderTimeout: c.Source.WALSenderTimeout,
 		Guard:            c.Guard.Limits(),
 		Grace:            c.Delivery.ShutdownGrace, Log: log,
@@ -106,6 +108,19 @@ func Retained(c *config.Config) (list []sent.Table) {
 		}
 	}
 	return list
+}
+
+// Leader is who leads, as status shows it; nil: not known. An address that could be more than a
+// link to a server is left out: whoever may write to cdc_relay.slots may have written it.
+func Leader(text string) *ops.Leader {
+	if text == "" {
+		return nil
+	}
+	name, address := replication.SplitLeader(text)
+	if config.AdvertiseFault(address) != nil {
+		address = ""
+	}
+	return &ops.Leader{Name: name, Address: address}
 }
 
 // SlotSnapshot is a slot as metrics and status show it.

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/cdc-relay/cdc-relay/internal/config"
+	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 )
 
@@ -180,4 +181,24 @@ func TestLogIsSampledByMessage(t *testing.T) {
 			t.Error("another message is concerned")
 		}
 	})
+}
+
+// A standby links the leader only by an address that leads to a server and is nothing else.
+func TestLeader(t *testing.T) {
+	for text, want := range map[string]ops.Leader{
+		"relay-0 pid 7":                                {Name: "relay-0 pid 7"},
+		"relay-0 pid 7 at https://relay-0:8464":        {Name: "relay-0 pid 7", Address: "https://relay-0:8464"},
+		"relay-0 pid 7 at http://[::1]:8464/a":         {Name: "relay-0 pid 7", Address: "http://[::1]:8464/a"},
+		"relay-0 pid 7 at javascript:alert(1)":         {Name: "relay-0 pid 7"},
+		"relay-0 pid 7 at https://u:p@relay-0":         {Name: "relay-0 pid 7"},
+		"relay-0 pid 7 at https://relay-0/\"onclick=x": {Name: "relay-0 pid 7"},
+		"relay-0 pid 7 at ":                            {Name: "relay-0 pid 7"},
+	} {
+		if got := Leader(text); *got != want {
+			t.Errorf("%s: %+v", text, *got)
+		}
+	}
+	if Leader("") != nil {
+		t.Error("nobody leads, and somebody is named")
+	}
 }

@@ -43,7 +43,7 @@ func TestSecretsAreNeverShown(t *testing.T) {
 // saysNoSecret reads what the admin port and the log say now.
 func saysNoSecret(t *testing.T, relay *runner.Relay) {
 	t.Helper()
-	for _, path := range []string{"/readyz", "/healthz", "/metrics", "/api/v1/status"} {
+	for _, path := range []string{"/readyz", "/healthz", "/metrics", "/api/v1/status", "/api/v1/config", "/api/v1/history"} {
 		_, body, err := relay.Get(await.Context(t), path)
 		must(t, err)
 		hidden(t, body)

@@ -125,14 +125,3 @@ func TestNoDestination(t *testing.T) {
 		t.Error(got)
 	}
 }
-
-func TestRetryName(t *testing.T) {
-	for title, want := range map[string]string{
-		`exchange "x"`: "x", `exchange "x", routing key "a b"`: "x/a b", `topic "t"`: "t", `exchange "q\"x"`: `q"x`,
-		"the default exchange": "", `topic "t" and more`: "",
-	} {
-		if got := retryName(title); got != want {
-			t.Errorf("%s is %q, want %q", title, got, want)
-		}
-	}
-}

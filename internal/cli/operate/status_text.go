@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -295,35 +293,12 @@ func (t *statusText) paused() {
 		if p.Fix != "" {
 			t.line("", "  %s", p.Fix)
 		}
-		// a name with a placeholder stands for many, and what waits in a lane alone has no row
-		if name := retryName(p.Destination); name != "" && !strings.Contains(name, "{") && p.Events != nil && *p.Events > 0 {
+		// what waits in a lane alone has no row
+		if name := p.RetryName(); name != "" && p.Events != nil && *p.Events > 0 {
 			t.line("", "  `cdc-relay deferred retry %s` tries one event now", shellWord(name))
 		}
 	}
 	t.more(b.PausedTotal - len(b.Paused))
-}
-
-// destinationTitle is how sinks name a destination.
-var destinationTitle = regexp.MustCompile(`^(?:exchange|topic) ("(?:[^"\\]|\\.)*")(?:, routing key ("(?:[^"\\]|\\.)*"))?$`)
-
-// retryName is a destination in the form that `deferred retry` takes; "": it has none.
-func retryName(title string) string {
-	found := destinationTitle.FindStringSubmatch(title)
-	if found == nil {
-		return ""
-	}
-	name, err := strconv.Unquote(found[1])
-	if err != nil || name == "" {
-		return ""
-	}
-	if found[2] == "" {
-		return name
-	}
-	key, err := strconv.Unquote(found[2])
-	if err != nil {
-		return ""
-	}
-	return name + "/" + key
 }
 
 // shellWord is a text as one word of a shell.

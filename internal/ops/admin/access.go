@@ -45,6 +45,9 @@ const (
 	operator // reads, too
 )
 
+// String is the role of a token with these rights.
+func (r rights) String() string { return [...]string{"none", "read", "operate"}[r] }
+
 // caller is who asks: for the audit, and what it may do.
 type caller struct {
 	who string // token NAME, or socket USER
@@ -111,6 +114,7 @@ func (s *Server) authorize(needs func(*http.Request) rights, next http.HandlerFu
 		who := s.callerOf(r)
 		switch _, socket := r.Context().Value(peerKey{}).(peer); {
 		case who.may >= needs(r):
+			w.Header().Set("Cdc-Relay-Role", who.may.String())
 			next(w, r.WithContext(context.WithValue(r.Context(), callerKey{}, who)))
 		case socket:
 			s.refuse(w, r, http.StatusForbidden, "the socket is for root and the relay's own user")

@@ -30,6 +30,9 @@ type API struct {
 	ShowPayloads bool
 
 	Check func(ctx context.Context) (findings any, err error) // what `check` asks; one at a time
+
+	Config      func() any // the effective configuration without secrets: a list
+	CountResend func(ctx context.Context, r *dlq.Resend, dryRun bool) (Counted, error)
 }
 
 // apiBound is how long the database may take for one request of the API.
@@ -277,8 +280,7 @@ func (a *api) bulk(kind dlq.Kind) http.HandlerFunc {
 		if err != nil || job.ID == 0 {
 			return http.StatusOK, map[string]any{"matched": 0}, err
 		}
-		w.Header().Set("Location", "/api/v1/jobs/"+strconv.FormatInt(job.ID, 10))
-		return http.StatusAccepted, job, nil
+		return jobStarted(w, job), job, nil
 	})
 }
 

@@ -36,7 +36,9 @@ func (s *Server) paths() map[string]methods {
 	all := s.probePaths()
 	all["/api/v1/status"] = methods{http.MethodGet: s.status}
 	all["/api/v1/slots"] = methods{http.MethodGet: s.slots}
-	maps.Copy(all, newAPI(s).routes())
+	api := newAPI(s)
+	maps.Copy(all, api.routes())
+	maps.Copy(all, api.consoleRoutes())
 	return all
 }
 
@@ -52,6 +54,18 @@ func (s *Server) routes(paths map[string]methods) http.Handler {
 	}
 	mux.HandleFunc("/api/", s.authorize(func(*http.Request) rights { return reader }, notFound))
 	mux.HandleFunc("/", notFound)
+	return mux
+}
+
+// withConsole answers the pages of the console beside the API.
+func (s *Server) withConsole(api http.Handler) http.Handler {
+	if s.cfg.Console == nil {
+		return api
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /{$}", s.cfg.Console)
+	mux.Handle("GET /console/", s.cfg.Console)
+	mux.Handle("/", api)
 	return mux
 }
 
@@ -98,6 +112,9 @@ func (s *Server) guard(path string, by methods, rooms rooms) http.HandlerFunc {
 			return
 		case !isJSON(r):
 			writeProblem(w, http.StatusUnsupportedMediaType, "send the header Content-Type: application/json")
+			return
+		case path == streamPath: // it keeps no place, and is not held until it is whole
+			h(w, r)
 			return
 		}
 		place := rooms.of(path, r.Method)
@@ -222,13 +239,15 @@ func problemStatus(err error) int {
 	var bad *dlq.BadInput
 	var body *badRequest
 	var missing *dlq.NotFound
+	var none *notThere
 	var not *dlq.NotNow
+	var busy *dlq.Busy
 	switch {
 	case errors.As(err, &bad), errors.As(err, &body):
 		return http.StatusBadRequest
-	case errors.As(err, &missing):
+	case errors.As(err, &missing), errors.As(err, &none):
 		return http.StatusNotFound
-	case errors.As(err, &not):
+	case errors.As(err, &not), errors.As(err, &busy):
 		return http.StatusConflict
 	}
 	return 0

@@ -229,14 +229,14 @@ func TestStatusNames(t *testing.T) {
 		"answered_by", "as_of", "as_of.dead_letters", "as_of.deferred", "as_of.open_gaps", "as_of.slot", "as_of.unheld_slots", "as_of.unsent_rows",
 		"broker", "broker.channels", "broker.connections", "broker.down_since", "broker.kind", "broker.paused", "broker.paused_total", "broker.pending_confirms", "broker.up", "broker.was_up", "broker.why",
 		"dead_letters", "dead_letters.counted_at", "dead_letters.oldest", "dead_letters.open",
-		"in_flight", "in_flight.bytes", "in_flight.events", "in_flight.oldest_unsettled", "in_flight.settled_lsn", "log", "now",
+		"in_flight", "in_flight.bytes", "in_flight.events", "in_flight.oldest_unsettled", "in_flight.settled_lsn", "leader", "log", "now",
 		"guard", "guard.active", "guard.full", "guard.deferred", "guard.left_bytes", "open_gaps",
 		"deferred", "deferred.counted_at", "deferred.events", "deferred.feeding", "deferred.waiting_keys", "deferred.oldest", "deferred.queued", "deferred.refused", "deferred.refused_total", "deferred.table_bytes",
 		"retention", "retention.behind_seconds", "retention.deleted", "retention.error", "retention.held_by", "retention.last_pass", "retention.mode",
-		"rates", "rates.latency_p99_seconds", "rates.deferred_per_second", "rates.published_per_second", "rates.retries_per_second", "role",
+		"rates", "rates.latency_p50_seconds", "rates.latency_p99_seconds", "rates.deferred_per_second", "rates.published_per_second", "rates.retries_per_second", "role",
 		"slot", "slot.active", "slot.checked_at", "slot.confirmed_flush_lsn", "slot.current_wal_lsn", "slot.lag_bytes", "slot.lag_seconds", "slot.name",
 		"slot.restart_lsn", "slot.retained_bytes", "slot.safe_wal_bytes", "slot.safe_wal_seconds", "slot.spilled_bytes", "slot.wal_status",
-		"started_at", "state", "totals", "totals.dead", "totals.failed", "totals.last_confirm", "totals.deferred", "totals.published", "totals.retries",
+		"started_at", "state", "totals", "totals.dead", "totals.failed", "totals.last_confirm", "totals.deferred", "totals.published", "totals.retries", "totals.broker_reconnects", "totals.stream_reconnects",
 		"unheld_slots", "unreported_confirmed", "unsent_rows", "version", "waiting_for_standby", "wal_held_by", "why",
 	}
 	slices.Sort(want)

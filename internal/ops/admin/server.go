@@ -35,6 +35,7 @@ type Config struct {
 	Heartbeats []*ops.Heartbeat
 	RecentLog  func() []string // for the status; nil: none is kept
 	API        API
+	Console    http.Handler // its pages, on Listen alone: they are open, and ask the API; nil: none
 	Log        *zap.Logger
 }
 
@@ -48,12 +49,16 @@ type Server struct {
 
 	broken   faults // tokens and the socket
 	refusals sparing
+
+	history                 ops.History
+	listeners               listeners
+	lookEvery, recheckEvery time.Duration
 }
 
 // New listens at once, so that a taken port is known before anything else starts. The error is an
 // *event.Stop. Run releases the ports.
 func New(cfg Config) (*Server, error) {
-	s := &Server{cfg: cfg, socketEvery: socketEvery}
+	s := &Server{cfg: cfg, socketEvery: socketEvery, lookEvery: lookEvery, recheckEvery: recheckEvery}
 	var err error
 	if cfg.Listen != "" {
 		if s.listener, err = listen("admin.listen", "CDC_RELAY_ADMIN__LISTEN", cfg.Listen); err != nil {
@@ -120,7 +125,10 @@ func (s *Server) Run(ctx context.Context) error {
 		others.Go(func() { serve(s.probes, s.metrics) })
 	}
 	if s.listener != nil {
-		others.Go(func() { serve(s.api, s.listener) })
+		others.Go(func() { serve(s.withConsole(s.api), s.listener) })
+	}
+	if s.listener != nil || s.cfg.Socket != "" {
+		others.Go(func() { s.lookAround(ctx) })
 	}
 	if s.listener == nil && s.metrics == nil {
 		<-ctx.Done()

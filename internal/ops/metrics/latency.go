@@ -64,9 +64,10 @@ func latencyUpTo(step int) time.Duration {
 	return time.Duration((step%8+9)<<shift) * time.Microsecond
 }
 
-// p99 is the latency, in seconds, that 99 of 100 events had at most: those of the last minute, and
-// of the seconds that are counted now. It is nil if none was confirmed.
-func (l *latencies) p99(at time.Time) *float64 {
+// percentiles are the latencies, in seconds, that half of the events and 99 of 100 had at most:
+// those of the last minute, and of the seconds that are counted now. Both are nil if none was
+// confirmed.
+func (l *latencies) percentiles(at time.Time) (p50, p99 *float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var sum [latencySteps]uint64
@@ -83,9 +84,13 @@ func (l *latencies) p99(at time.Time) *float64 {
 	}
 	below := uint64(0)
 	for step, n := range sum {
-		if below += n; n > 0 && below*100 >= total*99 {
-			return new(latencyUpTo(step).Seconds())
+		below += n
+		if n > 0 && p50 == nil && below*2 >= total {
+			p50 = new(latencyUpTo(step).Seconds())
+		}
+		if n > 0 && below*100 >= total*99 {
+			return p50, new(latencyUpTo(step).Seconds())
 		}
 	}
-	return nil
+	return nil, nil
 }

@@ -46,8 +46,14 @@ func TestLatencyP99(t *testing.T) {
 	confirm(99, 10*time.Millisecond, opstest.Noon)
 	confirm(1, time.Minute, opstest.Noon.Add(time.Second))
 	wants(opstest.Noon.Add(2*time.Second), 10*time.Millisecond)
+	if half := m.Rates(opstest.Noon.Add(2 * time.Second)).LatencyP50Seconds; half == nil || *half < 0.01 || *half > 0.0113 {
+		t.Errorf("half of them took %v", half)
+	}
 	confirm(1, time.Minute, opstest.Noon.Add(30*time.Second))
 	wants(opstest.Noon.Add(50*time.Second), time.Minute)
+	if half := m.Rates(opstest.Noon.Add(80 * time.Second)).LatencyP50Seconds; half == nil || *half < 60 {
+		t.Errorf("half of the late ones took %v", half)
+	}
 	wants(opstest.Noon.Add(80*time.Second), time.Minute) // the others are forgotten
 	wants(opstest.Noon.Add(2*time.Minute), 0)
 	confirm(1, time.Second, opstest.Noon.Add(time.Hour))

@@ -30,28 +30,28 @@ type Metrics struct {
 	failed        atomic.Uint64
 	retried       atomic.Uint64
 	rowsDeleted   atomic.Uint64
-	lastConfirmed atomic.Int64 // Unix nanoseconds, 0 before the first
-	rate          rate         // of published
+	brokerAgain   atomic.Uint64 // connections that replaced a lost one
+	streamAgain   atomic.Uint64 // replication sessions after the first one
+	lastConfirmed atomic.Int64  // Unix nanoseconds, 0 before the first
+	rate          rate          // of published
 	retryRate     rate
 	deferRate     rate
 
-	latency          latencyHistogram
-	lastLatencies    latencies // of latency
-	publishedBytes   prometheus.Counter
-	skipped          *prometheus.CounterVec
-	rejections       *prometheus.CounterVec
-	acks, nacks      prometheus.Counter
-	returned         prometheus.Counter
-	timeouts         prometheus.Counter
-	headersDropped   *prometheus.CounterVec
-	channelOpens     prometheus.Counter
-	sinkReconnects   prometheus.Counter
-	streamReconnects prometheus.Counter
-	exhausted        prometheus.Counter
-	stray            prometheus.Counter
-	mirrored         prometheus.Counter
-	mirrorFailed     prometheus.Counter
-	adminRefused     *prometheus.CounterVec
+	latency        latencyHistogram
+	lastLatencies  latencies // of latency
+	publishedBytes prometheus.Counter
+	skipped        *prometheus.CounterVec
+	rejections     *prometheus.CounterVec
+	acks, nacks    prometheus.Counter
+	returned       prometheus.Counter
+	timeouts       prometheus.Counter
+	headersDropped *prometheus.CounterVec
+	channelOpens   prometheus.Counter
+	exhausted      prometheus.Counter
+	stray          prometheus.Counter
+	mirrored       prometheus.Counter
+	mirrorFailed   prometheus.Counter
+	adminRefused   *prometheus.CounterVec
 }
 
 // latencyBuckets are in seconds. The native histogram is exact to 10 %.
@@ -72,6 +72,8 @@ func New(version, commit, goVersion string) *Metrics {
 		counterOf("cdc_relay_retry_attempts_total", "Attempts to publish an event of the retry table.", nil, &m.retried),
 		counterOf("cdc_relay_retention_deleted_total", "Rows of the outbox tables that were deleted after they were delivered.", nil, &m.rowsDeleted),
 		counterOf("cdc_relay_dead_letters_total", "Events whose row was committed in the dead letters.", nil, &m.dead),
+		counterOf("cdc_relay_sink_reconnects_total", "Connections to the broker that replaced a lost one.", nil, &m.brokerAgain),
+		counterOf("cdc_relay_stream_reconnects_total", "Replication sessions started after the first one.", nil, &m.streamAgain),
 	)
 	m.latency.Histogram = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name: "cdc_relay_publish_latency_seconds", Help: "From the commit of an event's transaction to the broker's confirm.",
@@ -81,8 +83,6 @@ func New(version, commit, goVersion string) *Metrics {
 	m.registry.MustRegister(m.latency.Histogram)
 	m.publishedBytes = m.counter("cdc_relay_published_bytes_total", "Payload bytes of confirmed events.")
 	m.channelOpens = m.counter("cdc_relay_sink_channel_opens_total", "Channels opened to the broker.")
-	m.sinkReconnects = m.counter("cdc_relay_sink_reconnects_total", "Connections to the broker that replaced a lost one.")
-	m.streamReconnects = m.counter("cdc_relay_stream_reconnects_total", "Replication sessions started after the first one.")
 	m.exhausted = m.counter("cdc_relay_retries_exhausted_total", "Events that became dead letters because their attempts were spent.")
 	m.stray = m.counter("cdc_relay_rows_without_transaction_total", "Rows that were delivered without the transaction that wrote them (outbox.transaction): whether they were sent is not known later.")
 	m.mirrored = m.counter("cdc_relay_dead_letters_mirrored_total", "Dead letters whose copy the broker confirmed.")
@@ -239,18 +239,19 @@ func (m *Metrics) ChannelOpened() { m.channelOpens.Inc() }
 // SinkConnected counts a connection to the broker that is up, when it had been up before.
 func (m *Metrics) SinkConnected(again bool) {
 	if again {
-		m.sinkReconnects.Inc()
+		m.brokerAgain.Add(1)
 	}
 }
 
 // StreamReconnected counts a replication session after the first; source.Hooks.Reconnect.
-func (m *Metrics) StreamReconnected() { m.streamReconnects.Inc() }
+func (m *Metrics) StreamReconnected() { m.streamAgain.Add(1) }
 
 // Rates are the mean of the last ten whole seconds; the latency is of the last minute.
 func (m *Metrics) Rates(now time.Time) ops.RatesStatus {
+	p50, p99 := m.lastLatencies.percentiles(now)
 	return ops.RatesStatus{
 		PublishedPerSecond: m.rate.perSecond(now), DeferredPerSecond: m.deferRate.perSecond(now), RetriesPerSecond: m.retryRate.perSecond(now),
-		LatencyP99Seconds: m.lastLatencies.p99(now),
+		LatencyP50Seconds: p50, LatencyP99Seconds: p99,
 	}
 }
 
@@ -258,7 +259,7 @@ func (m *Metrics) Rates(now time.Time) ops.RatesStatus {
 func (m *Metrics) Totals() ops.TotalsStatus {
 	out := ops.TotalsStatus{
 		Published: m.published.Load(), Deferred: m.deferred.Load(), Dead: m.dead.Load(), Failed: m.failed.Load(), Retries: m.retried.Load(),
-		RowsDeleted: m.rowsDeleted.Load(),
+		RowsDeleted: m.rowsDeleted.Load(), StreamReconnects: m.streamAgain.Load(), BrokerReconnects: m.brokerAgain.Load(),
 	}
 	if last := m.lastConfirmed.Load(); last != 0 {
 		at := time.Unix(0, last).UTC()

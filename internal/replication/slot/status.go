@@ -36,7 +36,10 @@ type Snapshot struct {
 	Phase Phase
 	Why   string // also while Streaming, when the server's walsender sends nothing
 	Since time.Time
-	Slot  SlotSeen
+	// who leads, as cdc_relay.slots has it: this relay, or of a standby the other one; "": not
+	// known
+	Leader string
+	Slot   SlotSeen
 
 	HeldBy []source.OpenTransaction // see View.HeldBy
 
@@ -91,12 +94,20 @@ func (s *Status) EnterPhase(p Phase, why string) {
 	s.changeSnapshot(func(snap *Snapshot) {
 		if snap.Phase != p {
 			snap.Phase, snap.Since = p, time.Now()
+			if p != Stopping {
+				snap.Leader = ""
+			}
 		}
 		snap.Why = why
 		if p != Streaming {
 			snap.WaitingForStandby = nil
 		}
 	})
+}
+
+// SetLeader sets who leads in the phase that was entered last.
+func (s *Status) SetLeader(name string) {
+	s.changeSnapshot(func(snap *Snapshot) { snap.Leader = name })
 }
 
 // WaitForStandby sets the standbys that hold delivery back, and returns those before.

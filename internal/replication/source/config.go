@@ -40,6 +40,9 @@ type Config struct {
 	// rows of the tables are deleted once they are delivered, which takes rights on them
 	Deletes bool
 
+	// Advertise is the address by which others reach this relay, for who stands by; "": none.
+	Advertise string
+
 	Create bool // create what is missing on the first start
 	// FailoverSlot is "on", "off" or "auto": whether slots are made as failover slots, see
 	// MakesFailoverSlot. "" counts as "auto".

@@ -1,0 +1,224 @@
+// The last hour of a relay: a point each ten seconds, and a timeline of what happened.
+
+package ops
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// What a History keeps, whatever happens.
+const (
+	PointEvery = 10 * time.Second
+	maxPoints  = 360 // an hour
+	maxMarks   = 200
+	maxMark    = 500 // bytes of a sentence
+)
+
+// The values of a point, in this order.
+var series = [...]string{
+	"published_per_second", "latency_p50_seconds", "latency_p99_seconds", "lag_bytes", "lag_seconds",
+	"deferred", "dead_letters", "in_flight", "retained_bytes", "limit_bytes",
+}
+
+// Point is what a Status said at a time. A value that was not known is NaN.
+type Point struct {
+	At     int64 // Unix time, a multiple of PointEvery
+	values [len(series)]float64
+}
+
+// MarshalJSON implements json.Marshaler: null is not known.
+func (p *Point) MarshalJSON() ([]byte, error) {
+	out := map[string]any{"at": p.At}
+	for i, name := range series {
+		out[name] = known(p.values[i])
+	}
+	return json.Marshal(out)
+}
+
+// known is null in JSON for NaN.
+func known(value float64) *float64 {
+	if math.IsNaN(value) {
+		return nil
+	}
+	return &value
+}
+
+// Mark is an entry of the timeline.
+type Mark struct {
+	At time.Time `json:"at"`
+	// start, leader, postgres, broker, reconnect, destination, finding
+	Kind  string `json:"kind"`
+	Level string `json:"level"` // ok, info, bad
+	Text  string `json:"text"`  // a sentence, with the words of others
+}
+
+// The levels of marks.
+const (
+	good = "ok"
+	info = "info"
+	bad  = "bad"
+)
+
+// History is what the last statuses have shown. Its zero value has seen nothing. It is safe for
+// concurrent use, and never larger than its arrays and the sentences of its marks.
+type History struct {
+	mu     sync.Mutex
+	points [maxPoints]Point
+	taken  int // points since the start; the newest is before taken % maxPoints
+	marks  []Mark
+	last   *Status // the marks come from what has changed since
+}
+
+// Look takes a status, one a second, and returns what is new by it: a point (nil: none is due yet),
+// and marks.
+func (h *History) Look(s *Status) (*Point, []Mark) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	marks := marksOf(h.last, s)
+	h.last = s
+	h.marks = append(h.marks, marks...)
+	h.marks = slices.Delete(h.marks, 0, max(0, len(h.marks)-maxMarks))
+	at := s.Now.Truncate(PointEvery).Unix()
+	if h.taken > 0 {
+		switch ahead := h.points[(h.taken-1)%maxPoints].At - at; {
+		case ahead > 60:
+			h.taken = 0 // the clock was set back: times rise
+		case ahead >= 0:
+			return nil, marks
+		}
+	}
+	point := &h.points[h.taken%maxPoints]
+	*point = pointOf(s)
+	point.At = at
+	h.taken++
+	taken := *point
+	return &taken, marks
+}
+
+// pointOf reads a status.
+func pointOf(s *Status) (p Point) {
+	unknown := math.NaN()
+	or := func(value *float64) float64 {
+		if value == nil {
+			return unknown
+		}
+		return *value
+	}
+	lag, retained, limit, deferred, dead := unknown, unknown, unknown, unknown, unknown
+	if s.Slot.IsFresh(s.Now) {
+		lag, retained = float64(s.Slot.LagBytes), float64(s.Slot.RetainedBytes)
+		if s.Slot.SafeWALBytes != nil {
+			limit = retained + float64(*s.Slot.SafeWALBytes)
+		}
+	}
+	if !s.Deferred.CountedAt.IsZero() {
+		deferred, dead = float64(s.Deferred.Events), float64(s.DeadLetters.Open)
+	}
+	p.values = [len(series)]float64{
+		s.Rates.PublishedPerSecond, or(s.Rates.LatencyP50Seconds), or(s.Rates.LatencyP99Seconds), lag, or(s.Slot.LagSeconds),
+		deferred, dead, float64(s.InFlight.Events), retained, limit,
+	}
+	return p
+}
+
+// MarshalJSON implements json.Marshaler: the points in columns, the oldest first.
+func (h *History) MarshalJSON() ([]byte, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	n := min(h.taken, maxPoints)
+	at, columns := make([]int64, n), map[string]any{}
+	values := make([][]*float64, len(series))
+	for s, name := range series {
+		values[s] = make([]*float64, n)
+		columns[name] = values[s]
+	}
+	columns["at"] = at
+	for i := range n {
+		p := &h.points[(h.taken-n+i)%maxPoints]
+		at[i] = p.At
+		for s := range series {
+			values[s][i] = known(p.values[s])
+		}
+	}
+	return json.Marshal(map[string]any{"every_seconds": int(PointEvery / time.Second), "points": columns, "marks": orEmpty(h.marks)})
+}
+
+// marksOf is what happened between two statuses; was is nil for the first one.
+func marksOf(was, is *Status) (marks []Mark) {
+	mark := func(kind, level, format string, args ...any) {
+		text := fmt.Sprintf(format, args...)
+		if len(text) > maxMark {
+			text = strings.ToValidUTF8(text[:maxMark], "") + " …"
+		}
+		marks = append(marks, Mark{At: is.Now, Kind: kind, Level: level, Text: text})
+	}
+	if was == nil {
+		mark("start", info, "The relay started, version %s.", is.Version)
+		marks[0].At = is.StartedAt
+		was = &Status{Broker: BrokerStatus{Up: true}, Totals: TotalsStatus{StreamReconnects: is.Totals.StreamReconnects, BrokerReconnects: is.Totals.BrokerReconnects}}
+	}
+	markRole(was, is, mark)
+	switch {
+	case was.Broker.Up && !is.Broker.Up:
+		mark("broker", bad, "The broker is down: %s", is.Broker.Why)
+	case !was.Broker.Up && is.Broker.Up && was.Broker.DownSince != nil:
+		mark("broker", good, "The broker is up again after %s.", is.Now.Sub(*was.Broker.DownSince).Round(time.Second))
+	case !was.Broker.Up && is.Broker.Up:
+		mark("broker", good, "The broker is up.")
+	case is.Totals.BrokerReconnects > was.Totals.BrokerReconnects:
+		mark("reconnect", info, "A lost connection to the broker was replaced.")
+	}
+	markPaused(was.Broker.Paused, is.Broker.Paused, is.Role == RoleLeader, mark)
+	return marks
+}
+
+// markRole marks who leads, what is waited for, and a stop.
+func markRole(was, is *Status, mark func(kind, level, format string, args ...any)) {
+	before, now := "", ""
+	if was.Leader != nil {
+		before = was.Leader.Name
+	}
+	if is.Leader != nil {
+		now = is.Leader.Name
+	}
+	switch {
+	case is.State == StateStopped && (was.State != StateStopped || was.Finding != is.Finding):
+		mark("finding", bad, "Relaying has stopped: %s", is.Why)
+	case was.State == StateStopped && is.State != StateStopped:
+		mark("finding", good, "An operator has decided: relaying begins again.")
+	case is.State == StateWaiting && was.State != StateWaiting:
+		mark("postgres", bad, "Waiting for PostgreSQL: %s", is.Why)
+	case is.Role == RoleLeader && was.Role != RoleLeader:
+		mark("leader", good, "This relay leads.")
+	case is.Role == RoleStandby && (was.Role != RoleStandby || before != now):
+		mark("leader", info, "This relay stands by: %s", is.Why)
+	case is.State == StateStopping && was.State != StateStopping:
+		mark("leader", info, "The relay is stopping.")
+	case is.Totals.StreamReconnects > was.Totals.StreamReconnects:
+		mark("reconnect", info, "The replication session was started again.")
+	}
+}
+
+// markPaused marks the destinations that are paused now, and those that were. A relay that does not
+// lead any more has forgotten them.
+func markPaused(was, is []Paused, leads bool, mark func(kind, level, format string, args ...any)) {
+	lacks := func(list []Paused, destination string) bool {
+		return !slices.ContainsFunc(list, func(p Paused) bool { return p.Destination == destination })
+	}
+	for _, p := range is {
+		if lacks(was, p.Destination) {
+			mark("destination", bad, "%s is paused (%s): %s", p.Destination, p.Reason, p.Error)
+		}
+	}
+	for _, p := range was {
+		if leads && lacks(is, p.Destination) {
+			mark("destination", good, "%s is no longer paused.", p.Destination)
+		}
+	}
+}
