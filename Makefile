@@ -240,5 +240,6 @@ deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreS
 .PHONY: deps-nightly
 deps-nightly: deps-all deps-debezium
 	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
-	@scripts/deps.sh upgrade
+	@scripts/deps.sh upgrade browser
+	@scripts/axe.sh >/dev/null
 	@for version in 17 18; do scripts/pg-upgrade.sh $$version >/dev/null; done

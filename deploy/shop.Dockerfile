@@ -12,7 +12,7 @@ COPY inbox ./inbox
 COPY internal/kafkaclient ./internal/kafkaclient
 COPY outbox ./outbox
 # Modules of the workspace that are not here.
-RUN sed -i '/^\t\.\/\(bench\|inbox\/test\|tools\)/d' go.work
+RUN sed -i '/^\t\.\/\(bench\|inbox\/test\|test\|tools\)/d' go.work
 COPY scripts/notices.sh ./scripts/notices.sh
 ARG TARGETOS
 ARG TARGETARCH

@@ -7,7 +7,8 @@
 #   python    what the consumer in Python imports
 #   systemd   what checks its units
 #   upgrade   what fetches PostgreSQL with pg_upgrade (scripts/pg-upgrade.sh)
-#   all       these without debezium and upgrade, and what make test-all needs as well: a C compiler for the race detector, node to fetch
+#   browser   what looks at the console
+#   all       these without debezium, upgrade and browser, and what make test-all needs as well: a C compiler for the race detector, node to fetch
 #             other versions of PostgreSQL
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
 # Silent when everything is there; else it says what it installs while it does.
@@ -64,6 +65,9 @@ if wants systemd; then
 fi
 if [[ " $asked " == *" upgrade "* ]] && ! python3 -m pip --version >/dev/null 2>&1; then
 	missing+=(python3-pip)
+fi
+if [[ " $asked " == *" browser "* ]]; then
+	need_command chromium chromium
 fi
 if wants all; then
 	need_command gcc gcc

@@ -18,6 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/admin"
+	"github.com/cdc-relay/cdc-relay/internal/ops/console"
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
 	"github.com/cdc-relay/cdc-relay/internal/replication"
@@ -78,7 +79,7 @@ func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
 	out := admin.Config{
 		Listen: c.Admin.Listen, MetricsListen: c.Admin.MetricsListen, Socket: c.Admin.Socket,
 		TLS:     admin.TLSFiles{Cert: c.Admin.TLS.Cert, Key: c.Admin.TLS.Key, CA: c.Admin.TLS.CA},
-		Version: v.build.Version, StartedAt: v.started,
+		Version: v.build.Version, StartedAt: v.started, Console: console.Handler(),
 		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.watchdog.all(), v.reporter), RecentLog: v.recent.Lines, Log: log,
 	}
 	operators := dlq.New(v.stream.Pool(), v.slot)

@@ -69,6 +69,7 @@ var allowed = map[string][]string{
 	"ops/opstest":    {"ops"},
 	"ops/metrics":    {"ops", "event", "decode", "sink"},
 	"ops/admin":      {"printable", "ops", "ops/metrics", "event", "dlq", "sink/drivers"},
+	"ops/console":    {},
 	"tracing":        {"event"},
 	"devenv/...":     {"event", "devenv/..."}, // it judges the relay from outside
 	"wiring":         {"sent", "event", "decode", "sink", "relay", "replication", "replication/...", "retention", "dlq", "ops", "ops/...", "config", "config/setting", "tracing", "printable"},

@@ -101,7 +101,7 @@ func brokerSettings(t *testing.T) map[string]string {
 func (c *composition) as(text string) string {
 	return strings.NewReplacer(
 		"postgres:5432", c.pg.Addr(), "rabbitmq:5671", c.mq.TLSAddr(), "[kafka:9092]", "['"+c.kafka.Brokers()[0]+"']\n    topic: "+strings.TrimSuffix(c.topic, "order")+"{aggregate}",
-		"/run/secrets/cdc-relay", filepath.Join(c.made, "relay"), "/run/secrets/shop", filepath.Join(c.made, "shop"), "0.0.0.0:8464", "127.0.0.1:0", "127.0.0.1:8465", "127.0.0.1:0",
+		"/run/secrets/cdc-relay", filepath.Join(c.made, "relay"), "/run/secrets/shop", filepath.Join(c.made, "shop"), "0.0.0.0:8464", "127.0.0.1:0", "0.0.0.0:8465", "127.0.0.1:0",
 	).Replace(text)
 }
 

@@ -128,8 +128,9 @@ func TestComposeRelays(t *testing.T) {
 		if strings.HasPrefix(name, "init") {
 			continue
 		}
-		if len(s.Ports) != 1 || strconv.Itoa(int(s.Ports[0].Target)) != port(t, config["admin.metrics_listen"]) {
-			t.Errorf("%s: ports %+v, admin.metrics_listen %v", name, s.Ports, config["admin.metrics_listen"])
+		if len(s.Ports) != 2 || strconv.Itoa(int(s.Ports[0].Target)) != port(t, config["admin.metrics_listen"]) ||
+			strconv.Itoa(int(s.Ports[1].Target)) != port(t, config["admin.listen"]) {
+			t.Errorf("%s: ports %+v, admin.metrics_listen %v, admin.listen %v", name, s.Ports, config["admin.metrics_listen"], config["admin.listen"])
 		}
 		if grace, least := time.Duration(*s.StopGracePeriod), duration(t, config["delivery.shutdown_grace"])+5*time.Second; grace < least {
 			t.Errorf("%s: stop_grace_period %s, want %s or more", name, grace, least)

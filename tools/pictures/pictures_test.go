@@ -82,7 +82,9 @@ func TestPicturesAreShown(t *testing.T) {
 	}
 	var got []string
 	for _, entry := range entries {
-		got = append(got, entry.Name())
+		if filepath.Ext(entry.Name()) == ".svg" { // test/console draws others
+			got = append(got, entry.Name())
+		}
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%s has %q, want %q", folder, got, want)

@@ -62,7 +62,7 @@ func testDemo(t *testing.T, sink, name string, worst []string) {
 	if err := p.interrupt(); err != nil {
 		t.Fatalf("a good demo ends with %v:\n%s", err, p.out)
 	}
-	for _, line := range []string{" 0 lost", "in commit order for each of 201 keys", "broker down, relay: broker down", p.relay.Admin()} {
+	for _, line := range []string{" 0 lost", "in commit order for each of 201 keys", "broker down, relay: broker down", p.relay.Admin() + "/console/", p.token} {
 		if !strings.Contains(p.out.String(), line) {
 			t.Errorf("no %q in the output:\n%s", line, p.out)
 		}

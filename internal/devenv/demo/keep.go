@@ -17,6 +17,8 @@ func (d *demo) keepOpen(ctx context.Context) {
 	say("PostgreSQL    %s", d.db)
 	say("%-13s %s", d.broker.words().name, d.broker.addr())
 	say("relay         %s/metrics, /readyz", d.relay.Admin())
+	say("its console   %s/console/", d.relay.Admin())
+	say("  with token  %s", d.token)
 	say("its API       curl --unix-socket %s http://relay/api/v1/status", d.relay.Socket())
 	say("its config    %s", d.relay.ConfigPath())
 	say("its commands  CDC_RELAY_ADMIN__SOCKET=%s %s status -c %s", d.relay.Socket(), d.binary, d.relay.ConfigPath())

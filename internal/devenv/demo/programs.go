@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"net/url"
@@ -26,6 +27,7 @@ type programs struct {
 	binary   string         // of the relay
 	relay    *runner.Relay
 	db       string // URL of the shop's database
+	token    string // of the relay's API, of this run
 	worst    bool   // a standby is promoted, and then the slot is lost
 }
 
@@ -110,6 +112,7 @@ func (p *programs) primary() *pgserver.Postgres {
 
 // startRelay starts the relay as a process of its own and returns when it is ready.
 func (p *programs) startRelay(ctx context.Context) (err error) {
+	p.token = rand.Text()
 	if p.relay, err = runner.LaunchRelay(p.binary, p.config(), "--hold-on-fatal"); err != nil {
 		return err
 	}
@@ -121,6 +124,9 @@ func (p *programs) startRelay(ctx context.Context) (err error) {
 // config is the relay's configuration; everything else has its default.
 func (p *programs) config() string {
 	config := fmt.Sprintf("source:\n  url: %s\n  slot: %s\nsink:\n%s", p.db, slot, p.broker.sink())
+	if p.token != "" {
+		config = fmt.Sprintf("admin: {tokens: [{name: demo, role: operate, value: %q}]}\n", p.token) + config
+	}
 	if p.worst {
 		config = fmt.Sprintf("guard: {defer_at: %dMiB, max_bytes: %dMiB}\n", diskGuard, diskRoom) + config
 	}
