@@ -120,12 +120,12 @@ func (a *availability) noteUp() {
 // newBackoff makes the pauses of a message that waits for the database.
 func newBackoff() work.Backoff { return work.Backoff{Max: 5 * time.Second} }
 
-// Schema returns the statements that make the table of processed messages if it does not exist:
-// "name" or "schema.name", "" for processed_messages. It panics when table is something else. Put
-// the statements into a migration: run again, they wait for the transactions that write to the
-// table. Each ends with a semicolon. The role of the service needs the rights to SELECT, INSERT,
-// UPDATE and DELETE: nothing is updated, but old rows are locked before they are deleted. Of the
-// table of an earlier version they make the one that this version needs.
+// Schema returns the statements that create the table of processed messages if it does not exist.
+// They also change the table of an earlier version into that of this one. table is "name" or
+// "schema.name"; "" means processed_messages. Schema panics when table is something else. Put the
+// statements into a migration: run again, they wait for the transactions that write to the table.
+// Each ends with a semicolon. The role of the service needs the rights to SELECT, INSERT, UPDATE
+// and DELETE: nothing is updated, but old rows are locked before they are deleted.
 func Schema(table string) string {
 	if table != "" && !tableName.MatchString(table) {
 		panic(fmt.Sprintf("inbox: Schema of table %q: want \"name\" or \"schema.name\"", table))

@@ -101,7 +101,7 @@ func (in *Inbox) process(ctx context.Context, m Message) (outcome, error) {
 	}
 }
 
-// logWait says what a message waits for: the database, or only the record of its event. That one is
+// logWait logs what a message waits for: the database, or only the record of its event. That one is
 // locked by a session that has not ended, of a handler that is slow or of a process that is frozen.
 func (in *Inbox) logWait(ctx context.Context, m Message, away *unavailableError) {
 	if away.late && in.checkDatabase(ctx) == nil {
@@ -230,9 +230,9 @@ func fingerprint(m Message) []byte {
 	return append([]byte{2}, hash.Sum(nil)[:15]...)
 }
 
-// isOfDelivery is whether a header belongs to a delivery and not to its event: it may be another
-// one when the event comes again. They are what the relay says of the delivery, the span that
-// published it, the run of a connector of Debezium, and what brokers note of a message's way.
+// isOfDelivery reports whether a header belongs to a delivery and not to its event: it may be
+// another one when the event comes again. They are what the relay says of the delivery, the span
+// that published it, the run of a connector of Debezium, and what brokers note of a message's way.
 func isOfDelivery(name string) bool {
 	return slices.Contains([]string{"cdc_position", "cdc_replay", "traceparent", "tracestate", "x-routed-by", "x-stream-offset"}, name) ||
 		strings.HasPrefix(name, "__debezium.") || strings.HasPrefix(name, "x-opt-") || strings.HasPrefix(name, "x-shovelled")
@@ -315,7 +315,7 @@ func (t *Transport) Handle(ctx context.Context, m Message, p Publisher) error {
 	return nil
 }
 
-// Remembers is whether there is a record of an event that the service has processed.
+// Remembers reports whether there is a record of an event that the service has processed.
 func (t *Transport) Remembers(ctx context.Context) (found bool, err error) {
 	in := t.in
 	if err := in.db.queryRow(ctx, in.sql.hasRecords, []any{in.cfg.Service}, &found); err != nil {

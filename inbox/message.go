@@ -72,7 +72,7 @@ func (f ReplayFilter) Check() error {
 	return nil
 }
 
-// Matches is whether it chooses a dead letter that has these.
+// Matches reports whether the filter chooses a dead letter with this id, type and class.
 func (f ReplayFilter) Matches(id, eventType string, class Class) bool {
 	return (f.ID == "" || f.ID == id) && (f.Type == "" || f.Type == eventType) && (f.Class == "" || f.Class == class)
 }
@@ -221,8 +221,8 @@ func checkID(id string) error {
 	return nil
 }
 
-// isRepeatable is whether an attempt is made again at once, a few times, before it counts: after a
-// deadlock, a serialization failure, and what the database may have caused.
+// isRepeatable reports whether an attempt is made again at once, a few times, before it counts:
+// after a deadlock, a serialization failure, and what the database may have caused.
 func isRepeatable(err error) bool {
 	var lost *lostError
 	return hasSQLState(err, "40") || errors.As(err, &lost)

@@ -49,10 +49,10 @@ func newRouter[Tx any](unknown Unknown) *Router[Tx] {
 
 // On adds the handler of a type: the message's Type alone, or its Aggregate and Type with a dot
 // between them, which comes first. The payload is decoded as JSON into a T; members that T does not
-// have are ignored. A payload that is no T makes the message a dead letter, since it will be none
-// at another attempt. If T is Message or *Message, nothing is decoded: that is for a tombstone,
-// which has an empty payload, and for what is not JSON. A type that has a handler already is a
-// mistake of the program: On panics.
+// have are ignored. A payload that cannot be decoded into a T makes the message a dead letter:
+// another attempt would not change that. If T is Message or *Message, nothing is decoded: that is
+// for a tombstone, which has an empty payload, and for what is not JSON. A type that has a handler
+// already is a mistake of the program: On panics.
 func On[T, Tx any](r *Router[Tx], eventType string, handle func(ctx context.Context, tx Tx, event T) error) {
 	if r.handlers[eventType] != nil {
 		panic("inbox: the type " + eventType + " has two handlers")

@@ -28,16 +28,16 @@ type connections interface {
 type querier interface {
 	// exec returns how many rows were changed.
 	exec(ctx context.Context, query string, args ...any) (int64, error)
-	// queryRow reads one row; without one the error is sql.ErrNoRows.
+	// queryRow reads one row; if there is none the error is sql.ErrNoRows.
 	queryRow(ctx context.Context, query string, args []any, into ...any) error
 }
 
-// transaction is the one of a message. One goroutine uses it.
+// transaction is the transaction in which a message is handled. One goroutine uses it.
 type transaction interface {
 	querier
 	// callHandler calls the handler.
 	callHandler(ctx context.Context, m Message) error
-	// stateAfterHandler says what the handler has left of the transaction.
+	// stateAfterHandler reports in which state the handler has left the transaction.
 	stateAfterHandler(ctx context.Context) txState
 	commit(ctx context.Context) error
 	// rollback ends it if it was not committed, and gives the connection back. When it cannot, the
@@ -259,8 +259,8 @@ func pgxConn(c any) *pgx.Conn {
 	return nil
 }
 
-// hasSQLState is whether err is an error of PostgreSQL whose code begins so. The drivers agree on
-// how it is read.
+// hasSQLState reports whether err is an error of PostgreSQL whose code begins so. The drivers agree
+// on how it is read.
 func hasSQLState(err error, codes ...string) bool {
 	var server interface{ SQLState() string }
 	if !errors.As(err, &server) {

@@ -178,7 +178,7 @@ func (c *Columns) validate() error {
 	return nil
 }
 
-// isNoName is whether PostgreSQL cannot have a table or column of that name.
+// isNoName reports whether PostgreSQL cannot have a table or column of that name.
 func isNoName(name string) bool { return name == "" || len(name) > maxName || textProblem(name) != "" }
 
 // Schema is the statements that create this writer's table if it does not exist, with the types of
@@ -204,8 +204,8 @@ func (w *Writer) Schema() string {
 	return fmt.Sprintf("CREATE TABLE IF NOT EXISTS %s (\n%s\n);\n", w.table, strings.Join(lines, ",\n")) + w.transactionSQL()
 }
 
-// transactionSQL makes index and trigger of the column tx, once. What it makes is what `cdc-relay
-// init --outbox-table` makes.
+// transactionSQL makes index and trigger of the column tx, once. It makes the same table as
+// `cdc-relay init --outbox-table`.
 func (w *Writer) transactionSQL() string {
 	name := strings.Split(w.cfg.Table, ".")
 	last := len(name) - 1

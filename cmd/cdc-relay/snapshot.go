@@ -164,8 +164,8 @@ func addLine(out *ops.Snapshot, l relay.Snapshot, waiting map[sink.Place]dlq.Wai
 	out.Paused = wiring.Paused(l.Paused, waiting)
 }
 
-// addPaused adds destinations of which only the sink knows: those that events wait for in a call,
-// which nobody has accused yet. The longest pauses come first.
+// addPaused adds destinations that only the sink knows: events wait for their answer in a call, and
+// no rejection has blamed them yet. The longest pauses come first.
 func addPaused(out *ops.Snapshot, pausedBySink []ops.Paused) {
 	named := make(map[string]bool, len(out.Paused))
 	for _, p := range out.Paused {

@@ -99,9 +99,9 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 	}
 }
 
-// newRetention makes what deletes delivered rows and keeps the sent set small; nil: there is none.
-// Whether the tables have what retention goes by is asked once in a process: later that must not
-// end a relay that delivers.
+// newRetention makes the task that deletes delivered rows and keeps the sent set small; nil: no
+// table is configured for it. Only the first term of a process checks that the tables have the
+// columns that it needs: later a table without them must not end a relay that delivers.
 func newRetention(ctx context.Context, c *config.Config, v *process, t source.Term, line *relay.Line, log *zap.Logger) (*retention.Retention, error) {
 	tables := wiring.Retained(c)
 	if len(tables) == 0 {
@@ -174,8 +174,8 @@ func (l *term) WaitSettled(ctx context.Context) error {
 	return l.retryTable.WaitIdle(ctx)
 }
 
-// newGuard makes the disk guard of a term. A sink needs its confirm_timeout to blame a destination,
-// and a moment more.
+// newGuard makes the disk guard of a term. It waits longer than confirm_timeout before it acts: a
+// sink that gets no answer needs that long to blame a destination.
 func newGuard(c *config.Config, v *process, t source.Term, line *relay.Line, log *zap.Logger) *guard.Guard {
 	return guard.New(guard.Config{
 		MaxBytes: c.Guard.MaxBytes, Patience: c.Delivery.ConfirmTimeout + 10*time.Second,

@@ -39,7 +39,7 @@ const (
 	leaveTimeout = 2 * time.Second
 )
 
-// membership is that of this process in the group.
+// membership is this process's membership of the group.
 type membership struct {
 	c      *Consumer
 	k      *link
@@ -82,7 +82,7 @@ func (c *Consumer) runMembership(ctx context.Context, k *link) error {
 	}
 }
 
-// isFenced is whether the group has given the partitions to others, or is about to.
+// isFenced reports whether the group has given the partitions to others, or is about to.
 func isFenced(err error) bool {
 	return errors.Is(err, kafkago.RebalanceInProgress) || errors.Is(err, kafkago.IllegalGeneration) || errors.Is(err, kafkago.UnknownMemberId)
 }
@@ -197,8 +197,8 @@ func (m *membership) leaveGroup(ctx context.Context) {
 	}
 }
 
-// isCoordinatorMoving is whether the broker is not the group's coordinator any more, or not yet.
-// The group is as it was, and the next request finds who knows it.
+// isCoordinatorMoving reports whether the broker is not the group's coordinator any more, or not
+// yet. The group is as it was, and the next request finds who knows it.
 func isCoordinatorMoving(err error) bool {
 	return errors.Is(err, kafkago.NotCoordinatorForGroup) || errors.Is(err, kafkago.GroupCoordinatorNotAvailable) || errors.Is(err, kafkago.GroupLoadInProgress)
 }

@@ -46,12 +46,13 @@ type Config struct {
 	// Partitions is how many each topic gets that Declare makes, by default as many as the broker
 	// gives (num.partitions).
 	Partitions int
-	// ReplicationFactor is that of the topics that Declare makes, by default the largest of Topics.
-	// With 1, retries and dead letters are lost with a broker's disk. Where none of Topics exists
-	// yet it is the broker's (default.replication.factor).
+	// ReplicationFactor is the replication factor of the topics that Declare makes, by default the
+	// largest one of Topics. With 1, retries and dead letters are lost with a broker's disk. Where
+	// none of Topics exists yet it is the broker's (default.replication.factor).
 	ReplicationFactor int
-	// MaxMessageBytes is that of the topics that Declare makes, by default 8 MiB. It must be larger
-	// than that of Topics, because a message that has failed gets some headers, up to 2 KiB.
+	// MaxMessageBytes is the setting max.message.bytes of the topics that Declare makes, by default
+	// 8 MiB. It must be larger than that of Topics, because a message that has failed gets some
+	// headers, up to 2 KiB.
 	MaxMessageBytes int
 
 	// SessionTimeout is how long the partitions of a process wait for it after it has died, by
@@ -59,7 +60,7 @@ type Config struct {
 	SessionTimeout time.Duration
 	// MaxInFlight is how many messages of all partitions a process may have in its handlers and
 	// waiting for them, by default 1000. A message that takes long holds up only those of its
-	// worker, until so many wait, or 100 times as many later ones of its partition are handled.
+	// worker, until as many wait, or 100 times as many later ones of its partition are handled.
 	MaxInFlight int
 	// MaxInFlightBytes bounds their size, by default 64 MiB. About as much again is read ahead. A
 	// batch of messages that takes more memory than this, and than 64 MiB, is not read: its

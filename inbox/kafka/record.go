@@ -61,7 +61,7 @@ func (c *Consumer) newMessage(r *kafkago.Message) inbox.Message {
 	return m
 }
 
-// dueAt is when an attempt may begin.
+// dueAt is the time from which the message's attempt may begin.
 func (c *Consumer) dueAt(r *kafkago.Message) time.Time {
 	level, waits := c.levelOf(r.Topic)
 	if !waits {

@@ -1,4 +1,4 @@
-// Dead letters go back to the service, and how many messages wait.
+// The replay of dead letters, and the count of messages that wait.
 
 package kafka
 
@@ -129,17 +129,18 @@ func (r *partitionReplay) eachDeadLetter(ctx context.Context, from, to int64, do
 	return nil
 }
 
-// matches is whether a dead letter is to be replayed. One that says that it is of another service
-// is not: this one would find its record, and the other would never have it again.
+// matches reports whether a dead letter is to be replayed. One that says that it is of another
+// service is not: this one would find its record, and the other would never have it again.
 func (r *partitionReplay) matches(m *kafkago.Message) bool {
 	of := headerValue(m, headerConsumerService)
 	return (of == "" || of == r.c.in.Service()) && r.filter.Matches(headerValue(m, "id"), headerValue(m, "eventType"), inbox.Class(headerValue(m, headerFailureClass)))
 }
 
-// reportEvery is how often what waits is counted.
+// reportEvery is the time between two counts of the messages that wait.
 const reportEvery = 15 * time.Second
 
-// reportWaiting counts what waits until ctx ends, also in the retry topics of former levels.
+// reportWaiting counts the messages that wait, again and again until ctx ends, also those in the
+// retry topics of former levels.
 func (c *Consumer) reportWaiting(ctx context.Context) {
 	var former []string
 	k := c.connect(nil)

@@ -368,9 +368,10 @@ func (c *Consumer) explainReadError(ctx context.Context, k *link, p *partition, 
 	return nil
 }
 
-// explainOutOfRange says what it means that a broker has refused the offset from: nothing, as by
-// now it has it; another member has processed what is missing, so that group, the group's offset,
-// is above it; or messages are lost. e is what the broker has.
+// explainOutOfRange says what it means that a broker has refused to read at the offset from. nil:
+// by now the broker has the message. errOvertaken: another member has processed it, for the group's
+// offset, group, is above it. A LostError: messages are lost. e are the offsets that the broker
+// has.
 func (c *Consumer) explainOutOfRange(p *partition, from int64, e offsetRange, group int64) error {
 	switch {
 	case from >= e.first && from <= e.after: // by now it has them
@@ -393,13 +394,13 @@ func withLimitHint(err error) error {
 // errUnreadable ends a membership: the brokers are looked up again.
 var errUnreadable = errors.New("reading has failed for a while")
 
-// endsMembership is whether another session of the same membership would meet the error, too.
+// endsMembership reports whether another session of the same membership would meet the error, too.
 func endsMembership(err error) bool {
 	var lost *LostError
 	return errors.As(err, &lost) || errors.Is(err, errTopicGone) || errors.Is(err, errOvertaken) || errors.Is(err, errUnreadable) || isRefused(err)
 }
 
-// isRefused is whether the broker refuses the login or a right.
+// isRefused reports whether the broker refuses the login or a right.
 func isRefused(err error) bool {
 	if errors.Is(err, kafkaclient.ErrLogin) {
 		return true

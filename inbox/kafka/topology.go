@@ -26,7 +26,7 @@ const anyTime = "9223372036854775807" // no time is too far from the broker's
 
 type setting struct{ name, value string }
 
-// topicSettings are those of the service's own topics. They keep every message until it was
+// topicSettings are the settings of the service's own topics. They keep every message until it was
 // handled. Its time is the event's, and may be any that Topics take.
 func (c *Consumer) topicSettings() []setting {
 	return []setting{
@@ -79,7 +79,7 @@ func (c *Consumer) declareTopics(ctx context.Context, k *link) error {
 	return awaitTopics(ctx, k, missing)
 }
 
-// newTopicRequest is what a topic is made with.
+// newTopicRequest is the request that creates a topic, with its settings.
 func (c *Consumer) newTopicRequest(topic string, want durability) createtopics.RequestTopic {
 	t := createtopics.RequestTopic{Name: topic, NumPartitions: int32(c.cfg.Partitions), ReplicationFactor: int16(cmp.Or(want.replicas, -1))}
 	for _, s := range c.topicSettings() {
@@ -91,7 +91,7 @@ func (c *Consumer) newTopicRequest(topic string, want durability) createtopics.R
 	return t
 }
 
-// awaitTopics waits until topics that were created are known.
+// awaitTopics waits until the brokers know topics that were just created.
 func awaitTopics(ctx context.Context, k *link, topics []string) error {
 	for pause := (work.Backoff{}); ; {
 		found, err := k.partitions(ctx, topics...)
@@ -241,8 +241,9 @@ func minInSyncOf(r *describeconfigs.ResponseResource) int {
 	return 0
 }
 
-// durabilityDifferences returns what a topic of the service lacks of Config: then it is refused.
-// What it only lacks of Topics is a warning: they may have changed under way, and messages go on.
+// durabilityDifferences returns in what a topic of the service falls short of Config: the consumer
+// then refuses to start. Where it only falls short of the service's Topics a warning is logged:
+// these may have changed meanwhile, and messages go on.
 func (c *Consumer) durabilityDifferences(r *describeconfigs.ResponseResource, t *metadata.ResponseTopic, want durability) (differ []string) {
 	less := func(name string, has, want int) string {
 		return fmt.Sprintf("  %s: %s is %d, want %d", r.ResourceName, name, has, want)
@@ -268,8 +269,8 @@ const watchEvery = 3 * time.Second
 // formerEvery is after how many of them all topics of the cluster are listed.
 const formerEvery = 5
 
-// retryTopic has the messages that wait for so long. The pause is in the name: with other levels
-// there are other topics, and what waits in the old ones is still read.
+// retryTopic is the topic of the messages that wait for level before their next attempt. The pause
+// is in the name: with other levels there are other topics, and the old ones are still read.
 func (c *Consumer) retryTopic(level time.Duration) string {
 	return c.in.Service() + ".retry." + inbox.LevelName(level)
 }
@@ -291,7 +292,7 @@ func (c *Consumer) ownTopics() []string {
 	return own
 }
 
-// isOwn is whether a topic is one of those, or was when the service had other levels.
+// isOwn reports whether a topic is one of ownTopics, or was when the service had other levels.
 func (c *Consumer) isOwn(topic string) bool {
 	_, waits := c.levelOf(topic)
 	return waits || topic == c.returnTopic()
@@ -400,7 +401,7 @@ func (c *Consumer) connect(more []string) *link {
 	return &link{open(), open(), slices.Concat(c.cfg.Topics, c.ownTopics(), more)}
 }
 
-// topics are those that exist and have partitions.
+// topics returns those of names that exist and have partitions.
 func (k *link) topics(ctx context.Context, names []string) (found []metadata.ResponseTopic, err error) {
 	all, err := k.Topics(ctx, names)
 	if err != nil {
@@ -417,7 +418,7 @@ func (k *link) topics(ctx context.Context, names []string) (found []metadata.Res
 	return found, nil
 }
 
-// partitions are those of topics. There are none of one that does not exist.
+// partitions returns the partitions of each topic that exists.
 func (k *link) partitions(ctx context.Context, names ...string) (map[string][]int, error) {
 	all, err := k.topics(ctx, names)
 	found := map[string][]int{}
@@ -429,7 +430,7 @@ func (k *link) partitions(ctx context.Context, names ...string) (map[string][]in
 	return found, err
 }
 
-// offsetRange are the offsets from the first message of a partition to the one after the last.
+// offsetRange is the offset of the first message of a partition, and the one after its last.
 type offsetRange struct{ first, after int64 }
 
 func (k *link) offsetRanges(ctx context.Context, topic string, partitions []int) (map[int]offsetRange, error) {

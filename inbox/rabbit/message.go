@@ -38,11 +38,11 @@ const (
 
 var ownHeaders = []string{headerRetries, headerReason, headerClass, headerAttempts, headerFirstFailed, headerFailed, headerQueue, headerService}
 
-// isOwnHeader is whether a header is written by this package, or by the broker when it hands a
+// isOwnHeader reports whether a header is written by this package, or by the broker when it hands a
 // message on. The handler does not see them.
 func isOwnHeader(name string) bool { return slices.Contains(ownHeaders, name) || isBrokerHeader(name) }
 
-// isBrokerHeader is whether the broker has written a header. Published again they would lie:
+// isBrokerHeader reports whether the broker has written a header. Published again they would lie:
 // RabbitMQ before 4.0 drops a message that expires on its way to a queue that its x-death names
 // already.
 func isBrokerHeader(name string) bool {
@@ -50,9 +50,9 @@ func isBrokerHeader(name string) bool {
 		strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-")
 }
 
-// republished is a message with the same content. Left out are headers that are not the event's,
-// CC, which would send copies to others, an expiration, which would end the message where it waits,
-// and the user, whom the broker compares with ours.
+// republished is a message with the same content. It leaves out headers that are not the event's;
+// CC, which would send copies to others; the expiration, which would end the message where it
+// waits; and the user, whom the broker compares with ours.
 func republished(d *amqp.Delivery) amqp.Publishing {
 	headers := make(amqp.Table, len(d.Headers)+len(ownHeaders))
 	for name, value := range d.Headers {
@@ -170,8 +170,8 @@ func headerText(value any) (string, bool) {
 	return "", false
 }
 
-// propertiesSize is more than all other properties of a message take: each is a short text or a
-// number.
+// propertiesSize is more bytes than all properties of a message but the headers take: each is a
+// short text or a number.
 const propertiesSize = 10 * (maxShortString + 1)
 
 func tableSize(t amqp.Table) int {

@@ -29,9 +29,9 @@ import (
 // Binding names the messages that a service receives: those that an exchange gets with a routing
 // key that Key matches.
 type Binding struct {
-	// Exchange is that of the relay: sink.rabbitmq.exchange, "outbox.events" by default. One that
-	// does not exist is declared as the relay does, as a durable topic exchange: either may start
-	// first.
+	// Exchange is the exchange of the relay: sink.rabbitmq.exchange, "outbox.events" by default.
+	// One that does not exist is declared as the relay does, as a durable topic exchange: either
+	// may start first.
 	Exchange string
 	// Key is a routing key; on a topic exchange '*' stands for one word and '#' for any number of
 	// them: "order.*", "#".
@@ -62,7 +62,7 @@ type Config struct {
 
 	// Prefetch is how many messages the process may hold that are not acknowledged, by default 50
 	// or twice inbox.Config.Concurrency if that is more, and at least Concurrency. The process
-	// keeps at most so many in memory: with the largest messages it bounds the memory. Let no
+	// keeps no more than these in memory: Prefetch times the largest message bounds it. Let no
 	// process of the service have less than one before it, or the order of a key may break: lower
 	// it only while the queue is empty.
 	Prefetch int
@@ -115,7 +115,7 @@ const (
 	maxShortString = 255
 )
 
-// isReserved is whether RabbitMQ refuses a name: it keeps it for itself.
+// isReserved reports whether RabbitMQ refuses a name: it keeps it for itself.
 func isReserved(name string) bool { return strings.HasPrefix(name, "amq.") }
 
 func (c *Consumer) validate() error {
@@ -213,7 +213,7 @@ func (c impatientConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// isRefusal is whether the broker has refused the login, the virtual host or a right.
+// isRefusal reports whether the broker has refused the login, the virtual host or a right.
 func isRefusal(err error) bool {
 	var refused *amqp.Error
 	return errors.As(err, &refused) && (refused.Code == amqp.AccessRefused || refused.Code == amqp.NotAllowed)

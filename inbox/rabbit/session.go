@@ -56,8 +56,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 			return err
 		}
 		c.receiving.Failed(err)
-		// A session that ends soon after another is counted by the broker, for each message that
-		// was delivered. So the pauses grow also when connecting works.
+		// When a session ends, the broker counts one more delivery of each message that it had
+		// delivered, up to the delivery limit. So the pauses grow also when connecting works.
 		if time.Since(began) > time.Minute {
 			pauses.Reset()
 		}
@@ -106,7 +106,7 @@ type session struct {
 	err  error // why it is over; read after over is closed
 }
 
-// runSession runs one, and returns why it ended.
+// runSession runs one session, and returns why it ended.
 func (c *Consumer) runSession(ctx context.Context, p *publisher, connected *bool) error {
 	if err := c.in.Ready(ctx); err != nil {
 		return &finalError{err}
@@ -165,8 +165,8 @@ func (s *session) startConsuming(ctx context.Context, l *link) (deliveries <-cha
 	}, nil
 }
 
-// handleDeliveries gives deliveries to workers until the session is over, and waits for these. It
-// returns how many handlers still run all the same.
+// handleDeliveries gives deliveries to workers until the session is over, and waits for the
+// workers. It returns how many handlers have not ended in time.
 func (s *session) handleDeliveries(ctx context.Context, deliveries <-chan amqp.Delivery, ended func() error) (left int) {
 	var stop context.CancelFunc
 	s.handlerContext, stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -259,7 +259,8 @@ func (s *session) isOver() bool {
 	}
 }
 
-// task is one delivery on its way through a worker. It publishes the message when that fails.
+// task is one delivery on its way through a worker. If the handler fails, it publishes the message
+// to a later attempt or to the dead letters.
 type task struct {
 	session  *session
 	delivery amqp.Delivery

@@ -210,7 +210,7 @@ func (a *declarations) request(kind, name string, question func(*amqp.Channel) e
 	}
 }
 
-// isMissing is whether the broker does not know what passive asks for.
+// isMissing reports whether the broker does not know what passive asks for.
 func (a *declarations) isMissing(kind, name string, passive func(*amqp.Channel) error) (missing bool) {
 	a.request(kind, name, func(ch *amqp.Channel) error {
 		err := passive(ch)

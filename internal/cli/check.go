@@ -264,7 +264,7 @@ func publishOne(ctx context.Context, out sink.Sink, ev *event.Event) (sink.Outco
 	}
 }
 
-// refusalFix is what to do about a refusal.
+// refusalFix is the fix that is printed for a refusal of a test message.
 func refusalFix(d *sink.Driver, reason sink.Reason, r *event.Route) string {
 	if d.FixRefusal != nil {
 		if fix := d.FixRefusal(reason, r); fix != "" {

@@ -127,7 +127,7 @@ func checkURL(url string) error {
 	return nil
 }
 
-// allRows is the expression of a --backfill without one.
+// allRows is the expression of a --backfill that is given without an expression.
 const allRows = "true"
 
 // checkBackfill refuses flags of a backfill that do not go together.

@@ -74,15 +74,15 @@ it again. --dry-run changes nothing.`,
 	return cmd
 }
 
-// orderFlags are those about the order of the rows.
+// orderFlags adds the flags about the order of the rows.
 func orderFlags(cmd *cobra.Command, opt *repair.RecoverOptions) {
 	cmd.Flags().StringVar(&opt.OrderBy, "order-by", "", "order by this `COLUMN` if the order of the commits is not known")
 	cmd.Flags().BoolVar(&opt.OrderByBegin, "order-by-begin", false, command.OrderByBeginUsage)
 	cmd.Flags().BoolVar(&opt.Unordered, "unordered", false, "send in any order if the order of the commits is not known")
 }
 
-// runRecovery runs one of the two until it ends or a signal comes: then it takes back what it
-// began.
+// runRecovery runs do, a recovery or a backfill, until it ends. At a signal it undoes what it has
+// begun.
 func runRecovery(cmd *cobra.Command, c *config.Config, rc source.Config, log *zap.Logger, opt repair.RecoverOptions,
 	do func(context.Context, source.Config, repair.RecoverOptions) (repair.Report, error),
 ) (repair.Report, error) {

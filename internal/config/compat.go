@@ -120,7 +120,7 @@ var replacedByOptions = map[string]string{
 	"routing_key": "sink.rabbitmq.routingKey and sink.rabbitmq.routingKey.source",
 }
 
-// isReplaced reports whether a profile makes this key of no effect.
+// isReplaced reports whether the key has no effect because there is a profile.
 func isReplaced(k *setting.Key) bool {
 	return k.Replaced || k.Name == "source.message_prefix" || strings.HasPrefix(k.Name, "outbox.")
 }

@@ -31,7 +31,7 @@ type Config struct {
 	Admin       Admin
 	Log         Log
 
-	NotRead []string // sentences about variables that look like keys and are none; written by Load
+	NotRead []string // sentences about variables that look like keys, but are not; written by Load
 
 	wrote map[string]*setting.Node // by path: the values that the file or the environment gave
 

@@ -25,7 +25,7 @@ var rewrite = flag.Bool("rewrite", false, "write the golden files again")
 // base is a configuration without a fault, to which a test adds one.
 const base = "source: {url: postgres://relay@localhost:5432/shop}\nsink: {rabbitmq: {}}\n"
 
-// load reads a file of this content, named relay.yaml in messages.
+// load reads a file with this content. Messages call it relay.yaml.
 func load(t *testing.T, content string, env ...string) (*Config, error) {
 	t.Helper()
 	t.Chdir(t.TempDir())

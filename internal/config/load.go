@@ -25,9 +25,9 @@ const (
 )
 
 // Load reads the file at path ("" for none) and the environment, as os.Environ gives it, and checks
-// the whole. Config.NotRead has what is no fault and most likely a mistake. Its error is an
-// *event.Stop of exit code 2 that lists every fault, each with its file, line and column or its
-// variable.
+// the whole. Config.NotRead has sentences about settings that are no fault, but most likely a
+// mistake. Its error is an *event.Stop of exit code 2 that lists every fault, each with its file,
+// line and column or its variable.
 //
 // Every single value may contain ${VAR}, ${VAR:-default}, ${file:/path} and $$, in the file and in
 // a variable. A variable is an override when its name has a double underscore:
@@ -187,7 +187,7 @@ func (l *loader) variable(name string) {
 	}
 }
 
-// mention notes that a sink is named, which is what chooses it.
+// mention notes that the configuration names a sink: naming it chooses it.
 func (l *loader) mention(path string, where setting.Place) {
 	if path == "sink.compat" {
 		return

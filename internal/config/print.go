@@ -125,7 +125,7 @@ func (c *Config) Renew(again *Config) (renewed, needRestart []string) {
 	return renewed, needRestart
 }
 
-// keys are those of the configuration, bound to it.
+// keys are the keys of the configuration, bound to its fields.
 func (c *Config) keys() []setting.Key {
 	l := &loader{cfg: c, sections: map[string]sink.Settings{c.Sink.Driver.Name: c.Sink.Settings}}
 	return l.fields()

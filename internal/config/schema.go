@@ -26,7 +26,7 @@ func Schema(w io.Writer) error {
 	for _, k := range l.fields() {
 		parent, name, _ := cutLast(k.Name)
 		value := setting.OrNothing(k.Form)
-		if parent != "sink" { // there is no sink but the one that is named
+		if parent != "sink" { // naming a sink chooses it: its section has no default
 			if err := addDefault(value, k.Show()); err != nil {
 				return fmt.Errorf("read default of %s: %w", k.Name, err)
 			}

@@ -146,7 +146,7 @@ func (l *loader) validateGuard() {
 	}
 }
 
-// validateRetention wants tables to delete from, and the column that it goes by.
+// validateRetention wants tables to delete from, and the column with a row's transaction.
 func (l *loader) validateRetention() {
 	if l.cfg.Retention.IsSet() && len(l.cfg.Source.Tables) == 0 && !l.IsFaulty("source.tables") {
 		l.FaultAt("retention.mode", fmt.Errorf("is %q, and source.tables names no table: there is nothing to delete", l.cfg.Retention.Mode))
@@ -200,7 +200,7 @@ func validateMirrorPart(d *sink.Driver, key, name string) error {
 	return fmt.Errorf("is %s's; with sink.%s the mirror is dead_letters.mirror.%s", drivers.ByRoutePart(key).Broker, d.Name, strings.Join(keys, " and "))
 }
 
-// wantSink is the end of a fault about the choice of a sink.
+// wantSink is the end of the message of a fault about the choice of a sink: it lists the sinks.
 func wantSink() string {
 	var names []string
 	for _, d := range drivers.All {

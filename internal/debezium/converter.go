@@ -53,7 +53,7 @@ func textMost(s string) int {
 	return connect.QuotedMost * len(s)
 }
 
-// textFits reports whether a text fits into so many bytes with its escapes.
+// textFits reports whether a text with its escapes fits into room bytes.
 func textFits[T string | []byte](room int, s T) bool {
 	return room >= connect.QuotedMost*len(s) || room >= connect.QuotedSize(s)
 }
@@ -216,8 +216,7 @@ func appendString(dst []byte, limit int, schema *connect.Schema, v connect.Value
 	case connect.Decimal:
 		return connect.AppendDecimal(dst, v), nil
 	case connect.Buffer:
-		// What java.nio.HeapByteBuffer says of itself; of no use to anybody, but it is what is
-		// sent.
+		// This is the toString of java.nio.HeapByteBuffer. It is of no use, but Debezium sends it.
 		dst = append(dst, "java.nio.HeapByteBuffer[pos=0 lim="...)
 		dst = strconv.AppendInt(dst, int64(len(v.Data)), 10)
 		dst = append(dst, " cap="...)

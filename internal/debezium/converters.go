@@ -20,10 +20,11 @@ const (
 	classSimple = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 )
 
-// formats are those of Debezium Server that are taken, and the classes behind them.
+// formats are the formats of Debezium Server that the relay can write, and the converter's class
+// behind each.
 var formats = map[string]string{"json": classJSON, "jsonbytearray": classJSON, "simplestring": classString, "binary": classBinary}
 
-// roles are what is converted.
+// roles are the parts of a record that a converter converts.
 var roles = []string{"key", "value", "header"}
 
 // settings are the options that a converter takes itself. Those without a use here change no byte.
@@ -160,7 +161,7 @@ func (c *chosen) takes() []string {
 
 const delegateType = "delegate.converter.type"
 
-// delegate is what takes the values that are no bytes; nil: nothing does.
+// delegate is the converter of values that are not bytes; nil: there is none.
 func (c *chosen) delegate() Converter {
 	class, option, given := c.setting(delegateType)
 	if !given {

@@ -18,8 +18,8 @@ import (
 
 var _ sink.Encoder = (*Router)(nil)
 
-// Traits implements sink.Encoder. No destination is that of all events: one whose routing column is
-// NULL has none.
+// Traits implements sink.Encoder. Events may differ in their destination, and an event whose
+// routing column is NULL has none.
 func (r *Router) Traits() sink.Traits { return r.traits }
 
 // Place implements sink.Encoder. The topic depends neither on the shape nor on the key. A row whose
@@ -252,7 +252,8 @@ func (r *Router) envelope(ev *event.Event, t *table, rec *Record, payloadSchema 
 	return schema, connect.Value{Kind: connect.Record, Items: rec.items}, nil
 }
 
-// schemaVersion is that of the envelope's schema; nil: none. A NULL is none, too.
+// schemaVersion is the version of the envelope's schema; nil: it has no version, as when the column
+// is NULL.
 func (r *Router) schemaVersion(ev *event.Event, t *table, rec *Record) (*int32, error) {
 	if r.version < 0 || t.version.err != nil {
 		return nil, t.version.err

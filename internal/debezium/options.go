@@ -44,7 +44,7 @@ type Options struct {
 	rabbit rabbitOptions
 }
 
-// rabbitOptions are those of the sink.
+// rabbitOptions are the options of Debezium Server's sink for RabbitMQ.
 type rabbitOptions struct {
 	exchange   string // "": the topic
 	routingKey string
@@ -87,7 +87,7 @@ func (p *parsing) fault(option, words string) {
 	p.faults = append(p.faults, Fault{Option: option, Words: words})
 }
 
-// value is that of an option, or what it is when it is not given.
+// value is the value of an option, or its default when it is not given.
 func (p *parsing) value(option, otherwise string) string {
 	if v, ok := p.given[option]; ok {
 		return v
@@ -308,8 +308,8 @@ func Known(profile string) []string {
 	return append(names, converterOptions(profile)...)
 }
 
-// truth takes a boolean as Java's Boolean.parseBoolean does, but refuses what is neither true nor
-// false.
+// truth makes the reader of a boolean option. It reads as Java's Boolean.parseBoolean does, but
+// refuses a value that is neither true nor false.
 func truth(set func(o *Options, v bool)) func(*Options, string) error {
 	return func(o *Options, value string) error {
 		v, err := parseTruth(value)
@@ -320,8 +320,8 @@ func truth(set func(o *Options, v bool)) func(*Options, string) error {
 	}
 }
 
-// oneOf takes one of some values, in any case, as Debezium does. The first one is the default, and
-// "" here.
+// oneOf makes the reader of an option with a few values, in upper or lower case, as Debezium reads
+// it. The first one is the default, and "" here.
 func oneOf(set func(o *Options, v string), values ...string) func(*Options, string) error {
 	return func(o *Options, value string) error {
 		v := strings.ToLower(strings.TrimSpace(value))

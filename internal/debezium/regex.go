@@ -160,7 +160,7 @@ func reference(rest string, re *regexp.Regexp) (group, size int, err error) {
 	if digits == "" {
 		return 0, 0, errors.New(`has a $ before neither a digit nor {name} (a dollar sign that stands for itself is written \$)`)
 	}
-	// All digits belong to the number as long as there are so many groups.
+	// A digit belongs to the number if there is a group of the longer number.
 	for size = len(digits); size > 0; size-- {
 		if group, err = strconv.Atoi(digits[:size]); err == nil && group <= re.NumSubexp() {
 			return group, size, nil

@@ -75,7 +75,7 @@ var (
 	errNoShape = errors.New("the shape of its table is not known: it was deferred without sink.compat, and goes by the configuration of then, or by a version whose shapes this one cannot read")
 )
 
-// table is that of the event's row.
+// table is the table of the event's row.
 func (r *Router) table(ev *event.Event) (*table, error) {
 	if ev.Shape == nil {
 		return nil, errNoShape
@@ -262,7 +262,7 @@ func (r *Router) envelopeSchema(t *table, payload *connect.Schema, version *int3
 	return s
 }
 
-// fieldBytes is what a field of a schema takes.
+// fieldBytes is how many bytes a field of a schema takes.
 const fieldBytes = int(unsafe.Sizeof(connect.Field{}))
 
 func (t *table) newEnvelope(o *Options, payload *connect.Schema, version *int32, route string) *connect.Schema {

@@ -35,7 +35,7 @@ func outboxShape(change func(columns map[string]*event.ColumnShape)) *event.Shap
 	return s
 }
 
-// a row: its parts, and extra columns by name.
+// row has the parts of a row, and extra columns by name.
 type row struct {
 	route, key, payload string
 	null                string // names of parts that are NULL

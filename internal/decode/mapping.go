@@ -343,7 +343,7 @@ func (c Column) typeName() string {
 	return "unknown to this version"
 }
 
-// unusualTypes are those of PostgreSQL's own that a column may have and pgtype does not know.
+// unusualTypes are types of PostgreSQL that a column may have and that pgtype does not know.
 var unusualTypes = []columnType{
 	{24, "regproc"},
 	{790, "money"},

@@ -138,8 +138,8 @@ var (
 )
 
 // findMembers looks up the parts of the event among the message's members. Of two members with one
-// name the last one counts, as in jsonb. The error is what is wrong with the message as a whole, or
-// the first member that it lacks.
+// name the last one counts, as in jsonb. The error is a fault of the whole message, or names the
+// first member that it lacks.
 func (d *Decoder) findMembers(content []byte) error {
 	for i := range d.members {
 		d.members[i].dropValues()

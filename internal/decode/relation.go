@@ -12,7 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// relation is what this session knows about an OID.
+// relation is the table, or other relation, that the stream of this session has described under an
+// OID.
 type relation struct {
 	columns     int    // of its tuples
 	table       *Table // nil: not ours

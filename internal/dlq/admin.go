@@ -95,7 +95,7 @@ func (e *NotFound) Error() string {
 	return msg
 }
 
-// explain returns a server error with its meaning here.
+// explain names what was being done, and returns ErrNoSchema if the tables are missing or older.
 func explain(what string, err error) error {
 	if err == nil {
 		return nil

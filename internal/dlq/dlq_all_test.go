@@ -234,11 +234,11 @@ func TestSilentServer(t *testing.T) {
 	}
 	m := Term{Slot: r.slot, SystemID: r.system(), Epoch: r.epoch()}
 	for name, ask := range map[string]func(ctx context.Context) error{
-		"jobs":         func(ctx context.Context) error { _, err := l.jobs(ctx); return err },
-		"advance":      func(ctx context.Context) error { return l.advance(ctx, &jobs[0], 1) },
-		"forget":       l.forget,
-		"dead_letters": func(ctx context.Context) error { _, err := m.Unmirrored(ctx, 0, 1, 1); return err },
-		"note":         func(ctx context.Context) error { return m.NoteMirrored(ctx, []int64{1}) },
+		"jobs":          func(ctx context.Context) error { _, err := l.jobs(ctx); return err },
+		"advance":       func(ctx context.Context) error { return l.advance(ctx, &jobs[0], 1) },
+		"forgetOldJobs": l.forgetOldJobs,
+		"dead_letters":  func(ctx context.Context) error { _, err := m.Unmirrored(ctx, 0, 1, 1); return err },
+		"note":          func(ctx context.Context) error { return m.NoteMirrored(ctx, []int64{1}) },
 	} {
 		pool := r.silent()
 		l.cfg.DB, l.cfg.patience = pool, 200*time.Millisecond

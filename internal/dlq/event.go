@@ -39,7 +39,7 @@ type Relay struct {
 	Stops string
 }
 
-// Event is where an event is.
+// Event says where an event is: with the relay, at the broker, in the retry table or a dead letter.
 type Event struct {
 	ID    string `json:"id"` // in the form that its row has it
 	State string `json:"state"`

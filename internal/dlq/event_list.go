@@ -240,9 +240,9 @@ func (row *keyRow) isOf(r *Row) bool {
 	return (r.tx == nil || row.tx == nil || *r.tx == *row.tx) && (r.relation == nil || slices.Contains(row.relations, uint32(*r.relation)))
 }
 
-// held are the deferred rows and the dead letters: those of the key, and those of the rows that
-// were found, the deferred first. Of an event the first one counts. A retry table of more than
-// small bytes is searched by an index alone.
+// held returns the deferred rows, and then the dead letters, of the key and of the outbox rows that
+// were found. Of an event the first one counts. A retry table of more than small bytes is searched
+// by an index alone.
 func (s *eventSearch) held(ctx context.Context, small int64) (list []Row, err error) {
 	ids := [][]byte{}
 	for i := range s.rows {
@@ -257,7 +257,7 @@ func (s *eventSearch) held(ctx context.Context, small int64) (list []Row, err er
 			s.notes = append(s.notes, "cdc_relay.retry is large, and has no index on the key: deferred events are listed only if an outbox table has their row")
 		} else {
 			for _, form := range s.forms {
-				rows, more, err := s.ofKey(ctx, of, form)
+				rows, more, err := s.rowsOfKey(ctx, of, form)
 				if err != nil {
 					return nil, err
 				}
@@ -307,8 +307,9 @@ func (s *eventSearch) ofIDs(ctx context.Context, of *Table, ids [][]byte) ([]Row
 	return append(first, second...), err
 }
 
-// ofKey reads the rows of the key in one of its forms from a table, the newest first.
-func (s *eventSearch) ofKey(ctx context.Context, of *Table, form string) (list []Row, more bool, err error) {
+// rowsOfKey reads from a table the rows whose key is form, the newest first. more: there are
+// others.
+func (s *eventSearch) rowsOfKey(ctx context.Context, of *Table, form string) (list []Row, more bool, err error) {
 	f := Filter{Key: []byte(form), Aggregate: s.f.Aggregate, Type: s.f.Type}
 	most := MaxLimit
 	if s.f.State != "" || !s.f.From.IsZero() || !s.f.To.IsZero() {

@@ -1,5 +1,5 @@
 // The fence: each statement of a leader is of its epoch, so a former leader changes nothing. The
-// retry table, repair and retention go by it, too.
+// retry table, repair and retention use the same fence.
 
 package dlq
 

@@ -201,8 +201,8 @@ var reasonGroups = grouping{ByState, func(most int) string {
 	WHERE g.state = $2 LIMIT %[2]d`, most, maxGroups+1)
 }}
 
-// valueGroups counts the dead letters of state $2 by a value of which an index has the
-// beginning. The index has no states: of each value so many rows are looked at, the oldest first.
+// valueGroups counts the dead letters of state $2 by a value of which an index has the beginning.
+// The index has no states: of each value only the oldest rows are looked at, up to a limit.
 func valueGroups(value string) grouping {
 	counted := func(most int, condition string) string {
 		return fmt.Sprintf(`(SELECT count(*) FILTER (WHERE x.state = $2) AS n, count(*) > %[1]d AS more, min(x.died_at) FILTER (WHERE x.state = $2) AS oldest

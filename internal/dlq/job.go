@@ -198,7 +198,8 @@ func stored(v any) ([]byte, error) {
 	return filter, nil
 }
 
-// jobColumns are those of a Job. What became of the rows of a resend is where they are now.
+// jobColumns are the columns of which a Job is made. What became of the rows of a resend is where
+// they are now.
 const jobColumns = `b.job, b.kind, b.who, b.reason, b.created_at, coalesce(b.rate, 0), b.state, b.closed_at, b.matched, b.asked, b.skipped,
 	CASE WHEN b.kind = 'resend'
 		THEN b.asked - b.removed - (SELECT count(*) FROM cdc_relay.retry t WHERE t.slot = b.slot AND t.resend = b.job) - (SELECT count(*) FROM cdc_relay.dead_letter d WHERE d.resend = b.job AND d.state <> 'replayed')
@@ -258,8 +259,9 @@ func (a *Admin) Cancel(ctx context.Context, id int64, by Requester) (Job, error)
 		}
 		return a.Job(ctx, id)
 	}
-	// What cancel_job does, by the relay's role, which names who. Two statements: the second one
-	// must see the requests that the leader made before the first one took the job from it.
+	// This does what the SQL function cancel_job does, but as the relay's role, which may name who
+	// asks. Two statements: the second one must see the requests that the leader made before the
+	// first one took the job from it.
 	_, err := a.db.Exec(ctx, `WITH job AS (UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now(), filter = NULL
 			WHERE job = $1 AND slot = $2 AND closed_at IS NULL RETURNING system_id)
 		INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT $2, system_id, $3, 'cancel', 0, $4, 'job ' || $1::bigint FROM job`,
@@ -375,7 +377,7 @@ func (a *Admin) CloseGap(ctx context.Context, gap int64, by Requester) error {
 	if err != nil || closed {
 		return err
 	}
-	return a.NoGap(ctx, gap)
+	return a.CheckGapIsOpen(ctx, gap)
 }
 
 // OpenGaps are the accepted gaps of the slot that have ended, and whose rows may never have been
@@ -386,8 +388,8 @@ func (a *Admin) OpenGaps(ctx context.Context) (list []int64, err error) {
 	return list, err
 }
 
-// NoGap is the error for a gap that is not open; nil: it is.
-func (a *Admin) NoGap(ctx context.Context, gap int64) error {
+// CheckGapIsOpen returns an error unless the gap is open.
+func (a *Admin) CheckGapIsOpen(ctx context.Context, gap int64) error {
 	var open []int64
 	err := a.one(ctx, "read cdc_relay.gap", `SELECT coalesce(array_agg(id ORDER BY id), '{}') FROM cdc_relay.gap WHERE slot = $1 AND recovered_at IS NULL`, []any{a.slot}, &open)
 	if err != nil || slices.Contains(open, gap) {

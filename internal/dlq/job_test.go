@@ -244,7 +244,7 @@ func TestFencedLeader(t *testing.T) {
 	wantFenced(t, l.advance(r.ctx, &jobs[0], 10))
 	jobs[0].state, jobs[0].waiting = "asked", 0
 	wantFenced(t, l.advance(r.ctx, &jobs[0], 10))
-	wantFenced(t, l.forget(r.ctx))
+	wantFenced(t, l.forgetOldJobs(r.ctx))
 	wantFenced(t, l.Run(r.ctx))
 	if r.contents() != before {
 		t.Error("it has changed something")

@@ -118,7 +118,7 @@ func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error)
 	jobs, err := l.jobs(ctx)
 	if err != nil {
 		// nothing about jobs keeps dead letters past their time
-		return false, errors.Join(err, l.expire(ctx, now))
+		return false, errors.Join(err, l.expireDeadLetters(ctx, now))
 	}
 	running := map[int64]pace{}
 	var errs []error
@@ -140,7 +140,7 @@ func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error)
 		busy = busy || j.state == "asking"
 	}
 	l.pace = running
-	return busy, errors.Join(append(errs, l.expire(ctx, now))...)
+	return busy, errors.Join(append(errs, l.expireDeadLetters(ctx, now))...)
 }
 
 // allowance returns how many requests of a job may be made now. It is the job's rate times the time
@@ -161,8 +161,8 @@ func (l *Leader) allowance(j *job, now time.Time) int {
 	return n
 }
 
-// expire purges by age, once a minute and again while there is something to purge.
-func (l *Leader) expire(ctx context.Context, now time.Time) error {
+// expireDeadLetters purges old dead letters: once a minute, and again at once while it finds some.
+func (l *Leader) expireDeadLetters(ctx context.Context, now time.Time) error {
 	if l.cfg.Expire == nil || now.Sub(l.expired) < expireEvery {
 		return nil
 	}
@@ -173,11 +173,11 @@ func (l *Leader) expire(ctx context.Context, now time.Time) error {
 	if changed == 0 {
 		l.expired = now
 	}
-	return l.forget(ctx)
+	return l.forgetOldJobs(ctx)
 }
 
-// forget removes jobs that ended longer ago than Keep.
-func (l *Leader) forget(ctx context.Context) error {
+// forgetOldJobs removes jobs that ended longer ago than Keep.
+func (l *Leader) forgetOldJobs(ctx context.Context) error {
 	if l.cfg.Keep <= 0 {
 		return nil
 	}

@@ -40,7 +40,8 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// describeOutbox reads what the columns are; a table that does not exist has none.
+// describeOutbox reads the columns of a table and their types; a table that does not exist has
+// none.
 func describeOutbox(ctx context.Context, q querier, o Outbox) (t outboxTable, err error) {
 	t = outboxTable{Outbox: o, name: pgx.Identifier{o.Schema, o.Table}.Sanitize()}
 	t.columns, err = t.readColumns(ctx, q)
@@ -106,7 +107,7 @@ func (t *outboxTable) transaction() (sql, column string) {
 	return "NULL::bigint", ""
 }
 
-// timestamp is SQL of the time that the row says, of a column that is one; NULL: there is none.
+// timestamp is SQL of the time in the row, if a column for it has a type of times; else NULL.
 func (t *outboxTable) timestamp() string {
 	for _, name := range t.present(t.Timestamp) {
 		if c := t.columns[name]; c.kind == "timestamp with time zone" && !c.computed {

@@ -141,7 +141,8 @@ func (k Kind) allowed(t *Table) string {
 	return "true"
 }
 
-// requestColumns are those of a Request; the schema bounds what operators write in them.
+// requestColumns are the columns of which a Request is made; the schema bounds what operators write
+// in them.
 const requestColumns = `id, kind, n, job, who, reason, created_at, state, result, done_at, route_name, routing_key`
 
 // mine is the condition for rows of the slot's system: it leaves out rows that came with a copy of

@@ -1,6 +1,5 @@
-// The budget of one event: what may be made of its row, and with how much work; and the members of
-// a JSON object, which is what the headers column of an outbox holds, and what a logical message
-// is.
+// The budget of one event: how many bytes may be made of its row, and with how much work. Also the
+// members of a JSON object, which the headers column of an outbox and a logical message are.
 
 package event
 
@@ -40,7 +39,7 @@ var (
 // Budget is the whole budget of an event.
 func (e *Event) Budget() Budget { return NewBudget(e.Size()) }
 
-// NewBudget is the budget of a row of so many bytes.
+// NewBudget is the budget of a row with this size in bytes.
 func NewBudget(size int) Budget {
 	return Budget{bytes: baseBytes + bytesEach*size, work: baseWork + workEach*size}
 }
@@ -82,9 +81,9 @@ func (b *Budget) Err() error {
 // The zero value has none. It allocates for names with escapes and nothing else.
 type Members struct{ rest []byte }
 
-// MembersOf are those of a document: a JSON object, or null, which has none; ok is false for
-// anything else. The document is checked as a whole first, so that Next may rely on its form, and
-// must not change before the last Next.
+// MembersOf returns the members of a document: a JSON object, or null, which has none; ok is false
+// for anything else. The document is checked as a whole first, so that Next may rely on its form,
+// and must not change before the last Next.
 func MembersOf(doc []byte) (m Members, ok bool) {
 	doc = bytes.Trim(doc, space)
 	if string(doc) == "null" {

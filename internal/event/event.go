@@ -58,8 +58,8 @@ type Event struct {
 	Traceparent []byte
 	Headers     []byte   // the headers column: the text of a jsonb value
 	Columns     [][]byte // the extra columns of decode.Config.Columns, in that order
-	// Shape is that of the row's table, when the configuration wants shapes; nil: it is not known.
-	// Events share it and nobody changes it: it outlives the bytes above.
+	// Shape is the shape of the row's table, when the configuration wants shapes; nil: it is not
+	// known. Events share it and nobody changes it: it outlives the bytes above.
 	Shape *Shape
 
 	// Origin is the row that the event was read from; zero: a message, or an event that was

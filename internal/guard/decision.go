@@ -71,7 +71,7 @@ func (d *decision) noteFlow(in *input) (confirmed bool) {
 	return confirmed
 }
 
-// isQuiet reports whether something has waited for so long without any confirm.
+// isQuiet reports whether something has waited that long without any confirm.
 func (d *decision) isQuiet(now time.Time, long time.Duration) bool {
 	return !d.quietSince.IsZero() && now.Sub(d.quietSince) >= long
 }

@@ -32,7 +32,7 @@ const (
 	controlDial = 3 * time.Second
 	// after so long a topic in error that no lane asks for is forgotten
 	forgetAfter = 30 * time.Second
-	// LoginTimeout ends Run when the brokers have refused the login for so long and no connection
+	// LoginTimeout ends Run when the brokers have refused the login for this long and no connection
 	// was ever made.
 	LoginTimeout = time.Minute
 )

@@ -185,8 +185,9 @@ func AskController[R protocol.Message](ctx context.Context, p *Pool, req protoco
 	return askAt[R](ctx, p, addr, RequestTimeout, req)
 }
 
-// AskCoordinator asks the coordinator of a group, which may take its time for so long. codeOf is
-// the code of an answer. When it says that others are to be asked, they are the next time.
+// AskCoordinator asks the coordinator of a group, which may take as long as timeout to answer.
+// codeOf returns the code of an answer. When it says that others are to be asked, they are the next
+// time.
 func AskCoordinator[R protocol.Message](ctx context.Context, p *Pool, group string, timeout time.Duration, req protocol.Message, codeOf func(R) int16) (res R, err error) {
 	p.mu.Lock()
 	addr := p.coordinators[group]

@@ -1,10 +1,10 @@
 // Reading the log of a partition.
 //
 // kafka-go's Reader will not do. Each time it connects, it begins with the first message that the
-// broker has if its offset is lower, also with OffsetOutOfRangeError: messages that were deleted
-// before they were processed would be skipped without a word. It also delivers messages of
-// transactions that were aborted, does not say that it has passed offsets without messages, and
-// decompresses whatever comes.
+// broker has if its offset is lower, also with ReaderConfig.OffsetOutOfRangeError: messages that
+// were deleted before they were processed would be skipped without a word. It also delivers
+// messages of transactions that were aborted, does not say that it has passed offsets without
+// messages, and decompresses whatever comes.
 
 package kafkaclient
 
@@ -186,7 +186,7 @@ func (r *fetchedBatches) readBatch(b []byte) error {
 	return nil
 }
 
-// records are those of a batch. What is kept of them is charged before it is allocated.
+// records are the records of a batch. What is kept of them is charged before it is allocated.
 type records struct {
 	*bufio.Reader
 	budget *budget
@@ -302,8 +302,8 @@ func checkSnappyBlock(b []byte, left int) error {
 	return nil
 }
 
-// isAborted is whether a batch is of a transaction that was aborted: one of its producer has begun
-// before, and its end is yet to come.
+// isAborted reports whether a batch is of a transaction that was aborted: one of its producer has
+// begun before, and its end is yet to come.
 func (r *fetchedBatches) isAborted(producer, offset int64) bool {
 	return slices.ContainsFunc(r.aborted, func(t abortedTransaction) bool { return t.producer == producer && t.first <= offset })
 }

@@ -95,8 +95,8 @@ func (w *worker) run(ctx context.Context) {
 			w.queue.noteApartReturned()
 		}
 		if throttle > 0 {
-			// The relay is over its quota. The broker does not read from this connection for so
-			// long, so a request would seem to be unanswered.
+			// The relay is over its quota. The broker does not read from this connection during the
+			// throttle, so a request would seem to be unanswered.
 			w.queue.setState(w.number, stateBusy)
 			Sleep(ctx, min(throttle, MaxThrottle))
 			if throttle > MaxThrottle {
@@ -450,7 +450,7 @@ func (q *queue) wakeWorker() {
 	}
 }
 
-// setState says what a worker does.
+// setState records what the worker does now.
 func (q *queue) setState(worker int, state workerState) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pglogrepl"
 )
 
-// Phase is what the replication stream is doing.
+// Phase is the phase of the replication stream.
 type Phase string
 
 // The phases of a stream.

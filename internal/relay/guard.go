@@ -97,7 +97,7 @@ func (g *guarding) startCalls(ctx context.Context) {
 	g.calls.Store(c)
 }
 
-// callContext is the context of a lane's next call; ctx is that of the lane.
+// callContext is the context of a lane's next call; ctx is the lane's own.
 func (g *guarding) callContext(ctx context.Context) context.Context {
 	if g == nil {
 		return ctx

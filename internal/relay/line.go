@@ -86,7 +86,7 @@ type Config struct {
 	MaxAttempts int           // of an event that is itself at fault, transiently; 20
 	Backoff     time.Duration // after its first rejection; 1 s
 	MaxBackoff  time.Duration // 10 min
-	// DestinationMaxAge: events of a destination that refuses for so long become dead letters; 0:
+	// DestinationMaxAge: events of a destination that refuses for longer become dead letters; 0:
 	// never
 	DestinationMaxAge time.Duration
 	// OfDest: only a confirm at the same destination shows that a rejected event is itself at fault
@@ -290,7 +290,7 @@ func (l *Line) Snapshot() Snapshot {
 	}
 	if at := l.waiting.Load(); at != 0 {
 		s.Waiting = 1
-		// otherwise an event in the line is of the same transaction or of an earlier one
+		// if it is set, an event in the line is of the same transaction or of an earlier one
 		if s.OldestCommit.IsZero() {
 			s.OldestCommit = time.Unix(0, at).UTC()
 		}
@@ -338,8 +338,8 @@ func (l *Line) logPauseEnd(p sink.Paused, forgotten bool, now time.Time) {
 	l.log.Info("destination accepts again", zap.String("destination", p.Destination), zap.Duration("paused", now.Sub(p.Since).Round(time.Millisecond)))
 }
 
-// afterFailedCall is the wait after so many calls in a row (from 0) that failed at once. It
-// prevents a busy loop over a sink that does not wait itself.
+// afterFailedCall is the wait after fails calls in a row (from 0) that failed at once. It prevents
+// a busy loop over a sink that does not wait itself.
 func (w waitTimes) afterFailedCall(fails int) time.Duration {
 	d := minSpin << min(fails, 10)
 	d = min(d, maxSpin)

@@ -85,7 +85,8 @@ func (s *Stream) dropPrepared() {
 	s.prepared = prepared{}
 }
 
-// limits the steps from a free slot to the stream, because a server may stop answering in between
+// acquireTimeout bounds the steps from a free slot to the stream: a server may stop answering in
+// between.
 const acquireTimeout = time.Minute
 
 // acquireSlot starts replication, and makes sure of three things while it holds the slot: that the

@@ -7,10 +7,10 @@
 //     its id: an id that a transaction wrote twice, or that was changed since, may name the row of
 //     another event of it, and a dead letter of a large row has its values in the table alone.
 //  3. it is in the sent set of every other slot that sends its table, or was there before that
-//     slot was (schema.OutboxTable.First). A slot that is not ready counts like any other, and one
-//     of which it is not known yet what it sends counts for every table: what it has not recorded
-//     may have to be read from the table. What was there before a slot of another system is not
-//     known here, since its numbers are those of other transactions.
+//     slot was (schema.OutboxTable.First). A slot that is not ready counts like any other. As long
+//     as the tables that a slot sends are not known, it counts for every table: it may have to
+//     read from any of them what it has not recorded. Which rows were there before a slot of
+//     another system is not known here: its transaction numbers are not ours.
 //  4. its delivery was recorded long enough ago.
 //
 // A row that waits in the retry table, or is a dead letter, was not confirmed, so it is in no sent
@@ -141,8 +141,9 @@ gone AS (
 	WHERE slot = $1::text AND relation = $3::oid AND chunk = $4::bigint AND n = ANY ($5::bigint[]))
 SELECT EXISTS (SELECT FROM fence)`
 
-// settings are those of each transaction. It waits for no lock. A deletion that is lost in a crash
-// of the server is only made again. The checks of the table are planned once.
+// settings are the statements with which each transaction begins. It waits for no lock. A deletion
+// that is lost in a crash of the server is only made again. The checks of the table are planned
+// once.
 const settings = `SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '10s'; SET LOCAL synchronous_commit = off; SET LOCAL jit = off;
 	SET LOCAL plan_cache_mode = force_generic_plan`
 

@@ -63,7 +63,7 @@ func New(cfg Config) *Retention {
 	return &Retention{cfg: cfg, loggedWarnings: map[string]bool{}, unsent: map[string]*unsentCount{}}
 }
 
-// Snapshot is what status and metrics show.
+// Snapshot is the state of retention for status and metrics.
 type Snapshot struct {
 	LastPass time.Time // when the last complete pass ended; zero: none yet
 	// since when the oldest row that may be deleted waits for that, as far as it is known; zero:
@@ -163,7 +163,7 @@ type task struct {
 	failed string        // the last error that was logged
 }
 
-// runIfDue does it if its time has come. One work that fails does not keep the others waiting.
+// runIfDue does the task if its time has come. A task that fails does not delay the others.
 func (w *task) runIfDue(ctx context.Context, log *zap.Logger) error {
 	if time.Now().Before(w.next) {
 		return nil

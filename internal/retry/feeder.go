@@ -367,8 +367,8 @@ func (f *feeder) readParts(ctx context.Context, wants []store.Want, run int, byt
 	return append(runs, more...), err
 }
 
-// foundOf makes what a lane takes of rows that were read. Rows whose place is not known now are
-// left out, and so is what is behind them.
+// foundOf makes the answer for a lane from rows that were read. From the first row on whose place
+// is not known now, rows are left out.
 func (f *feeder) foundOf(r *store.RowRun, exchangeOrTopic uint64) order.Found {
 	found := order.Found{Group: r.Group, ExchangeOrTopic: exchangeOrTopic, More: r.More, Blocked: r.Blocked, Failed: r.Failed}
 	for i, row := range r.Rows {
@@ -431,7 +431,8 @@ func (f *feeder) commitResults(ctx context.Context) (bool, error) {
 	return did, err
 }
 
-// finishResults does what follows from committed results.
+// finishResults tells lanes and hooks of results that are committed, and frees their room in the
+// budget.
 func (f *feeder) finishResults(part []order.Result) {
 	f.t.stats.rowsChanged.Store(true)
 	f.countResults(part)

@@ -190,7 +190,8 @@ func (f *feeder) cannotReplay(q store.Request, reason sink.Reason, why string) {
 	f.queueAnswer(store.Answer{Request: q, Outcome: sink.Outcome{State: sink.Rejected, Fault: sink.PermanentFault(reason, why)}})
 }
 
-// wholeRow is what came of reading the row of a replay of which values are left out.
+// wholeRow is the whole row of an event that is to be replayed and whose deferred row lacks values,
+// or the error of reading it.
 type wholeRow struct {
 	event *event.Event
 	why   string // there is no event: the replay fails
@@ -294,7 +295,8 @@ func (f *feeder) commitAnswers(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// finishAnswer does what follows from a committed answer. done: it took place.
+// finishAnswer tells lanes and hooks of an answer that is committed. done: the request was carried
+// out.
 func (f *feeder) finishAnswer(a *store.Answer, done bool) {
 	lane := f.inHand[a.Request.ID].lane
 	f.forgetRequest(a.Request.ID)

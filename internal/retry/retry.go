@@ -273,8 +273,8 @@ func (u *uncommitted[T]) takeNext() (part []T) {
 }
 
 // commit commits what is next, in one statement, and returns what was committed. What the database
-// refuses is halved; alone is told of one that it refuses alone, and says whether that is tried
-// again.
+// refuses is halved. For a single one that it refuses it calls alone, whose result says whether
+// that is tried again.
 func (u *uncommitted[T]) commit(ctx context.Context, pace *retryPace, working func(atWork bool), do func([]T) error, alone func(T, error) (again bool)) (done []T, did bool, err error) {
 	part := u.takeNext()
 	if len(part) == 0 {

@@ -18,8 +18,8 @@ type walk struct {
 	target order.Target // Dest 0: the whole exchange or topic
 	// forOldRows: it looks for rows that are too old, where nothing else goes
 	forOldRows bool
-	// forResends: it looks for rows of resends, which no lane has been told of, and does so again
-	// while there are any
+	// forResends: it looks for rows of resends, which no lane knows of, and begins again while
+	// there are any
 	forResends    bool
 	afterResent   store.ResentRow
 	cursor        store.Cursor
@@ -45,8 +45,8 @@ const (
 )
 
 // startWalk starts a walk, if there is none. One that is under way does not answer a lane's
-// request: the group that was forgotten was still known while the walk passed it. The walk for rows
-// of resends needs no word of its begin and end to the lanes: no new event is ever of the ordering
+// request: the group that was forgotten was still known while the walk passed it. Lanes are not
+// told when the walk for rows of resends begins and ends: no new event is ever of the ordering
 // group of such a row.
 func (f *feeder) startWalk(start walk) {
 	for _, w := range f.walks {
@@ -213,7 +213,8 @@ func (f *feeder) giveGroupsToLanes(ctx context.Context, w *walk) (ended bool, er
 	return false, nil
 }
 
-// endWalk is called at the end of a walk.
+// endWalk starts a walk again if it must be repeated, and tells the lanes when it is complete. If
+// it found no row the pause of its target is forgotten.
 func (f *feeder) endWalk(w *walk) {
 	if w.forResends {
 		if w.foundRows || w.askedAgain { // some wait for their time, or a lane has given them back

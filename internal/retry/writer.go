@@ -197,8 +197,9 @@ func (w *writer) nextNumber(ctx context.Context) (int64, error) {
 	return w.nextNumberLeased - 1, nil
 }
 
-// finishRows does what follows from a commit. Only after the commit acked moves, and the line
-// settles the events, which may move the watermark (I2). The line is informed last.
+// finishRows tells the line and the hooks of rows that are committed. Only after the commit acked
+// moves, and the line settles the events, which may move the watermark (I2). The line is informed
+// last.
 func (w *writer) finishRows(part []*inflight.Event, rows []*store.Row) {
 	w.acked.Store(rows[len(rows)-1].N)
 	dead := 0
@@ -302,7 +303,7 @@ func (w *writer) keepStuck(e *inflight.Event, no *store.Refused) {
 	}
 }
 
-// takeDueRefused is a refused row whose time has come.
+// takeDueRefused returns a refused row whose time has come.
 func (w *writer) takeDueRefused(now time.Time) (*inflight.Event, bool) {
 	for _, h := range w.stuck {
 		if !h.due.After(now) {
@@ -313,7 +314,7 @@ func (w *writer) takeDueRefused(now time.Time) (*inflight.Event, bool) {
 	return nil, false
 }
 
-// idleTime returns how long there is nothing to do unless something arrives.
+// idleTime returns how long the writer may sleep if nothing arrives.
 func (w *writer) idleTime() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()

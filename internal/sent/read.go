@@ -208,9 +208,9 @@ func CheckTableDelete(ctx context.Context, q Querier, table string) error {
 }
 
 // DeleteFromTable calls do in a transaction of conn in which rows of a table may be deleted, and
-// commits it. settings are SQL that begins the transaction. The lock is that of any writer: under
-// it nobody makes a rule or a trigger. An index that is made meanwhile is found afterwards, as by
-// ReadTable: then nothing is committed, and the caller must close conn.
+// commits it. settings are SQL that begins the transaction. The lock is the one that any writer
+// takes: under it nobody makes a rule or a trigger. An index that is made meanwhile is found
+// afterwards, as by ReadTable: then nothing is committed, and the caller must close conn.
 func DeleteFromTable(ctx context.Context, conn *pgx.Conn, table, settings string, do func(pgx.Tx) error) error {
 	tx, err := conn.Begin(ctx)
 	if err != nil {

@@ -73,8 +73,8 @@ type Entry struct {
 	Digest   int64
 }
 
-// Digest is that of a row: 64 bits of the SHA-256 of its transaction and its id. buf is reused. In
-// SQL it is DigestSQL.
+// Digest is the digest of a row: 64 bits of the SHA-256 of its transaction and its id. buf is
+// reused. In SQL it is DigestSQL.
 func Digest(tx uint64, id, buf []byte) (digest int64, _ []byte) {
 	buf = strconv.AppendUint(buf[:0], tx, 10)
 	buf = append(buf, '/')

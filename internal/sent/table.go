@@ -298,9 +298,10 @@ func (c Column) triggerSQL() []string {
 	}
 }
 
-// TriggerSQL makes what sets the column at each INSERT, whatever the statement says: a row that is
-// inserted again, from a copy, by a subscription or with NULL, is a row of the transaction that
-// inserts it. The function is ours once it is changed: its first statement is one transaction.
+// TriggerSQL makes the function and the trigger that set the column at each INSERT, whatever value
+// the statement has: a row that is inserted again, from a copy, by a subscription or with NULL, is
+// a row of the transaction that inserts it. The function is ours once it is changed: its first
+// statement is one transaction.
 func (c Column) TriggerSQL() []string {
 	return append([]string{"DO $do$ BEGIN " + strings.Join(c.functionSQL(), "; ") + "; END $do$"}, c.triggerSQL()...)
 }

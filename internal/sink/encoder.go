@@ -176,8 +176,8 @@ func (r *Record) ResetPlace(ev *event.Event) {
 	}
 }
 
-// MadeSince is what was appended to Buf since it had this length. It is not nil, and cannot grow
-// into what comes behind it.
+// MadeSince returns what was appended to Buf since it had this length. It is not nil, and cannot
+// grow into what comes behind it.
 func (r *Record) MadeSince(start int) []byte {
 	if len(r.Buf) == start {
 		return []byte{}

@@ -39,8 +39,8 @@ type Outcome struct {
 	Fault *Fault
 }
 
-// Class is what is at fault for a rejection (invariant I4). An unavailable broker is not a class:
-// it is Publish's error.
+// Class says what is at fault for a rejection (invariant I4): the destination, or the event. An
+// unavailable broker is not a class: it is Publish's error.
 type Class uint8
 
 const (

@@ -138,7 +138,7 @@ type Driver struct {
 	Does string
 	// Settings makes the section with its defaults.
 	Settings func() Settings
-	// FixRefusal is what to do about a refusal of a test message; "" leaves it to the command. It
+	// FixRefusal returns the fix for a refusal of a test message; "" leaves it to the command. It
 	// may be nil.
 	FixRefusal func(Reason, *event.Route) string
 }
@@ -209,7 +209,7 @@ type Settings interface {
 	Check(ctx context.Context, o *Opening) ([]Finding, error)
 }
 
-// NamedTemplate is a template with its key, which is that of a part of the route.
+// NamedTemplate is a template and its key, which names a part of the route.
 type NamedTemplate struct {
 	Key string
 	*Template

@@ -157,8 +157,8 @@ func (t Template) Bind(columns []string) (Template, error) {
 	return t, nil
 }
 
-// Append appends the value for ev to dst. ok is false when a placeholder's value is NULL; dst is
-// then of no use.
+// Append appends the value for ev to dst. ok is false when a placeholder's value is NULL: then
+// value is incomplete.
 func (t Template) Append(dst []byte, ev *event.Event) (value []byte, ok bool) {
 	if len(t.parts) == 0 {
 		return append(dst, t.text...), true
@@ -275,9 +275,9 @@ func (a Allow) String() string {
 	return strings.Join(shown, ", ")
 }
 
-// NotAllowedFault is that of a name which no pattern of the key allows; whole: of an exchange or
-// topic. Nothing was sent. It is the destination's: its events wait, in order, until a relay starts
-// with other patterns.
+// NotAllowedFault is the fault for a name that no pattern of the key allows; whole: it is the name
+// of an exchange or topic. Nothing was sent. It is the destination's: its events wait, in order,
+// until a relay starts with other patterns.
 func NotAllowedFault(destination, name, key string, whole bool) *Fault {
 	return &Fault{
 		Class: Destination, Reason: NotAllowed, Whole: whole, Destination: destination,

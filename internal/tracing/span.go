@@ -95,7 +95,7 @@ func (t *Tracer) Traceparent(ev *event.Event, buf []byte) []byte {
 	return context.Append(buf[:0])
 }
 
-// Published makes the span of an event that was confirmed, after so many refusals.
+// Published makes the span of an event that was confirmed after a number of refusals.
 func (t *Tracer) Published(ev *event.Event, retries int, at time.Time) {
 	t.exportSpan(ev, retries, "", at)
 }

@@ -33,7 +33,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/secretfile"
 )
 
-// Config is what the environment does not say.
+// Config is the part of the configuration that the environment variables of OpenTelemetry do not
+// have.
 type Config struct {
 	Version   string
 	Slot      string

@@ -116,8 +116,9 @@ func removePlaceholders(template string, parts *regexp.Regexp) string {
 	return left
 }
 
-// CheckRetained returns a Stop with exit code event.ExitUsage if a table lacks what retention goes
-// by. When that cannot be asked, it only says so: delivery does not depend on it.
+// CheckRetained returns a Stop with exit code event.ExitUsage if a table lacks a column, default or
+// trigger that retention needs. If the database does not answer it only logs that: delivery does
+// not depend on it.
 func CheckRetained(ctx context.Context, c *config.Config, pool *pgxpool.Pool, log *zap.Logger) error {
 	if !c.Retention.IsSet() {
 		return nil
@@ -199,7 +200,8 @@ const (
 	nameCertificate = "admin certificate"
 )
 
-// checkAdmin looks at what opens the API, with the eyes of the user who runs the check.
+// checkAdmin checks whether tokens, socket and certificate of the API can be used, by the user who
+// runs the check.
 func checkAdmin(c *config.Admin, now time.Time) []check.Finding {
 	findings := checkTokens(c)
 	if c.Socket != "" {

@@ -41,7 +41,7 @@ type recentLine struct {
 	ofEvent bool
 }
 
-// Lines are what is kept, the newest last.
+// Lines returns the kept lines, the newest last.
 func (r *RecentLog) Lines() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

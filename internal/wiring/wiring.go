@@ -132,7 +132,7 @@ func SlotSnapshot(name string, s slot.SlotSeen) ops.Slot {
 	}
 }
 
-// OpenTransactions are what a slot keeps WAL for, as status shows them.
+// OpenTransactions converts the transactions that make a slot keep WAL to those of a status.
 func OpenTransactions(list []source.OpenTransaction) []ops.OpenTransaction {
 	out := make([]ops.OpenTransaction, len(list))
 	for i, t := range list {
@@ -189,7 +189,7 @@ func OfflineSink(c *config.Config, log *zap.Logger) (sink.Opened, error) {
 	return out, nil
 }
 
-// sinkOpening is what the sink gets of the configuration.
+// sinkOpening collects the parts of the configuration that the sink gets.
 func sinkOpening(c *config.Config, log *zap.Logger) *sink.Opening {
 	o := &sink.Opening{
 		Slot: c.Source.Slot, Lanes: c.Delivery.Lanes, OneLane: c.Delivery.Ordering == config.OrderingCommit,

@@ -57,7 +57,7 @@ func deploySQL(t *testing.T, files ...string) *deployed {
 // as runs the commands and queries that follow as another role.
 func (d *deployed) as(role string) { d.db = as(d.owner, role, "") }
 
-// may not run a statement.
+// mayNot wants that a role may not run a statement.
 func (d *deployed) mayNot(role, sql string) {
 	d.t.Helper()
 	err := execOn(await.Context(d.t), as(d.owner, role, ""), sql)

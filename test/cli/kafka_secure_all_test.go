@@ -106,7 +106,7 @@ func (s *securedKafka) rights(t *testing.T) {
 	}
 }
 
-// compare takes the TLS of the configuration's sink.
+// compares wants that compare debezium uses the TLS of the configuration's sink.
 func (s *securedKafka) compares(t *testing.T) {
 	topics := &sameTopics{t, s.Kafka, s.Topic(t, 1), s.Topic(t, 1)}
 	for _, topic := range []string{topics.theirs, topics.ours} {

@@ -101,7 +101,7 @@ func (m *mutual) readsSecretsAgain(t *testing.T) {
 	ended(t, relay)
 }
 
-// compare takes the login and the TLS of the configuration's sink.
+// compares wants that compare debezium uses the login and the TLS of the configuration's sink.
 func (m *mutual) compares(t *testing.T) {
 	config := fmt.Sprintf("source: {url: postgres://h/d}\nsink: {rabbitmq: {url: 'amqps://%s/', username: relay, password: %s, tls: {%s}}}\n",
 		m.mq.TLSAddr(), m.password, tlsFiles(m.certs.CA, m.certs.Client))

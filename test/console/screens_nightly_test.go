@@ -174,6 +174,7 @@ func TestKeyboardAlone(t *testing.T) {
 	keys(kb.Escape)
 	p.until(`!document.querySelector('dialog[open]') && document.activeElement.textContent === 'Discard…'`)
 	keys(kb.Enter)
+	p.until(`document.querySelector('dialog[open]')`)
 	for range 20 { // the dialog keeps the focus
 		keys(kb.Tab)
 		if !value[bool](p, `document.activeElement === document.body || document.querySelector('dialog[open]').contains(document.activeElement)`) {

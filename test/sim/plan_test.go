@@ -69,7 +69,7 @@ const (
 	actors
 )
 
-// event is one outbox row, and what is true of it.
+// simEvent is one outbox row, and what is true of it.
 type simEvent struct {
 	n               int
 	tx              *tx

@@ -228,7 +228,7 @@ func (t *term) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Stopping is cmd's line.Stopping.
+// Stopping is term.Stopping of cmd/cdc-relay.
 func (t *term) Stopping() {
 	t.stopped.Store(true)
 	t.mirror.stop()
@@ -236,7 +236,7 @@ func (t *term) Stopping() {
 	t.line.Stopping()
 }
 
-// WaitSettled is cmd's line.WaitSettled.
+// WaitSettled is term.WaitSettled of cmd/cdc-relay.
 func (t *term) WaitSettled(ctx context.Context) error {
 	if err := t.line.WaitSettled(ctx); err != nil || !t.stopped.Load() {
 		return err

@@ -115,7 +115,7 @@ func (s *session) release() {
 	}
 }
 
-// run is replication's session.run: it streams until the session ends.
+// run is Session.Run of package session: it streams until the session ends.
 func (s *session) run() error {
 	readerDone, reporterDone := make(chan error, 1), make(chan struct{})
 	go func() { readerDone <- s.read() }()

@@ -43,8 +43,8 @@ type Options struct {
 }
 
 // Load reads the configuration of -c, else of $CDC_RELAY_CONFIG, else ./cdc-relay.yaml. Only the
-// last file may be missing: then the environment must have the whole configuration.
-// Variables of the environment that look like keys and are none are printed on stderr.
+// last file may be missing: then the environment must have the whole configuration. Variables of
+// the environment that look like keys, but are not, are printed on stderr.
 func (g *Options) Load() (*config.Config, error) {
 	c, err := config.Load(g.Path(), os.Environ())
 	if err == nil {

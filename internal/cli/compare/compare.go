@@ -30,7 +30,7 @@ const (
 	maxShown   = 100       // differences that are printed; all are counted
 )
 
-// compareFlags are those of compare debezium.
+// compareFlags are the flags of the command compare debezium.
 type compareFlags struct {
 	theirs, ours   string
 	routingKeys    []string

@@ -114,8 +114,8 @@ func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 	return f.routeFlags.readRoute(c)
 }
 
-// destinationOf takes the name of a destination in place of numbers: `deferred retry DESTINATION`
-// is about all that waits for it. A name that is a number needs --destination.
+// destinationOf sets the flag --destination if the argument of `deferred retry` is the name of a
+// destination, and returns the arguments that are left. A name that is a number needs the flag.
 func (f *actionFlags) destinationOf(args []string) ([]string, error) {
 	if f.kind != dlq.Retry || len(args) != 1 || args[0] == "" {
 		return args, nil
@@ -301,7 +301,7 @@ func complete(cmd *cobra.Command, flag string, values []string) {
 	}
 }
 
-// count is how many flags of the filter were given.
+// count returns how many flags of the filter were given.
 func (f *filterFlags) count() (n int) {
 	for _, name := range filterFlagNames {
 		if f.given(name) {
@@ -447,7 +447,7 @@ func commandName(k dlq.Kind) string {
 	return command.Clean(string(k))
 }
 
-// arguments is what an action takes.
+// arguments are the arguments of an action, as its usage shows them.
 func arguments(k dlq.Kind) string {
 	if k == dlq.Retry {
 		return " [NUMBER... | DESTINATION]"

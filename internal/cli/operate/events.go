@@ -357,7 +357,7 @@ func eventTable(items []dlq.ListedEvent, wide bool) *command.Table {
 	return t
 }
 
-// eventTime is when it was committed or, marked, what its row says.
+// eventTime is the commit time of an event or, with a mark, the time that its row has.
 func eventTime(e *dlq.ListedEvent) string {
 	switch {
 	case e.CommittedAt != nil:
@@ -368,7 +368,7 @@ func eventTime(e *dlq.ListedEvent) string {
 	return "-"
 }
 
-// followed is what --follow has printed.
+// followed remembers what --follow has printed.
 type followed struct {
 	json   bool
 	states map[string]string // by event, as of the last look

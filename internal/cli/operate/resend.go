@@ -84,7 +84,7 @@ runs with the relay's rights: it needs the relay's role.
 	return cmd
 }
 
-// choose checks the flags, and makes the choice of them.
+// choose checks the flags, and fills in dlq.Resend, which chooses the rows.
 func (f *resendFlags) choose(cmd *cobra.Command) (err error) {
 	given := func(flag string) bool { return cmd.Flags().Changed(flag) }
 	var chosen []string
@@ -207,7 +207,7 @@ func resendError(err error) error {
 // closeGap closes a gap by the operator's word.
 func (f *resendFlags) closeGap(ctx context.Context, d *adminClient, out *result) error {
 	if f.dryRun {
-		if err := d.NoGap(ctx, f.Gap); err != nil {
+		if err := d.CheckGapIsOpen(ctx, f.Gap); err != nil {
 			return err
 		}
 		fmt.Fprintf(out.out, "gap %d would be closed, and nothing sent; nothing was changed\n", f.Gap)

@@ -1,4 +1,5 @@
-// The result of an action: waited for, printed, as JSON, and as exit code.
+// The result of an action: how a command waits for it, prints it as text or JSON, and turns it into
+// an exit code.
 
 package operate
 
@@ -121,7 +122,7 @@ func (res *result) addRowError(n int64, err error) bool {
 	return true
 }
 
-// addDryRun takes what a dry run found about one row.
+// addDryRun adds the finding of a dry run about one row.
 func (res *result) addDryRun(n int64, err error) {
 	switch {
 	case err == nil:
@@ -131,7 +132,7 @@ func (res *result) addDryRun(n int64, err error) {
 	}
 }
 
-// noun is what the rows are called.
+// noun is the word for the rows of the action: deferred row or dead letter.
 func (res *result) noun() string {
 	if res.kind == dlq.Retry || res.kind == dlq.ToDeadLetter {
 		return "deferred row"

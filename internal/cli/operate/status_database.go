@@ -124,7 +124,7 @@ func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, er
 	return &v, nil
 }
 
-// nextStop is what the next start would stop at with exit 3; nil: nothing.
+// nextStop returns the Stop (exit 3) with which the next start would end; nil: it would start.
 func nextStop(ctx context.Context, g *command.Options) (*event.Stop, error) {
 	_, rc, _, err := g.Source()
 	if err != nil {
@@ -138,7 +138,7 @@ func nextStop(ctx context.Context, g *command.Options) (*event.Stop, error) {
 	return stop, nil
 }
 
-// judge is the state, by who holds the slot.
+// judge sets the state, which depends on who holds the slot.
 func (v *databaseStatus) judge() {
 	v.State, v.Why = ops.StateStopped, "no relay answers, and "+v.holderText()
 	if v.SlotActive {
@@ -167,7 +167,7 @@ func (v *databaseStatus) setCause(cause error) {
 	}
 }
 
-// notAsked says why there is no status, of a relay.
+// notAsked says why the relay has given no status.
 func notAsked(cause error) string {
 	var answered *command.AnswerError
 	var refused *command.RefusedError
@@ -197,7 +197,7 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 		v.Confirmed, v.WALStatus, v.SafeWALBytes = s.ConfirmedFlush.String(), s.WALStatus, s.SafeWALBytes
 		snapshot := wiring.SlotSnapshot(s.Name, *s)
 		v.LagBytes, v.RetainedBytes = snapshot.LagBytes(), snapshot.RetainedBytes()
-		// which does not know the commits either
+		// a standby does not know the commits either, so its status has the same fields
 		like := ops.Snapshot{Phase: ops.Standby, Slot: snapshot}
 		v.Slot = like.Status(ops.RatesStatus{}, ops.TotalsStatus{}, time.Now()).Slot
 	}

@@ -16,8 +16,8 @@ type withRelay struct {
 	Database *databaseFacts `json:"database"`
 }
 
-// withoutRelay is a status without one. Its own members are null in place of those of ops.Status:
-// only the relay knows them.
+// withoutRelay is a status when no relay answers. Its members replace those of ops.Status that only
+// a relay knows, and are null.
 type withoutRelay struct {
 	ops.Status
 	Version           *string             `json:"version"`

@@ -84,7 +84,7 @@ func (s *screen) frame(seen *snapshot) string {
 // maxLogLines bounds what the screen shows of the log.
 const maxLogLines = 8
 
-// logLines are the newest lines of the relay's log, at most so many as there is room for.
+// logLines are the newest lines of the relay's log, as many as there is room for.
 func logLines(s *ops.Status, width, room int) (out []string) {
 	if s == nil {
 		return nil

@@ -30,7 +30,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
-// Kind is what a node is.
+// Kind is the kind of a node of the document.
 type Kind uint8
 
 // The kinds.
@@ -138,9 +138,9 @@ func (t *tree) syntax(err error, content string) *Fault {
 	return &Fault{Where: t.place(nil), What: "not valid YAML"}
 }
 
-// isIndentedAlone reports whether a line is a key that is indented less than the key above it, and
-// like none of the sections that this one is in: the commonest mistake, of which the parser says
-// something else.
+// isIndentedAlone reports whether a line is a key whose indentation is less than that of the key
+// above it, and equal to that of no section around it. This is the commonest mistake, and the
+// parser's own message about it does not help.
 func isIndentedAlone(lines []string, number int) bool {
 	indent := func(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
 	if number < 1 || number > len(lines) || !blockKey().MatchString(lines[number-1]) {
@@ -255,8 +255,8 @@ func (t *tree) entry(into *Node, value *ast.MappingValueNode) {
 	into.Entries = append(into.Entries, Entry{Name: name, Where: t.place(key), Value: t.node(value.Value)})
 }
 
-// FromVariable makes a node of the text of a variable: a list is separated by commas, a mapping is
-// name=column, comma separated, {} an empty one.
+// FromVariable makes a node from the text of a variable. The items of a list are separated by
+// commas, and so are the entries name=column of a mapping; {} is an empty mapping.
 func FromVariable(variable, text string, want Kind) *Node {
 	at := Place{Variable: variable}
 	out := &Node{Kind: want, Where: at}

@@ -30,7 +30,7 @@ type Key struct {
 	FromVariable func(variable, text string) *Node
 	// Applies is false for a key that other settings replace; it is not printed then.
 	Applies func() bool
-	// Secrets are those of the value, which Show does not tell apart.
+	// Secrets are the secrets in the value, which Show replaces all by the same text.
 	Secrets func() []Secret
 	// Renew takes the value of another reading of this key, for the next who reads it; false: only
 	// a restart does that.
@@ -357,7 +357,7 @@ func byteCount(low, high int64) Form {
 		Form{"type": "string", "pattern": `^\s*[+]?[0-9]+\s*(` + strings.Join(names, "|") + `)$`}, reference())
 }
 
-// ListOrOne is a list of at least so many, or one value in the place of a list of one.
+// ListOrOne is a list of at least this many items, or one value in the place of a list of one.
 func ListOrOne(item Form, least int) Form {
 	return AnyOf(item, Form{"type": "array", "items": item, "minItems": least})
 }

@@ -84,8 +84,9 @@ func (s Secret) IsSet() bool { return s.written().text != "" }
 // IsWrittenAs reports whether two readings of the configuration have the same text for a secret.
 func (s Secret) IsWrittenAs(other Secret) bool { return s.written().text == other.written().text }
 
-// Renew gives the secret, in all its copies, what another reading has. It returns false when one of
-// the two is not set: what uses no password now is not prepared for one.
+// Renew replaces the value of the secret, in all its copies, by the value in another reading of the
+// configuration. It returns false when one of the two is not set: what uses no password now is not
+// prepared for one.
 func (s Secret) Renew(from Secret) bool {
 	if !s.IsSet() || !from.IsSet() {
 		return false

@@ -158,7 +158,7 @@ func fractionDigits(typmod int32) int {
 // What it cannot take from text it appends to scratch, and gives back scratch as it is then.
 type reader func(scratch, text []byte) (Value, []byte, error)
 
-// columnKind is what a column's type gives.
+// columnKind is the kind of a column's values, which follows from its type.
 type columnKind struct {
 	schema Schema
 	read   reader

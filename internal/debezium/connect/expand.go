@@ -28,7 +28,7 @@ type Expander struct {
 	Names NameMode
 }
 
-// Expansion is what became of a payload.
+// Expansion is the result of expanding a payload.
 //
 // Unchanged: the text is not what can be expanded, and goes on as it is, with its column's schema
 // (Debezium warns).
@@ -93,7 +93,7 @@ var (
 	optionalBytes   = &Schema{Type: Bytes, Optional: true}
 )
 
-// schema is the schema of a member of what has the name parent; nil for what is left out.
+// schema is the schema of the member name of the object that is called parent; nil: it is left out.
 func (x *expansion) schema(parent, name string, n *node) (*Schema, error) {
 	switch n.kind {
 	case stringNode:
@@ -327,7 +327,7 @@ type merger struct {
 	places        index
 }
 
-// add takes one more shape, which is not kept unless it is the first.
+// add merges the schema of one more element into the schema of all. s is kept if it is the first.
 func (m *merger) add(s *Schema) {
 	if m.first == nil {
 		m.first = s
@@ -369,7 +369,7 @@ type node struct {
 	*members
 }
 
-// members are those of an arrayNode or objectNode.
+// members are the members of an arrayNode or objectNode.
 type members struct {
 	names []string // of objectNode
 	items []node

@@ -136,7 +136,8 @@ func appendRest(dst, digits []byte) []byte {
 	return append(dst, digits...)
 }
 
-// cutExponent reads "d.ddde±xx": the digits without the point, in place, and the exponent.
+// cutExponent reads a text such as "1.25e-07": the digits without the point, in place, and the
+// exponent.
 func cutExponent(text []byte) (digits []byte, exponent int) {
 	end := len(text) - 1
 	for text[end] != 'e' {

@@ -101,8 +101,8 @@ func readDecimalDouble(scratch, text []byte) (Value, []byte, error) {
 	return Value{Kind: Float, Float: f}, scratch, nil
 }
 
-// decimalDouble reads a default: one that the column's scale cannot hold is none, nor is NaN a
-// BigDecimal.
+// decimalDouble reads a default. Debezium takes a default that the column's scale cannot hold, or
+// NaN, for no default.
 func decimalDouble(scale int, variable bool) reader {
 	exact := decimalString(scale, variable)
 	return func(scratch, text []byte) (Value, []byte, error) {

@@ -66,7 +66,7 @@ func timestamptzKind(digits int) columnKind {
 	}), epoch)
 }
 
-// dayReader reads a date in units of which a day has so many.
+// dayReader makes the reader of a date in units, of which a day has perDay.
 func dayReader(kind Kind, perDay int64) reader {
 	return countReader(kind, func(text []byte) (int64, error) {
 		n, ok := parseDate(text)
@@ -320,7 +320,7 @@ func twoDigits(text []byte) int {
 	return 10*int(tens) + int(ones)
 }
 
-// dateOf is the day that lies so many days after 1970-01-01.
+// dateOf turns days since 1970-01-01 into a time in UTC.
 func dateOf(days int64) time.Time { return time.Unix(days*24*60*60, 0).UTC() }
 
 // appendDate is ISO_LOCAL_DATE: a year of four digits, with a sign when it has more or lies before

@@ -14,7 +14,7 @@ type Row struct {
 	Aggregate       string
 	Key             string
 	Seq             int64  // 1, 2, 3, … in commit order of the key
-	ExchangeOrTopic string // the exchange or topic that the row itself names (RoutedOutbox); ""
+	ExchangeOrTopic string // the exchange or topic that the row itself names; "": none
 }
 
 // Delivery is a message as it arrived. Absent properties and headers are zero.

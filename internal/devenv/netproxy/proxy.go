@@ -55,7 +55,7 @@ func Start(target string) (*Proxy, error) {
 	return newProxy(listener, target), nil
 }
 
-// StartProxyAt is StartProxy at a given address.
+// StartProxyAt is Start at a given address.
 func StartProxyAt(addr, target string) (*Proxy, error) {
 	listener, err := new(net.ListenConfig).Listen(context.Background(), "tcp4", addr)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"syscall"
 )
 
-// Every server and relay is started with ownerVariable set to a token of this process. One shell
+// Every server and relay is started with OwnerVariable set to a token of this process. One shell
 // per process, the watcher, waits at the read end of a pipe whose write end only this process
 // holds. The kernel closes it at exit, at a crash and at SIGKILL alike; the watcher then ends every
 // process that carries the token and removes the directory. Searching by the token needs no list of
@@ -47,7 +47,7 @@ rm -rf "$2"
 
 // owner is what this process shares with its watcher.
 type owner struct {
-	Variable string   // ownerVariable=token, in the environment of everything started
+	Variable string   // OwnerVariable=token, in the environment of everything started
 	Dir      string   // holds every directory of every server; removed by the watcher
 	alive    *os.File // write end of the watcher's pipe; closed by the kernel
 }

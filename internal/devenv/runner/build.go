@@ -24,7 +24,7 @@ func Build(t testing.TB) string {
 	return path
 }
 
-// Binary is BuildRelay outside of tests.
+// Binary is Build outside of tests.
 var Binary = sync.OnceValues(func() (string, error) { return RelayBinary(context.Background()) })
 
 // RelayBinary is the path of the relay's binary: $CDC_RELAY_TEST_BINARY, else it is built at every

@@ -43,7 +43,7 @@ func Start(t testing.TB, binary, config string, args ...string) *Relay {
 	return StartRelayIn(t, nil, binary, config, args...)
 }
 
-// StartRelayIn is StartRelay with more environment: NAME=VALUE.
+// StartRelayIn is Start with more environment: NAME=VALUE.
 func StartRelayIn(t testing.TB, env []string, binary, config string, args ...string) *Relay {
 	t.Helper()
 	r, err := LaunchRelayIn(env, binary, config, args...)
@@ -63,7 +63,7 @@ func StartRelayIn(t testing.TB, env []string, binary, config string, args ...str
 	return r
 }
 
-// LaunchRelay is StartRelay outside of tests. The relay ends with this process at the latest.
+// LaunchRelay is Start outside of tests. The relay ends with this process at the latest.
 func LaunchRelay(binary, config string, args ...string) (*Relay, error) {
 	return LaunchRelayIn(nil, binary, config, args...)
 }

@@ -118,7 +118,7 @@ func (c *Collector) Stop() {
 	}
 }
 
-// Restart starts the HTTP server at its address. Nobody else has the port by then: listenFree keeps
+// Restart starts the HTTP server at its address. Nobody else has the port by then: ListenFree keeps
 // it for this process.
 func (c *Collector) Restart() error {
 	listener, err := net.Listen("tcp", c.addr)

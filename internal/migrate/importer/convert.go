@@ -390,7 +390,7 @@ func (r *Result) protocol() string {
 	return strings.ToUpper(strings.TrimSpace(text))
 }
 
-// onlyWith takes what counts only when security.protocol has TLS or a login.
+// onlyWith reads a property that counts only when security.protocol has TLS or a login.
 func onlyWith(part string, convert conversion) conversion {
 	return func(r *Result, p *property) Entry {
 		if !strings.Contains(r.protocol(), part) {

@@ -25,7 +25,7 @@ type line struct {
 	comment string
 }
 
-// order is that of the keys; within a section they stay as they were set.
+// order is the order of the keys; within a section they stay as they were set.
 var order = []string{
 	"source.url", "source.password", "source.slot", "source.publication", "source.tables", "source.create", "source",
 	"sink.compat.profile", "sink.compat.options",

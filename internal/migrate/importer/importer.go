@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 )
 
-// Verdict is what became of a property.
+// Verdict says whether the relay does what a property asks for.
 type Verdict string
 
 // The verdicts.
@@ -35,7 +35,7 @@ type Entry struct {
 	Warning  bool // to be read before the relay runs
 }
 
-// Line is the entry for people.
+// Line is the entry as a line of the report.
 func (e *Entry) Line() string {
 	text := clean(e.Property)
 	if e.File != "" {
@@ -147,7 +147,7 @@ var serverPrefixes = []struct{ server, table string }{
 	{"", "other."},
 }
 
-// tableName is a property's name in the table.
+// tableName is the name under which the table has a property: without the prefixes of the file.
 func (r *Result) tableName(name string) string {
 	if rest, ok := strings.CutPrefix(name, "producer.override."); ok && r.connect() {
 		name = "producer." + rest
@@ -166,7 +166,8 @@ func (r *Result) tableName(name string) string {
 	return name
 }
 
-// fileName is the way back, for a property that is not there.
+// fileName turns a name of the table into the one that the file would have, for a property that is
+// missing.
 func (r *Result) fileName(name string) string {
 	if r.connect() {
 		return strings.TrimPrefix(name, "producer.")
@@ -193,8 +194,8 @@ func workerName(name string) string {
 	return "worker." + name
 }
 
-// add reads the references of a value, and keeps a property; of two with one name, which the worker
-// and the connector may give, the connector's.
+// add resolves the references in a value, and keeps the property. If worker and connector have one
+// of the same name, the connector's is kept.
 func (r *Result) add(p *property, text string) {
 	if first, twice := r.byName[p.name]; twice {
 		in := ""

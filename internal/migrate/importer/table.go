@@ -11,10 +11,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 )
 
-// rule says what becomes of some properties. Names are those of Connect; Debezium Server's without
-// debezium.source., and sink., format., transforms. and predicates. without debezium.; producer. is
-// Connect's producer.override. and the server's sink.kafka.producer.; router. is transforms.NAME.
-// of the Outbox Event Router. A * at the end, or between dots, is any text.
+// rule says how some properties are converted. Names are properties of Kafka Connect; Debezium
+// Server's without debezium.source., and sink., format., transforms. and predicates. without
+// debezium.; producer. is Connect's producer.override. and the server's sink.kafka.producer.;
+// router. is transforms.NAME. of the Outbox Event Router. A * at the end, or between dots, is any
+// text.
 type rule struct {
 	names   []string
 	verdict Verdict
@@ -299,7 +300,7 @@ var chapters = sync.OnceValue(func() []chapter {
 	return all
 })
 
-// rule is the first one that fits the name.
+// rule returns the first rule that fits the name.
 func (r *Result) rule(name string) *rule {
 	for _, c := range chapters() {
 		for i := range c.rules {

@@ -84,7 +84,7 @@ func (a *api) routes() map[string]methods {
 // handler answers a request with a status and a body, or with an error. It may set headers.
 type handler func(ctx context.Context, w http.ResponseWriter, r *http.Request) (status int, body any, err error)
 
-// do calls a handler when it is its turn, and writes what it says.
+// do calls a handler when it is its turn, and writes the answer.
 func (a *api) do(w http.ResponseWriter, r *http.Request, h handler) {
 	if a.cfg.API.Operators == nil {
 		writeProblem(w, http.StatusServiceUnavailable, "the relay has no database yet")
@@ -116,12 +116,12 @@ func (a *api) openAPI(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(openAPI) //nolint:errcheck // the client has gone
 }
 
-// handle is a handler as net/http wants it.
+// handle turns a handler into one of net/http.
 func (a *api) handle(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { a.do(w, r, h) }
 }
 
-// ofNumber answers with what is known of the number in the path.
+// ofNumber answers with the result of find for the number in the path.
 func (a *api) ofNumber(find func(ctx context.Context, r *http.Request, n int64) (any, error)) http.HandlerFunc {
 	return a.handle(func(ctx context.Context, _ http.ResponseWriter, r *http.Request) (int, any, error) {
 		n, err := rowNumber(r)
@@ -133,7 +133,7 @@ func (a *api) ofNumber(find func(ctx context.Context, r *http.Request, n int64) 
 	})
 }
 
-// relay is how far this one is.
+// relay says how far this relay has read, or why it has stopped.
 func (a *api) relay(context.Context) dlq.Relay {
 	snapshot := a.cfg.Snapshot()
 	if snapshot.Phase != ops.Streaming {
@@ -150,7 +150,7 @@ func (a *api) event(ctx context.Context, _ http.ResponseWriter, r *http.Request)
 	return http.StatusOK, e, err
 }
 
-// eventParameters are those of a list of events.
+// eventParameters are the query parameters of a list of events.
 var eventParameters = []string{"key", "aggregate", "type", "state", "from", "to", "limit"}
 
 func (a *api) events(ctx context.Context, _ http.ResponseWriter, r *http.Request) (int, any, error) {
@@ -347,7 +347,7 @@ type badRequest struct{ what string }
 
 func (e *badRequest) Error() string { return e.what }
 
-// query is a list's.
+// query has the parameters of a list.
 type query struct {
 	dlq.FilterInput
 	Cursor  string
@@ -415,7 +415,7 @@ func (t routeInput) route(kind string) (r event.Route, err error) {
 	return d.RouteOf(t), nil
 }
 
-// notForReplay refuses the parts of a route in a request that is none for a replay.
+// notForReplay refuses the parts of a route in a request that does not ask for a replay.
 func (t routeInput) notForReplay(kind dlq.Kind) error {
 	if kind == dlq.Replay || len(t) == 0 {
 		return nil

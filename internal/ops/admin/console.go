@@ -240,7 +240,7 @@ func (a *api) resend(ctx context.Context, w http.ResponseWriter, r *http.Request
 	operators := a.cfg.API.Operators
 	if body.None {
 		if body.DryRun {
-			return http.StatusOK, map[string]any{"dry_run": true, "gap": body.Gap}, operators.NoGap(ctx, body.Gap)
+			return http.StatusOK, map[string]any{"dry_run": true, "gap": body.Gap}, operators.CheckGapIsOpen(ctx, body.Gap)
 		}
 		return http.StatusOK, map[string]any{"gap": body.Gap, "closed": true}, operators.CloseGap(ctx, body.Gap, ask.By)
 	}

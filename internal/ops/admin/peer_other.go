@@ -1,4 +1,4 @@
-// Who is at the other end of a Unix socket, where nobody says.
+// Systems that do not tell which user is at the other end of a Unix socket.
 
 //go:build !linux
 

@@ -27,7 +27,7 @@ func one[F any](name, help string, value func(F) float64) gauge[F] {
 	return gauge[F]{name, help, "", func(from F, send func(float64, string)) { send(value(from), "") }}
 }
 
-// state is what the gauges are read from.
+// state has the values that the gauges show.
 type state struct {
 	*ops.Snapshot
 	now         time.Time

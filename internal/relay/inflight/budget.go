@@ -22,7 +22,7 @@ type Budget struct {
 	empty   chan struct{} // closed when events becomes 0; nil when no goroutine waits
 }
 
-// NewBudget makes a budget of so many events, and so many bytes of chunks.
+// NewBudget makes a budget: the most events, and the most bytes of chunks.
 func NewBudget(events int, bytes int64) *Budget {
 	return &Budget{limit: events, chunks: newChunks(bytes), room: make(chan struct{}, 1)}
 }

@@ -115,7 +115,7 @@ func (c *checker) addSynced(name string, h *source.Host, p primaryState) {
 	}
 }
 
-// primaryState is what the server that is read says.
+// primaryState has the settings of the server from which the relay reads.
 type primaryState struct {
 	has      bool               // it has failover slots: PostgreSQL 17 and later
 	there    bool               // our slot exists

@@ -208,8 +208,8 @@ const forgersSQL = `WITH rights AS (
 	WHERE m.roleid = 'pg_write_all_data'::regrole AND NOT r.rolsuper
 	ORDER BY 1, 2`
 
-// checkAudit warns about roles that may write into the audit, or change what it is written from,
-// and about a relay that could: what it may not, nobody who has its password may.
+// checkAudit warns about roles that may write into the audit, or change the tables from which it is
+// written, also about the relay's own role: whoever has its password could do it then.
 func (c *checker) checkAudit(ctx context.Context) {
 	const name = "audit"
 	var owner string

@@ -194,7 +194,7 @@ func (r *run) checkTables(ctx context.Context) error {
 
 // nameDetached names tables of which the slot has sent rows, and those with a column for the
 // transaction, that are no part of a configured table now: a partition that was detached, or a
-// table that was put aside. A table that any relay of this database sends is none of them.
+// table that was put aside. A table that any relay of this database sends is not among them.
 func (r *run) nameDetached(ctx context.Context) error {
 	var family []uint32
 	for _, t := range r.tables {

@@ -51,7 +51,7 @@ func (r *run) copyRows(ctx context.Context, snapshot string, incarnation func(co
 	if err != nil {
 		return err
 	}
-	to.keepTelling(ctx) // it is idle for as long as all tables are sorted
+	to.keepTelling(ctx) // it is idle while all tables are sorted
 	copied, err := r.copySnapshot(ctx, to, snapshot, n, at)
 	to.mu.Lock()
 	defer to.mu.Unlock()
@@ -185,7 +185,7 @@ func (r *run) connect(ctx context.Context) (*pgx.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to PostgreSQL: %w", err)
 	}
-	// of a leader: whoever follows it ends the session, with what it holds
+	// the session is marked as a leader's: the next leader ends it, with the locks that it holds
 	if err := cfg.AfterConnect(ctx, conn); err != nil {
 		closeConn(conn)
 		return nil, err

@@ -58,7 +58,7 @@ func (r *run) judgeCounts(ctx context.Context, f counts) error {
 	return nil
 }
 
-// counts are what was counted.
+// counts are the results of counting the rows.
 type counts struct {
 	tracked  bool  // commit timestamps can be used: track_commit_timestamp is on
 	rows     int64 // that are to be sent
@@ -269,7 +269,7 @@ const (
 	unneeded  order = "not kept (delivery.ordering: none)"
 )
 
-// order is what rows are ordered by.
+// order is the order in which rows are copied.
 //
 // Commit timestamps are the order of the commits, but for transactions that commit at the same
 // time: a timestamp is taken before the commit record is written. Transactions that wait for each
@@ -347,9 +347,9 @@ func (t *outboxTable) commitSQL() string {
 }
 
 // untimedSQL is the condition that the order of a row is not known: the time of its commit, or its
-// place among the rows of its key and transaction. The place is that of the command that wrote the
-// row last. So it is lost if one of these rows was changed since; if the whole table was rewritten,
-// all of them are in their old order.
+// place among the rows of its key and transaction. The place is the place of the command that wrote
+// the row last. So it is lost if one of these rows was changed since; if the whole table was
+// rewritten, all of them are in their old order.
 func (r *run) untimedSQL(t *outboxTable, tracked bool) string {
 	sql := t.commitTimeSQL(tracked) + " IS NULL"
 	if tracked && t.tx != "" && t.orderBy == nil && r.opt.Scope != event.Free {
@@ -435,7 +435,7 @@ func (r *run) ownTime(ctx context.Context, t *outboxTable) (name string, err err
 	return name, nil
 }
 
-// orderFix is what to do where the order is not known.
+// orderFix is the fix where the order of the commits is not known.
 func (r *run) orderFix(ctx context.Context) (string, error) {
 	tables := make([]decode.Table, len(r.tables))
 	for i := range r.tables {

@@ -182,8 +182,9 @@ func (r *run) runBackfill(ctx context.Context) error {
 }
 
 // fillGap copies the rows of the gap, without a new slot. They have the incarnation of the slot
-// before the gap, so they are sent before what waits of a later one; what was sent in the meantime
-// was sent before them. So the order of a key is not kept between them and newer events.
+// before the gap, so they are sent before the deferred rows of later incarnations. But the events
+// that were sent in the meantime were sent before them. So the order of a key is not kept between
+// them and newer events.
 //
 // Nobody holds the slot, and the epoch is raised with the copy: a relay that becomes the leader
 // meanwhile has not seen these rows, and its term ends.

@@ -188,7 +188,7 @@ func (r *run) runRecover(ctx context.Context) error {
 	return r.fillGap(ctx)
 }
 
-// task is what a run has to recover: a lost slot, or an accepted gap.
+// task says whether a run recovers a lost slot or an accepted gap.
 type task struct {
 	lost bool // the slot is lost: a new one is made
 	// movedFrom is the system whose deferred events are sent here from now on; "", or this one:

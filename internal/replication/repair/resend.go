@@ -2,9 +2,9 @@
 //
 // The leader copies them into the retry table, all in one transaction, which raises no epoch: it
 // has the fence of the leader's own. The copies have ordering groups of their own (event.Resent),
-// so newer events of a key do not wait for them, and positions that are none of the WAL: whoever
-// remembers positions of a key must not take a repeat for the newest. The header cdc_replay says
-// that an event is a repeat.
+// so newer events of a key do not wait for them, and positions that no WAL has: whoever remembers
+// positions of a key must not take a repeat for the newest. The header cdc_replay says that an
+// event is a repeat.
 
 package repair
 
@@ -45,7 +45,7 @@ type resendRun struct {
 	incarnation  int64 // of the slot
 }
 
-// knowsSent reports whether the choice goes by the sent set.
+// knowsSent reports whether the sent set decides which rows are chosen.
 func (s *resendRun) knowsSent() bool { return s.Unsent || s.Gap != 0 }
 
 // CountResend checks a choice, and counts its rows. It changes nothing. Of a dry run the order may
@@ -121,7 +121,7 @@ func (r *run) findNamedGap(ctx context.Context) error {
 	err := r.pool.QueryRow(ctx, `SELECT until_xid::text::bigint FROM cdc_relay.gap WHERE id = $1 AND slot = $2 AND system_id = $3 AND recovered_at IS NULL`, t.gap, r.c.Slot, r.id.SystemID).Scan(&until)
 	switch {
 	case source.IsNoRows(err):
-		if err = dlq.New(r.pool, r.c.Slot).NoGap(ctx, t.gap); err == nil {
+		if err = dlq.New(r.pool, r.c.Slot).CheckGapIsOpen(ctx, t.gap); err == nil {
 			return usageStop(fmt.Sprintf("gap %d is of another system", t.gap), "close it by your word: `cdc-relay resend --gap N --none --reason TEXT`")
 		}
 		return usageStop(err.Error(), "")
@@ -220,8 +220,8 @@ func (r *run) nameColumns(ctx context.Context, t *outboxTable) (err error) {
 }
 
 // timeSQL is the SQL of the event's time, as the stream has it: that of the timestamp columns, else
-// that of the commit. Where neither is known it is that of the column that looks like it, and the
-// report says so; NULL: there is none.
+// that of the commit. Where neither is known, the order is the one of a column that looks like it,
+// and the report says so; NULL: there is none.
 func (r *run) timeSQL(ctx context.Context, t *outboxTable) (string, error) {
 	names := t.Mapping.Timestamp.Any
 	if t.Mapping.Untimed {
@@ -509,7 +509,7 @@ func (s *Resender) copyJob(ctx context.Context, j *resendJob) error {
 		return nil
 	case errors.As(err, &stop) && stop.Code == event.ExitUsage || errors.As(err, &stop) && stop.Reason == "rights":
 		return s.failJob(ctx, j, stop.What)
-	case strings.HasPrefix(source.SQLState(err), "22"): // a value that is none to the server
+	case strings.HasPrefix(source.SQLState(err), "22"): // a value that its type cannot have
 		return s.failJob(ctx, j, source.OneLine(err).Error())
 	}
 	return err

@@ -395,9 +395,9 @@ func (e *rowMaker) decodeRow(row *row) error {
 //
 // A topic's partitions are known only to a relay that is connected. Then the row has no destination
 // (Dest 0, which is none's). That changes nothing but how the row is found: a lane that reads it
-// asks the sink again where it belongs (retry.foundOf), and a walk leaves out rows of a paused
-// destination by what is stored here, so it reads those without one in any case. Rows whose topic
-// has got more partitions since they were deferred are in the same position.
+// asks the sink again where it belongs (feeder.foundOf of package retry), and a walk leaves out
+// rows of a paused destination by what is stored here, so it reads those without one in any case.
+// Rows whose topic has got more partitions since they were deferred are in the same position.
 func (e *rowMaker) placeEvent(ev *event.Event) {
 	route := e.opt.Sink.Route(ev)
 	own := route

@@ -73,7 +73,7 @@ func (s Sends) KeepForeign(was Sends) Sends {
 	return s
 }
 
-// DroppedPrefixes are those of messages that were relayed and are no longer configured.
+// DroppedPrefixes are the prefixes of messages that were relayed and are no longer configured.
 func (s Sends) DroppedPrefixes(c *source.Config) []string {
 	return slices.DeleteFunc(slices.Clone(s.Prefixes), func(prefix string) bool { return prefix == c.Messages.Prefix })
 }

@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// hasMark: see Linux. Elsewhere nothing below is called.
+// hasMark is explained in gather_linux.go. While it is false nothing below is called.
 const hasMark = false
 
-func lowWater(uintptr, int) error { return errors.ErrUnsupported }
+func setLowWater(uintptr, int) error { return errors.ErrUnsupported }
 
-func gather(syscall.RawConn, int, time.Duration) (int, error) { return 0, errors.ErrUnsupported }
+func waitForBytes(syscall.RawConn, int, time.Duration) (int, error) { return 0, errors.ErrUnsupported }

@@ -327,9 +327,9 @@ func (se *Session) keepFlushLimit(ctx context.Context) error {
 	}
 }
 
-// awaitStandbys makes what was settled at the raise reportable once the stream has passed the end
-// of the WAL, read after the raise was committed. See onStandbys. Where no standby is named there
-// is nothing to wait for: it is reported at once, as from any other slot.
+// awaitStandbys reads the end of the WAL after a raise was committed, and notes it as the position
+// that the named standbys must have before the reporter reports what was settled at the raise. See
+// onStandbys. Where no standby is named the reporter waits for nothing.
 func (se *Session) awaitStandbys(ctx context.Context) error {
 	var end pglogrepl.LSN
 	err := source.Ask(ctx, se.Pool, "read the end of the WAL after a raise of the flush limit", `SELECT CASE coalesce(current_setting('synchronized_standby_slots', true), '')

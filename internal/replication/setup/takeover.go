@@ -271,7 +271,7 @@ func (t *takeover) drop(ctx context.Context) error {
 		"stop the program that uses it, which sends the same events, and run this again; a slot that was made under this name since is its program's")
 }
 
-// giveUp is what to do where the slot cannot be copied.
+// giveUp is the fix that is printed where the slot cannot be copied.
 const giveUp = "give the takeover up: cdc-relay teardown --yes; then `cdc-relay init --backfill` sends all rows that are in the table, also those that were sent"
 
 // checkSlots returns why the other slot cannot be replaced, or why ours cannot replace it.

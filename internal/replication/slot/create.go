@@ -24,9 +24,9 @@ import (
 
 // CreateSlot creates publication and slot and, if ask is set, checks in the slot's own snapshot
 // whether the tables have rows. A query before the slot exists would miss a row whose transaction
-// is still open, and a query after it would count rows that the slot will deliver: only the
-// snapshot separates them exactly: the slot delivers none of the rows in it. was is what is
-// remembered of a lost slot of the same name.
+// is still open, and a query after it would count rows that the slot will deliver. Only the
+// snapshot separates them exactly: the slot delivers none of the rows in it. was is the record of a
+// lost slot of the same name.
 func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config, id Identity, was schema.Sends, ask bool) error {
 	if !c.Create {
 		stop := &event.Stop{
@@ -305,7 +305,7 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 		return nil
 	})
 	if refusal, refused := sent.IsRefusal(err); refused {
-		return rowsBefore{}, refuseTable(refusal)
+		return rowsBefore{}, stopIfRefused(refusal)
 	}
 	if err != nil {
 		return rowsBefore{}, fmt.Errorf("count rows in the outbox: %w", err)
@@ -358,14 +358,14 @@ func CheckReadable(ctx context.Context, q source.Querier, c *source.Config) erro
 			}
 		}
 		if err := sent.CheckTable(ctx, q, source.QuoteTable(t)); err != nil {
-			return refuseTable(err)
+			return stopIfRefused(err)
 		}
 	}
 	return nil
 }
 
-// refuseTable is the Stop for a table that must not be read, or err.
-func refuseTable(err error) error {
+// stopIfRefused returns a Stop if err says that the relay must not read a table, and err otherwise.
+func stopIfRefused(err error) error {
 	refusal, ok := sent.IsRefusal(err)
 	if !ok {
 		return err

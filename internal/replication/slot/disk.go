@@ -34,9 +34,9 @@ func ReadDisk(ctx context.Context, pool *pgxpool.Pool, slot string, limits guard
 	return d, err
 }
 
-// rowsSQL reads the small columns of the tables; values are in TOAST. It goes by an index, so that
-// the empty space of a file that was large is not read, and ends after as many rows as fit into
-// guard.max_bytes. Rows that are deleted count until a vacuum has made their space free; the
+// rowsSQL reads the small columns of the tables; values are in TOAST. It reads along an index, so
+// that the empty space of a file that was large is not read, and ends after as many rows as fit
+// into guard.max_bytes. Rows that are deleted count until a vacuum has made their space free; the
 // statistics know how many there are, or too few after a crash of the server. A row's contents that
 // are left out, or were purged, take nothing.
 const rowsSQL = `SELECT (

@@ -193,9 +193,9 @@ func UnfinishedStop(c *source.Config, view *View) *event.Stop {
 	return source.SlotLost(c, fmt.Sprintf("slot %q was being made again, and that was not completed", c.Slot), newSlot)
 }
 
-// startRefusal is why the next start would not use the slot as it is: what checkStart says, and
-// then what the adoption and the new leader would find. nil: the slot is used, or what is missing
-// is created. It changes nothing.
+// startRefusal is why the next start would not use the slot as it is: first the reason of
+// checkStart, then those that the adoption and the new leader would have. nil: the next start uses
+// the slot, or creates what is missing. It changes nothing.
 //
 // A slot that was moved comes before a publication that was altered, whatever the leader finds
 // first: one acceptance is for both, and its gap begins at the last report, which may be below the

@@ -196,7 +196,7 @@ func CheckUse(ctx context.Context, q source.Querier, c *source.Config, rec *Reco
 	return p.checkProof(c, rec, view, id)
 }
 
-// promotedServer is what a promoted server says of the time when it was a standby.
+// promotedServer has the settings of a promoted server from the time when it was a standby.
 type promotedServer struct {
 	slotName string // primary_slot_name; "": it is not set any more
 	target   bool   // it was recovered to a point in time
@@ -211,7 +211,8 @@ func readPromoted(ctx context.Context, q source.Querier) (p promotedServer, err 
 	return p, err
 }
 
-// checkProof returns the finding that names what is not proven first; nil: nothing is missing.
+// checkProof returns the finding for the first part of the proof that is missing; nil: all of it is
+// there.
 func (p promotedServer) checkProof(c *source.Config, rec *Record, view *View, id Identity) error {
 	left, known := id.LeftAt(rec.Timeline)
 	if c.Primary != nil && known {
@@ -254,8 +255,8 @@ func notSynced(rec *Record, view *View) string {
 	return "the slot was not synced by PostgreSQL, and is ahead of what was reported: it looks as if it was created after the promotion"
 }
 
-// notRecorded returns why this server may not be one that had all that the relay read; "": it is
-// one. Without primary_slot_name it may have been any standby: all must have been recorded.
+// notRecorded returns why this server may lack WAL that the relay has read; "": it has all of it.
+// Without primary_slot_name it may have been any standby: all must have been recorded.
 func (p promotedServer) notRecorded(rec *Record) string {
 	named := "no standby"
 	if len(rec.Standbys) > 0 {

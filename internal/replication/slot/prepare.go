@@ -220,7 +220,7 @@ func WithCreationLock(ctx context.Context, pool *pgxpool.Pool, c *source.Config,
 // stillLocked is the condition, in SQL, that the session of WithCreationLock still has the lock;
 // true outside of it. Each statement that makes or drops a slot, or writes its record, has it: a
 // process that was frozen for an hour goes on at any statement, and another one may have done the
-// work since (TestThawedCommand). A session that was ended never gets the lock back.
+// work since (TestThawed). A session that was ended never gets the lock back.
 func stillLocked(c *source.Config) string {
 	if c.CreationLockPID == 0 {
 		return "true"

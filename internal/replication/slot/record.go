@@ -150,9 +150,10 @@ func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 	})
 }
 
-// keepUnsent makes a gap of rows that were committed on this server before its slot was made, if an
-// operator said that all from before the move was delivered. After another word there is a gap
-// already, and a copy, which has no progress, has none.
+// keepUnsent makes a gap for the rows that were committed on this server before its slot was made,
+// if an operator has said that all rows from before the move were delivered. With any other answer
+// of the operator there is a gap already. A copy of a slot has no row in cdc_relay.progress, and
+// gets no gap.
 func keepUnsent(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity) error {
 	made, err := source.Execute(ctx, tx, "write cdc_relay.gap", `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason)
 		SELECT s.slot, $2, s.incarnation, '', 'slot_moved' FROM cdc_relay.slots s JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1
@@ -251,8 +252,9 @@ func SameTables(ctx context.Context, q source.Querier, slot string) (same bool, 
 // other system.
 //
 // pg_upgrade keeps the OIDs of tables, so what is known of rows stays known. Where a table has
-// another OID, as in a restored dump, nothing is: of what waits the row is forgotten, and so is
-// what was sent. It may take long, so nothing bounds it here.
+// another OID, as in a restored dump, nothing is known any more: the sent set is emptied, and
+// deferred events and dead letters forget which row was theirs. It may take long, so nothing bounds
+// it here.
 func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int64, err error) {
 	same, err := SameTables(ctx, tx, slot)
 	if err != nil {
@@ -276,7 +278,8 @@ func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int6
 			moved += tag.RowsAffected()
 		}
 	}
-	// The ids of transactions mean other ones here: of a gap that has ended, all rows of now.
+	// On this system ids of transactions mean other transactions. So a gap that has ended takes in
+	// all rows that are there now.
 	_, err = source.Execute(ctx, tx, "write cdc_relay.gap", `UPDATE cdc_relay.gap SET system_id = $3,
 			until_xid = CASE WHEN until_xid IS NOT NULL THEN pg_snapshot_xmax(pg_current_snapshot()) END
 		WHERE slot = $1 AND system_id = $2 AND recovered_at IS NULL`, slot, from, to)

@@ -53,8 +53,8 @@ func ReadStandbys(ctx context.Context, q source.Querier) (*Standbys, error) {
 	return &v, err
 }
 
-// standbyNames are those in a value of synchronized_standby_slots, as the server reads it: with or
-// without quotes, and without them in any case. No name of a slot has a comma or a quote.
+// standbyNames are the names in a value of synchronized_standby_slots, as the server reads it: with
+// or without quotes, and without them in any case. No name of a slot has a comma or a quote.
 func standbyNames(setting string) (list []string) {
 	for name := range strings.SplitSeq(setting, ",") {
 		name = strings.TrimSpace(name)

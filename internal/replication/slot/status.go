@@ -63,7 +63,7 @@ type HostSlot struct {
 	Synced bool   // the slot is there, synced and ready; false: or it did not answer
 }
 
-// SlotSeen is what pg_replication_slots said last, at the time Checked.
+// SlotSeen is the slot's row in pg_replication_slots, as it was at the time Checked.
 type SlotSeen struct {
 	View
 	Checked time.Time // zero: not yet

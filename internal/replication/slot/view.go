@@ -131,7 +131,7 @@ func InUseError(c *source.Config, view *View) error {
 	}
 }
 
-// ReadActive is the slot's row while our walsender pid reads it.
+// ReadActive reads the slot's row. The error is ErrNotActive if our walsender pid does not hold it.
 func ReadActive(ctx context.Context, q source.Querier, c *source.Config, pid uint32) (*View, error) {
 	view, err := ReadView(ctx, q, c.Slot)
 	if err != nil {

@@ -53,7 +53,8 @@ func pinnedSettings(application string) map[string]string {
 	}
 }
 
-// Settings are those of the pool's sessions: pinned, and what the relay's statements rely on.
+// Settings are the settings of the pool's sessions: pinned, and others on which the relay's
+// statements rely.
 func Settings(application string) map[string]string {
 	all := pinnedSettings(application)
 	maps.Copy(all, map[string]string{

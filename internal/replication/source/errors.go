@@ -75,7 +75,7 @@ func fixTLS(err error) string {
 	return "the server refuses the client certificate, sslcert in source.url: it has to be signed by a CA of the server's ssl_ca_file"
 }
 
-// fixStandby is what to do when there is no primary among the hosts.
+// fixStandby is the fix when there is no primary among the hosts.
 func fixStandby(err error) string {
 	var stop *event.Stop
 	if errors.Is(err, errStandby) && !errors.As(err, &stop) {

@@ -18,7 +18,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// Host is what another host than the primary said.
+// Host is the answer of a configured host that is not the primary.
 type Host struct {
 	Addr string `json:"-"` // host:port, as in source.url
 	Err  error  `json:"-"` // it could not be asked; then the rest is not known

@@ -47,7 +47,7 @@ func (a Question) Scan(into ...any) error {
 	return aboutStatement(a.what, a.q.QueryRow(ctx, a.sql, a.args...).Scan(into...))
 }
 
-// List is Ask for any number of rows, each of which row scans.
+// List is Ask for a statement that returns any number of rows. The function row scans each of them.
 func List[T any](ctx context.Context, q Querier, what string, row pgx.RowToFunc[T], sql string, args ...any) ([]T, error) {
 	ctx, cancel := context.WithTimeout(ctx, AnswerTimeout)
 	defer cancel()

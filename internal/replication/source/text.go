@@ -69,8 +69,8 @@ func ReaddTableSQL(c *Config, t decode.Table) string {
 	return fmt.Sprintf("ALTER PUBLICATION %[1]s DROP TABLE ONLY %[2]s; ALTER PUBLICATION %[1]s ADD TABLE ONLY %[2]s", QuoteName(c.Publication), QuoteTable(t))
 }
 
-// SlotMoved is the finding (exit 3) for a slot that is not where or what it was: what says how, and
-// the fix is to re-send what is missing and to accept the slot.
+// SlotMoved is the finding (exit 3) for a slot that was moved, or is another one than before. what
+// is the sentence about it. The fix is to send the missing rows again and to accept the slot.
 func SlotMoved(what string) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "slot_moved", What: what,

@@ -254,7 +254,7 @@ func testTooLargeToSend(b *bench, w *database) {
 	equal(b, "doubts", len(p.doubtfulSessions), 0)
 }
 
-// tooLargeError is a message of more than 1 GiB.
+// tooLarge is a message of more than 1 GiB.
 type tooLarge struct{ pgproto3.Bind }
 
 func (*tooLarge) Encode([]byte) ([]byte, error) { return nil, errors.New("message body too large") }

@@ -115,7 +115,7 @@ func (p *Store) runWrite(ctx context.Context, what, sql string, args func(storab
 	return p.runSizedWrite(ctx, what, 0, sql, args, each)
 }
 
-// runSizedWrite is runWrite for rows of so many bytes.
+// runSizedWrite is runWrite for rows of size bytes in all.
 func (p *Store) runSizedWrite(ctx context.Context, what string, size int64, sql string, args func(storable) []any, each func(pgx.Rows) error) error {
 	if err := p.recentFailure(what, size); err != nil {
 		return p.tooLargeError(what, err)
@@ -248,7 +248,7 @@ var standardLimits = limits{largeFrom: 4 << 20, timeout: 15 * time.Second, rate:
 
 func (l *limits) isLarge(size int64) bool { return size > l.largeFrom }
 
-// serverTimeout is the statement_timeout of a statement of so many bytes.
+// serverTimeout is the statement_timeout of a statement with size bytes of parameters.
 func (l *limits) serverTimeout(size int64) time.Duration {
 	if !l.isLarge(size) {
 		return l.timeout

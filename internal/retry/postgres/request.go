@@ -121,8 +121,8 @@ func answerArrays(answers []store.Answer, as storable) (a arrays) {
 	return a
 }
 
-// rowDigest is that of a row t in the sent set: a purged row keeps it in place of the id. It is
-// NULL if the row's transaction is not known.
+// rowDigest is the digest of a row t in the sent set: a purged row keeps it in place of the id. It
+// is NULL if the row's transaction is not known.
 var rowDigest = sent.DigestSQL("t.tx", "t.id")
 
 // purgedValues are the columns of a purged row. The position stays, and so do columns that tell

@@ -337,7 +337,7 @@ func (s *shapes) parsed(text []byte) *event.Shape {
 	return remember(&s.read, string(text), nil)
 }
 
-// encoded is what is stored of a shape; nil for none. It is not to be changed.
+// encoded is the stored form of a shape; nil for no shape. It is not to be changed.
 func (s *shapes) encoded(shape *event.Shape) []byte {
 	if shape == nil {
 		return nil

@@ -92,8 +92,8 @@ type StoredPosition struct {
 	Committed int64
 }
 
-// Matches reports whether the row is that of the event. The rule is the same as in Defer: the ids
-// are equal, or neither has an id, or the row is purged and has no id to compare.
+// Matches reports whether the stored row belongs to the event. The rule is the same as in Defer:
+// the ids are equal, or neither has an id, or the row is purged and has no id to compare.
 //
 // An id of which one side lacks the value, since source.max_event_bytes was changed in between, is
 // not compared. The commit time is: whoever writes a position a second time commits later.

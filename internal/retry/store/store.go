@@ -134,8 +134,8 @@ type Config struct {
 	Scope       event.Scope
 	Block       bool    // dead_letters.on_dead_letter: block
 	Places      *Places // nil: rows keep the place they have
-	// Keys is what Event.Hash is of a key; nil: without a secret. The column hash is without one
-	// in any case: an earlier version of the relay goes by it.
+	// Keys computes Event.Hash of a key; nil: without a secret. The column hash is without one in
+	// any case: an earlier version of the relay goes by it.
 	Keys *event.KeyHash
 }
 

@@ -134,7 +134,7 @@ func partitionName(topic string, partition int32) string {
 	return fmt.Sprintf("topic %q, partition %d", topic, partition)
 }
 
-// applyAnswer does what an answer asks for.
+// applyAnswer carries out the verdict on an answer.
 func (l *lane) applyAnswer(pr *producer) {
 	p, a := &pr.part, &pr.Answer
 	if a.Kind == kafkaclient.Answered {

@@ -283,7 +283,7 @@ func (e *examination) checkMatching(ctx context.Context, all []metadata.Response
 	return found
 }
 
-// namePattern is what the names of a template have in common.
+// namePattern is the pattern of all names that a template can give.
 func namePattern(template string) *regexp.Regexp {
 	constant := placeholder().Split(template, -1)
 	for i, text := range constant {

@@ -238,7 +238,7 @@ func (m *memory) turn(id int32, down, frozen bool, election time.Duration) {
 // roll reports whether something goes wrong now. m.mu is locked.
 func (m *memory) roll(of1000 int) bool { return !m.calm && of1000 > 0 && m.rng.IntN(1000) < of1000 }
 
-// dial is Sink.dial.
+// dial connects to a broker in memory, in place of a TCP connection.
 func (m *memory) dial(ctx context.Context, addr string) (kafkaclient.Connection, error) {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

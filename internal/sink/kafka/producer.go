@@ -134,17 +134,17 @@ func (pr *producer) releaseBatch() {
 	pr.Reader.Reset(nil)
 }
 
-// maxHeld bounds the batches that are in memory until they are answered, in bytes, whatever the
-// number of partitions: what is made of a row is up to nine times as large. smallBatch of each is
-// not counted, so that what little there is of a partition never waits for others, and one record
-// that is larger than all of it goes alone. heldStep is counted at a time.
+// maxHeld bounds, in bytes, the batches that are in memory until they are answered, whatever the
+// number of partitions: a record may be nine times as large as its row. The first smallBatch bytes
+// of each batch are not counted, so that a partition with few events never waits for others. One
+// record that is larger than maxHeld goes alone. Room is taken in steps of heldStep.
 const (
 	maxHeld    = 32 << 20
 	smallBatch = 64 << 10
 	heldStep   = 64 << 10
 )
 
-// takeRoom takes the room that the batch needs for so many bytes; false: there is none.
+// takeRoom takes the room that the batch needs to grow to a size; false: there is none.
 func (pr *producer) takeRoom(to int) bool {
 	if to <= smallBatch+pr.heldRoom {
 		return true

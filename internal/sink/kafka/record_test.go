@@ -342,7 +342,7 @@ func asConnect(t testing.TB, options map[string]string) *layout {
 	return layoutOf(t, RecordConfig{Encoder: encoder, Topic: topic})
 }
 
-// partitionOf is the partition of an event's record.
+// rowPartition is the partition of an event's record.
 func rowPartition(l *layout, ev *event.Event, count int32) int32 {
 	var rec sink.Record
 	_, _ = l.Place(ev, &rec) // what is wrong with it is another test's

@@ -181,9 +181,10 @@ var typeText = lazy.Regexp(`inequivalent arg 'type' for exchange .* but current 
 
 // exchangeTypeOf asks for the type of an exchange; "": the broker does not tell, as to a user
 // without the right to configure the exchange. AMQP has no question for it, and a passive
-// declaration ignores the type. So the exchange is declared in a way that is always refused (406):
-// where it exists, over another type first, which the broker names; where it is missing, over an
-// alternate exchange that is a number. So it is never made.
+// declaration ignores the type. So the exchange is declared in a way that is always refused (406),
+// and never made: with the type guess and an alternate exchange that is a number. If the exchange
+// exists with another type, the broker refuses the type and names the one that it has. Otherwise it
+// refuses the number.
 func exchangeTypeOf(ctx context.Context, sess *conn.Session, name, guess string) string {
 	err := sess.OnThrowawayChannel(ctx, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclare(name, guess, true, false, false, false, amqp.Table{"alternate-exchange": int32(0)})
@@ -289,7 +290,7 @@ func probePublish(ctx context.Context, s *conn.Session, exchange, routingKey str
 	if err != nil {
 		return nil, err
 	}
-	ex = <-closes // closed without a value when ThrowAway itself closed the channel
+	ex = <-closes // without a value when OnThrowawayChannel has closed the channel
 	switch {
 	case ex == nil, ex.Code == amqp.PreconditionFailed:
 		return nil, nil

@@ -373,7 +373,7 @@ func (s *Sink) explainEnd(sess *conn.Session) (why string) {
 	return sess.Reason() + "; " + s.fixFewChannels()
 }
 
-// fewChannels says what too few channels on a connection mean; "": there are enough.
+// fewChannels is the warning about too few channels on a connection; "": there are enough.
 func (s *Sink) fewChannels(channels int) string {
 	if channels >= conn.EnoughChannels(s.cfg.Dialer.Lanes) {
 		return ""
@@ -386,7 +386,7 @@ func (s *Sink) fewChannels(channels int) string {
 // privateChannels is how many channels the private connections have at most, each with a question.
 const privateChannels = 4
 
-// fixFewChannels is what to do about too few channels.
+// fixFewChannels is the fix for too few channels.
 func (s *Sink) fixFewChannels() string {
 	enough := conn.EnoughChannels(s.cfg.Dialer.Lanes)
 	return fmt.Sprintf("set channel_max to %d or more and max-channels of the user to %d or more at the broker, or fewer delivery.lanes, and restart the relay",

@@ -16,7 +16,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
-// exceptionScope is what the broker closed because of a message.
+// exceptionScope says what the broker has closed because of a message: nothing, its channel or the
+// connection.
 type exceptionScope uint8
 
 const (

@@ -75,8 +75,8 @@ func jsonValue(raw []byte) (value any, size int) {
 	return aliasText(raw), 4 + len(raw)
 }
 
-// printsAs is whether the shortest decimal that reads as f is the number in raw: whoever prints f
-// prints that number.
+// printsAs reports whether the shortest decimal that reads as f is the number in raw: whoever
+// prints f prints that number.
 func printsAs(f float64, raw []byte) bool {
 	var buf [32]byte
 	of, ok := decimalOf(raw)
@@ -148,7 +148,7 @@ func (d decimal) normalized() decimal {
 var SteeringHeaders = []string{
 	// further routing keys of the exchange: rabbit.hrl, ROUTING_HEADERS; BCC is removed on the way
 	headerCC, headerBCC,
-	// rabbitmq_delayed_message_exchange keeps the message back for so many milliseconds
+	// rabbitmq_delayed_message_exchange keeps the message back for these milliseconds
 	"x-delay",
 	// rabbitmq-message-deduplication drops a message whose value it has seen, and keeps the value
 	// for as long as the second one says

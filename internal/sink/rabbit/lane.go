@@ -139,8 +139,8 @@ func (l *lane) endCall() {
 	l.message.forgetEvent()
 }
 
-// sendRound writes what is to be sent as far as it gets, and rejects what may not be sent. An event
-// that could not be written stays Unsent and in todo.
+// sendRound writes the messages of the round until one cannot be written, and rejects those that
+// may not be sent. An event that could not be written stays Unsent and in todo.
 func (l *lane) sendRound(ctx context.Context, ch *conn.Channel) {
 	l.sent = l.sent[:0]
 	l.round.Began = ch.Session.Writes.Load()

@@ -71,7 +71,7 @@ type layout struct {
 	large                 *sink.LargeLock
 }
 
-// shownName is what people see of a name.
+// shownName is the template of a name that log lines and lists show.
 type shownName struct {
 	sink.Template
 	personal bool // it is made from ordering keys: its values are not shown

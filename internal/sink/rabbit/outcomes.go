@@ -203,8 +203,8 @@ func (l *lane) isAllAnswered() bool {
 
 var errStrangeReturn = errors.New("the broker returned a message that was not sent")
 
-// sentAs is what a return shows of the event that it belongs to: where the message was going, and
-// the position in its header, as the relay's own format has one; "" when it has none.
+// sentAs tells to which event a returned message belongs: by the exchange and routing key it was
+// sent to, and by the position in its header; "" when its format has no such header.
 type sentAs struct {
 	position string
 	pair

@@ -273,7 +273,7 @@ func (r *running) sendWhile(events []*event.Event, do func()) (outcomes []sink.O
 
 var lastPosition atomic.Uint64
 
-// event is one with a position of its own.
+// newEvent makes an event with a position of its own.
 func newEvent(key, typ string) *event.Event {
 	n := lastPosition.Add(1)
 	return &event.Event{

@@ -311,8 +311,8 @@ func parseAMQP(value string) (*url.URL, error) {
 
 const matchEveryKey = "#"
 
-// arguments are those of the binding, and of its queue when it is missing: RabbitMQ's own of queues
-// begin with x-, and no binding's does but x-match.
+// arguments are the arguments of the binding, and of its queue when it is missing: RabbitMQ's own
+// of queues begin with x-, and no binding's does but x-match.
 func (b *Binding) arguments() (binding, queue amqp.Table) {
 	binding, queue = amqp.Table{}, amqp.Table{}
 	for _, a := range b.Arguments {

@@ -40,7 +40,8 @@ type Config struct {
 	// AllowHeaders are the names of SteeringHeaders that a row may use.
 	AllowHeaders []string
 	sink.PlainConfig
-	// ContentType is that of all messages for which its column has none; "": the payload's kind.
+	// ContentType is the content type of a message whose row names none; "": the one of the
+	// payload's kind.
 	ContentType string
 	// The columns of these properties, "" for none.
 	ContentTypeColumn, CorrelationID, Priority, Expiration string

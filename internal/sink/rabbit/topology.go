@@ -27,7 +27,7 @@ type Binding struct {
 	Arguments  []setting.NamedColumn // each name with its value
 }
 
-// topology is what has become of the declarations.
+// topology records which declarations the broker has taken.
 //
 // The exchange is declared at the first connection of the sink and never again, whatever becomes of
 // it. Bindings go with their exchange. So if the relay made it again, what waits for it would go to
@@ -60,7 +60,8 @@ func (s *Sink) Held(exchangeOrTopic uint64) string {
 	return bindAllFirst
 }
 
-// noteRefusal takes what a refusal of an event says of the bindings.
+// noteRefusal notes what the refusal of an event shows: a missing exchange, or bindings that may be
+// gone.
 func (s *Sink) noteRefusal(exchangeOrTopic uint64, f *sink.Fault) {
 	if f.Reason == sink.NoExchange {
 		f.Held = s.Held(exchangeOrTopic)
@@ -70,8 +71,8 @@ func (s *Sink) noteRefusal(exchangeOrTopic uint64, f *sink.Fault) {
 	}
 }
 
-// declareTopology declares on a new connection what is to be declared. A refusal of the exchange is
-// logged and left to the publishes, which then name it.
+// declareTopology declares the exchange and the bindings on a new connection. If the broker refuses
+// the exchange, that is only logged: each publish to it will fail with the reason.
 func (s *Sink) declareTopology(ctx context.Context, sess *conn.Session) {
 	name, constant := s.cfg.Exchange.Constant()
 	if !constant || name == "" {

@@ -29,7 +29,7 @@ func Driver() *sink.Driver {
 	}
 }
 
-// settings are none: naming the sink is all there is to say.
+// settings has no fields: naming the sink is all there is to configure.
 type settings struct{}
 
 func (settings) Keys() []setting.Key { return nil }
@@ -87,7 +87,7 @@ func New(out io.Writer, encoder sink.Encoder) *Sink {
 	return s
 }
 
-// topicOf digests where an event goes.
+// topicOf is the digest of the topic of an event.
 func (s *Sink) topicOf(ev *event.Event) uint64 { return sink.ExchangeOrTopicOf(s.Route(ev).Name) }
 
 // Place has one lane and one destination, unless the event was deferred under another sink.
@@ -247,7 +247,7 @@ func (*Lines) Place(ev *event.Event, rec *sink.Record) *sink.Fault {
 // Place implements sink.Encoder.
 func (r *Records) Place(ev *event.Event, rec *sink.Record) *sink.Fault { return r.lines.Place(ev, rec) }
 
-// ownLine is what is written of an event. A column that is NULL or not mapped is null.
+// ownLine is the line that is written for an event. A column that is NULL or not mapped is null.
 type ownLine struct {
 	ID        *string `json:"id"`
 	Type      *string `json:"type"`
@@ -286,7 +286,8 @@ func (l *Lines) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 	return nil
 }
 
-// recordLine is what is written of one. Keys, values and headers are as shown makes them.
+// recordLine is the line that is written for a record. Keys, values and headers are as shown makes
+// them.
 type recordLine struct {
 	Topic        string         `json:"topic"`
 	*amqpAddress                // of one that has an exchange

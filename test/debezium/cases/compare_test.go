@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// two cases, of which the second deliberately differs.
+// twoCases are two cases, of which the second deliberately differs.
 func twoCases() *Group {
 	return &Group{Name: "g", Cases: []Case{{Name: "same", SQL: []string{"a", "b"}}, {Name: "other", SQL: []string{"c"}, Differs: NumericNaN}}}
 }

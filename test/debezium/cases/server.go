@@ -2,8 +2,8 @@ package cases
 
 // This file has Debezium Server's formats and destinations.
 
-// server are the types for Debezium Server: fewer, because its converters are the ones of Kafka
-// Connect.
+// serverTypes are the types for Debezium Server: fewer, because its converters are the ones of
+// Kafka Connect.
 var serverTypes = []typed{
 	{"jsonb", "jsonb", []string{`'{"b": 1, "a": [1, 2.50]}'`}},
 	{"text", "text", []string{`'plain "text"'`, `''`, `NULL`}},

@@ -23,7 +23,7 @@ type FetchFrom struct {
 // Fetched is what a leader has given of one partition.
 type Fetched struct {
 	TopicPartition
-	Err     error    // of this partition: kafka.Error
+	Err     error    // of this partition: kafkago.Error
 	Records []Record // may begin before the offset asked for
 }
 

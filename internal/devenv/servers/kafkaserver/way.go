@@ -15,7 +15,7 @@ import (
 // the way.
 type Way struct{ Proxies []*netproxy.Proxy }
 
-// Way is one of the ways of a cluster, from 0 to KafkaOptions.Proxied - 1.
+// Way is one of the ways of a cluster, from 0 to Options.Proxied - 1.
 func (k *Kafka) Way(i int) *Way {
 	w := &Way{}
 	for _, n := range k.nodes {

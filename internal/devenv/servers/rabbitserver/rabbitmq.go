@@ -279,7 +279,7 @@ func (r *Rabbit) URL() string { return r.Url.String() }
 // Addr is host:port.
 func (r *Rabbit) Addr() string { return r.Url.Host }
 
-// TLSAddr is host:port of the TLS listener of RabbitOptions.Certs.
+// TLSAddr is host:port of the TLS listener of Options.Certs.
 func (r *Rabbit) TLSAddr() string { return fmt.Sprintf("127.0.0.1:%d", r.ports.amqps) }
 
 func (r *Rabbit) logPath() string { return filepath.Join(r.dir, "server.log") }

@@ -33,15 +33,16 @@ const (
 	MaxStuck  = 16
 )
 
-// EnoughChannels is how many channels so many lanes need to never wait for one: theirs, those of
-// the probes, and one for a question to the broker.
+// EnoughChannels is how many channels a connection needs so that no lane ever waits for one: those
+// of the lanes, those of the probes, and one for a question to the broker.
 func EnoughChannels(lanes int) int { return lanes + MaxProbes + MaxStuck + 1 }
 
 // LeastChannels is how many channels make lanes, probes and questions independent of each other.
 const LeastChannels = 4
 
-// DivideChannels divides what a connection may have of channels between its uses. Fewer than
-// LeastChannels are shared: probes have none of their own.
+// DivideChannels divides the channels of a connection: how many the lanes may use, how many the
+// probes, and how many the probes of destinations that have left one unanswered. Fewer than
+// LeastChannels are shared: then the probes have none of their own.
 func DivideChannels(channels int) (lanes, probes, stuck int) {
 	if channels < LeastChannels {
 		return max(channels-1, 1), 0, 0
@@ -92,7 +93,9 @@ func (t *channelTurns) Shared() bool { return t.slots[Lanes] == t.slots[Probes] 
 // Channels is how many channels are open.
 func (t *channelTurns) Channels() int { return int(t.open.Load()) }
 
-// TakeChannel waits for a turn, and returns an idle channel or opens one.
+// TakeChannel waits until one more channel may be in use for this purpose, and returns an idle
+// channel or opens one. Where channels are shared, one probe at a time takes a channel of the
+// lanes.
 func (s *Session) TakeChannel(ctx context.Context, use Use) (*Channel, error) {
 	shares := s.Shared() && use != Lanes
 	if shares {

@@ -72,8 +72,8 @@ func (c *ConfirmClock) Unanswered(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, max(c.Progress.UnixNano(), c.Sess.lastUnblock.Load())))
 }
 
-// Tick checks the clock after so many answers; last says whether the last message is among them.
-// Answered means: go on waiting.
+// Tick checks the clock after a number of answers; last: the last message is among them. Answered
+// means: go on waiting.
 func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) RoundEnd {
 	if answers > c.answersSeen {
 		c.answersSeen, c.Progress = answers, now
