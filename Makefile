@@ -22,14 +22,17 @@ FIRST := ./test/fault ./test/cli ./internal/replication
 # "work" is all packages of all modules of go.work, where ./... stops at the folder of another module.
 # What is in the binary, or in a service that writes or consumes.
 PRODUCT = go list work | grep -E '^[^/]*/[^/]*/[^/]*/(internal|cmd|outbox|inbox)(/|$$)' | grep -v /internal/devenv
-# Of that, test-race leaves out what starts no goroutine, in the code or in the tests: there is nothing to detect. One test of
-# relay/order does, and is named there.
-RACED   = $(PRODUCT) | grep -vE '/internal/((config|debezium|decode|event|guard|migrate|printable|wiring)(/|$$)|(cli/command|cli/operate|ops|ops/metrics|relay/inflight|relay/order|replication/check|replication/repair|replication/schema|secretfile)$$)'
+# Of that, test-race leaves out what starts hardly a goroutine: ./internal/replication races those of repair, test/cli plays the
+# commands. One test of relay/order starts some, and is named there.
+RACED   = $(PRODUCT) | grep -vE '/internal/((config|debezium|decode|event|guard|migrate|printable|wiring)(/|$$)|(cli/command|cli/operate|ops|ops/metrics|relay/inflight|relay/order|replication/check|replication/repair|secretfile)$$)'
 # What test-race does not run of the pure tests, so that make test-all has each of them once.
 UNRACED = go list $(QUICK) | grep -vxFf <($(RACED)) | tr '\n' ' '
 OTHERS  = go list -e -tags '$(TAGS)' work | grep -vxFf <($(PRODUCT)) | grep -vxFf <(go list $(QUICK)) | grep -v /test/soak
+.PHONY: tested-packages
+tested-packages: # of make test-all, for TestEveryPackageIsTested
+	@go list $(QUICK); $(RACED); $(OTHERS)
 # What differs between PostgreSQL versions. scripts/postgres.sh fetches them. test-race is on the newest.
-PG_PACKAGES ?= ./internal/replication
+PG_PACKAGES ?= ./internal/replication ./internal/replication/schema
 PG_VERSIONS := 14 15 16 17 18
 PG_OLDEST   := $(firstword $(PG_VERSIONS))
 PG_NEWEST   := $(lastword $(PG_VERSIONS))

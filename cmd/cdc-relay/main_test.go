@@ -330,7 +330,7 @@ func TestConfigurationsOfTheDocuments(t *testing.T) {
 	}
 	emptyDirectory(t)
 	for where, config := range configs {
-		config = regexp.MustCompile(`\$\{(file:[^}]*|[A-Z_]+)\}`).ReplaceAllString(config, "from-elsewhere")
+		config = regexp.MustCompile(`\$\{(file:[^}]*|[A-Z_]+)\}`).ReplaceAllString(config, "a-value-from-elsewhere")
 		if !regexp.MustCompile(`(?m)^source:`).MatchString(config) {
 			config = "source: {url: postgres://nobody@127.0.0.1:1/nowhere}\n" + config
 		}

@@ -78,8 +78,8 @@ other changes need a restart. Passwords in files are read at every connect anywa
 
 // setGCPercent trades a little processor time for memory. The live heap is the in-flight budget and
 // the broker's buffers; garbage may grow to half of that instead of all of it. But the first
-// collection is at 8 MB, twice of what a start allocates: at a half of next to nothing a start would
-// collect three times, which takes a third of its processor time. GOGC, when set, wins.
+// collection is at 8 MB, twice of what a start allocates: at a half of next to nothing a start
+// would collect three times, which takes a third of its processor time. GOGC, when set, wins.
 func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(200) // of 4 MB

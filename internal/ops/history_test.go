@@ -205,7 +205,7 @@ func TestForecastsOfAllSlots(t *testing.T) {
 		t.Errorf("after 100 s: %v", got)
 	}
 	left(110*time.Second, map[string]int64{"b": 1000})
-	if got := left(120*time.Second, map[string]int64{"a": 400, "b": 900}); !math.IsNaN(got["a"]) || math.IsNaN(got["b"]) {
+	if got := left(140*time.Second, map[string]int64{"a": 400, "b": 900}); !math.IsNaN(got["a"]) || math.IsNaN(got["b"]) {
 		t.Errorf("after a was gone: %v", got)
 	}
 }

@@ -39,7 +39,7 @@ type prepared struct {
 }
 
 // preparedFor is how long the first session counts on what Prepare has found. A running session
-// looks as often, and whatever was changed in between shows then: it is compared with the record.
+// looks as often: a change of the publication, of the tables or of sync_state shows then.
 const preparedFor = 5 * time.Second
 
 // isFresh reports whether what Prepare has found still counts.
@@ -152,6 +152,14 @@ type streamOpening struct {
 	// the server proves that it is the same one; else 0.
 	resumed pglogrepl.LSN
 	from    pglogrepl.LSN // the position that was asked for; the slot's own may be higher
+	// by is the record that from was chosen by.
+	by *slot.Record
+}
+
+// isOf reports whether the position was chosen by what the record says now. Otherwise another relay
+// led, or the slot was adopted, since it was read: that may be seconds ago.
+func (o *streamOpening) isOf(now *slot.Record) bool {
+	return now.Epoch == o.by.Epoch && now.Incarnation == o.by.Incarnation && now.TookUntil == o.by.TookUntil
 }
 
 // startStream makes all checks that do not need the slot, then sends START_REPLICATION. Proto 1 and
@@ -171,7 +179,7 @@ func (s *Stream) startStream(ctx context.Context, p *prepared) (o streamOpening,
 	}
 	s.shared.SetGood(p.View)
 	s.shared.Segment = p.Server.Segment
-	o.was, o.sent = p.Record.Remembered(), p.Sends
+	o.was, o.sent, o.by = p.Record.Remembered(), p.Sends, p.Record
 	o.resumed = s.durable.resumeFrom(p.Record)
 	o.from = max(p.Record.TookUntil, o.resumed)
 	return o, s.startReplication(ctx, p.Stream, p.View, o.from)
@@ -260,6 +268,9 @@ func (s *Stream) beginLeading(ctx, patient context.Context, conn *pgconn.PgConn,
 	}
 	if rec == nil || rec.State != slot.StateReady {
 		return nil, errPrepareAgain
+	}
+	if !o.isOf(rec) {
+		return nil, slot.ErrRememberedChanged
 	}
 	old := s.term
 	if old != nil && old.IsContinued(rec) {

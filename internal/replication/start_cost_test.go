@@ -14,16 +14,17 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 )
 
-// A start of a slot that is ready, and the first one, ask no more than this before the first row may
-// come, over one replication connection. Each statement that is new costs a session without catalogs in memory a millisecond or
-// ten, on each of many starts. If this fails for a reason, write the counts into it.
+// A start of a slot that is ready, and the first one, ask no more than this before the first row
+// may come, over one replication connection. Each statement that is new costs a session without
+// catalogs in memory a millisecond or ten, on each of many starts. If this fails for a reason,
+// write the counts into it.
 func TestStatementsOfAStart(t *testing.T) {
 	b := shared(t)
 	b.exec(`DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET log_statement = ''all''', current_database());
 		EXECUTE format('ALTER DATABASE %I SET log_replication_commands = on', current_database()); END $$`)
 	for _, start := range []struct {
 		name          string
-		stream, leads int // statements of the replication connection, and of the session that raises the epoch
+		stream, leads int // statements of the replication connection; of that which raises the epoch
 	}{
 		{"first", 4, 0}, // those of leads depend on which roles there are
 		{"ready", 3, 16},
@@ -73,8 +74,8 @@ func (b *bench) startAndStop() {
 	b.waitFree()
 }
 
-// statementsOf are those that the sessions of an application have begun, by process, the first lines
-// of them.
+// statementsOf are the first lines of the statements that the sessions of an application have
+// begun, by process.
 func statementsOf(log, application string) map[string][]string {
 	line := regexp.MustCompile(`(?m)^[^[\n]* \[(\d+)\] ` + regexp.QuoteMeta(application) + ` LOG:  (?:statement|execute [^:]*|received replication command): (.*)$`)
 	all := map[string][]string{}

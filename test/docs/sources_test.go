@@ -1,7 +1,10 @@
 package docs
 
 import (
+	"os"
+	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +22,30 @@ func matches(pattern, text string) (all []string) {
 		all = append(all, found[1])
 	}
 	return all
+}
+
+// Each package that has tests is in a list of the Makefile that `make test-all` runs. The lists
+// leave out packages of each other, so one that leaves a list may be in none.
+func TestEveryPackageIsTested(t *testing.T) {
+	lines := func(name string, args ...string) (all []string) {
+		cmd := exec.Command(name, args...)
+		cmd.Dir, cmd.Env = "../..", append(os.Environ(), "MAKEFLAGS=", "TAGS=testall")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		return strings.Fields(string(out))
+	}
+	tested := lines("make", "-s", "tested-packages", "TAGS=testall")
+	with := lines("go", "list", "-e", "-tags", "testall", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}", "work")
+	if len(with) < 60 {
+		t.Fatalf("only %d packages have tests", len(with))
+	}
+	for _, pkg := range with {
+		if !slices.Contains(tested, pkg) {
+			t.Errorf("no list of make test-all has %s", pkg)
+		}
+	}
 }
 
 // The packages of `make quick` have no test that starts a server or the relay: their tests import

@@ -84,9 +84,13 @@ func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	if err != nil {
 		return err
 	}
-	return installSchema(ctx, pool, s, Trust{}, func(tx pgx.Tx, now sessionRights) (asOwner bool, roles []string, err error) {
+	err = installSchema(ctx, pool, s, Trust{}, func(tx pgx.Tx, now sessionRights) (asOwner bool, roles []string, err error) {
 		return s.mayBecomeOwner && (now.schemaOwner == "" || now.schemaOwner == OwnerRole), nil, nil
 	})
+	if err != nil {
+		return err
+	}
+	return CheckLogged(ctx, pool) // tables of an older version may be unlogged
 }
 
 // Install is Ensure for init: role, if any, gets the relay's rights, and a schema that exists is

@@ -101,12 +101,13 @@ const rankOwner = 3 // of the faults: a table or a sequence of somebody else
 //
 // part is all that hangs on the schema by pg_depend, where the server notes what each object needs.
 // Whatever somebody adds to the schema, or to a table in it, is in part: a trigger, a rule, a
-// policy, statistics, a foreign key, a view, a type, or a table that hangs on another one. The relay
-// makes none of these kinds. The other kinds, such as a default, an index or the constraint of a
-// table that is not the relay's, may only need what is in part: so they call nothing, and are the
-// relay's. (What came with PostgreSQL is not in pg_depend. A function needs more: who owns it, and
-// with whose rights it runs, is looked at instead.) All has one owner, who is trusted, and gives
-// nobody else the right to add anything. TestStrangeSchemaIsNotAsMade compares it with verifySQL.
+// policy, statistics, a foreign key, a view, a type, or a table that hangs on another one. The
+// relay makes none of these kinds. The other kinds, such as a default, an index or the constraint
+// of a table that is not the relay's, may only need what is in part: so they call nothing, and are
+// the relay's. (What came with PostgreSQL is not in pg_depend. A function needs more: who owns it,
+// and with whose rights it runs, is looked at instead.) All has one owner, who is trusted, and
+// gives nobody else the right to add anything. TestStrangeSchemaIsNotAsMade compares it with
+// verifySQL.
 const asMadeSQL = `
 WITH RECURSIVE ns AS (SELECT oid, nspowner, nspacl FROM pg_namespace WHERE nspname = 'cdc_relay'),
 part (classid, objid, above) AS (SELECT 'pg_namespace'::regclass::oid, oid, 0::oid FROM ns
@@ -123,7 +124,8 @@ SELECT EXISTS (SELECT FROM pg_roles WHERE oid = nspowner AND (rolsuper OR rolnam
 				AND (relkind <> 'r' OR NOT EXISTS (SELECT FROM pg_attribute, aclexplode(attacl) WHERE attrelid = objid AND privilege_type = 'REFERENCES' AND grantee <> nspowner))
 			FROM pg_class WHERE oid = objid)
 		WHEN 'pg_type'::regclass THEN above <> 'pg_namespace'::regclass
-		ELSE classid IN ('pg_attrdef'::regclass, 'pg_constraint'::regclass) END) IS NOT TRUE)
+		WHEN 'pg_constraint'::regclass THEN (SELECT contype <> 'f' FROM pg_constraint WHERE oid = objid)
+		ELSE classid = 'pg_attrdef'::regclass END) IS NOT TRUE)
 	AND NOT EXISTS (SELECT FROM part CROSS JOIN LATERAL (
 			SELECT k.refclassid, k.refobjid FROM pg_depend k WHERE k.classid = part.classid AND k.objid = part.objid OFFSET 0) d
 		WHERE classid <> 'pg_proc'::regclass AND (refclassid = 'pg_proc'::regclass OR refclassid = 'pg_type'::regclass AND classid <> 'pg_type'::regclass

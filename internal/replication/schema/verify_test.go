@@ -19,6 +19,23 @@ import (
 
 func TestMain(m *testing.M) { servers.Main(m) }
 
+// A schema of an earlier version gets the newer tables, and its own are as they were: unlogged ones
+// are refused before an event is deferred into them.
+func TestUpgradedTablesAreLogged(t *testing.T) {
+	t.Parallel()
+	ctx := await.Context(t)
+	pool, err := source.ConnectPool(&source.Config{URL: servers.SharedPostgres(t).Database(t), Slot: "upgraded"})
+	await.Must(t, err)
+	defer pool.Close()
+	_, err = pool.Exec(ctx, "CREATE SCHEMA cdc_relay;"+Bootstrap+strings.Join(Migrations()[:4], "")+
+		"INSERT INTO cdc_relay.migration (version) SELECT generate_series(1, 4); ALTER TABLE cdc_relay.retry SET UNLOGGED")
+	await.Must(t, err)
+	stop, is := errors.AsType[*event.Stop](Ensure(ctx, pool, &source.Config{Create: true}))
+	if !is || stop.Reason != "schema" || !strings.Contains(stop.What, "UNLOGGED (retry)") {
+		t.Errorf("the upgrade ends with %v", stop)
+	}
+}
+
 // strange are changes of the schema, and what takes them back. Those that verifySQL does not refuse
 // are there to be asked about, too: the quick question must not be wrong about what it cannot know.
 var strange = []struct {
@@ -34,7 +51,8 @@ var strange = []struct {
 	{"owner of a sequence", `ALTER SEQUENCE cdc_relay.job OWNER TO $app`, `ALTER SEQUENCE cdc_relay.job OWNER TO cdc_relay_owner`, true},
 	{"owner of a function", `ALTER FUNCTION cdc_relay.prune_audit OWNER TO $app`, `ALTER FUNCTION cdc_relay.prune_audit OWNER TO cdc_relay_owner`, true},
 	{"function of its caller's rights", `ALTER FUNCTION cdc_relay.prune_audit SECURITY INVOKER`, `ALTER FUNCTION cdc_relay.prune_audit SECURITY DEFINER`, true},
-	{"function", `CREATE FUNCTION cdc_relay.f() RETURNS int LANGUAGE sql AS 'SELECT 1'`, `DROP FUNCTION cdc_relay.f`, false}, // a superuser's
+	// a superuser's function
+	{"function", `CREATE FUNCTION cdc_relay.f() RETURNS int LANGUAGE sql AS 'SELECT 1'`, `DROP FUNCTION cdc_relay.f`, false},
 	{"trigger", `CREATE TRIGGER t BEFORE INSERT ON cdc_relay.retry FOR EACH ROW EXECUTE FUNCTION app.on_row()`, `DROP TRIGGER t ON cdc_relay.retry`, true},
 	{"rule", `CREATE RULE r AS ON INSERT TO cdc_relay.retry DO ALSO SELECT 1`, `DROP RULE r ON cdc_relay.retry`, true},
 	{"policy", `CREATE POLICY p ON cdc_relay.retry USING (true)`, `DROP POLICY p ON cdc_relay.retry`, true},

@@ -5,6 +5,7 @@ package slot
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -90,6 +91,10 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn
 	return p.Stream, p.ID, nil
 }
 
+// errElsewhere: a host went away, or became a standby, in the middle of the first Prepare. From now
+// on the pool leads to the server of the stream, so the next try asks that one.
+var errElsewhere = errors.New("the replication connection leads to another server than the connections before it")
+
 func connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config, dial Dial) (*Prepared, error) {
 	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -117,7 +122,10 @@ func connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config, dial Dia
 		source.CloseStream(stream)
 		return nil, err
 	}
-	c.Primary.SetServer(source.ConnectedServer(stream).Server)
+	if c.Primary.SetServer(source.ConnectedServer(stream).Server) {
+		source.CloseStream(stream)
+		return nil, errElsewhere
+	}
 	return &Prepared{Stream: stream, ID: id, Server: server}, nil
 }
 

@@ -115,8 +115,8 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 	maps.Copy(cfg.ConnConfig.RuntimeParams, Settings(c.ApplicationName()))
 	cfg.ConnConfig.RuntimeParams["tcp_user_timeout"] = Milliseconds(c.SilenceLimit())
 	cfg.ConnConfig.ConnectTimeout = connectTimeout
-	// A statement ends soon after its client has gone, with its snapshot and its locks. A server that
-	// cannot look refuses the setting, which is no parameter of Settings for that.
+	// A statement ends soon after its client has gone, with its snapshot and its locks. A server
+	// that cannot look refuses the setting, which is no parameter of Settings for that.
 	requirePrimary(&cfg.ConnConfig.Config, "; SET client_connection_check_interval = '2s'", c.sameServer)
 	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		return pgproto3.NewFrontend(r, &firstWrite{to: w})

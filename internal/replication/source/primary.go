@@ -54,18 +54,22 @@ type Primary struct {
 
 // SetServer sets the server that the pool's new connections are compared with. Existing ones may
 // lead to another server: the stream's first choice may have been down when they were made. Those
-// of a start lead to the same one mostly, and are kept.
-func (p *Primary) SetServer(now Server) {
+// of a start lead to the same one mostly, and are kept. It reports whether they were the first
+// ones, which nothing was compared with, and led elsewhere: what they were asked counts for
+// nothing.
+func (p *Primary) SetServer(now Server) (elsewhere bool) {
 	if p == nil {
-		return
+		return false
 	}
 	p.mu.Lock()
+	elsewhere = p.pool != nil && *p.pool != now
 	old := cmp.Or(p.Server.Swap(&now), p.pool)
 	p.pool = nil
 	p.mu.Unlock()
 	if p.ServerChanged != nil && (old == nil || *old != now) {
 		p.ServerChanged()
 	}
+	return elsewhere
 }
 
 // poolConnected notes where a new connection of the pool leads, and returns the server that it is
