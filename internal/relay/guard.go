@@ -1,5 +1,6 @@
-// The line's side of the disk guard: it is switched on and off here, and the context that the
-// lanes' calls share ends when it begins.
+// The line's side of the disk guard. While the guard is on nothing may be sent, so it also has to
+// end the calls that wait for a broker that is away: all calls of the lanes share a context that
+// ends when the guard begins.
 
 package relay
 
@@ -13,29 +14,30 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// guarding is what the lanes and the disk guard share. A line without a guard has none.
+// guarding is what the lanes and the disk guard share. It is nil in a line without a guard.
 type guarding struct {
 	on    bool                         // the guard is on; guarded by Line.mu
 	calls atomic.Pointer[callsContext] // of the lanes; nil while the line does not run
 
-	// Written by the lanes, for Flow. events and bytes count what was deferred while the guard was
-	// on.
+	// confirms counts what the broker confirmed, events and bytes what was deferred while the guard
+	// was on. The lanes write them, and Flow reads them.
 	confirms, events, bytes atomic.Int64
 }
 
-// callsContext is the context of the lanes' calls until the guard begins. One serves all calls, so
-// no call allocates one.
+// callsContext is the context of the lanes' calls from one end of the guard to its next begin. All
+// calls share one, so no call allocates one.
 type callsContext struct {
 	parent, ctx context.Context //nolint:containedctx // it outlives each call
 	end         context.CancelFunc
 }
 
-// Guard switches the disk guard on or off. While it is on the lanes send nothing: what comes, and
-// what is in their calls, is deferred. What is in doubt may be at the broker already; it comes
-// again later, as after a crash.
+// Guard switches the disk guard on or off. While it is on the lanes send nothing: the events that
+// come, and the events of their calls, are deferred. An event in doubt may be at the broker
+// already; it comes again later, as after a crash.
 //
 // A lane that decided to send before it heard of the guard finds its call ended: the context ends
-// after the lanes were told, and there is a new one before they are told of the end.
+// after the lanes were told that the guard begins, and there is a new context before they are told
+// that it ends.
 func (l *Line) Guard(on bool) {
 	if l.guarding == nil || !l.setGuard(on) {
 		return
@@ -45,6 +47,8 @@ func (l *Line) Guard(on bool) {
 	}
 }
 
+// setGuard is Guard for the lanes and their calls. changed is false if the guard was in this state
+// already.
 func (l *Line) setGuard(on bool) (changed bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -67,7 +71,8 @@ func (l *Line) setGuard(on bool) (changed bool) {
 	return true
 }
 
-// Flow is what has passed the lanes, and what waits. Only a line with a guard has it.
+// Flow is what has passed the lanes, and what waits, for the disk guard. Only a line with a guard
+// has it.
 func (l *Line) Flow() guard.Flow {
 	g := l.guarding
 	s := guard.Flow{Confirmed: g.confirms.Load(), Deferred: g.events.Load(), DeferredBytes: g.bytes.Load()}
@@ -79,6 +84,7 @@ func (l *Line) Flow() guard.Flow {
 	return s
 }
 
+// newCallsContext makes a context of calls that ends with parent or when the guard begins.
 func newCallsContext(parent context.Context) *callsContext {
 	c := &callsContext{parent: parent}
 	c.ctx, c.end = context.WithCancel(parent)
@@ -97,7 +103,8 @@ func (g *guarding) startCalls(ctx context.Context) {
 	g.calls.Store(c)
 }
 
-// callContext is the context of a lane's next call; ctx is the lane's own.
+// callContext is the context of a lane's next call; ctx is the context of the lane itself, which a
+// line without a guard uses.
 func (g *guarding) callContext(ctx context.Context) context.Context {
 	if g == nil {
 		return ctx
@@ -105,7 +112,7 @@ func (g *guarding) callContext(ctx context.Context) context.Context {
 	return g.calls.Load().ctx
 }
 
-// isOn reports whether the guard is on. Line.mu is held.
+// isOn reports whether the guard is on, for a lane that is created meanwhile. Line.mu is held.
 func (g *guarding) isOn() bool { return g != nil && g.on }
 
 // countDeferred counts events that a lane has deferred while the guard is on.

@@ -1,4 +1,5 @@
-// A lane: an ordered queue with a goroutine that publishes it.
+// A lane: the goroutine between an order machine, which decides, and the sink, the retry table and
+// the hooks, which act. All that can wait or fail is here, so that the machine needs neither.
 
 package relay
 
@@ -17,9 +18,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// lane is an ordered queue with a goroutine that publishes it. It takes what has arrived, asks its
-// order machine what to do, does that, and repeats. So calls become larger under load, and an idle
-// lane sends a single event at once.
+// lane is an ordered queue with a goroutine that publishes its events. The goroutine takes what has
+// arrived, asks its order machine what to do, does that, and repeats. So calls become larger under
+// load, and an idle lane sends a single event at once.
 type lane struct {
 	number int // its number, from 0: sink.Place.Lane
 	line   *Line
@@ -32,23 +33,24 @@ type lane struct {
 
 	// The fields below belong to the lane's goroutine.
 	machine *order.Machine
-	// of the next Step: what was in the inbox, and the last call's outcomes
+	// input is what the next Step gets: what was in the inbox, and the last call's outcomes
 	input          order.Input
 	outcomes       []sink.Outcome // of the last call, reused
 	events         []*event.Event // for Hooks.Confirmed, reused
 	sent           []sent.Entry   // for Recorder.Add, reused
-	digestBuf      []byte         // likewise, of one entry
+	digestBuf      []byte         // for the digest of one entry, reused
 	guardEndedCall bool           // the disk guard ended the last call
 	probes         sync.WaitGroup // events that are sent apart
 	failingText    string         // the error text that was logged last; "" when calls succeed
 }
 
+// newLane makes lane n of a line. Run starts it.
 func newLane(n int, line *Line) *lane {
 	return &lane{number: n, line: line, awake: make(chan struct{}, 1), machine: order.New(line.order)}
 }
 
-// push adds an event. It reports whether the lane sleeps: then the caller must signal the lane
-// once.
+// push adds an event that the reader has admitted. It reports whether the lane sleeps; the reader
+// then wakes the lane once, in Wake.
 func (ln *lane) push(e *inflight.Event) (asleep bool) {
 	ln.mu.Lock()
 	ln.inbox.Arrived.Push(e)
@@ -57,7 +59,7 @@ func (ln *lane) push(e *inflight.Event) (asleep bool) {
 	return asleep
 }
 
-// addToInbox has add put something into the inbox, and wakes the lane.
+// addToInbox calls add, which puts something into the inbox, and wakes the lane if it sleeps.
 func (ln *lane) addToInbox(add func(*order.Input)) {
 	ln.mu.Lock()
 	add(&ln.inbox)
@@ -77,7 +79,8 @@ func (ln *lane) wake() {
 	}
 }
 
-// run publishes until ctx is done. Unsettled events stay where they are.
+// run is the lane's goroutine: it publishes until ctx is done, and the outcomes of its last call
+// are handled. Events that are unsettled then stay where they are.
 func (ln *lane) run(ctx context.Context) {
 	in := &ln.input
 	for ctx.Err() == nil || in.Outcomes != nil {
@@ -120,14 +123,14 @@ func (ln *lane) emptyInbox() {
 	box.Arrived = inflight.List{}
 }
 
-// emptied is s for reuse, without what it held.
+// emptied returns s without its elements, so that its memory is used again.
 func emptied[T any](s []T) []T {
 	clear(s)
 	return s[:0]
 }
 
 // carryOut carries out the machine's actions, except the call to the sink. failed is the last
-// call's error.
+// call's error; nil means that there was no call, that it succeeded, or that the guard ended it.
 func (ln *lane) carryOut(ctx context.Context, a *order.Actions, failed error, now time.Time) {
 	l, hooks := ln.line, &ln.line.cfg.Hooks
 	if hooks.Rejected != nil {
@@ -169,8 +172,8 @@ func (ln *lane) carryOut(ctx context.Context, a *order.Actions, failed error, no
 	}
 }
 
-// recordSent adds confirmed events to the sent set. A row of the retry table is recorded by the
-// statement that removes it.
+// recordSent adds confirmed new events to the sent set. Rows of the retry table need no entry here:
+// the statement that removes such a row records it.
 func (ln *lane) recordSent(events []*inflight.Event) {
 	if ln.line.cfg.Sent == nil {
 		return
@@ -189,8 +192,8 @@ func (ln *lane) recordSent(events []*inflight.Event) {
 	}
 }
 
-// sendProbe sends an event apart from the lane's calls. An error leaves it in doubt, as its outcome
-// is.
+// sendProbe sends an event apart from the lane's calls, and puts its outcome into the inbox. After
+// an error the outcome is Unknown: the event is in doubt.
 func (ln *lane) sendProbe(ctx context.Context, p order.Probe) {
 	out, err := ln.line.prober.Probe(ctx, &p.Event.Event, p.Suspect)
 	if err != nil {
@@ -199,7 +202,8 @@ func (ln *lane) sendProbe(ctx context.Context, p order.Probe) {
 	ln.addToInbox(func(in *order.Input) { in.Probed = append(in.Probed, order.Probed{Event: p.Event, Outcome: out}) })
 }
 
-// handOver gives the retry table its events, results and wants.
+// handOver gives the retry table what the machine has for it: events to write, results, and wants.
+// The outcome of a copy goes to Copies.Publish instead.
 func (ln *lane) handOver(a *order.Actions) {
 	table := ln.line.cfg.RetryTable
 	if len(a.Defer) > 0 {
@@ -221,7 +225,8 @@ func (ln *lane) handOver(a *order.Actions) {
 	}
 }
 
-// sleepUntil waits until something arrives, or a time.
+// sleepUntil waits until something arrives in the inbox, or until a time. A zero time means that
+// only an arrival ends the sleep.
 func (ln *lane) sleepUntil(ctx context.Context, until time.Time) {
 	ln.mu.Lock()
 	box := &ln.inbox
@@ -244,6 +249,7 @@ func (ln *lane) sleepUntil(ctx context.Context, until time.Time) {
 	}
 }
 
+// reportConfirmed calls the hooks for events that the broker has.
 func (ln *lane) reportConfirmed(events []*inflight.Event, now time.Time) {
 	hooks := &ln.line.cfg.Hooks
 	if hooks.Published != nil {
@@ -276,14 +282,14 @@ func (ln *lane) logFailing(err error) {
 	}
 }
 
-// wakeAll wakes all lanes: a pause ended.
+// wakeAll wakes all lanes when a pause has ended: groups of each lane may have rested behind it.
 func (l *Line) wakeAll() {
 	for _, ln := range l.allLanes() {
 		ln.wake()
 	}
 }
 
-// allLanes returns the existing lanes.
+// allLanes returns the lanes that exist.
 func (l *Line) allLanes() []*lane {
 	if lanes := l.lanes.Load(); lanes != nil {
 		return *lanes

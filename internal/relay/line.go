@@ -79,45 +79,51 @@ type Config struct {
 	Start            pglogrepl.LSN // the slot's confirmed_flush_lsn: the first watermark
 	Sink             sink.Sink
 	RetryTable       RetryTable
-	Sent             *sent.Recorder // of rows that were confirmed; nil: nothing is recorded
-	// ordering groups with rows known one by one; 0: order.MaxGroups. Tests make it small
+	Sent             *sent.Recorder // takes the rows that were confirmed; nil: no row is recorded
+	// MaxGroups is how many ordering groups with rows are known one by one; 0 means
+	// order.MaxGroups. Tests make it small.
 	MaxGroups   int
 	Block       bool          // a dead letter blocks the later events of its ordering group
 	MaxAttempts int           // of an event that is itself at fault, transiently; 20
 	Backoff     time.Duration // after its first rejection; 1 s
 	MaxBackoff  time.Duration // 10 min
-	// DestinationMaxAge: events of a destination that refuses for longer become dead letters; 0:
-	// never
+	// DestinationMaxAge is for how long a destination may refuse an event before the event becomes
+	// a dead letter; 0 means for ever.
 	DestinationMaxAge time.Duration
-	// OfDest: only a confirm at the same destination shows that a rejected event is itself at fault
-	// (Kafka: its partition), not one anywhere in its exchange.
+	// OfDest means that only a confirm at the same destination (Kafka: partition) shows that a
+	// rejected event is itself at fault. Without it a confirm anywhere in the event's exchange
+	// does.
 	OfDest bool
-	// Guard: a disk guard may call Line.Guard
+	// Guard means that a disk guard may call Line.Guard.
 	Guard bool
 	Hooks Hooks
 	Log   *zap.Logger
-	// Jitter draws a duration between 0 and its argument; nil: at random. The simulation draws it
-	// from its seed.
+	// Jitter draws a duration between 0 and its argument; nil means at random. The simulation draws
+	// it from its seed.
 	Jitter func(time.Duration) time.Duration
 	// AfterStep is order.Config's: tests check the ordering groups there.
 	AfterStep func(*order.Machine)
 }
 
-// Hooks report what happens; nil ones are skipped. They run on the lanes' goroutines, several at a
-// time, and must be quick. Events handed to them are valid until they return.
+// Hooks report what happens, for the log and the metrics; a hook that is nil is not called. They
+// run on the lanes' goroutines, several at a time, and must be quick. Events handed to them are
+// valid until they return.
 type Hooks struct {
-	// Confirmed: the broker took responsibility for these events, all of one call; at is when the
-	// answer arrived. The watermark may already cover them.
+	// Confirmed is called with new events, or with rows, replays and copies, for which the broker
+	// has taken responsibility. at is when the lane took the answer. The watermark may already
+	// cover the events.
 	Confirmed func(lane int, events []*event.Event, at time.Time)
-	// Published: each event of Confirmed again, alone, with how often it was rejected before.
+	// Published is called with each event of Confirmed alone, and with how often it was rejected
+	// before.
 	Published func(lane int, ev *event.Event, refusals int, at time.Time)
-	// Rejected: an event was rejected for the attempt-th time (from 1) since it entered the line. A
-	// rejection behind an event that waits does not count.
+	// Rejected is called when an event was rejected for the attempt-th time (from 1), with the
+	// attempts that its row remembers. A rejection behind an event that waits does not count.
 	Rejected func(ev *event.Event, f *sink.Fault, attempt int)
-	// Failed: a rejected event was neither deferred nor dead-lettered. It is offered again from
-	// memory.
+	// Failed is called with the number of rejections after which no row was written: a new event is
+	// offered again from memory, and a row of the retry table stays as it is.
 	Failed func(events int)
-	// Unavailable: a call failed with this number of events in doubt; err is the error of Publish.
+	// Unavailable is called when a call failed and left this number of events in doubt; err is the
+	// error of Publish.
 	Unavailable func(lane, unknown int, err error)
 }
 
@@ -128,7 +134,7 @@ type Line struct {
 	cfg   Config
 	log   *zap.Logger
 	scope event.Scope
-	// nil: the sink has none, and what was rejected before goes with the others
+	// prober is nil if the sink has none: events that were rejected before then go with the others
 	prober   sink.Prober
 	budget   *inflight.Budget
 	tracker  *inflight.Tracker
@@ -139,11 +145,12 @@ type Line struct {
 	mu     sync.Mutex
 	lanes  atomic.Pointer[[]*lane] // written under mu
 	launch func(*lane)             // starts a lane that is created while Run runs; nil outside Run
-	// exchanges and topics that a new lane does not know all ordering groups of; guarded by mu
+	// unsure has the exchanges and topics of which a new lane must be told that it does not know
+	// all ordering groups; guarded by mu
 	unsure map[uint64]order.Found
 
-	// commit time, Unix nanoseconds, of the event that the reader waits with; 0: it waits with
-	// none. Written by the reader
+	// waiting is the commit time, in Unix nanoseconds, of the event with which the reader waits for
+	// room or for its lane; 0 means that the reader does not wait. The reader writes it.
 	waiting atomic.Int64
 
 	stream // the reader's
@@ -204,7 +211,8 @@ func (l *Line) Run(ctx context.Context) error {
 	return nil
 }
 
-// laneOf returns lane n. If it does not exist yet, lane creates it and those with lower numbers.
+// laneOf returns lane n. If the lane does not exist yet, laneOf creates it and those with lower
+// numbers.
 func (l *Line) laneOf(n int) *lane {
 	if lanes := l.allLanes(); n < len(lanes) {
 		return lanes[n]
@@ -227,20 +235,22 @@ func (l *Line) laneOf(n int) *lane {
 	return lanes[n]
 }
 
-// Watermark is the position that may be reported as flushed now.
+// Watermark is the position that may be reported to the slot as flushed now.
 func (l *Line) Watermark() event.Watermark { return l.tracker.Watermark() }
 
-// Moved delivers after the watermark moved; several moves may be one signal.
+// Moved delivers after the watermark moved, so that the reporter reports. Several moves may be one
+// signal.
 func (l *Line) Moved() <-chan struct{} { return l.tracker.Moved() }
 
-// Unsettled is the number of events in the line.
+// Unsettled is the number of events in the line that are not settled.
 func (l *Line) Unsettled() int {
 	n, _ := l.budget.Size()
 	return n
 }
 
-// WaitSettled returns nil once no event is in the line and the watermark covers all of them, else
-// ctx's error. A reader that still runs may admit the next one right after.
+// WaitSettled returns nil once no event is in the line and the watermark covers all events, else
+// the error of ctx. A clean stop waits with it after reading has ended; a reader that still runs
+// may admit the next event right after.
 func (l *Line) WaitSettled(ctx context.Context) error {
 	for _, ln := range l.allLanes() {
 		ln.wake() // in case the reader returned without waking a lane that it had filled
@@ -260,25 +270,26 @@ func (l *Line) WaitSettled(ctx context.Context) error {
 type Snapshot struct {
 	Events int   // in the line, not settled
 	Bytes  int64 // of those
-	// events that were read and are not in the line yet, 0 or 1: the lane of the event is not
-	// known, or the event waits for room
+	// Waiting is how many events were read and are not in the line yet, 0 or 1: the lane of the
+	// event is not known, or the event waits for room
 	Waiting int
 
-	// commit time of the oldest transaction with an unsettled event, including the event of
-	// Waiting; zero when there is none
+	// OldestCommit is the commit time of the oldest transaction with an unsettled event, including
+	// the event of Waiting; zero means that there is none
 	OldestCommit time.Time
 
-	// events confirmed above the watermark: a crash now would repeat these, and what is not
-	// reported yet
+	// ConfirmedAbove is how many events above the watermark are settled: a crash now would repeat
+	// those that are at the broker, and what is not reported yet
 	ConfirmedAbove uint64
 
 	Paused []sink.Paused // destinations that are paused, the longest first
-	// ordering groups that wait for rows of the retry table, as far as they are known one by one
+	// WaitingGroups is how many ordering groups wait for rows of the retry table, as far as they
+	// are known one by one
 	WaitingGroups int
 }
 
-// Snapshot is cheap enough to be called at each scrape. Its parts may be of slightly different
-// moments.
+// Snapshot reads the state of the line. It is cheap enough to be called at each scrape. Its parts
+// may be of slightly different moments.
 func (l *Line) Snapshot() Snapshot {
 	var s Snapshot
 	s.Events, s.Bytes = l.budget.Size()
@@ -298,7 +309,7 @@ func (l *Line) Snapshot() Snapshot {
 	return s
 }
 
-// waitTimes are the waiting times of rejected events and failed calls.
+// waitTimes computes the waiting times of rejected events and failed calls.
 type waitTimes struct {
 	min, max time.Duration                     // Config.Backoff and Config.MaxBackoff
 	jitter   func(time.Duration) time.Duration // Config.Jitter
@@ -322,6 +333,7 @@ func (w waitTimes) afterRefusedRow(age time.Duration) time.Duration {
 	return max(w.jitter(min(max(age, w.min), w.max)), time.Millisecond)
 }
 
+// logPause logs that a pause began; it is PausesConfig.Began.
 func (l *Line) logPause(p sink.Paused) {
 	fields := []zap.Field{zap.String("destination", p.Destination), zap.String("reason", string(p.Reason)), zap.String("fault", p.Text)}
 	if p.Fix != "" {
@@ -330,6 +342,7 @@ func (l *Line) logPause(p sink.Paused) {
 	l.log.Warn("destination paused: its events wait in the retry table, others go on", fields...)
 }
 
+// logPauseEnd logs that a pause ended; it is PausesConfig.Ended.
 func (l *Line) logPauseEnd(p sink.Paused, forgotten bool, now time.Time) {
 	if forgotten {
 		l.log.Info("destination no longer paused: none of its events is left in the retry table", zap.String("destination", p.Destination))
@@ -338,8 +351,9 @@ func (l *Line) logPauseEnd(p sink.Paused, forgotten bool, now time.Time) {
 	l.log.Info("destination accepts again", zap.String("destination", p.Destination), zap.Duration("paused", now.Sub(p.Since).Round(time.Millisecond)))
 }
 
-// afterFailedCall is the wait after fails calls in a row (from 0) that failed at once. It prevents
-// a busy loop over a sink that does not wait itself.
+// afterFailedCall is the wait before the next call after several calls in a row failed at once;
+// fails is 0 after the second of them. It prevents a busy loop over a sink that does not wait
+// itself.
 func (w waitTimes) afterFailedCall(fails int) time.Duration {
 	d := minSpin << min(fails, 10)
 	d = min(d, maxSpin)

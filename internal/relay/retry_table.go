@@ -1,5 +1,6 @@
-// The line and the retry table: what each calls of the other; and the way of the mirror's copies of
-// dead letters through the lanes.
+// The interface between the line and the retry table: what each calls of the other. The mirror's
+// copies of dead letters enter the lanes here too, because they come from the retry table's side
+// and not from the stream.
 
 package relay
 
@@ -13,18 +14,20 @@ import (
 )
 
 // RetryTable keeps the events that cannot be sent now as rows. The lanes call Defer, Read and
-// Finish, none of which blocks. It answers through Line's methods Committed, Found and Finished.
+// Finish, and none of these blocks. The retry table answers through the Line's methods Committed,
+// Found and Finished.
 type RetryTable interface {
 	// Defer takes over events whose rows are to be written, those of an ordering group in the order
-	// of the calls. They stay in the in-flight budget, with their bytes, until Line.Committed is
-	// called with them.
+	// of the calls. An event with Dead set becomes a dead letter. The events stay in the in-flight
+	// budget, with their bytes, until Line.Committed is called with them.
 	Defer(events []*inflight.Event)
 
-	// Read asks for rows, and for walks through exchanges or topics. Each want is answered once.
+	// Read asks for rows, and for walks through exchanges or topics. Each want is answered once,
+	// through Line.Found.
 	Read(lane int, wants []order.Want, walks []uint64)
 
-	// Finish takes the results of rows. Each that is not Returned is committed, and comes back
-	// through Line.Finished.
+	// Finish takes the results of rows, and requests that may be carried out. Each result that is
+	// not Returned is committed, and comes back through Line.Finished.
 	Finish(results []order.Result)
 
 	// Known reports whether the retry table had the event already when this line began. The reader
@@ -36,7 +39,8 @@ type RetryTable interface {
 }
 
 // Committed settles events whose rows are committed: the tracker counts them, so the watermark may
-// move, and they leave the in-flight budget. It may be called from any goroutine.
+// move, and they leave the in-flight budget. Their lanes are told. It may be called from any
+// goroutine.
 func (l *Line) Committed(events []*inflight.Event) {
 	written := map[*lane][]order.Written{}
 	for _, e := range events {
@@ -51,8 +55,9 @@ func (l *Line) Committed(events []*inflight.Event) {
 	}
 }
 
-// Found gives what was found in the tables to a lane, or to all (order.AllLanes). Lanes that come
-// later are told what all are unsure about. Those of an ordering group come in order.
+// Found gives what was found in the tables to a lane, or to all lanes (order.AllLanes). A lane that
+// is created later is told which exchanges and topics all lanes are unsure about. What belongs to
+// one ordering group must come in order.
 func (l *Line) Found(lane int, found []order.Found) {
 	give := func(in *order.Input) { in.Found = append(in.Found, found...) }
 	if lane != order.AllLanes {
@@ -74,12 +79,12 @@ func (l *Line) Found(lane int, found []order.Found) {
 	}
 }
 
-// Finished gives committed results back to their lane.
+// Finished tells a lane that results which it gave to the retry table are committed.
 func (l *Line) Finished(lane int, results []order.Result) {
 	l.laneOf(lane).addToInbox(func(in *order.Input) { in.Finished = append(in.Finished, results...) })
 }
 
-// Group is the ordering group of an event; 0 for an event without an order.
+// Group is the ordering group of an event; 0 means that the event has no order.
 func (l *Line) Group(ev *event.Event, exchangeOrTopic uint64) uint64 {
 	if group, ordered := l.scope.Group(ev, exchangeOrTopic); ordered {
 		return group
@@ -87,11 +92,11 @@ func (l *Line) Group(ev *event.Event, exchangeOrTopic uint64) uint64 {
 	return 0
 }
 
-// Pauses is the registry of paused destinations.
+// Pauses is the registry of paused destinations, which the lanes and the retry table share.
 func (l *Line) Pauses() *order.Pauses { return l.pauses }
 
-// Stopping prepares a stop: the lanes give the rows that they have back, and the events that they
-// keep in memory behind rows are deferred.
+// Stopping prepares a stop, once reading has ended: the lanes give the rows that they have back to
+// the table, and the events that they keep in memory behind rows are deferred.
 func (l *Line) Stopping() {
 	for _, ln := range l.allLanes() {
 		ln.addToInbox(func(in *order.Input) { in.Stopping = true })

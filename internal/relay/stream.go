@@ -1,4 +1,6 @@
-// The line's entrance: what the reader of the stream calls.
+// What the reader of the stream calls, and what the line remembers of the stream. A server repeats
+// transactions after each reconnect, so this is where an event that the line has already is kept
+// from entering once more.
 
 package relay
 
@@ -20,19 +22,21 @@ import (
 // already: the newest one that was closed, and the one that was left half admitted.
 type stream struct {
 	state transactionState
-	// the transaction that is open, or half admitted (state is not inside, and entry not nil)
+	// current is the transaction that is open, or that is half admitted: state is then not inside,
+	// and its entry is not nil
 	current transaction
 	newest  struct { // the newest transaction that was closed
 		lsn pglogrepl.LSN
 		xid uint32
 	}
-	// the highest end or keepalive: no transaction may follow whose commit is before it
+	// passed is the highest end of a transaction, or keepalive: no transaction may follow whose
+	// commit is before it
 	passed pglogrepl.LSN
-	// an event of the current transaction was offered and not admitted: the transaction must not be
-	// closed without it
+	// notAdmitted means that an event of the current transaction was offered and not admitted: the
+	// transaction must not be closed without that event
 	notAdmitted bool
 
-	unwoken         []*lane // lanes that have events and sleep
+	unwoken         []*lane // lanes that have new events and still sleep
 	closedSinceWake bool    // a transaction was closed since lanes were woken
 	weightSinceWake int     // of the events pushed since lanes were woken: see wakeWeight
 }
@@ -55,10 +59,10 @@ const (
 	skipping                         // in a transaction that the line has had before
 )
 
-// Begin opens the transaction with that commit LSN (Begin's final_lsn). If it went into the line
-// before, its events and its Commit are ignored; if it was half admitted when its session ended,
-// the events that are in the line are ignored. An error is an *event.Stop: what the server sends
-// contradicts what it sent before.
+// Begin opens the transaction with this commit LSN (the final_lsn of Begin). If the transaction
+// went into the line before, its events and its Commit are ignored. If it was half admitted when
+// its session ended, only the events that are in the line are ignored. An error is an *event.Stop:
+// what the server sends contradicts what it sent before.
 func (l *Line) Begin(commit pglogrepl.LSN, xid uint32) error {
 	half := l.current.entry != nil
 	switch {
@@ -143,9 +147,9 @@ func (l *Line) Event(ctx context.Context, ev *event.Event) error {
 	return nil
 }
 
-// Inside a transaction the lanes are woken after 32 KiB of events; each event counts 512 bytes more
-// than its size. So few calls carry what has come together, and an event of a large transaction is
-// sent long before the last event has come.
+// wakeWeight is how many bytes of events wake the lanes inside a transaction; each event counts
+// eventWeight bytes more than its size. So few calls carry what has come together, and an event of
+// a large transaction is sent long before the last event has come.
 const (
 	wakeWeight  = 32 << 10
 	eventWeight = 512
@@ -153,8 +157,8 @@ const (
 
 // Wake wakes the sleeping lanes that have events; Commit does not wake them. The reader calls Wake
 // before it waits for more of the stream. Lanes with only the first few events of a transaction
-// continue to sleep until more of it has come. If all is set they are woken too: when the wait may
-// be long, and when the reader ends.
+// continue to sleep until more of the transaction has come. all wakes these lanes too: when the
+// wait may be long, and when the reader ends.
 func (l *Line) Wake(all bool) {
 	if !all && !l.closedSinceWake && l.weightSinceWake < wakeWeight {
 		return
@@ -167,7 +171,8 @@ func (l *Line) Wake(all bool) {
 	l.closedSinceWake, l.weightSinceWake = false, 0
 }
 
-// placeEvent finds the event's lane, and room in the in-flight budget. It waits for both.
+// placeEvent finds the event's lane, and room for the event in the in-flight budget. It waits for
+// both.
 func (l *Line) placeEvent(ctx context.Context, ev *event.Event, size int) (*lane, *inflight.Event, []byte, error) {
 	place, ok := l.cfg.Sink.Place(ev)
 	for !ok {
@@ -188,8 +193,8 @@ func (l *Line) placeEvent(ctx context.Context, ev *event.Event, size int) (*lane
 	}
 }
 
-// awaitSignal waits for c while ev is outside the in-flight budget. The snapshot counts ev;
-// otherwise a stalled reader with a backlog behind it would look idle.
+// awaitSignal waits for c while ev is outside the in-flight budget. The snapshot counts ev
+// meanwhile; otherwise a stalled reader with a backlog behind it would look idle.
 func (l *Line) awaitSignal(ctx context.Context, ev *event.Event, c <-chan struct{}) error {
 	l.Wake(true)
 	l.waiting.Store(ev.CommitTime.UnixNano())

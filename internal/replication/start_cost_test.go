@@ -24,7 +24,7 @@ func TestStatementsOfAStart(t *testing.T) {
 		EXECUTE format('ALTER DATABASE %I SET log_replication_commands = on', current_database()); END $$`)
 	for _, start := range []struct {
 		name          string
-		stream, leads int // statements of the replication connection; of that which raises the epoch
+		stream, leads int // statements of the replication connection; of the one that leads
 	}{
 		{"first", 4, 0}, // those of leads depend on which roles there are
 		{"ready", 3, 16},

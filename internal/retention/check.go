@@ -1,4 +1,5 @@
-// What `cdc-relay check` says: whether delivered rows can be deleted.
+// The problems that keep delivered rows from being deleted, with the fix for each. `cdc-relay
+// check` shows them, so that an operator learns of them before the tables grow.
 
 package retention
 
@@ -22,8 +23,9 @@ type Problem struct {
 	What, Fix string
 }
 
-// Examine looks for problems. It reads the catalogue alone, and changes nothing. A table that does
-// not exist is another's to report.
+// Examine looks for problems of tables with retention, for `cdc-relay check`. It reads the
+// catalogue and the relay's own tables, and changes nothing. A table that does not exist is
+// reported by another check.
 func Examine(ctx context.Context, q sent.Querier, slot, publication string, tables []sent.Table) (list []Problem, err error) {
 	for _, t := range tables {
 		d, err := sent.Describe(ctx, q, t)
@@ -63,7 +65,8 @@ func Examine(ctx context.Context, q sent.Querier, slot, publication string, tabl
 	return list, nil
 }
 
-// ExamineColumns looks for problems of the column alone, for a relay without retention.
+// ExamineColumns looks for problems of the column of the transaction alone, for a relay without
+// retention: without the column nothing is known of which rows were sent.
 func ExamineColumns(ctx context.Context, q sent.Querier, publication string, tables []sent.Table) (list []Problem, err error) {
 	for _, t := range tables {
 		d, err := sent.Describe(ctx, q, t)
@@ -83,7 +86,8 @@ func ExamineColumns(ctx context.Context, q sent.Querier, publication string, tab
 	return list, nil
 }
 
-// codeProblems are the problems that a SELECT or a DELETE would run somebody else's code.
+// codeProblems lists why a SELECT or a DELETE on the table would run somebody else's code, for
+// which the relay refuses it.
 func codeProblems(ctx context.Context, q sent.Querier, t sent.Table) (list []Problem, err error) {
 	for _, refused := range []error{sent.CheckTable(ctx, q, pgx.Identifier{t.Schema, t.Name}.Sanitize()), sent.CheckTableDelete(ctx, q, pgx.Identifier{t.Schema, t.Name}.Sanitize())} {
 		refusal, ok := sent.IsRefusal(refused)
@@ -117,8 +121,8 @@ leaves AS (
 	WHERE relkind = 'r' AND c.oid IN (SELECT $1::oid UNION SELECT relid FROM pg_partition_tree($1::oid)))
 `
 
-// unsentColumnSQL: nothing is recorded of a table whose transactions are not sent. Column lists are
-// of PostgreSQL 15 and later.
+// unsentColumnSQL asks whether the publication sends the column of the transaction: nothing is
+// recorded of a table without it. Only PostgreSQL 15 and later have column lists.
 const unsentColumnSQL = `SELECT
 		false,
 		format('publication %I has a column list of %s without %I: no delivery is recorded', pubname, prrelid::regclass, attname),
@@ -183,7 +187,7 @@ var problemsSQL = []string{
 	WHERE confrelid = $1::oid AND contype = 'f' AND confdeltype IN ('a', 'r')`,
 }
 
-// askProblems asks one of problemsSQL. Of many leaves with the same problem three are named.
+// askProblems asks one of problemsSQL. If many leaves have the same problem, three are named.
 func askProblems(ctx context.Context, q sent.Querier, sql string, d sent.Description, publication string) ([]Problem, error) {
 	rows, err := q.Query(ctx, leafRowsSQL+sql+" ORDER BY 2 LIMIT 3", d.OID, d.ID, publication, d.Transaction, d.Family)
 	if err != nil {
@@ -194,11 +198,12 @@ func askProblems(ctx context.Context, q sent.Querier, sql string, d sent.Descrip
 	})
 }
 
-// otherSlotsSQL reads, of the other slots of relays that send a table, those that do not deliver
-// now, and those that record nothing: they are past a transaction (dlq.progress) of which our slot
-// has recorded rows, that was not there before them, and have no record of the table. At last those
-// of which no relay has a record. $1 is our slot, $2 and $3 the OIDs and names of the table's
-// relatives.
+// otherSlotsSQL reads three lists of slots, for one table: slots of relays that send the table and
+// do not deliver now; slots of relays that send the table and record nothing; and the other logical
+// slots of this database with pgoutput, of which no relay has a record. A slot records nothing if
+// it is past a transaction (dlq.progress) of which our slot has recorded rows, that was not there
+// before the other slot, and the other slot has no record of the table. $1 is our slot, $2 and $3
+// are the OIDs and names of the table's relatives.
 var otherSlotsSQL = `
 WITH others AS (
 	SELECT s.slot::text AS slot, s.state, s.system_id, of.firsts
@@ -234,7 +239,8 @@ SELECT
 			AND slot_name <> $1::text
 		ORDER BY slot_name)`
 
-// otherSlots are those that keep rows of a table, and those that retention knows nothing of.
+// otherSlots lists, as problems, the other slots that keep rows of a table from being deleted, and
+// those of which retention knows nothing.
 func otherSlots(ctx context.Context, q sent.Querier, slot string, t sent.Table, d sent.Description) (list []Problem, err error) {
 	var holding, silent, foreign []string
 	err = q.QueryRow(ctx, otherSlotsSQL, slot, d.Family, d.Names).Scan(&holding, &silent, &foreign)
@@ -262,9 +268,9 @@ func otherSlots(ctx context.Context, q sent.Querier, slot string, t sent.Table, 
 	return list, nil
 }
 
-// CheckTables returns a Stop with exit code event.ExitUsage if the rows of a table cannot be told
-// apart by their transaction. A table that does not exist, and one that could not be read, is
-// another's to report.
+// CheckTables returns a Stop with exit code event.ExitUsage if a table lacks the column of the
+// transaction, without which retention cannot tell its rows apart. A table that does not exist, or
+// could not be read, is reported by another check.
 func CheckTables(ctx context.Context, q sent.Querier, tables []sent.Table) error {
 	for _, t := range tables {
 		d, err := sent.Describe(ctx, q, t)
@@ -278,7 +284,8 @@ func CheckTables(ctx context.Context, q sent.Querier, tables []sent.Table) error
 	return nil
 }
 
-// missingColumn says which column retention misses on a table that exists; "": none.
+// missingColumn says which column retention misses on a table that exists, and the fix; "" means
+// that it misses none, or that there is no such table.
 func missingColumn(d *sent.Description, t sent.Table) (what, fix string) {
 	const command = "run the SQL that `cdc-relay init --add-transaction-column` prints, or set retention.mode to none"
 	if d.OID == 0 {
@@ -293,8 +300,8 @@ func missingColumn(d *sent.Description, t sent.Table) (what, fix string) {
 	return "", ""
 }
 
-// missingIndex is why nothing is deleted from leaves that have no index on the transaction; nil:
-// each one has.
+// missingIndex is why nothing is deleted from those of the leaves that have no index on the
+// transaction; nil means that each leaf has one.
 func missingIndex(d *sent.Description, leaves ...sent.Leaf) *refusal {
 	var names, indexes []string
 	for _, l := range leaves {
@@ -318,8 +325,8 @@ func missingIndex(d *sent.Description, leaves ...sent.Leaf) *refusal {
 	return &refusal{"no valid btree index begins with column " + d.Transaction + " of " + strings.Join(names, ", ") + more, fix}
 }
 
-// weakColumn lists why rows of a table that has the column may lack their transaction. Such rows
-// are delivered, and never recorded as sent.
+// weakColumn lists why rows of a table that has the column of the transaction may lack a value in
+// it. Such rows are delivered, and never recorded as sent.
 func weakColumn(d *sent.Description, t sent.Table) (list []Problem) {
 	if d.Transaction == "" {
 		return nil
@@ -342,13 +349,14 @@ func weakColumn(d *sent.Description, t sent.Table) (list []Problem) {
 	return list[:min(len(list), 3)]
 }
 
-// isPassing reports whether an error will pass and is not logged: somebody holds a lock, or the
-// table was dropped.
+// isPassing reports whether an error goes away by itself and is not logged: somebody holds a lock,
+// or the table was dropped.
 func isPassing(err error) bool {
 	return sqlClass(err, "55P03") || sent.IsUndefinedTable(err)
 }
 
 // isOfRows reports whether an error is about some rows, and not about a whole table or the server.
+// After such an error the pass goes on with other rows of the table.
 func isOfRows(err error) bool {
 	for _, class := range []string{"21", "22", "23", "54", "57014", "XX"} {
 		if sqlClass(err, class) {
@@ -358,12 +366,14 @@ func isOfRows(err error) bool {
 	return false
 }
 
+// sqlClass reports whether err is a server's error whose SQLSTATE begins with class.
 func sqlClass(err error, class string) bool {
 	server, ok := errors.AsType[*pgconn.PgError](err)
 	return ok && strings.HasPrefix(server.Code, class)
 }
 
-// warnOnce logs what keeps rows from being deleted, once while it lasts.
+// warnOnce logs why rows of a table are not deleted. While the reason stays the same, only the
+// first pass logs it.
 func (p *pass) warnOnce(of string, err error) {
 	text := of + ": " + err.Error()
 	p.warnings[text] = true
@@ -378,6 +388,7 @@ func (p *pass) warnOnce(of string, err error) {
 	p.cfg.Log.Warn("cannot delete delivered rows: they stay, and delivery goes on", fields...)
 }
 
+// fixOf is what an operator does about an error of warnOnce; "" means that the error says it.
 func fixOf(table string, err error) string {
 	if lack, ok := errors.AsType[*refusal](err); ok {
 		return lack.fix
@@ -391,7 +402,8 @@ func fixOf(table string, err error) string {
 	return ""
 }
 
-// refusal is why nothing is deleted from a table.
+// refusal is the error for a table, or a leaf, that lacks what retention needs: nothing is deleted
+// from it.
 type refusal struct{ what, fix string }
 
 func (r *refusal) Error() string { return r.what }

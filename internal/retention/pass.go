@@ -14,17 +14,19 @@
 //  4. its delivery was recorded long enough ago.
 //
 // A row that waits in the retry table, or is a dead letter, was not confirmed, so it is in no sent
-// set. It is added when it is confirmed, by the statement that removes it from there.
+// set. It gets its entry when it is confirmed, by the statement that removes it from its table.
 //
-// First the rows of a group of parts are found, in one snapshot. That all events of their
-// transactions are settled is known before it, so the dead letters that it shows are all that they
-// can become. Then they are deleted in batches. Each statement looks again whether a row still has
-// the transaction and the id that were delivered, since VACUUM may have put another row in its
-// place. A row that somebody changes meanwhile is left to the next pass. A new leader raises the
-// epoch, which waits for a statement that has the fence, and the next statement finds it raised.
+// First the rows of a group of parts are found, in one snapshot. All events of their transactions
+// are known to be settled before this snapshot is taken, so it shows all dead letters that these
+// transactions will ever have. Then the rows are deleted in batches. Each statement checks again
+// whether a row still has the transaction and the id that were delivered, since VACUUM may have put
+// another row in its place. A row that somebody changes meanwhile is left to the next pass. A new
+// leader raises the epoch, which waits for a statement that has the fence, and the next statement
+// finds it raised.
 //
-// A part of the sent set goes once none of its rows is left. That is asked after its transactions
-// have ended: a row whose transaction still waits, for a synchronous standby, is not visible yet.
+// A part of the sent set is dropped once none of its rows is left. The pass looks for such rows
+// only after the part's transactions have ended: a row whose transaction still waits, for a
+// synchronous standby, is not visible yet.
 
 package retention
 
@@ -45,9 +47,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
-// ripeSQL lists parts of the sent set of slot $1 that are older than $3 seconds and whose
-// transactions the slot is past, as of the snapshot $2, in the order of their age, from ($4, $5)
-// on.
+// ripeSQL lists the parts of the sent set of slot $1 that are older than $3 seconds and whose
+// transactions the slot is past: they had ended in the snapshot $2. The parts come in the order of
+// their age, at most $6 of them, behind the part ($4, $5).
 const ripeSQL = `
 SELECT relation, chunk, n, at::text, extract(epoch FROM now() - at)::float8, pg_column_size(digests)
 FROM cdc_relay.sent
@@ -116,8 +118,8 @@ WHERE m.digest IN (SELECT digest FROM digests)`
 // noRows is schema.NoRows: a slot that sends all rows.
 const noRows = "3:3:"
 
-// removeSQL deletes rows of a leaf: $3 are their ctids, $4 their digests. Its row: whether the
-// epoch is still ours, and how many it has deleted.
+// removeSQL deletes rows of a leaf: $3 are their ctids, $4 their digests. It returns one row:
+// whether the epoch is still ours, and how many rows were deleted.
 func removeSQL(l sent.Leaf, d *sent.Description) string {
 	column := "t." + pgx.Identifier{d.Transaction}.Sanitize()
 	return dlq.WriteFence + `,
@@ -134,41 +136,42 @@ gone AS (
 SELECT EXISTS (SELECT FROM fence), (SELECT count(*) FROM gone)`
 }
 
-// dropSQL removes parts of which no row is left.
+// dropSQL removes parts of the sent set whose rows are all gone from the table.
 const dropSQL = dlq.WriteFence + `,
 gone AS (
 	DELETE FROM cdc_relay.sent USING fence
 	WHERE slot = $1::text AND relation = $3::oid AND chunk = $4::bigint AND n = ANY ($5::bigint[]))
 SELECT EXISTS (SELECT FROM fence)`
 
-// settings are the statements with which each transaction begins. It waits for no lock. A deletion
-// that is lost in a crash of the server is only made again. The checks of the table are planned
-// once.
+// settings are the statements with which each transaction begins. With them a transaction waits for
+// a lock no longer than 100 ms. It does not wait for its own commit to be durable: a deletion that
+// a crash of the server undoes is made again. The checks of the table are planned once.
 const settings = `SET LOCAL lock_timeout = '100ms'; SET LOCAL statement_timeout = '10s'; SET LOCAL synchronous_commit = off; SET LOCAL jit = off;
 	SET LOCAL plan_cache_mode = force_generic_plan`
 
-// planSettings are the settings of the statements of this file, set after the checks. Tables are
-// read by their indexes: none is read whole, whatever its statistics say.
+// planSettings are the settings of the statements of this file, set after the checks. With them
+// tables are read by their indexes, and no table is read whole, whatever its statistics say.
 const planSettings = `SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL enable_material = off`
 
-// findSettings is the same for findSQL, which may read some million rows of one transaction.
+// findSettings is planSettings for findSQL, with more time, because it may read some million rows
+// of one transaction.
 const findSettings = planSettings + `; SET LOCAL statement_timeout = '1min'`
 
 const (
-	// The server ends statements by settings and findSettings; these are for a server that does not
-	// answer.
+	// statementTimeout and findTimeout bound statements on a server that does not answer. A server
+	// that answers ends them earlier, by settings and findSettings.
 	statementTimeout = 20 * time.Second
 	findTimeout      = 70 * time.Second
 	batchRows        = 100     // rows that one transaction deletes: more would delay live events
 	pageParts        = 1000    // parts that are listed at once
 	partBytes        = 8 << 10 // bytes of digests whose rows are found together, or one part
-	// After a transaction the pass rests for restFactor times as long as it took, at most
-	// longestRest.
+	// After a transaction the pass rests for restFactor times as long as the transaction took, at
+	// most longestRest.
 	restFactor  = 3
 	longestRest = 10 * time.Second
 )
 
-// pass is the state of one pass.
+// pass is the state of one pass through the sent set.
 type pass struct {
 	*Retention
 	began    time.Time
@@ -181,7 +184,7 @@ type pass struct {
 	err     error           // the first error of a table
 }
 
-// parts are parts of one relation and chunk whose rows are found together.
+// parts are parts of the sent set, of one relation and chunk, whose rows are found together.
 type parts struct {
 	relation uint32
 	chunk    int64
@@ -190,16 +193,16 @@ type parts struct {
 	age      time.Duration // of the oldest
 }
 
-// runPass makes one pass: the parts of the sent set whose time has come, one small transaction
-// after the other. A relation that fails does not keep others waiting; the error that is returned
-// is one of the whole pass.
+// runPass makes one pass: it deletes the rows of all parts that are old enough, in one small
+// transaction after the other. A relation that fails does not keep others waiting. An error is
+// returned only if it ended the whole pass.
 func (r *Retention) runPass(ctx context.Context) error {
 	p := &pass{Retention: r, began: time.Now(), failed: map[uint32]bool{}, warnings: map[string]bool{}}
 	err := p.describeTables(ctx)
 	if err == nil {
 		err = r.lookAtEnd(ctx)
 	}
-	if err == nil && r.pastLook.end > 0 {
+	if err == nil && r.settledLook.end > 0 {
 		err = p.deleteRipe(ctx)
 	}
 	if ctx.Err() != nil {
@@ -221,7 +224,8 @@ func (r *Retention) runPass(ctx context.Context) error {
 	return nil
 }
 
-// describeTables reads the catalogue alone.
+// describeTables reads what the tables are, from the catalogue alone. A table that lacks the column
+// of the transaction is logged and left out.
 func (p *pass) describeTables(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -260,17 +264,18 @@ func (p *pass) deleteRipe(ctx context.Context) error {
 	}
 }
 
-// cursor is the last part of a page.
+// cursor is the last part of a page, behind which the next page begins.
 type cursor struct {
 	at string
 	n  int64
 }
 
-// ripeParts reads one page of parts, and groups them. count is how many parts it has read.
+// ripeParts reads one page of parts behind (at, n), and groups them. last is the last part of the
+// page, and count is how many parts it has.
 func (p *pass) ripeParts(ctx context.Context, at string, n int64) (list []*parts, last cursor, count int, err error) {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	rows, err := p.cfg.Pool.Query(ctx, ripeSQL, p.cfg.Slot, p.pastLook.snapshot, p.cfg.Keep.Seconds(), at, n, pageParts)
+	rows, err := p.cfg.Pool.Query(ctx, ripeSQL, p.cfg.Slot, p.settledLook.snapshot, p.cfg.Keep.Seconds(), at, n, pageParts)
 	if err != nil {
 		return nil, last, 0, fmt.Errorf("read cdc_relay.sent: %w", err)
 	}
@@ -295,7 +300,7 @@ func (p *pass) ripeParts(ctx context.Context, at string, n int64) (list []*parts
 }
 
 // deleteParts deletes the rows of some parts, and the parts themselves when no row is left. Parts
-// of a table that is not configured stay: its columns are not known.
+// of a table that is not configured stay, because the table's columns are not known.
 func (p *pass) deleteParts(ctx context.Context, of *parts) error {
 	if p.failed[of.relation] {
 		p.noteOverdue(of)
@@ -338,20 +343,21 @@ func (p *pass) deleteParts(ctx context.Context, of *parts) error {
 	})
 }
 
-// noteOverdue notes since when some parts wait to be deleted.
+// noteOverdue notes since when parts that have to stay wait to be deleted.
 func (p *pass) noteOverdue(of *parts) {
 	if since := p.began.Add(p.cfg.Keep - of.age); p.overdue.IsZero() || since.Before(p.overdue) {
 		p.overdue = since
 	}
 }
 
-// deletableRows are rows that may be deleted.
+// deletableRows are rows of one leaf that may be deleted: where they are, and what identifies them.
 type deletableRows struct {
 	at      []pgtype.TID
 	digests []int64
 }
 
-// deleteFrom deletes the rows of parts from one leaf. left: some are still there.
+// deleteFrom deletes the rows of parts from one leaf. left is true if some of these rows are still
+// there.
 func (p *pass) deleteFrom(ctx context.Context, d *sent.Description, l sent.Leaf, of *parts) (left bool, err error) {
 	if none := missingIndex(d, l); none != nil {
 		return true, none
@@ -379,7 +385,8 @@ func (p *pass) deleteFrom(ctx context.Context, d *sent.Description, l sent.Leaf,
 	return left, nil
 }
 
-// findRows reads which rows of a leaf may be deleted. left: others have to stay.
+// findRows reads which rows of a leaf may be deleted. left is true if there are others that have to
+// stay.
 func (p *pass) findRows(ctx context.Context, tx pgx.Tx, d *sent.Description, l sent.Leaf, of *parts) (rows deletableRows, left bool, err error) {
 	if _, err := tx.Exec(ctx, findSettings); err != nil {
 		return rows, false, err
@@ -404,8 +411,8 @@ func (p *pass) findRows(ctx context.Context, tx pgx.Tx, d *sent.Description, l s
 	return rows, left, err
 }
 
-// removeBatch deletes a batch. Rows to which another table refers cannot be deleted: they are found
-// by halving the batch, and stay.
+// removeBatch deletes a batch of rows. A row to which another table refers cannot be deleted: it is
+// found by halving the batch, and stays.
 func (p *pass) removeBatch(ctx context.Context, l sent.Leaf, sql string, rows deletableRows) (gone int, err error) {
 	err = p.withConn(ctx, statementTimeout, func(ctx context.Context, conn *pgx.Conn) error {
 		return sent.DeleteFromTable(ctx, conn, l.Name, settings, func(tx pgx.Tx) error {
@@ -439,8 +446,8 @@ func (p *pass) removeBatch(ctx context.Context, l sent.Leaf, sql string, rows de
 	return gone, nil
 }
 
-// fencedUnless is the error of a statement under the fence, which says whether the epoch is still
-// ours.
+// fencedUnless returns the error of a statement that checks the epoch: err, or the Stop of a fenced
+// leader if the epoch is no longer ours.
 func (r *Retention) fencedUnless(ours bool, err error) error {
 	if err == nil && !ours {
 		return dlq.Fenced(r.cfg.Slot, r.cfg.Epoch)
@@ -448,8 +455,8 @@ func (r *Retention) fencedUnless(ours bool, err error) error {
 	return err
 }
 
-// withConn calls do with the connection of the pass, and rests afterwards: at most a quarter of the
-// time is spent in the database.
+// withConn calls do with the connection of the pass, for at most patience, and rests afterwards: so
+// a pass spends at most a quarter of its time in the database.
 func (p *pass) withConn(ctx context.Context, patience time.Duration, do func(context.Context, *pgx.Conn) error) error {
 	conn, err := p.connect(ctx)
 	if err != nil {
@@ -473,9 +480,9 @@ func (p *pass) withConn(ctx context.Context, patience time.Duration, do func(con
 	return err
 }
 
-// connect takes a connection out of the pool for all passes: so the checks of each transaction are
-// planned once. After an error, and in the end, it is closed, and not given back: see
-// sent.InOwnConnection.
+// connect takes a connection out of the pool, once for all passes, so that the checks of each
+// transaction are planned once. The connection is closed after an error and at the end, and never
+// given back to the pool: see sent.InOwnConnection.
 func (r *Retention) connect(ctx context.Context) (*pgx.Conn, error) {
 	if r.conn != nil {
 		return r.conn, nil
@@ -490,6 +497,7 @@ func (r *Retention) connect(ctx context.Context) (*pgx.Conn, error) {
 	return r.conn, nil
 }
 
+// closeConn closes the connection of the passes, if there is one. The next pass takes another one.
 func (r *Retention) closeConn() {
 	if r.conn == nil {
 		return

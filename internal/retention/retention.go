@@ -1,9 +1,10 @@
-// Package retention deletes rows of the outbox tables that were delivered, some time after that.
-// Only the leader does, one small transaction after the other, and behind everything else.
+// Package retention deletes delivered rows from the outbox tables, some time after their delivery,
+// so that the tables stay small. Only the leader deletes, in one small transaction after the other,
+// and behind everything else.
 //
-// It goes by the sent set (package sent) and not by the tables: a part of the set whose time has
-// come names the rows that may be deleted, and goes with them. So each row is looked at once, by
-// the index on its transaction, and rows that were not delivered are never looked at. See
+// It goes by the sent set (package sent) and not by the tables: a part of the set that is old
+// enough names the rows that may be deleted, and is deleted with them. So each row is looked at
+// once, by the index on its transaction, and rows that were not delivered are never looked at. See
 // pass.go for the statement, and for why it deletes nothing else.
 package retention
 
@@ -39,17 +40,19 @@ type Config struct {
 	Log     *zap.Logger
 }
 
-// Retention deletes for one term, in one goroutine.
+// Retention deletes for one term, in one goroutine. Snapshot, Unsent and the other questions may
+// come from any goroutine.
 type Retention struct {
 	cfg            Config
 	loggedWarnings map[string]bool         // texts of warnings that were logged and still hold
-	conn           *pgx.Conn               // of the passes alone: the pool has few; nil: none yet
-	lookedChunk    chunkParts              // the last chunk of rows that tidySent has looked at
-	lookedPurged   chunkParts              // likewise of purged dead letters
+	conn           *pgx.Conn               // the connection of all passes; nil: none yet
+	tidiedChunk    chunkParts              // where dropOrphans goes on with chunks of the sent set
+	tidiedPurged   chunkParts              // where dropOrphans goes on with purged dead letters
 	unsent         map[string]*unsentCount // by table, as schema.name
-	lastLook       look                    // the last look
-	// the last look that the slot is past; zero: not known yet
-	pastLook look
+	lastLook       look                    // the newest look at the end of the WAL
+	// settledLook is the newest look up to whose position the slot has settled everything:
+	// transactions that had ended by then are settled. Its end is 0 while there is none.
+	settledLook look
 
 	mu       sync.Mutex
 	snapshot Snapshot
@@ -66,62 +69,64 @@ func New(cfg Config) *Retention {
 // Snapshot is the state of retention for status and metrics.
 type Snapshot struct {
 	LastPass time.Time // when the last complete pass ended; zero: none yet
-	// since when the oldest row that may be deleted waits for that, as far as it is known; zero:
-	// none does
+	// Overdue is since when the oldest row that may be deleted waits for its deletion, as far as it
+	// is known; zero means that no row waits
 	Overdue time.Time
-	// another slot of the same tables, or a record of one, has not delivered what is old enough
-	// here; "": none
+	// HeldBy is another slot of the same tables, or a record of one, that has not delivered rows
+	// which are old enough to be deleted here; "" means that none keeps rows
 	HeldBy string
 	Error  string // why the last pass was not complete; "": it was
 }
 
 // Unsent is how many rows of each table, as schema.name, are not known to be sent, at most 10,000.
-// A table that is missing was not counted; nil: none was yet.
+// A table that is missing in the map was not counted; nil means that no table was counted yet.
 func (r *Retention) Unsent() map[string]int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.counted
 }
 
-// OpenGaps are the accepted gaps whose rows may never have been sent; nil: not known yet.
+// OpenGaps are the accepted gaps whose rows may never have been sent; nil means that they are not
+// known yet.
 func (r *Retention) OpenGaps() []int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.gaps
 }
 
-// CountedAt is when Unsent and OpenGaps were read; zero: not yet.
+// CountedAt is when Unsent and OpenGaps were read; zero means that they were not read yet.
 func (r *Retention) CountedAt() time.Time {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.seenAt
 }
 
-// Deletes reports whether rows are deleted.
+// Deletes reports whether rows are deleted, or the sent set alone is kept small.
 func (r *Retention) Deletes() bool { return r.cfg.Delete }
 
-// Snapshot may be called at any time.
+// Snapshot reads the state of retention. It may be called at any time.
 func (r *Retention) Snapshot() Snapshot {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.snapshot
 }
 
-// firstPass is how long a new leader does more urgent things first. maxBackoff bounds the pause
-// after passes that failed.
 const (
-	firstPass  = 5 * time.Second
+	// firstPass is how long after its beginning a new leader does its first work here, because it
+	// has more urgent things to do. It is also the shortest pause after a failure.
+	firstPass = 5 * time.Second
+	// maxBackoff bounds the pause after failures.
 	maxBackoff = 5 * time.Minute
 )
 
-// passEvery is the time from the end of a pass to the beginning of the next one: short next to the
-// age of what is deleted, so that the tables hold little more than they have to.
+// passEvery is the time from the end of a pass to the beginning of the next one. It is short next
+// to keep, so that the tables hold little more than they have to.
 func passEvery(keep time.Duration) time.Duration {
 	return min(max(keep/20, 5*time.Second), time.Hour)
 }
 
-// Run works until ctx is done, and returns nil then. Whatever fails is tried again later: delivery
-// does not depend on it. Only a newer leader, an *event.Stop, ends it.
+// Run works until ctx is done, and returns nil then. What fails is tried again later, because
+// delivery does not depend on it. Only a newer leader ends Run before that, with an *event.Stop.
 func (r *Retention) Run(ctx context.Context) error {
 	look := &task{name: "find out what is settled", do: r.lookAtEnd, every: tidyEvery / 5}
 	works := []*task{look, {name: "tidy the sent set", do: r.tidySent, every: tidyEvery}, {name: "count the unsent rows", do: r.countUnsent, every: tidyEvery}}
@@ -153,7 +158,7 @@ func (r *Retention) Run(ctx context.Context) error {
 	}
 }
 
-// task is something that is done again and again.
+// task is a part of Run that is done again and again.
 type task struct {
 	name   string
 	do     func(context.Context) error
@@ -163,7 +168,8 @@ type task struct {
 	failed string        // the last error that was logged
 }
 
-// runIfDue does the task if its time has come. A task that fails does not delay the others.
+// runIfDue does the task if its time has come. It logs an error once while the error stays the
+// same, and returns it. A task that fails does not delay the other tasks.
 func (w *task) runIfDue(ctx context.Context, log *zap.Logger) error {
 	if time.Now().Before(w.next) {
 		return nil

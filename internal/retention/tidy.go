@@ -1,5 +1,6 @@
-// What keeps the sent set small: parts are merged, and those of rows that somebody else has deleted
-// go.
+// What keeps the sent set itself small: parts of the set are merged, and parts are dropped whose
+// rows somebody else has deleted. The count of unsent rows is here too, because it goes through the
+// tables in the same way.
 
 package retention
 
@@ -22,13 +23,13 @@ import (
 
 const (
 	tidyEvery  = time.Minute
-	tidyChunks = 1000 // that are merged, or looked at, at once
+	tidyChunks = 1000 // chunks that are merged, or examined, at once
 )
 
 // mergeableSQL lists relations and chunks of slot $1 with several parts that were recorded within
-// the same ten minutes of the last hour: a part is written with each report, up to ten times a
-// second. Parts are not merged over a longer time, because the newest decides when they are
-// deleted.
+// the same ten minutes of the last hour, because a part is written with each report, up to ten
+// times a second. Parts are not merged over a longer time, because the newest entry of a part
+// decides when the whole part is deleted.
 const mergeableSQL = `
 SELECT relation, chunk, array_agg(n), ''
 FROM cdc_relay.sent
@@ -37,7 +38,8 @@ GROUP BY relation, chunk, floor(extract(epoch FROM at) / 600)
 HAVING count(*) > 1 AND sum(pg_column_size(digests)) < 262144
 LIMIT $2::int`
 
-// mergeSQL makes one part of several: $1 slot, $2 epoch, $3 relation, $4 chunk, $5 their numbers.
+// mergeSQL makes one part of several. $1 is the slot, $2 the epoch, $3 the relation, $4 the chunk,
+// and $5 are the numbers of the parts.
 const mergeSQL = dlq.WriteFence + `,
 old AS (
 	DELETE FROM cdc_relay.sent s USING fence
@@ -49,9 +51,9 @@ merged AS (
 	FROM old HAVING count(*) > 0)
 SELECT EXISTS (SELECT FROM fence)`
 
-// oldSQL lists chunks of slot $1 from ($3, $4) on that were recorded an hour ago, or by an
-// operator's word, and whose transactions the slot is past, as of the snapshot $2, with the
-// relation's name ("": it is gone).
+// oldSQL lists chunks of slot $1 behind ($3, $4), with the relation's name ("" if the relation is
+// gone). The chunks were recorded an hour ago, or by an operator's word, and the slot is past their
+// transactions: these had ended in the snapshot $2.
 const oldSQL = `
 SELECT relation, chunk, array_agg(n), coalesce((SELECT format('%I.%I', nspname, relname) FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace WHERE c.oid = relation), '')
 FROM cdc_relay.sent
@@ -74,18 +76,19 @@ GROUP BY 1, 2, relation
 ORDER BY 1, 2
 LIMIT $5::int`
 
+// chunkBits is sent.ChunkBits for the SQL of this file.
 var chunkBits = strconv.Itoa(sent.ChunkBits)
 
-// forgetSQL forgets the digests of purged dead letters whose rows are no longer there: see
-// retry/postgres.expireSQL.
+// forgetSQL forgets the digests of purged dead letters whose rows are no longer in the table. Until
+// then the digest protects the row: see retry/postgres.expireSQL.
 var forgetSQL = dlq.WriteFence + `,
 forgotten AS (
 	UPDATE cdc_relay.dead_letter SET digest = NULL FROM fence
 	WHERE slot = $1::text AND relation::oid = $3::oid AND tx >> ` + chunkBits + ` = $4::bigint AND n = ANY ($5::bigint[]))
 SELECT EXISTS (SELECT FROM fence)`
 
-// tidySent merges parts, and drops those of which no row is left in the tables, a page at a time.
-// The same goes for the digests of purged dead letters.
+// tidySent merges parts of the sent set, and drops those of which no row is left in the tables, one
+// page at each call. It does the same with the digests of purged dead letters.
 func (r *Retention) tidySent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
@@ -94,15 +97,16 @@ func (r *Retention) tidySent(ctx context.Context) error {
 			return err
 		}
 	}
-	if r.pastLook.end == 0 {
+	if r.settledLook.end == 0 {
 		return nil
 	}
-	if err := r.dropOrphans(ctx, oldSQL, dropSQL, &r.lookedChunk); err != nil {
+	if err := r.dropOrphans(ctx, oldSQL, dropSQL, &r.tidiedChunk); err != nil {
 		return err
 	}
-	return r.dropOrphans(ctx, purgedSQL, forgetSQL, &r.lookedPurged)
+	return r.dropOrphans(ctx, purgedSQL, forgetSQL, &r.tidiedPurged)
 }
 
+// mergeParts merges the parts that mergeableSQL lists.
 func (r *Retention) mergeParts(ctx context.Context) error {
 	list, err := r.listChunks(ctx, mergeableSQL, r.cfg.Slot, tidyChunks)
 	if err != nil {
@@ -124,6 +128,7 @@ type chunkParts struct {
 	Name     string // quoted; "": the relation is gone
 }
 
+// listChunks runs mergeableSQL, oldSQL or purgedSQL.
 func (r *Retention) listChunks(ctx context.Context, sql string, args ...any) ([]chunkParts, error) {
 	rows, err := r.cfg.Pool.Query(ctx, sql, args...)
 	if err != nil {
@@ -136,6 +141,7 @@ func (r *Retention) listChunks(ctx context.Context, sql string, args ...any) ([]
 	return list, nil
 }
 
+// changeParts runs mergeSQL, dropSQL or forgetSQL on some parts, if this relay still leads.
 func (r *Retention) changeParts(ctx context.Context, sql string, of chunkParts) error {
 	var ours bool
 	err := r.cfg.Pool.QueryRow(ctx, sql, r.cfg.Slot, r.cfg.Epoch, of.Relation, of.Chunk, of.Numbers).Scan(&ours)
@@ -143,15 +149,16 @@ func (r *Retention) changeParts(ctx context.Context, sql string, of chunkParts) 
 }
 
 // dropOrphans drops, by dropSQL, those chunks of the next page of listSQL whose rows are gone.
-// looked is where the next page begins; after the last page it is the first again.
-func (r *Retention) dropOrphans(ctx context.Context, listSQL, dropSQL string, looked *chunkParts) error {
-	list, err := r.listChunks(ctx, listSQL, r.cfg.Slot, r.pastLook.snapshot, looked.Relation, looked.Chunk, tidyChunks)
+// tidied is the last chunk of the page before; it is set back after the last page, so that the next
+// call begins again.
+func (r *Retention) dropOrphans(ctx context.Context, listSQL, dropSQL string, tidied *chunkParts) error {
+	list, err := r.listChunks(ctx, listSQL, r.cfg.Slot, r.settledLook.snapshot, tidied.Relation, tidied.Chunk, tidyChunks)
 	if err != nil {
 		return err
 	}
-	*looked = chunkParts{}
+	*tidied = chunkParts{}
 	if len(list) == tidyChunks {
-		*looked = list[len(list)-1]
+		*tidied = list[len(list)-1]
 	}
 	for len(list) > 0 {
 		n := slices.IndexFunc(list, func(of chunkParts) bool { return of.Relation != list[0].Relation })
@@ -172,8 +179,9 @@ func (r *Retention) dropOrphans(ctx context.Context, listSQL, dropSQL string, lo
 	return nil
 }
 
-// emptyChunks returns those chunks of one relation of which no row is left. A table that is not
-// configured, or may not be read, has none.
+// emptyChunks returns those chunks of one relation of which no row is left: all of them if the
+// relation is gone. It returns none of a table that is not configured, or that may not be read,
+// because nothing is known of the table's rows.
 func (r *Retention) emptyChunks(ctx context.Context, list []chunkParts) (empty []chunkParts, err error) {
 	name := list[0].Name
 	if name == "" {
@@ -212,27 +220,28 @@ func (r *Retention) emptyChunks(ctx context.Context, list []chunkParts) (empty [
 	return empty, err
 }
 
-// mayNotBeRead reports whether a table is left out after an error: it is refused, a right is
-// missing, or the error will pass.
+// mayNotBeRead reports whether tidying leaves a table out after this error: the table is refused, a
+// right is missing, or the error goes away by itself.
 func mayNotBeRead(err error) bool {
 	refusal, _ := sent.IsRefusal(err)
 	return refusal != nil || isPassing(err) || sqlClass(err, "42501")
 }
 
 const (
-	// unsentCap is where counting ends, in rows of a table.
+	// unsentCap is how many unsent rows of a table are counted at most.
 	unsentCap    = 10_000
-	unsentChunks = 200 // that are looked at in a table, a minute
+	unsentChunks = 200 // chunks of a table that are counted at a time, once a minute
 )
 
 // unsentCount counts the rows of one table that the slot is past and that are not known to be sent:
-// not in the sent set, not deferred, no dead letter.
+// they are not in the sent set, not deferred, and no dead letters.
 type unsentCount struct {
-	chunk  int64           // to look at next
-	excess map[int64]int64 // such rows, by their chunk
+	chunk  int64           // the chunk that is counted next
+	excess map[int64]int64 // unsent rows, by their chunk
 	nulls  int64           // rows that do not say which transaction wrote them
 }
 
+// rows is the number of unsent rows that were counted, at most unsentCap.
 func (u *unsentCount) rows() int64 {
 	rows := u.nulls
 	for n := range maps.Values(u.excess) {
@@ -241,12 +250,12 @@ func (u *unsentCount) rows() int64 {
 	return min(rows, unsentCap)
 }
 
-// countUnsent goes on with each table, and after the last chunk begins again. It counts chunk by
-// chunk, by the index on the transaction. A table that may not be read is left out.
+// countUnsent goes on counting in each table, chunk by chunk, by the index on the transaction.
+// After the last chunk of a table it begins again. A table that may not be read is left out.
 func (r *Retention) countUnsent(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, statementTimeout)
 	defer cancel()
-	if err := r.lookAtEnd(ctx); err != nil || r.pastLook.end == 0 {
+	if err := r.lookAtEnd(ctx); err != nil || r.settledLook.end == 0 {
 		return err
 	}
 	counts := map[string]int64{}
@@ -269,7 +278,7 @@ func (r *Retention) countUnsent(ctx context.Context) error {
 			if _, err := tx.Exec(ctx, planSettings); err != nil {
 				return err
 			}
-			return u.countChunks(ctx, tx, name, &d, r.cfg.Slot, r.pastLook)
+			return u.countChunks(ctx, tx, name, &d, r.cfg.Slot, r.settledLook)
 		})
 		if mayNotBeRead(err) {
 			continue
@@ -285,13 +294,15 @@ func (r *Retention) countUnsent(ctx context.Context) error {
 	return failed
 }
 
-// countable reports whether a table has the column, and an index on it everywhere.
+// countable reports whether a table has the column of the transaction, and an index on it in every
+// leaf: only such a table is read.
 func countable(d *sent.Description) bool {
 	return d.Transaction != "" && !slices.ContainsFunc(d.Leaves, func(l sent.Leaf) bool { return !l.Indexed })
 }
 
-// look is a snapshot, and the end of the WAL after it was taken: the transactions that had ended in
-// the snapshot were committed below that position.
+// look is a snapshot, and the end of the WAL that was read after it. Every transaction that had
+// ended in the snapshot was committed below that position. So once the slot has settled everything
+// up to the position, it has settled all these transactions.
 type look struct {
 	snapshot string        // as PostgreSQL's text
 	end      int64         // its xmax: no transaction from it on had ended; 0: there is no look
@@ -312,12 +323,12 @@ func (r *Retention) lookAtEnd(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read the end of the WAL: %w", err)
 	}
-	r.pastLook = past
+	r.settledLook = past
 	return nil
 }
 
-// countChunks counts the rows without a transaction, and those of the next chunks, for at most a
-// second.
+// countChunks counts the rows without a transaction, and the unsent rows of the next chunks, for
+// about a second.
 func (u *unsentCount) countChunks(ctx context.Context, tx pgx.Tx, name string, d *sent.Description, slot string, past look) error {
 	column := "t." + pgx.Identifier{d.Transaction}.Sanitize()
 	err := tx.QueryRow(ctx, `SELECT count(*) FROM (SELECT FROM `+name+` t WHERE `+column+` IS NULL LIMIT `+strconv.Itoa(unsentCap)+`) t`).Scan(&u.nulls)
@@ -389,7 +400,8 @@ SELECT count(*) FROM (
 	return nil
 }
 
-// forgetChunks forgets what was counted in the chunks from one to another, without the latter.
+// forgetChunks forgets what was counted in the chunks from one up to, and without, another, before
+// they are counted again or because they are gone.
 func (u *unsentCount) forgetChunks(from, to int64) {
 	maps.DeleteFunc(u.excess, func(chunk, _ int64) bool { return chunk >= from && chunk < to })
 }

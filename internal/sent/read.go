@@ -1,6 +1,7 @@
-// Reading and deleting rows of the outbox tables, which belong to somebody else: it must not run
-// code of their owner with the relay's rights. The stream is not concerned: the server sends rows
-// without evaluating anything.
+// Reading and deleting rows of the outbox tables. The tables belong to somebody else, and a query
+// on them can run code of their owner (in a view, an index, a policy, a trigger) with the relay's
+// rights. So each table is checked before and after it is read here. The stream needs no such
+// check: the server sends rows without evaluating anything.
 
 package sent
 
@@ -14,12 +15,13 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// HeirsSQL is pg_inherits without temporary tables, in SQL. Their rows are in no query but those of
-// their own session.
+// HeirsSQL is pg_inherits without temporary tables, in SQL. The rows of a temporary table are in no
+// query but those of the session that made it.
 const HeirsSQL = "(SELECT inhrelid, inhparent FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE relpersistence <> 't') heirs"
 
-// BaseTypeSQL is SQL of the OID of a type, given by its OID; of a domain it is its base type's.
-// Values of a domain are converted to it, and compared as of it, without running any code.
+// BaseTypeSQL is SQL of the OID of a type, given by its OID; for a domain it is the OID of the
+// domain's base type. Values of a domain are converted to the base type, and compared as values of
+// it, without running any code.
 func BaseTypeSQL(oid string) string {
 	return "(WITH RECURSIVE down (oid, base) AS (SELECT oid, CASE typtype WHEN 'd' THEN typbasetype END FROM pg_type WHERE oid = " + oid +
 		" UNION ALL SELECT y.oid, CASE y.typtype WHEN 'd' THEN y.typbasetype END FROM down JOIN pg_type y ON y.oid = down.base) SELECT oid FROM down WHERE base IS NULL)"
@@ -35,9 +37,10 @@ func OwnTimeSQL(oid string) string {
 		WHERE timed OR n = 1 ORDER BY timed DESC, attnum LIMIT 1)`
 }
 
-// TextSQL is SQL of a value that is not NULL, as an event has it: of char(n) without the
-// blanks that fill it. The output function of the value's type, which format calls, is never its
-// owner's: a base type is a superuser's, and the output of all others is PostgreSQL's own.
+// TextSQL is SQL of the text that an event has for a value which is not NULL; of char(n) it is
+// without the blanks that fill it. format calls the output function of the value's type. That
+// function never belongs to the type's owner: a base type is a superuser's, and the output of all
+// other types is PostgreSQL's own.
 func TextSQL(column string, padded bool) string {
 	if padded {
 		return "rtrim(format('%s', " + column + "))"
@@ -45,7 +48,8 @@ func TextSQL(column string, padded bool) string {
 	return "format('%s', " + column + ")"
 }
 
-// Refusal is why a table is not read.
+// Refusal is the error for a table that must not be read, or whose rows must not be deleted: why,
+// and what to do about it.
 type Refusal struct {
 	Table string // quoted
 	Why   string // after the table's name
@@ -54,14 +58,14 @@ type Refusal struct {
 
 func (r *Refusal) Error() string { return r.Table + " " + r.Why }
 
-// refuseSQL returns why the table $1 is not read, and what to do about it; no row: it may be. It
-// reads the catalogue alone.
+// refuseSQL returns why the table $1 must not be read, and what to do about it; no row means that
+// it may be read. It reads the catalogue alone.
 //
-// A view or a foreign table runs what its owner wrote, also as a child of a table. An expression of
-// an index, of statistics or of a partition key is evaluated when a query is planned, as far as it
-// is constant: with it a function of the table's owner would run for every reader. Functions that
-// come with PostgreSQL have no rows in pg_depend, or a superuser owns them, as he does those of
-// extensions.
+// A view or a foreign table runs what its owner wrote, also when it is a child of a table. An
+// expression of an index, of statistics or of a partition key is evaluated when a query is planned,
+// as far as it is constant: with it a function of the table's owner would run for every reader.
+// Functions that come with PostgreSQL have no rows in pg_depend, or a superuser owns them, as a
+// superuser owns those of extensions.
 const refuseSQL = `
 WITH RECURSIVE tree AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM ` + HeirsSQL + ` JOIN tree ON inhparent = tree.oid),
 trusted AS (SELECT oid FROM pg_roles WHERE rolsuper OR rolname IN (session_user, current_user)),
@@ -93,8 +97,8 @@ func CheckTable(ctx context.Context, q Querier, table string) error {
 	return findRefusal(ctx, q, refuseSQL, table, "read what %s is: %w")
 }
 
-// findRefusal asks one of the two statements why a table is refused; nil: it is not. failed is the
-// format of an error of the statement.
+// findRefusal asks one of the two statements why a table is refused. It returns nil if the table is
+// not refused. failed is the format of the error if the statement itself fails.
 func findRefusal(ctx context.Context, q Querier, sql, table, failed string) error {
 	r := Refusal{Table: table}
 	err := q.QueryRow(ctx, sql, table).Scan(&r.Why, &r.Fix)
@@ -107,9 +111,10 @@ func findRefusal(ctx context.Context, q Querier, sql, table, failed string) erro
 	return &r
 }
 
-// LockTable prepares a transaction, which must be read-only, to read a table, and checks it by
-// fresh, which sees what is committed now. Under the lock nobody puts a view in the table's place.
-// The settings are the transaction's own: a pooler may have dropped those of the session.
+// LockTable prepares a transaction, which must be read-only, to read a table. It checks the table
+// over fresh, which sees what is committed now, before and after it takes the lock: under the lock
+// nobody can put a view in the table's place. The settings are the transaction's own, because a
+// pooler may have dropped those of the session.
 func LockTable(ctx context.Context, tx pgx.Tx, fresh Querier, table string) error {
 	if err := CheckTable(ctx, fresh, table); err != nil { // before LOCK, which says less
 		return err
@@ -122,15 +127,15 @@ func LockTable(ctx context.Context, tx pgx.Tx, fresh Querier, table string) erro
 	return CheckTable(ctx, fresh, table)
 }
 
-// Beginner is a pool, or a connection that is used for nothing afterwards.
+// Beginner is a pool, or a connection that nothing uses afterwards.
 type Beginner interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
 // InOwnConnection calls do in a transaction of a connection that is closed afterwards, and never
-// given back to the pool. An index can be made while its table is read: a function of its that has
-// run in the session after all may have left settings there, which the next statements would run
-// under.
+// given back to the pool. Somebody can make an index while its table is read. If a function of that
+// index has run in the session after all, it may have left settings there, under which the next
+// statements would run.
 func InOwnConnection(ctx context.Context, pool Beginner, options pgx.TxOptions, do func(pgx.Tx) error) error {
 	tx, err := pool.BeginTx(ctx, options)
 	if err != nil {
@@ -143,9 +148,9 @@ func InOwnConnection(ctx context.Context, pool Beginner, options pgx.TxOptions, 
 	return do(tx)
 }
 
-// ReadTable calls read in a transaction in which a table may be read, on a connection of its own,
-// and looks again afterwards, while the lock still keeps an index that was made meanwhile from
-// going.
+// ReadTable calls read in a transaction in which a table may be read, on a connection of its own.
+// It checks the table again afterwards: an index that was made meanwhile is still there then,
+// because the lock keeps anybody from dropping it.
 func ReadTable(ctx context.Context, pool Beginner, table string, read func(pgx.Tx) error) error {
 	return InOwnConnection(ctx, pool, pgx.TxOptions{IsoLevel: pgx.ReadCommitted, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if err := LockTable(ctx, tx, tx, table); err != nil {
@@ -167,22 +172,22 @@ func IsUndefinedTable(err error) bool {
 	return ok && (server.Code == "42P01" || server.Code == "3F000")
 }
 
-// WholeXIDSQL is the SQL of a transaction's id with its epoch. A row has its lower half. A row that
-// is visible was written below next, the next transaction to begin, or by the transaction that
-// looks, which may be a little above: so the id is the nearest below 2^24 more than next. A row
-// that is older than 2^32 transactions gets too high an id: it seems newer than it is, and never
-// settled when it is not.
+// WholeXIDSQL is the SQL of a transaction's id with its epoch. of has the lower half of the id, as
+// a row has it. A row that is visible was written below next, the next transaction to begin, or by
+// the transaction that looks, which may be a little above next. So the id is the nearest one below
+// next + 2^24. A row that is older than 2^32 transactions gets too high an id: it seems newer than
+// it is, and never settled when it is not.
 func WholeXIDSQL(of string) string {
 	return "(next + 16777216 - ((next + 16777216 - " + of + "::text::bigint) & 4294967295))"
 }
 
-// refuseDeleteSQL returns why no row of the table $1 is deleted; no row: it may be. It reads the
-// catalogue alone.
+// refuseDeleteSQL returns why no row of the table $1 may be deleted, and what to do about it; no
+// row means that rows may be deleted. It reads the catalogue alone.
 //
 // A trigger, also one of a parent, runs as whoever deletes, and so does a rule. A foreign key that
-// cascades changes rows of other tables, whose triggers run, too. One that does not cascade asks
-// the other table alone, as its owner. A condition of a trigger is not looked into: with one, the
-// trigger must be of a table whose owner is trusted.
+// cascades changes rows of other tables, whose triggers run, too. A foreign key that does not
+// cascade only asks the other table, as that table's owner. The condition of a trigger is not
+// examined: a trigger with a condition must be of a table whose owner is trusted.
 const refuseDeleteSQL = `
 WITH RECURSIVE up AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhparent FROM pg_inherits JOIN up ON inhrelid = up.oid),
 down AS (SELECT to_regclass($1)::oid AS oid UNION SELECT inhrelid FROM ` + HeirsSQL + ` JOIN down ON inhparent = down.oid),
@@ -201,15 +206,15 @@ SELECT why, fix FROM (
 		FROM pg_constraint JOIN tree ON confrelid = tree.oid WHERE contype = 'f' AND confdeltype IN ('c', 'n', 'd')
 ) found ORDER BY why LIMIT 1`
 
-// CheckTableDelete returns a *Refusal if no row of a table, quoted, must be deleted. Whether it may
-// be read is CheckTable's. A table that does not exist is not refused.
+// CheckTableDelete returns a *Refusal if no row of a table, quoted, may be deleted. Whether the
+// table may be read is a question for CheckTable. A table that does not exist is not refused.
 func CheckTableDelete(ctx context.Context, q Querier, table string) error {
 	return findRefusal(ctx, q, refuseDeleteSQL, table, "read what a DELETE on %s runs: %w")
 }
 
 // DeleteFromTable calls do in a transaction of conn in which rows of a table may be deleted, and
 // commits it. settings are SQL that begins the transaction. The lock is the one that any writer
-// takes: under it nobody makes a rule or a trigger. An index that is made meanwhile is found
+// takes: under it nobody can make a rule or a trigger. An index that is made meanwhile is found
 // afterwards, as by ReadTable: then nothing is committed, and the caller must close conn.
 func DeleteFromTable(ctx context.Context, conn *pgx.Conn, table, settings string, do func(pgx.Tx) error) error {
 	tx, err := conn.Begin(ctx)
@@ -237,6 +242,7 @@ func DeleteFromTable(ctx context.Context, conn *pgx.Conn, table, settings string
 	return tx.Commit(ctx)
 }
 
+// checkReadAndDelete is CheckTable and CheckTableDelete, because a DELETE also reads.
 func checkReadAndDelete(ctx context.Context, q Querier, table string) error {
 	if err := CheckTable(ctx, q, table); err != nil {
 		return err

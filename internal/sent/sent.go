@@ -1,6 +1,6 @@
 // Package sent is the sent set: which rows of the outbox tables the broker has confirmed. The relay
-// records it in cdc_relay.sent, and whoever deletes rows or tells an operator that one was
-// delivered asks it.
+// records it in cdc_relay.sent. Whoever deletes a row, or tells an operator that a row was
+// delivered, asks it first.
 //
 // A row is named by three things that the stream and the table both have:
 //
@@ -9,9 +9,9 @@
 //     it at every INSERT to pg_current_xact_id(), whatever the statement says;
 //   - the event's id.
 //
-// An entry is added when the broker has confirmed an event, or when a row of the retry table or a
-// dead letter was confirmed later, in the transaction that removes that row. So an entry says: an
-// event with this id, written by this transaction into this relation, was delivered.
+// An entry is added when the broker has confirmed an event. For a row of the retry table, and for a
+// dead letter, it is added in the transaction that removes that row after the confirm. So an entry
+// says: an event with this id, written by this transaction into this relation, was delivered.
 //
 // Why no row is taken for sent that was not. A row of a table matches an entry only if it has the
 // entry's transaction and id, and lies in the entry's relation. Whatever was not streamed has no
@@ -26,26 +26,28 @@
 //     that of another row of its transaction;
 //   - another table with the same name has another OID.
 //
-// So an entry may stand for several rows of one transaction, if it wrote an id twice or ids were
-// changed since. To every consumer they are one event, and where it matters which of them was
-// confirmed nothing is deleted: of a transaction of which an event is not settled, or is an open
-// dead letter (see package retention). Entries are digests of 64 bits: that an unsent row has the
-// digest of another row of the same relation and of a transaction near it (see ChunkBits) is less
-// likely than 1 in 10^14.
+// So an entry may stand for several rows of one transaction, if the transaction wrote an id twice
+// or ids were changed since. To every consumer these rows are one event. Where it matters which of
+// them was confirmed, nothing is deleted: retention deletes no row of a transaction that has an
+// unsettled event or an open dead letter (see package retention). Entries are digests of 64 bits:
+// that an unsent row has the digest of another row of the same relation and of a transaction near
+// it (see ChunkBits) is less likely than 1 in 10^14.
 //
 // Numbers of transactions may be given again after a dump was restored or by pg_resetwal. Then a
 // row with an old number has another id than the rows that had it before, so it is not taken for
 // sent, and rows keep their numbers. No entry depends on clocks, on xmin, or on what the catalogue
 // said at some time.
 //
-// But some entries are an operator's word, that what came from another server was delivered there
-// (InsertByWordSQL). Which rows came, xmin and the catalogue say (UnsentSQL). Such entries keep
-// recover from sending these rows again, and nothing is deleted by them.
+// But some entries are an operator's word that the rows which came from another server were
+// delivered there (InsertByWordSQL). Which rows came from there, xmin and the catalogue say
+// (UnsentSQL). Such entries keep recover from sending these rows again, and nothing is deleted by
+// them.
 //
-// What is not recorded is only not known: a crash between the confirm and the record cannot lose
-// it, because no position is reported to the slot before the entries of all events below it are
-// durable (session.RaiseFlushLimit), so these events come again. Rows without the column, and those
-// whose transaction is not that of the row, are delivered as ever and never recorded.
+// A delivery that is not recorded is only not known to anybody. A crash between the confirm and the
+// record cannot lose an entry, because no position is reported to the slot before the entries of
+// all events below it are durable (session.RaiseFlushLimit), so these events come again. Rows
+// without the column, and those whose column does not have the row's transaction, are delivered as
+// ever and never recorded.
 package sent
 
 import (
@@ -59,14 +61,14 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-// ChunkBits is the binary logarithm of how many transactions a chunk has, by which entries are
-// stored.
+// ChunkBits is the binary logarithm of how many transactions a chunk has. Entries are stored by
+// chunk.
 const ChunkBits = 13
 
 // Chunk is the chunk of a transaction.
 func Chunk(tx uint64) int64 { return int64(tx >> ChunkBits) }
 
-// Entry is a row that was sent.
+// Entry names a row that was sent.
 type Entry struct {
 	Relation uint32 // OID, as the stream names it
 	Tx       uint64 // of the row's writer, with its epoch
@@ -93,27 +95,28 @@ func DigestSQL(tx, id string) string {
 // the database does not answer and the broker does.
 const maxPending = 256 << 10
 
-// flushAt is how many entries are written although no position waits for them.
+// flushAt is how many entries are written at once although no report to the slot waits for them.
 const flushAt = 16 << 10
 
-// Recorder collects the entries of one term. Lanes add to it, and whoever raises the flush limit
-// takes from it.
+// Recorder collects the entries of one term until they are written. Lanes add to it, and whoever
+// raises the flush limit takes from it.
 type Recorder struct {
 	mu      sync.Mutex
 	pending []Entry
 	spare   []Entry // the memory of entries that are durable, for the next
-	leftOut int     // entries that were left out since TakeEntries
-	added   uint64  // in all
-	written uint64  // of those: recorded, or left out before that
+	leftOut int     // entries that were left out since the last TakeEntries
+	added   uint64  // entries, in all
+	written uint64  // of added, the entries that are recorded, or were left out later
 	full    chan struct{}
 }
 
 // NewRecorder makes an empty recorder.
 func NewRecorder() *Recorder { return &Recorder{full: make(chan struct{}, 1)} }
 
-// Add adds entries. It is called before their events are settled: so whoever reads the watermark
-// first and calls TakeEntries then has the entries of all events below it. Entries above maxPending
-// are left out: their rows are not known to be sent, which delays nothing and loses nothing.
+// Add adds entries. A lane calls it before their events are settled: so whoever first reads the
+// watermark and then calls TakeEntries has the entries of all events below the watermark. Entries
+// above maxPending are left out: their rows are not known to be sent, which delays nothing and
+// loses nothing.
 func (r *Recorder) Add(entries []Entry) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -150,8 +153,8 @@ func (r *Recorder) TakeEntries() (entries []Entry, left int) {
 	return entries, left
 }
 
-// MarkWritten tells that entries that were taken are durable. It takes back their memory, unless
-// that has room for many more than are usual.
+// MarkWritten tells that entries that were taken are durable. The recorder uses their memory again,
+// unless it has room for many more entries than are usual.
 func (r *Recorder) MarkWritten(entries []Entry) {
 	if r == nil {
 		return
@@ -164,8 +167,9 @@ func (r *Recorder) MarkWritten(entries []Entry) {
 	}
 }
 
-// Counts are how many entries were added, and how many of them wait no more. Once done has reached
-// what added was at a moment, all entries of then are durable, but for those left out.
+// Counts are how many entries were added, and how many of these no longer wait. Once done has
+// reached an earlier value of added, all entries of that time are durable, apart from those left
+// out.
 func (r *Recorder) Counts() (added, done uint64) {
 	if r == nil {
 		return 0, 0
@@ -175,8 +179,9 @@ func (r *Recorder) Counts() (added, done uint64) {
 	return r.added, r.written
 }
 
-// ReturnEntries gives back what TakeEntries returned and could not be written. Beyond the bound the
-// newest entries that came meanwhile are left out. To write an entry twice does no harm.
+// ReturnEntries gives back what TakeEntries returned and could not be written. Beyond maxPending
+// the newest entries, which came meanwhile, are left out. It does no harm if an entry is written
+// twice.
 func (r *Recorder) ReturnEntries(entries []Entry, leftOut int) {
 	if r == nil {
 		return
@@ -201,6 +206,7 @@ type Part struct {
 // Digests are a parameter of type bigint[]. pgx would allocate each number of a []int64.
 type Digests []digest
 
+// digest is one element of Digests.
 type digest int64
 
 // Dimensions implements, with Index and IndexType, pgtype.ArrayGetter.
@@ -222,7 +228,7 @@ func (d *digest) Int64Value() (pgtype.Int8, error) {
 // maxPart bounds the digests of a part: 64 KiB.
 const maxPart = 8 << 10
 
-// Parts sorts the entries, and groups them.
+// Parts sorts the entries, and groups them by relation and chunk into rows of cdc_relay.sent.
 func Parts(entries []Entry) (parts []Part) {
 	slices.SortFunc(entries, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(a.Relation, b.Relation), cmp.Compare(a.Tx, b.Tx))
@@ -246,8 +252,9 @@ const InsertSQL = `WITH fence AS (SELECT FROM cdc_relay.slots WHERE slot = $1 AN
 	INSERT INTO cdc_relay.sent (slot, relation, chunk, first_tx, last_tx, digests)
 	SELECT $1, $3::oid, $4, $5, $6, $7::bigint[] FROM fence`
 
-// InsertRowsSQL is an INSERT that records rows with the columns relation, tx and id, in the event's
-// own encoding; where one is NULL nothing is recorded. It takes no fence of its own.
+// InsertRowsSQL is an INSERT that records the rows of a relation or subquery. Its columns are
+// relation, tx and id, the id in the event's own encoding; where one of them is NULL nothing is
+// recorded. The statement does not check the epoch.
 func InsertRowsSQL(rows, slot string) string {
 	return `INSERT INTO cdc_relay.sent (slot, relation, chunk, first_tx, last_tx, digests)
 		SELECT ` + slot + `, relation::oid, tx >> ` + strconv.Itoa(ChunkBits) + `, min(tx), max(tx), array_agg(` + DigestSQL("tx", "id") + `)
@@ -255,8 +262,8 @@ func InsertRowsSQL(rows, slot string) string {
 }
 
 // InsertByWordSQL writes a part of slot $1 by an operator's word, and not by a confirm: recover
-// leaves its rows out and they do not count as unsent. But they are never old enough to be deleted,
-// and nobody is told that they were delivered: the word may be wrong.
+// leaves its rows out, and they do not count as unsent. But they are never old enough to be
+// deleted, and nobody is told that they were delivered, because the word may be wrong.
 const InsertByWordSQL = `INSERT INTO cdc_relay.sent (slot, relation, chunk, first_tx, last_tx, digests, at) VALUES ($1, $2, $3, $4, $5, $6, 'infinity')`
 
 // HasSQL asks whether slot $1 has recorded a digest, $4, of chunk $3 under one of the relations $2,

@@ -1,4 +1,6 @@
-// What the catalogue says of an outbox table.
+// What the catalogue says of an outbox table, and the SQL that follows from it: the statements that
+// name a row as the stream does, and those that make the column of the transaction with its index
+// and trigger.
 
 package sent
 
@@ -29,17 +31,21 @@ func (t Table) String() string { return t.Schema + "." + t.Name }
 // Description is what the catalogue says of an outbox table.
 type Description struct {
 	OID    uint32 // 0: the table does not exist
-	Usable bool   // the role has USAGE on its schema, without which it cannot name the table
-	// of the table, its parents and its partitions: whoever sends one of them sends rows of it
+	Usable bool   // the role has USAGE on the schema, without which it cannot name the table
+	// Family has the OIDs of the table, its parents and its partitions: whoever sends one of them
+	// sends rows of the table
 	Family []uint32
 	Names  []string // quoted as schema.Sends has them
 	ID     []string // those columns of the configuration that exist
-	Padded []bool   // of char(n)
-	// the column of the row's transaction; "": there is none of the right type
+	Padded []bool   // by ID: the column is of type char(n)
+	// Transaction is the column of the row's transaction; "" means that no such column has the
+	// right type
 	Transaction string
-	Unfit       string // a column of that name of another type, with its type; "": there is none
-	Bigint      bool   // its type is bigint, else xid8
-	Leaves      []Leaf // the tables that have the rows
+	// Unfit is a column with such a name and a wrong type, with that type; "" means that there is
+	// none
+	Unfit  string
+	Bigint bool   // its type is bigint, else xid8
+	Leaves []Leaf // the tables that have the rows
 }
 
 // Leaf is a table with rows: the outbox table or a partition of it.
@@ -48,8 +54,8 @@ type Leaf struct {
 	Name      string   // quoted
 	Ancestors []uint32 // the relations as which the stream may name it: itself, and its parents
 	Indexed   bool     // it has a valid btree index that begins with the transaction
-	// rows get their transaction whatever an INSERT says: by the column's default, and by the
-	// trigger
+	// Defaults and Triggered say by what a row gets its transaction: by the column's default, and
+	// by the trigger, which sets it whatever the INSERT says
 	Defaults, Triggered bool
 }
 
@@ -125,7 +131,8 @@ FROM tree
 WHERE relkind = 'r'
 ORDER BY c.oid`
 
-// Describe reads what a table is.
+// Describe reads from the catalogue what a table is. The OID of the answer is 0 if there is no such
+// table.
 func Describe(ctx context.Context, q Querier, t Table) (d Description, err error) {
 	err = q.QueryRow(ctx, describeSQL, t.Schema, t.Name, t.ID, t.Transaction).
 		Scan(&d.OID, &d.Usable, &d.Family, &d.Names, &d.ID, &d.Padded, &d.Transaction, &d.Bigint, &d.Unfit)
@@ -156,8 +163,9 @@ func (d *Description) IDSQL() string {
 	return "convert_to(" + text + ", 'UTF8')"
 }
 
-// TxSQL is the SQL of a row's transaction as a bigint, of a column that is one or an xid8. A number
-// beyond bigint, which no server ever gives, is NULL: one such row must not fail the statement.
+// TxSQL is the SQL of a row's transaction as a bigint. column is of type bigint, or else xid8. An
+// xid8 beyond bigint, which no server ever gives, becomes NULL: one such row must not fail the
+// statement.
 func TxSQL(column string, bigint bool) string {
 	if bigint {
 		return column
@@ -165,21 +173,22 @@ func TxSQL(column string, bigint bool) string {
 	return "CASE WHEN " + column + " <= '9223372036854775807'::xid8 THEN " + column + "::text::bigint END"
 }
 
-// OIDArray is SQL of an array.
+// OIDArray is the SQL of an array of OIDs.
 func OIDArray(oids []uint32) string {
 	return strings.ReplaceAll(fmt.Sprintf("'{%v}'::oid[]", strings.Trim(fmt.Sprint(oids), "[]")), " ", ",")
 }
 
 // UnsentSQL reads the rows of a table, quoted, that slot $1 is not known to have sent under one of
-// the relations $2. Its columns: tx and digest, which are NULL if the row does not say which
-// transaction wrote it, and here. Rows that came from another server are left out if an event waits
-// or is a dead letter under their id, whatever its table.
+// the relations $2. Its columns are tx and digest, which are NULL if the row does not say which
+// transaction wrote it, and here. A row that came from another server is left out if an event
+// waits, or is a dead letter, under the row's id, whatever its table.
 //
-// here is false for a row that came from another server, and true for one that may have been
-// written on this one. It serves to know less: of a row that may have been written here nothing is
-// taken from what was true there. It is one whose number this server has given since the schema
-// cdc_relay came to it, and not after the row was there. Some rows of a dump have such numbers,
-// too. The row of a system column in pg_attribute is as old as its table here: no ALTER changes it.
+// here is false for a row that came from another server, and true for a row that may have been
+// written on this one. The caller knows less of rows that may have been written here: what an
+// operator said of the other server does not hold for them. A row may have been written here if its
+// number was given by this server since the schema cdc_relay came to it, and not after the row was
+// there. Some rows of a dump have such numbers, too. The row of a system column in pg_attribute is
+// as old as its table here, because no ALTER changes it.
 func (d *Description) UnsentSQL(table string) string {
 	tx := "NULL::bigint"
 	if d.Transaction != "" {
@@ -202,8 +211,9 @@ WHERE NOT EXISTS (SELECT FROM recorded c WHERE c.digest = r.digest) AND (r.here 
 		WholeXIDSQL("a.xmin"), DigestSQL("m.tx", "m.id"), tx, d.IDSQL(), WholeXIDSQL("t.xmin"), table)
 }
 
-// UnsentPartsSQL groups the rows of UnsentSQL: their number, and as a part of the set has them
-// those that came from another server and can be recorded; of others there is no digest.
+// UnsentPartsSQL groups the rows of UnsentSQL as parts of the sent set are grouped, and returns the
+// number of rows of each group. Groups of rows that came from another server and can be recorded
+// have their digests; other groups have none.
 func (d *Description) UnsentPartsSQL(table string) string {
 	return fmt.Sprintf(`
 SELECT count(*), coalesce(min(tx), 0), coalesce(max(tx), 0), CASE WHEN moved THEN array_agg(digest) ELSE '{}' END
@@ -214,8 +224,8 @@ FROM (
 GROUP BY tx >> %[1]d, moved, part`, ChunkBits, maxPart, d.UnsentSQL(table))
 }
 
-// AllRowsTell reports whether each row of the table says which transaction wrote it, but for those
-// from before it had the column.
+// AllRowsTell reports whether each row of the table says which transaction wrote it, apart from
+// rows that are older than the column.
 func (d *Description) AllRowsTell() bool {
 	if d.Transaction == "" {
 		return false
@@ -228,12 +238,13 @@ func (d *Description) AllRowsTell() bool {
 	return true
 }
 
-// Column is the column of a table for the row's transaction.
+// Column is the column of a table that has the row's transaction, for the SQL that makes it.
 type Column struct {
 	Schema, Table, Name string
 	Bigint              bool // its type is bigint, for tools that do not know xid8
 }
 
+// quoted are the names of the table and the column as SQL.
 func (c Column) quoted() (table, column string) {
 	return pgx.Identifier{c.Schema, c.Table}.Sanitize(), pgx.Identifier{c.Name}.Sanitize()
 }
@@ -254,8 +265,8 @@ func (c Column) TypeSQL() string {
 	return "xid8"
 }
 
-// AddSQL adds the column. Rows that are there stay NULL, whoever wrote them: with the default at
-// once they would all get the transaction of this statement.
+// AddSQL adds the column. In rows that are there already it stays NULL, whoever wrote them: if ADD
+// COLUMN had the default, they would all get the transaction of this statement.
 func (c Column) AddSQL() string {
 	table, column := c.quoted()
 	return fmt.Sprintf("ALTER TABLE %s ADD COLUMN %s %s, ALTER COLUMN %[2]s SET DEFAULT %[4]s", table, column, c.TypeSQL(), c.DefaultSQL())
@@ -268,17 +279,20 @@ func (c Column) IndexSQL(on string) string {
 	return fmt.Sprintf("CREATE INDEX %s %s (%s)", on, table, column)
 }
 
-// TriggerName is the trigger's name. It sorts behind those of other triggers, which run before it.
+// TriggerName is the trigger's name. It sorts behind the names of other triggers, so that those run
+// first.
 func (c Column) TriggerName() string { return shortName("zz_cdc_relay_" + c.Name) }
 
-// FunctionName is the name of the trigger's function, in the table's schema: each table has its
-// own, as two tables may have two owners.
+// FunctionName is the name of the trigger's function, in the table's schema. Each table has a
+// function of its own, because two tables may have two owners.
 func (c Column) FunctionName() string { return shortName("cdc_relay_" + c.Table + "_set_" + c.Name) }
 
+// quotedFunction is the trigger's function as SQL, with its schema.
 func (c Column) quotedFunction() string { return pgx.Identifier{c.Schema, c.FunctionName()}.Sanitize() }
 
-// functionSQL makes the trigger's function. Somebody else may have made one of that name before,
-// who could change later what runs as whoever inserts: it is taken from him.
+// functionSQL makes the trigger's function. If somebody else has already made a function of this
+// name, CREATE OR REPLACE leaves it theirs: they could change later what every INSERT into the
+// table runs, as the role that inserts. So the second statement makes the current role its owner.
 func (c Column) functionSQL() []string {
 	_, column := c.quoted()
 	return []string{
@@ -287,8 +301,8 @@ func (c Column) functionSQL() []string {
 	}
 }
 
-// triggerSQL makes the trigger. With its condition it is called for the rows alone that it changes.
-// It is ALWAYS for a subscription's rows.
+// triggerSQL makes the trigger. Its condition lets it run only for rows that it changes. ENABLE
+// ALWAYS makes it run for the rows of a subscription too.
 func (c Column) triggerSQL() []string {
 	table, column := c.quoted()
 	trigger := pgx.Identifier{c.TriggerName()}.Sanitize()
@@ -300,14 +314,14 @@ func (c Column) triggerSQL() []string {
 
 // TriggerSQL makes the function and the trigger that set the column at each INSERT, whatever value
 // the statement has: a row that is inserted again, from a copy, by a subscription or with NULL, is
-// a row of the transaction that inserts it. The function is ours once it is changed: its first
-// statement is one transaction.
+// a row of the transaction that inserts it. The first statement replaces the function and takes its
+// ownership in one transaction, so that the new function never runs while somebody else owns it.
 func (c Column) TriggerSQL() []string {
 	return append([]string{"DO $do$ BEGIN " + strings.Join(c.functionSQL(), "; ") + "; END $do$"}, c.triggerSQL()...)
 }
 
-// TableSQL makes index and trigger of a table that was created with the column. A table that has
-// the trigger, and one whose column is another's, stay as they are.
+// TableSQL makes the index and the trigger of a table that was created with the column. A table
+// that has the trigger already stays as it is, and so does one whose column has not our default.
 func (c Column) TableSQL() string {
 	table, _ := c.quoted()
 	return fmt.Sprintf(`DO $do$ BEGIN
@@ -326,10 +340,11 @@ func (c Column) TableSQL() string {
 END $do$`, quoteText(table), quoteText(c.Name), quoteText(c.TriggerName()), c.TypeSQL(), c.IndexSQL("ON"), strings.Join(append(c.functionSQL(), c.triggerSQL()...), ";\n        "))
 }
 
+// quoteText is s as an SQL string literal.
 func quoteText(s string) string { return "'" + strings.ReplaceAll(s, "'", "''") + "'" }
 
-// shortName is a name that PostgreSQL does not cut: one of more than 63 bytes ends with a checksum
-// of it all, so that those of two tables are not the same.
+// shortName is a name that PostgreSQL does not cut. A name of more than 63 bytes ends with a
+// checksum of the whole name, so that the names for two tables differ.
 func shortName(name string) string {
 	const longest = 63
 	if len(name) <= longest {

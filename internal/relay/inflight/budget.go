@@ -1,5 +1,6 @@
-// The in-flight budget: it bounds events and bytes in the line. The memory of the events is in
-// chunks that are charged to it.
+// The in-flight budget: it bounds the events and the bytes in the line, so that memory stays flat
+// while a broker is slow or away. The bytes are in chunks, and what is charged is the chunks' size,
+// because that is the memory that is really in use.
 
 package inflight
 
@@ -8,8 +9,8 @@ import (
 	"sync"
 )
 
-// Budget bounds what is in the line, by events and by the bytes of the chunks they are in. It owns
-// the pools of items and chunks.
+// Budget bounds what is in the line, by the number of events and by the bytes of the chunks they
+// are in. It owns the pools of events and chunks.
 type Budget struct {
 	mu      sync.Mutex
 	limit   int // events
@@ -22,14 +23,14 @@ type Budget struct {
 	empty   chan struct{} // closed when events becomes 0; nil when no goroutine waits
 }
 
-// NewBudget makes a budget: the most events, and the most bytes of chunks.
+// NewBudget makes a budget of so many events and so many bytes of chunks.
 func NewBudget(events int, bytes int64) *Budget {
 	return &Budget{limit: events, chunks: newChunks(bytes), room: make(chan struct{}, 1)}
 }
 
-// Admit takes in an event of size bytes for a's lane. It returns an empty item and the buffer for
-// the event's bytes. It returns nil when the in-flight budget is full: the reader then waits for
-// room and calls Admit again.
+// Admit takes in an event of size bytes for the lane of a. It returns an empty event and the buffer
+// for its bytes. It returns nil when the in-flight budget is full: the reader then waits for room
+// and calls Admit again.
 func (b *Budget) Admit(a *Arena, size int) (*Event, []byte) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -54,7 +55,8 @@ func (b *Budget) Admit(a *Arena, size int) (*Event, []byte) {
 	return it, buf
 }
 
-// Release takes back settled items and the memory of their bytes.
+// Release takes back settled events and the memory of their bytes, and wakes the reader if it waits
+// for room.
 func (b *Budget) Release(items []*Event) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,7 +83,7 @@ func (b *Budget) Release(items []*Event) {
 	}
 }
 
-// WhenEmpty returns a channel that is closed once no event is inside.
+// WhenEmpty returns a channel that is closed once no event is in the line.
 func (b *Budget) WhenEmpty() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -115,14 +117,13 @@ const (
 )
 
 // chunk holds the bytes of some events of one lane. It is charged to the in-flight budget while one
-// of them is unsettled, so the charge is the memory that is really in use: an unsettled event keeps
-// its whole chunk, and is charged for it.
+// of these events is unsettled, because an unsettled event keeps its whole chunk.
 type chunk struct {
 	buf   []byte
 	used  int
 	live  int    // unsettled events in it
 	arena *Arena // of the lane whose events are in it
-	class int    // its size is minChunk << class; -1: of one event, and of its size
+	class int    // its size is minChunk << class; -1: it has one event, and the size of that event
 	next  *chunk // in the free list of its class
 }
 
@@ -133,12 +134,13 @@ type Arena struct {
 	charged int64  // bytes of the lane's chunks
 }
 
-// chunks hands out chunks and takes them back; the budget's mutex guards it. What is handed out
-// plus what is in the free lists is never more than limit, apart from one oversize chunk.
+// chunks hands out chunks and takes them back; the budget's mutex guards it. The chunks that are
+// handed out and those in the free lists together never have more than limit bytes, apart from one
+// oversize chunk.
 type chunks struct {
 	limit int64 // bytes: delivery.max_in_flight_bytes
-	// size of the largest class in bytes; 0: limit is too small for classes, and every event has a
-	// chunk of its own
+	// largest is the size of the largest class in bytes; 0 means that limit is too small for
+	// classes, and that every event has a chunk of its own
 	largest     int
 	charged     int64                // bytes of the chunks that are handed out
 	idle        int64                // bytes of the chunks in the free lists
@@ -146,6 +148,8 @@ type chunks struct {
 	oversizeOut bool                 // a chunk larger than limit is out
 }
 
+// newChunks makes chunks of limit bytes in all. The largest class is at most a 64th of the limit,
+// so that a few stalled lanes do not take all of it.
 func newChunks(limit int64) chunks {
 	c := chunks{limit: limit}
 	for size := minChunk; size <= maxChunk && int64(size) <= limit/64; size *= 2 {
@@ -154,8 +158,8 @@ func newChunks(limit int64) chunks {
 	return c
 }
 
-// placeBytes finds room for size bytes of a's lane and returns it with its chunk; false: the budget
-// has no room. An event of no bytes needs no chunk.
+// placeBytes finds room for size bytes of a's lane, and returns the room with its chunk; false
+// means that the budget has no room. An event of no bytes needs no chunk.
 func (p *chunks) placeBytes(a *Arena, size int) (*chunk, []byte, bool) {
 	if size == 0 {
 		return nil, nil, true
@@ -194,9 +198,10 @@ func (p *chunks) ownChunk(a *Arena, size int) *chunk {
 	return &chunk{buf: make([]byte, size), arena: a, class: -1}
 }
 
-// takeChunk opens a chunk of a class. The chunk is about as large as all chunks of the lane
-// together, so quiet lanes stay small and a busy lane gets large chunks. If the in-flight budget
-// has no room for that, the chunk has the smallest class that holds the event.
+// takeChunk opens a chunk of a class for a lane; nil means that the budget has no room. The chunk
+// is about as large as all chunks of the lane together, so quiet lanes stay small and a busy lane
+// gets large chunks. If the in-flight budget has no room for that, the chunk has the smallest class
+// that holds the event.
 func (p *chunks) takeChunk(a *Arena, size int) *chunk {
 	class := classOf(max(size, int(min(a.charged, int64(p.largest)))))
 	if !p.fits(minChunk << class) {
@@ -217,6 +222,8 @@ func (p *chunks) takeChunk(a *Arena, size int) *chunk {
 	return c
 }
 
+// fits reports whether the budget has room for size more bytes. Idle chunks do not count: they give
+// way.
 func (p *chunks) fits(size int) bool { return p.charged+int64(size) <= p.limit }
 
 // chargeBytes books size bytes for a's lane; idle chunks give way to them.

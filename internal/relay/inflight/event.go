@@ -12,33 +12,36 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Event is an event on its way. A new one (Row is nil) belongs to its lane from Budget.Admit until
-// its settlement, and to the retry table from Defer until Committed; then it goes back to the pool.
-// A row belongs to its lane from Found until Finish.
+// Event is an event on its way. A new one belongs to its lane from Budget.Admit until its
+// settlement, and to the retry table from Defer until Committed; then it goes back to the pool. A
+// row of the retry table, or a dead letter that is replayed, belongs to its lane from Found until
+// Finish. A copy for the mirror belongs to its lane from Found until Done is called.
 type Event struct {
 	event.Event
 	Place sink.Place
 	Group uint64 // the ordering group; 0: the event has no order
 	Size  int    // bytes of the event
-	Next  *Event // in one of the lists
+	Next  *Event // the next one in the list that the event is in
 
 	State    sink.State  // the outcome of the last call that sent it; Unsent when none did
-	Refusal  *sink.Fault // its last rejection; nil: none, it waits behind another event or a pause
+	Refusal  *sink.Fault // its last rejection; nil: it was not rejected
 	Attempts int         // rejections that count against retry.max_attempts
 	Since    time.Time   // of a new event's first rejection; zero without one
 
-	// Dead: its row is, or is to be, a dead letter.
+	// Dead means that the event's row is, or is to be, a dead letter.
 	Dead bool
-	// DueIn is how long its row waits for the next attempt; 0: it does not wait for a time.
+	// DueIn is how long the event's row waits for the next attempt; 0 means that it does not wait
+	// for a time.
 	DueIn time.Duration
 
-	Row     *store.Row     // nil: a new event
-	Request *store.Request // the row is a dead letter that an operator replays
-	// Done takes the outcome of the mirror's copy of a dead letter; nil: it is none.
+	Row     *store.Row     // nil: a new event, or the mirror's copy of a dead letter
+	Request *store.Request // set if the row is a dead letter that an operator replays
+	// Done takes the outcome of the mirror's copy of a dead letter; nil means that the event is no
+	// such copy.
 	Done func(sink.Outcome)
 
 	columns [][]byte // backing of Columns, kept by the pool
-	commit  *Commit  // nil: a row
+	commit  *Commit  // the transaction of a new event; else nil
 	chunk   *chunk   // where the event's bytes are; nil when it has none
 }
 
@@ -46,8 +49,8 @@ type Event struct {
 // the mirror's copy of one.
 func (e *Event) IsRow() bool { return e.commit == nil }
 
-// Fill makes e a copy of ev, with the bytes in buf (len(buf) == ev.Size()). A NULL stays nil, and
-// an empty value stays non-nil.
+// Fill makes e a copy of ev, with the bytes in buf (len(buf) == ev.Size()), because the reader
+// reuses the bytes of ev. A NULL stays nil, and an empty value stays non-nil.
 func (e *Event) Fill(ev *event.Event, buf []byte, c *Commit) {
 	e.Event = *ev
 	e.commit = c
@@ -79,7 +82,7 @@ func carve(buf, b []byte) (copied, rest []byte) {
 	return buf[:n:n], buf[n:]
 }
 
-// clear drops every reference, so that a pooled event keeps no chunk alive.
+// clear drops every reference of a settled event, so that the pooled event keeps no chunk alive.
 func (e *Event) clear() {
 	clear(e.columns)
 	*e = Event{columns: e.columns[:0]}
@@ -99,8 +102,8 @@ func (l *List) Push(e *Event) {
 	l.Last = e
 }
 
-// Pop removes the first event. An empty list keeps none alive, since an ordering group outlives its
-// rows (TestEmptyListHoldsNothing).
+// Pop removes the first event. An empty list keeps no event alive, because an ordering group
+// outlives its rows (TestEmptyListHoldsNothing).
 func (l *List) Pop() *Event {
 	e := l.First
 	if l.First = e.Next; l.First == nil {

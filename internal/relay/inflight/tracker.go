@@ -1,4 +1,6 @@
-// The tracker: which transactions have unsettled events, and the watermark.
+// The tracker: which transactions have unsettled events, and the watermark that follows from that.
+// After a position was reported to the slot, the server need not send again what is before it. So
+// the watermark must not pass an unsettled event.
 
 package inflight
 
@@ -12,13 +14,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Commit is a transaction that has unsettled events, or that is still open. Whatever follows it and
-// has no unsettled event (a transaction that settled earlier, an empty one, a keepalive) is merged
-// into it. So the list of commits is never longer than the number of unsettled events plus one,
-// even with a stalled lane or a busy table that is not relayed.
+// Commit is a transaction that has unsettled events, or that is still open. What follows it in the
+// stream and has no unsettled event (a transaction that settled earlier, an empty one, a keepalive)
+// is merged into it. So the list of commits is never longer than the number of unsettled events
+// plus one, even with a stalled lane or a busy table that is not relayed.
 type Commit struct {
 	lsn pglogrepl.LSN // of the commit record
-	end pglogrepl.LSN // the watermark once this is settled; raised by what is merged into it
+	end pglogrepl.LSN // the watermark once this commit is settled; raised by what is merged into it
 	// the end of the newest transaction with events, of this one and those merged into it
 	own  pglogrepl.LSN
 	time time.Time
@@ -33,11 +35,11 @@ type Commit struct {
 
 // Tracker is the list of commits in the order of the stream. Only the last one can be open.
 //
-// Why the watermark never passes an unsettled event: it moves in moveWatermark alone. That is
-// called in two cases: with the end of the first commit once that commit is closed and settled, and
-// with a position that was received while the list was empty. A commit behind an unsettled one
-// never reaches it: it hands its end to the commit before it and leaves the list. And moveWatermark
-// itself panics at a position behind the first commit of the list.
+// Why the watermark never passes an unsettled event: it moves in moveWatermark alone. moveWatermark
+// is called in two cases: with the end of the first commit once that commit is closed and settled,
+// and with a position that was received while the list was empty. A commit behind an unsettled one
+// never reaches it: the commit hands its end to the commit before it and leaves the list. And
+// moveWatermark itself panics at a position behind the first commit of the list.
 type Tracker struct {
 	mu         sync.Mutex
 	head, tail *Commit
@@ -54,7 +56,8 @@ func NewTracker(start pglogrepl.LSN) *Tracker {
 	return &Tracker{watermark: event.Watermark{LSN: start}, moved: make(chan struct{}, 1)}
 }
 
-// Open appends the transaction that begins; it is called with its first event.
+// Open appends the transaction that begins. The reader calls it with the first event of the
+// transaction that it admits.
 func (t *Tracker) Open(lsn pglogrepl.LSN, at time.Time) *Commit {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -83,7 +86,7 @@ func (t *Tracker) Close(c *Commit, end pglogrepl.LSN, admitted int) {
 }
 
 // Pass takes a position before which no transaction of ours is open: that of a keepalive, or the
-// end of a transaction without events.
+// end of a transaction of which no event was admitted.
 func (t *Tracker) Pass(pos pglogrepl.LSN) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -95,7 +98,7 @@ func (t *Tracker) Pass(pos pglogrepl.LSN) {
 	}
 }
 
-// Settle counts events that are now durable: at the broker, or in the tables.
+// Settle counts events that are durable now: at the broker, or as rows of our tables.
 func (t *Tracker) Settle(items []*Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -148,7 +151,7 @@ func (t *Tracker) moveWatermark(lsn, own pglogrepl.LSN) {
 	}
 }
 
-// Watermark is the newest one emitted.
+// Watermark is the position below which every event is settled, as of the last move.
 func (t *Tracker) Watermark() event.Watermark {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -159,7 +162,7 @@ func (t *Tracker) Watermark() event.Watermark {
 func (t *Tracker) Moved() <-chan struct{} { return t.moved }
 
 // SettledAbove returns how many settled events are above the watermark, and the commit time of the
-// oldest transaction with an unsettled event; zero: there is none.
+// oldest transaction with an unsettled event, or zero if there is none.
 func (t *Tracker) SettledAbove() (settled uint64, oldest time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -31,8 +31,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// queueArrived queues new events in ready, or behind an earlier event of their ordering group that
-// is in the lane.
+// queueArrived puts new events at the end of ready. With OneByOne, an event whose ordering group is
+// known to the lane goes behind the waiting events of that group instead.
 func (m *Machine) queueArrived(arrived inflight.List) {
 	if !m.cfg.OneByOne {
 		m.ready.Join(&arrived)
@@ -54,20 +54,22 @@ func (m *Machine) queueArrived(arrived inflight.List) {
 	}
 }
 
-// decision is what happens to a new event now.
+// decision is what happens to a new event now: it is sent, waits, or is deferred.
 type decision uint8
 
 const (
-	goes decision = iota // it may be sent
-	// it waits in memory behind an event whose outcome is pending, or for a read
+	// goes: the event may be sent
+	goes decision = iota
+	// waits: the event waits in memory behind an event whose outcome is pending, or for a read
 	waits
-	defers // it goes to the retry table, and so does what waits behind it
+	// defers: the event goes to the retry table, and so do the events that wait behind it
+	defers
 )
 
 // decideNext decides about the first event of its ordering group that is not on the wire. g may be
-// nil: nothing is known of the group. An event is deferred only when no earlier event of its group
-// is on the wire, waiting, or on its way to the dead letters. So the rows of a group are written in
-// commit order.
+// nil, which means that the lane knows nothing of the group. An event is deferred only when no
+// earlier event of its group is on the wire, waiting, or on its way to the dead letters. So the
+// rows of a group are written in commit order.
 func (m *Machine) decideNext(e *inflight.Event, g *group) decision {
 	paused := m.guarded || m.cfg.Pauses.Paused(e.Place)
 	switch {
@@ -93,7 +95,7 @@ func (m *Machine) decideNext(e *inflight.Event, g *group) decision {
 	return goes
 }
 
-// decideEvent decides about an event of ready, or one in open that was not sent.
+// decideEvent decides about the next event of ready, or about one in open that was not sent.
 func (m *Machine) decideEvent(e *inflight.Event) decision {
 	if e.Event.Fault != nil {
 		return defers
@@ -108,7 +110,8 @@ func (m *Machine) decideEvent(e *inflight.Event) decision {
 	return m.decideNext(e, g)
 }
 
-// nothingWaits reports whether no ordering group has a state that decideEvent has to look at.
+// nothingWaits reports whether no group, pause, guard or unknown row can keep an event from going.
+// decideEvent then need not look up the event's group.
 func (m *Machine) nothingWaits() bool {
 	return m.specialGroups == 0 && !m.guarded && !m.known.anyUnsure() && !m.cfg.Pauses.AnyPaused() && (m.cfg.OneByOne || len(m.groups) == 0)
 }
@@ -127,8 +130,9 @@ const mostCredit = sink.MaxCallEvents
 // (TestNothingWaitsBehindRowsThatStandStill).
 const drainPatience = 5 * time.Second
 
-// waitsBehindRows reports whether a new event waits in memory until a row has been delivered. It
-// does not wait behind a row that may have no outcome for long, as a probe has none.
+// waitsBehindRows reports whether a new event waits in memory until rows of its group have been
+// delivered, instead of being deferred. It does not wait behind a row that may have no outcome for
+// long, such as a probe or a row that is sent apart.
 func (m *Machine) waitsBehindRows(g *group) bool {
 	waits := g.credit < rowsForOne && !g.probing && !g.firstApart && m.now.Sub(g.drainedAt) < drainPatience
 	if waits && m.lookAtWaitingAt.IsZero() {
@@ -137,7 +141,9 @@ func (m *Machine) waitsBehindRows(g *group) bool {
 	return waits
 }
 
-// lookAtWaiting looks at groups whose events wait behind rows: none waits for 2 × drainPatience.
+// lookAtWaiting has moveGroupsOn decide again about groups whose events wait behind rows: those
+// that have waited for drainPatience are then deferred. It runs every drainPatience, so no event
+// waits behind rows that stand still for longer than twice that time.
 func (m *Machine) lookAtWaiting() {
 	if m.lookAtWaitingAt.IsZero() || m.lookAtWaitingAt.After(m.now) {
 		return
@@ -182,8 +188,9 @@ func (m *Machine) fillCall() {
 	m.moveGroupsOn()
 }
 
-// recheckOpen decides again about the events that were offered and not sent. An event stays in open
-// if an earlier one of its ordering group stays there.
+// recheckOpen decides again about the new events that were offered and not sent, because a pause or
+// a row may have come since. An event stays in open if an earlier event of its ordering group stays
+// there.
 func (m *Machine) recheckOpen() {
 	items := m.open.items
 	m.open.reset()
@@ -201,9 +208,10 @@ func (m *Machine) recheckOpen() {
 	clear(items[len(m.open.items):])
 }
 
-// chooseCall fills the next call. While an event is in doubt, chooseCall leaves out unsent events
-// that may no longer go. fillCall decides about them when no event of the lane is in doubt: then
-// they are deferred, unless an earlier event of their ordering group stays in open.
+// chooseCall chooses the events of the next call from open. While an event is in doubt, chooseCall
+// leaves out unsent events that may no longer go. fillCall decides about them when no event of the
+// lane is in doubt: then they are deferred, unless an earlier event of their ordering group stays
+// in open.
 func (m *Machine) chooseCall() {
 	m.open.chooseCall(&m.call, m.callLimit, func(e *inflight.Event) bool {
 		return e.State == sink.Unknown || e.IsRow() || m.decideEvent(e) == goes
@@ -254,6 +262,7 @@ func (o *openEvents) hasRoom(e *inflight.Event) bool {
 	return len(o.items) == 0 || len(o.items) < sink.MaxCallEvents && o.bytes+e.Size <= sink.MaxCallBytes
 }
 
+// add appends an event, as one that was not sent yet.
 func (o *openEvents) add(e *inflight.Event) {
 	e.State = sink.Unsent
 	o.items = append(o.items, e)
@@ -270,11 +279,12 @@ func (o *openEvents) onlyRows() bool {
 	return !slices.ContainsFunc(o.items, func(e *inflight.Event) bool { return !e.IsRow() })
 }
 
-// reset empties open, so that the events can be added again.
+// reset empties open. The caller goes through the old items and adds those again that stay.
 func (o *openEvents) reset() { o.items, o.bytes, o.unknown = o.items[:0], 0, 0 }
 
 // earlierUndecided reports whether an earlier event of the same ordering group has no outcome. It
-// searches from the beginning, so it is asked only about rejected events.
+// searches from the beginning of open, so it is asked only about rejected events, and about
+// confirmed ones of a call in which not all were confirmed.
 func (o *openEvents) earlierUndecided(e *inflight.Event) bool {
 	for _, earlier := range o.items {
 		switch {
@@ -299,7 +309,8 @@ func (o *openEvents) markUnsentBehind(rejected *inflight.Event) {
 	}
 }
 
-// removeDecided removes the events that have an outcome, and counts the others.
+// removeDecided removes the events that have an outcome, and counts the bytes and the events in
+// doubt of the others.
 func (o *openEvents) removeDecided() {
 	rest := o.items[:0]
 	o.bytes, o.unknown = 0, 0
@@ -318,8 +329,9 @@ func (o *openEvents) removeDecided() {
 	o.items = rest
 }
 
-// chooseCall puts the events that are offered now into c, in order, limit events at most. When an
-// event is left out, the later ones of its ordering group are left out too.
+// chooseCall puts the events of the next call into c, in order, limit events at most. may says
+// whether an event may still go; it is asked only while an event is in doubt. When an event is left
+// out, the later ones of its ordering group are left out too.
 func (o *openEvents) chooseCall(c *call, limit int, may func(*inflight.Event) bool) {
 	c.items, c.events, c.leftOut = c.items[:0], c.events[:0], c.leftOut[:0]
 	for _, e := range o.items {

@@ -1,5 +1,5 @@
-// What became of the events of a call, or of one that was sent apart: a confirm, or a rejection and
-// what follows from it by its class (I4).
+// The outcomes of events: what a lane does after a confirm, and after a rejection of each class
+// (I4). Outcomes come from a call, or from an event that was sent apart.
 
 package order
 
@@ -12,7 +12,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// judgeOutcomes handles the outcomes of the call.
+// judgeOutcomes handles the outcomes of the last call, event by event, and removes the events that
+// have one from open.
 func (m *Machine) judgeOutcomes(outcomes []sink.Outcome, err error) {
 	c := &m.call
 	c.rejected = c.rejected[:0]
@@ -67,7 +68,8 @@ func (m *Machine) judgeOutcomes(outcomes []sink.Outcome, err error) {
 // unexplained stands in for the reason of a sink that gives none.
 var unexplained = sink.Fault{Class: sink.Transient, Reason: sink.Invalid, Text: "rejected without a reason"}
 
-// handleConfirm handles a confirm; overtook: an earlier event of its group has no outcome yet.
+// handleConfirm handles the confirm of an event. overtook is set when an earlier event of its group
+// has no outcome yet.
 func (m *Machine) handleConfirm(e *inflight.Event, overtook bool) {
 	m.out.Ended = m.cfg.Pauses.Confirmed(e.Place, e.IsRow(), m.now) || m.out.Ended
 	if e.IsRow() {
@@ -79,8 +81,8 @@ func (m *Machine) handleConfirm(e *inflight.Event, overtook bool) {
 }
 
 // scheduleCall sets when the next call may be made, and how large it may be. The time depends on
-// whether this call confirmed or rejected something, the size on whether it failed or confirmed
-// something.
+// whether this call confirmed or rejected something. The size depends on whether the call failed,
+// or confirmed something.
 func (m *Machine) scheduleCall(confirmed, refused int, err error) {
 	m.nextCallAt = time.Time{}
 	if confirmed+refused > 0 {
@@ -98,11 +100,12 @@ func (m *Machine) scheduleCall(confirmed, refused int, err error) {
 	}
 }
 
-// FailedCalls is how many calls in a row have confirmed and rejected nothing.
+// FailedCalls is how many calls in a row have neither confirmed nor rejected an event.
 func (m *Machine) FailedCalls() int { return m.failedCalls }
 
 // handleProbed handles the outcome of an event that was sent apart. A row in doubt is read again,
-// and stays the first of its group until then. A replay in doubt is requested again.
+// and stays the first of its group until then. A replay in doubt goes back to the retry table,
+// which requests it again.
 func (m *Machine) handleProbed(p *Probed) {
 	e := p.Event
 	delete(m.apart, e)
@@ -124,9 +127,9 @@ func (m *Machine) handleProbed(p *Probed) {
 	}
 }
 
-// handleRejection handles a rejection. A faulty destination is paused, and its event is deferred.
-// An event that may be accepted later is deferred too. An event that never will be accepted is
-// dead-lettered.
+// handleRejection handles a rejection by its class. If the destination is at fault, the destination
+// is paused and the event deferred. An event that may be accepted later is deferred. An event that
+// will never be accepted becomes a dead letter.
 func (m *Machine) handleRejection(e *inflight.Event, f *sink.Fault) {
 	if e.Attempts == 0 {
 		e.Since = m.now
@@ -170,8 +173,8 @@ func (m *Machine) handleRejection(e *inflight.Event, f *sink.Fault) {
 	m.deferEvent(e)
 }
 
-// attemptsSpent is how many attempts a rejection spends: none if values of the event were left out,
-// for then nothing was sent.
+// attemptsSpent is how many attempts a rejection spends: none if values of the event were left out
+// as too large, because then nothing was sent.
 func attemptsSpent(f *sink.Fault) int {
 	if f.Reason == sink.RowTooLarge {
 		return 0
@@ -179,7 +182,8 @@ func attemptsSpent(f *sink.Fault) int {
 	return 1
 }
 
-// deferEvent gives an event to the retry table.
+// deferEvent gives an event to the retry table, through Actions.Defer, and notes in its group that
+// a row is on its way to the table: from now on no later event of the group is sent.
 func (m *Machine) deferEvent(e *inflight.Event) {
 	m.out.Defer = append(m.out.Defer, e)
 	if e.Group == 0 {
@@ -201,8 +205,10 @@ func (m *Machine) deferEvent(e *inflight.Event) {
 	}
 }
 
-// deadLetterEvent gives an event to the dead letters. Its ordering group waits until the row is
-// committed, and goes on then.
+// deadLetterEvent gives an event whose Dead is set to the retry table, which writes it as a dead
+// letter. Dead letters go through Actions.Defer, as deferred events do, so that the rows of a group
+// are written in one order. Until this row is committed, deadLettering holds the group's later
+// events.
 func (m *Machine) deadLetterEvent(e *inflight.Event) {
 	m.out.Defer = append(m.out.Defer, e)
 	if e.Group != 0 {
@@ -212,7 +218,8 @@ func (m *Machine) deadLetterEvent(e *inflight.Event) {
 	}
 }
 
-// deadLetterUndecodable dead-letters a row that cannot be relayed as configured.
+// deadLetterUndecodable makes a dead letter of a row of the outbox table that cannot be relayed as
+// configured (Event.Fault).
 func (m *Machine) deadLetterUndecodable(e *inflight.Event) {
 	e.Refusal = &sink.Fault{Class: sink.Permanent, Reason: sink.Undecodable, Text: e.Event.Fault.Error()}
 	e.Attempts, e.Since, e.Dead = 1, m.now, true
@@ -241,7 +248,8 @@ func (m *Machine) handleRowConfirm(e *inflight.Event, overtook bool) {
 	m.touch(g)
 }
 
-// handleRowRejection handles the rejection of a row.
+// handleRowRejection handles the rejection of a row: the row waits for the end of a pause, backs
+// off, or becomes a dead letter.
 func (m *Machine) handleRowRejection(e *inflight.Event, f *sink.Fault) {
 	if isReplay(e) {
 		m.handleReplayed(e, sink.Outcome{State: sink.Rejected, Fault: f})
@@ -305,8 +313,8 @@ func (m *Machine) handleRowRejection(e *inflight.Event, f *sink.Fault) {
 	m.touch(g)
 }
 
-// takeBackRowsBehind takes the unsent rows behind a rejected one out of open: nothing may pass a
-// row that stays in the table.
+// takeBackRowsBehind takes the unsent rows behind a rejected one out of open, because the rejected
+// row stays in the table and no row may pass it.
 func (m *Machine) takeBackRowsBehind(rejected *inflight.Event) {
 	g := m.groups[rejected.Row.Group]
 	if g == nil { // forgotten: nothing of it was left in open
@@ -333,14 +341,15 @@ func (m *Machine) tooOldResult(e *inflight.Event) store.Result {
 	return res
 }
 
-// giveResult gives a result to the retry table. The group is remembered until it is committed.
+// giveResult gives the result of a row, or a request, to the retry table. The group is kept in
+// memory until the result is committed.
 func (m *Machine) giveResult(g *group, r Result) {
 	g.pendingResults++
 	m.out.Finish = append(m.out.Finish, r)
 }
 
-// writeFirstRow gives the result of the group's first row to the retry table. Nothing of the group
-// is sent until that is committed.
+// writeFirstRow gives the result of the group's first row to the retry table. No row of the group
+// is sent until this result is committed.
 func (m *Machine) writeFirstRow(g *group, r Result) {
 	g.readAgain = true
 	m.stopWaiting(g)
@@ -352,8 +361,8 @@ func (m *Machine) writeFirstRow(g *group, r Result) {
 // one.
 func isReplay(e *inflight.Event) bool { return e.Request != nil || e.Done != nil }
 
-// handleReplayed handles the outcome of a replay or a copy. One that is not at the broker, or in
-// doubt, is given back.
+// handleReplayed handles the outcome of a replay or a copy. If the outcome is neither a confirm nor
+// a rejection, the event is given back as Returned.
 func (m *Machine) handleReplayed(e *inflight.Event, out sink.Outcome) {
 	if g := m.groups[e.Group]; g != nil && g.replay == e {
 		g.flying--

@@ -1,5 +1,6 @@
-// What no ordering group may be, whatever happens: the table of status (groups.go) as a check. Only
-// tests use it, after each Step (Config.AfterStep).
+// A check of all ordering groups: what no group may be, whatever happens. It is the table of status
+// (groups.go) as code, so that simulations find a broken state where it begins and not by its
+// consequences. Only tests use it, after each Step (Config.AfterStep).
 
 package order
 
@@ -13,7 +14,8 @@ import (
 )
 
 // Faults says what is wrong with the ordering groups after a Step, and prints each group with a
-// fault; "": nothing is. It takes time by the number of groups, and of events in memory.
+// fault; "" means that nothing is wrong. It takes time by the number of groups, and of events in
+// memory.
 func (m *Machine) Faults() string {
 	var all []string
 	wrong := func(is bool, what string, counts ...int) {
@@ -54,8 +56,8 @@ func (m *Machine) Faults() string {
 	return strings.Join(all, "\n")
 }
 
-// faults says what is wrong with a group, of which so many rows and replays were counted in open
-// and among those sent apart.
+// faults says what is wrong with one group. flying is how many rows and replays of the group were
+// counted in open and among those sent apart.
 func (g *group) faults(m *Machine, flying int) (faults []string) {
 	want := func(is bool, what string) {
 		if !is {
@@ -120,8 +122,8 @@ func (g *group) faults(m *Machine, flying int) (faults []string) {
 	return faults
 }
 
-// countFlying counts the rows and replays in open and among those sent apart, by group. Probes that
-// are out are not listed anywhere: firstApart stands for them.
+// countFlying counts the rows and replays that are in open or sent apart, by group. A probe that is
+// out is in no list: firstApart stands for it.
 func (m *Machine) countFlying() map[uint64]int {
 	n := map[uint64]int{}
 	count := func(e *inflight.Event) {
@@ -147,6 +149,7 @@ func (m *Machine) countFlying() map[uint64]int {
 	return n
 }
 
+// less reports whether row a is read before row b.
 func less(a, b store.RowPosition) bool {
 	return a.Incarnation < b.Incarnation || a.Incarnation == b.Incarnation && a.Position.Less(b.Position)
 }

@@ -1,5 +1,6 @@
-// An ordering group: what a lane knows of it, what it waits for, and what follows when something of
-// it has changed. This is where a group returns to direct delivery.
+// The state of an ordering group in a lane, and the one place where a group returns to direct
+// delivery. While a group has rows in the table its new events must not be sent, so the lane
+// remembers what it knows of the rows, and what the group waits for.
 
 package order
 
@@ -14,17 +15,18 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// group is what a lane has in memory of an ordering group, in addition to the events in ready and
-// open. A row without an order is a group of its own.
+// group is what a lane remembers of an ordering group, in addition to the events in ready and open.
+// A row without an order is a group of its own.
 type group struct {
 	id, exchangeOrTopic uint64
 
-	// front is the one new event of the group that is in ready or open; nil without OneByOne. The
-	// later new events of the group are in waiting, in order.
+	// front is the one new event of the group that is in ready or open. The later new events of the
+	// group are in waiting, in order. Without OneByOne front is always nil.
 	front   *inflight.Event
 	waiting inflight.List
-	// replay is a dead letter that goes as soon as nothing else of the group is on the wire. What
-	// waits, waits behind it: otherwise a key that is always busy would delay the replay for ever.
+	// replay is a dead letter that is sent as soon as nothing else of the group is on the wire. The
+	// events in waiting wait behind it: otherwise a key that is always busy would delay the replay
+	// for ever.
 	replay *inflight.Event
 	// deadLettering is set while a new event is on its way to the dead letters (on_dead_letter:
 	// continue). The event counts as on the wire until its row is committed. Otherwise the later
@@ -35,43 +37,49 @@ type group struct {
 	rows   rows // only setRows changes it
 	status status
 
-	deferred int // events with the retry table, to be written: their commit is not known yet
-	repeated int // of deferred: events that the stream repeats, perhaps in front of rows
+	deferred int // events given to the retry table whose commit is not known yet
+	repeated int // those of deferred that the stream repeats, perhaps in front of rows
 	hand     hand
 	flying   int // rows, or the replay, in open or sent apart
-	// results that were given to the retry table and are not committed, requests too
+	// pendingResults is how many results, of rows and of requests, were given to the retry table
+	// and are not committed yet
 	pendingResults int
 
-	// drainedAt is when rows were read last, or one was delivered; zero: none is being delivered,
-	// so new events are deferred. While the group drains, one new event is deferred for rowsForOne
-	// rows that were delivered, and the others wait in memory. So the table gets back about a
-	// quarter of what leaves it, and the group reaches its end, however busy it is. When the
-	// waiting events fill the in-flight budget the reader waits too. It then goes as fast as events
-	// of the group are deferred: with a group of a tenth of the stream ten times as fast.
+	// drainedAt is when rows were read last, or a row was delivered. Zero means that no row is
+	// being delivered, so new events are deferred. While the group drains, one new event is
+	// deferred for rowsForOne rows that were delivered, and the others wait in memory. So the table
+	// gets back about a quarter of what leaves it, and the group reaches the end of its rows,
+	// however busy it is. When the waiting events fill the in-flight budget, the reader waits too.
+	// The reader then goes as fast as events of the group are deferred: with a group of a tenth of
+	// the stream ten times as fast.
 	drainedAt time.Time
-	// credit is how many delivered rows have no new event deferred for them; at most mostCredit
+	// credit is how many delivered rows have not paid for a deferred event yet (see rowsForOne); at
+	// most mostCredit
 	credit int
 
-	// lastRead is the row behind which the next read begins: the last that was read, or lastGone if
-	// those behind it were given back. lastGone is the last row that left the table.
+	// lastRead is the row behind which the next read begins: the last row that was read, or
+	// lastGone if the rows behind lastGone were given back. lastGone is the last row that left the
+	// table.
 	lastRead, lastGone store.RowPosition
-	// moreRows: the table may have rows behind lastRead, in addition to what a read that is out
-	// will show.
+	// moreRows means that the table may have rows behind lastRead which a read that is out will not
+	// show.
 	moreRows bool
-	// readAgain: rows behind lastGone were given back, or have changed. So lastGone stays, and
-	// nothing is read until the rows on the wire have their results. The next read begins behind
-	// lastGone.
+	// readAgain means that rows behind lastGone were given back, or have changed. So lastGone
+	// stays, and nothing is read until the rows on the wire have their results. The next read
+	// begins behind lastGone.
 	readAgain bool
-	// staleRead: a read is out whose answer no longer fits. Its rows are given back.
+	// staleRead means that a read is out whose answer no longer fits. The rows of that answer are
+	// given back.
 	staleRead bool
-	// firstApart: its first row is sent apart. Nothing else of the group goes until its outcome is
-	// known.
+	// firstApart means that the group's first row is sent apart. Nothing else of the group is sent
+	// until the outcome of this row is known.
 	firstApart bool
-	// probing: its next row is the probe of target, and goes although target is paused
+	// probing means that the group's next row is the probe of target, and is sent although target
+	// is paused
 	probing bool
 	target  Target    // with behindPause: the paused target; with probing: the one that is probed
 	dueAt   time.Time // with backingOff: when the group is read again
-	// operators' requests about rows, which wait for the group to be at rest
+	// requests are operators' requests about rows, which wait until the group is at rest
 	requests []*store.Request
 
 	prev, next *group // in the list of knownGroups; next is also the link of the free list
@@ -80,8 +88,9 @@ type group struct {
 	touched    bool   // it is in Machine.touched
 }
 
-// rows is what is known of a group's rows in the table. Where it is some or blocked, the group is
-// one that waits (GroupRoom.Waiting), and its new events are deferred.
+// rows is what a lane knows of a group's rows in the table. With some and blocked, the group is one
+// that waits (GroupRoom.Waiting): its new events are deferred, or with some wait in memory while
+// the group drains.
 type rows uint8
 
 const (
@@ -134,7 +143,7 @@ const (
 	carryingOut
 )
 
-// hand is the rows that were read and are not in open, in commit order.
+// hand is the rows that were read and are not in open yet, in commit order.
 type hand struct {
 	list inflight.List
 	n    int // how many
@@ -152,33 +161,38 @@ func (h *hand) pop() *inflight.Event {
 	return h.list.Pop()
 }
 
-// hasRequests reports whether operators have requests about rows of the group.
+// hasRequests reports whether operators have requests about rows of the group: new ones, or
+// requests that are being carried out.
 func (g *group) hasRequests() bool { return len(g.requests) > 0 || g.status == carryingOut }
 
 // readIsOut reports whether a read was asked for and not answered.
 func (g *group) readIsOut() bool { return g.status == reading || g.staleRead }
 
-// giveReadUp makes a read that is out a stale one.
+// giveReadUp makes the read that is out, if there is one, a stale read, because its answer would no
+// longer fit.
 func (g *group) giveReadUp() {
 	if g.status == reading {
 		g.status, g.staleRead = idle, true
 	}
 }
 
-// readFromStart has the next read begin with the first row of the table.
+// readFromStart makes the next read begin with the group's first row in the table, because a row
+// may have been written in front of those that were read.
 func (g *group) readFromStart() {
 	g.giveReadUp()
 	g.readAgain, g.lastGone = true, store.RowPosition{}
 }
 
-// clearFront clears front if it is the event.
+// clearFront forgets the front of the group if it is this event, which is deferred or dead-lettered
+// now.
 func (g *group) clearFront(e *inflight.Event) {
 	if g.front == e {
 		g.front = nil
 	}
 }
 
-// touch notes that something of the group has changed. moveGroupsOn then looks what follows.
+// touch notes that something of the group has changed. The next moveGroupsOn then does what follows
+// from the change.
 func (m *Machine) touch(g *group) {
 	if !g.touched {
 		g.touched = true
@@ -192,11 +206,13 @@ func (g *group) isEmpty() bool {
 		g.deferred == 0 && g.hand.n == 0 && g.flying == 0 && g.pendingResults == 0 && !g.inTurn && !g.readIsOut()
 }
 
-// canBeForgotten reports whether what the lane knows of the group can be read again.
+// canBeForgotten reports whether the group may be dropped to make room: all that the lane knows of
+// it can be read again from the table.
 func (g *group) canBeForgotten() bool {
 	return g.isEmpty() && !g.probing && !g.touched && g.status != toRead
 }
 
+// afterRow is the position from which a read finds the rows behind e.
 func afterRow(e *inflight.Event) store.RowPosition {
 	return store.RowPosition{Incarnation: e.Row.Incarnation, Position: e.Position}
 }
@@ -218,7 +234,8 @@ func (m *Machine) moveGroupsOn() {
 	m.touched = m.touched[:0]
 }
 
-// carryOutRequests lets the requests of a group be carried out once the group is at rest.
+// carryOutRequests gives the requests about a group to the retry table once the group is at rest:
+// no row of it may be in flight while a request changes the table.
 func (m *Machine) carryOutRequests(g *group) {
 	atRest := !g.readIsOut() && g.flying == 0 && g.pendingResults == 0 && g.front == nil
 	if len(g.requests) == 0 || g.status != carryingOut && !atRest {
@@ -264,9 +281,9 @@ func (m *Machine) advanceWaiting(g *group) {
 	}
 }
 
-// readNextRows queues a read of a group that cannot move without one, because an event waits and
-// its rows are not known, or because it has rows and none is in memory. It also reads ahead, while
-// the last rows are on their way.
+// readNextRows queues a read of a group that cannot move without one: because an event waits and
+// the group's rows are not known, or because the table has rows and none is in memory. It also
+// reads ahead while the last rows in memory are on their way.
 func (m *Machine) readNextRows(g *group) {
 	switch {
 	case g.status != idle || g.staleRead || g.rows == blocked || m.stopping || m.guarded:
@@ -277,7 +294,9 @@ func (m *Machine) readNextRows(g *group) {
 	}
 }
 
-// keepOrDropGroup drops the state of a group that has nothing to remember, or counts the group.
+// keepOrDropGroup drops the state of a group when there is nothing to remember of it. Otherwise it
+// enters the group in the list of known groups and in the count of special groups, as far as these
+// concern it.
 func (m *Machine) keepOrDropGroup(g *group) {
 	empty := g.isEmpty() && g.status == idle
 	switch {
@@ -299,13 +318,14 @@ func (m *Machine) keepOrDropGroup(g *group) {
 	}
 }
 
-// isSpecial reports whether decideNext may answer otherwise for the group than for one that has no
-// state.
+// isSpecial reports whether decideNext may decide otherwise about an event of the group than about
+// one whose group has no state.
 func (g *group) isSpecial() bool {
 	return g.rows != none || g.deadLettering || g.replay != nil || g.hasRequests() || g.flying > 0
 }
 
-// setRows sets what is known of a group's rows, and counts the groups that wait.
+// setRows sets what is known of a group's rows. Only setRows changes group.rows, so that the count
+// of the groups that wait is right.
 func (m *Machine) setRows(g *group, to rows) {
 	switch {
 	case to >= some && g.rows < some:
@@ -324,15 +344,15 @@ func (m *Machine) queueRead(g *group) {
 	}
 }
 
-// giveRowsBack gives rows back to the retry table: they stay there as they are.
+// giveRowsBack gives rows back to the retry table, which leaves them there as they are.
 func (m *Machine) giveRowsBack(rows ...*inflight.Event) {
 	for _, e := range rows {
 		m.out.Finish = append(m.out.Finish, Result{Event: e, Returned: true})
 	}
 }
 
-// emptyHand gives the rows in hand back, because no row of the group may go for now. New events no
-// longer wait in memory behind them.
+// emptyHand gives the rows in hand back, because no row of the group may be sent for now. It also
+// ends the draining, so new events are deferred instead of waiting in memory.
 func (m *Machine) emptyHand(g *group) {
 	g.giveReadUp()
 	for g.hand.n > 0 {
@@ -342,15 +362,16 @@ func (m *Machine) emptyHand(g *group) {
 	g.drainedAt = time.Time{}
 }
 
-// stopReading empties the hand of a group, and takes it out of the queue of those to be read.
+// stopReading empties the hand of a group, and takes the group out of status toRead, when nothing
+// is read any more: at a stop, or while the disk guard is on.
 func (m *Machine) stopReading(g *group) {
 	if m.emptyHand(g); g.status == toRead {
 		g.status, g.moreRows = idle, true
 	}
 }
 
-// stopWaiting ends whatever the group does or waits for: the caller makes it wait for something
-// else.
+// stopWaiting ends whatever the group does or waits for. The caller then gives the group another
+// status.
 func (m *Machine) stopWaiting(g *group) {
 	m.emptyHand(g)
 	m.cancelProbe(g)
@@ -358,7 +379,7 @@ func (m *Machine) stopWaiting(g *group) {
 	g.status = idle
 }
 
-// waitUntil makes a group wait for a time.
+// waitUntil makes a group back off until a time; readDueGroups then has it read.
 func (m *Machine) waitUntil(g *group, at time.Time) {
 	m.stopWaiting(g)
 	g.status, g.dueAt = backingOff, at
@@ -372,15 +393,17 @@ func (m *Machine) waitUntil(g *group, at time.Time) {
 	}
 }
 
-// dueGroups is a heap of the groups that wait for a time. An entry counts while its group still has
-// that time.
+// dueGroups is a heap of the groups that back off, the earliest first. An entry is out of date when
+// its group no longer has that dueAt.
 type dueGroups []dueGroup
 
+// dueGroup says that a group backed off until at.
 type dueGroup struct {
 	at    time.Time
 	group uint64
 }
 
+// nextTime is the earliest time in the heap; zero means that no group backs off.
 func (d dueGroups) nextTime() (at time.Time) {
 	if len(d) > 0 {
 		at = d[0].at
@@ -405,13 +428,14 @@ func (d *dueGroups) Pop() any {
 	return x
 }
 
-// restingGroups are the groups whose first row goes to a paused target.
+// restingGroups are the groups of a lane that rest behind one paused target, because their first
+// row goes there.
 type restingGroups struct {
 	groups int      // how many rest there now
 	order  []uint64 // ids in the order in which they came; some have left, and some came again
 }
 
-// restingAt is the group if it rests behind the target, else nil.
+// restingAt returns the group with this id if it rests behind the target now, else nil.
 func (m *Machine) restingAt(id uint64, t Target) *group {
 	if g := m.groups[id]; g != nil && g.status == behindPause && g.target == t {
 		return g
@@ -419,7 +443,8 @@ func (m *Machine) restingAt(id uint64, t Target) *group {
 	return nil
 }
 
-// restBehindPause makes a group wait for the end of a pause.
+// restBehindPause makes a group rest until the pause of its first row's target ends, or until the
+// row is the target's probe.
 func (m *Machine) restBehindPause(g *group, t Target) {
 	m.stopWaiting(g)
 	r := m.resting[t]
@@ -448,7 +473,7 @@ func (m *Machine) restBehindPause(g *group, t Target) {
 	}
 }
 
-// endRest takes a group out of resting.
+// endRest ends the rest of a group behind a paused target, if it rests. The group is idle then.
 func (m *Machine) endRest(g *group) {
 	if g.status != behindPause {
 		return
@@ -462,8 +487,8 @@ func (m *Machine) endRest(g *group) {
 	}
 }
 
-// readRestedGroups queues reads of the groups that rested behind pauses which have ended. Groups
-// that were forgotten meanwhile are found by a walk.
+// readRestedGroups queues reads of the groups that rested behind pauses which have ended. The
+// groups that were forgotten meanwhile are found by a walk.
 func (m *Machine) readRestedGroups() {
 	version := m.cfg.Pauses.Version()
 	if version == m.pausesSeen {
@@ -490,12 +515,13 @@ func (m *Machine) readRestedGroups() {
 	}
 }
 
+// compareTargets puts targets into an order, so that a simulation with the same seed does the same.
 func compareTargets(a, b Target) int {
 	return cmp.Or(cmp.Compare(a.ExchangeOrTopic, b.ExchangeOrTopic), cmp.Compare(a.Dest, b.Dest))
 }
 
-// startProbes queues a read for each paused target whose probe is due: the first row of one group
-// there is the probe.
+// startProbes queues, for each paused target whose probe is due, a read of one group that rests
+// there. The first row of this group is the probe.
 func (m *Machine) startProbes() {
 	if len(m.resting) == 0 || m.probeAt.After(m.now) {
 		return
@@ -531,8 +557,8 @@ func (m *Machine) startProbes() {
 	}
 }
 
-// takeProbeGroup takes the next group out of the order that can be read at once; nil: each waits
-// for a result.
+// takeProbeGroup takes the next group that can be read at once out of the order; nil means that
+// each group waits for a result.
 func (r *restingGroups) takeProbeGroup(m *Machine, t Target) *group {
 	order := r.order
 	r.order = nil
@@ -550,10 +576,11 @@ func (r *restingGroups) takeProbeGroup(m *Machine, t Target) *group {
 	return nil
 }
 
-// cancelProbe gives up the group's turn as a probe, if it has it: nothing was sent.
+// cancelProbe gives up the group's turn to probe, if it has the turn. It tells the registry that
+// nothing was sent.
 func (m *Machine) cancelProbe(g *group) { m.endProbe(g, sink.Outcome{State: sink.Unsent}) }
 
-// endProbe reports the outcome of a group's probe, if its first row is one.
+// endProbe tells the registry of pauses the outcome of the group's probe, if the group has one out.
 func (m *Machine) endProbe(g *group, out sink.Outcome) {
 	if g.probing {
 		g.probing = false

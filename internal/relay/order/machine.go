@@ -21,25 +21,27 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Config is the configuration of a Machine.
+// Config is the configuration of a Machine. All machines of a line have the same one.
 type Config struct {
 	// OneByOne: an event is sent after the earlier one of its ordering group was confirmed
 	// (ordering key, on a broker that does not append a call as a whole).
 	OneByOne bool
-	// Apart: the sink is a sink.Prober. Rows that were rejected before are sent apart.
+	// Apart is set when the sink is a sink.Prober: rows that were rejected before are then sent
+	// apart from the lane's calls.
 	Apart       bool
 	Block       bool // a dead letter blocks the later events of its ordering group
 	MaxAttempts int  // of an event that is itself at fault, transiently
 	// Spin is the wait after a call that failed at once: a sink may not wait itself.
 	Spin func(fails int) time.Duration
-	// Backoff is the wait after the attempt-th rejection (from 1) of such an event, and Patience
-	// that of a row that its destination rejected while the destination is not paused. Neither is
-	// 0.
+	// Backoff is the wait after the attempt-th rejection (from 1) of an event that is itself at
+	// fault. Patience is the wait of a row that its destination rejected while the destination is
+	// not paused. Neither returns 0.
 	Backoff  func(attempt int) time.Duration
 	Patience func(age time.Duration) time.Duration
 	Pauses   *Pauses
 	Room     *GroupRoom // shared by the lanes of a line
-	// AfterStep is called at the end of each Step; nil: nothing is. Tests look at Faults there.
+	// AfterStep is called at the end of each Step; nil means that nothing is called. Tests check
+	// Faults there.
 	AfterStep func(*Machine)
 }
 
@@ -65,17 +67,17 @@ type Machine struct {
 	guarded       bool              // the disk guard is on: see setGuard
 
 	replays inflight.List // replays and copies that were not sent yet
-	// the first event of ready found no room in the last call, which had only rows: it goes before
-	// more rows
+	// crowded is set when the last call had only rows and left no room for the first event of
+	// ready. This event then goes before more rows do.
 	crowded bool
 	turns   []*group // groups with rows in hand, in turn
 	touched []*group // moveGroupsOn has to look at them
-	// the events that are sent apart, without the probes of paused destinations
+	// apart has the events that are sent apart, without the probes of paused destinations
 	apart    map[*inflight.Event]struct{}
 	toRead   []*group // groups with status toRead
 	readsOut int      // wants without an answer
-	// lookAtWaitingAt is the time of the next look at events that wait behind rows; zero: none
-	// waits.
+	// lookAtWaitingAt is the time of the next lookAtWaiting; zero means that no event waits behind
+	// rows.
 	lookAtWaitingAt time.Time
 	due             dueGroups
 	resting         map[Target]*restingGroups
@@ -83,20 +85,21 @@ type Machine struct {
 	pausesSeen      uint64    // Pauses.Version when resting was compared with the registry
 	known           knownGroups
 	// repeated is the position up to which the stream may repeat what an earlier leader has
-	// deferred. repeatedAt is when the row of such an event was written last: a walk that read
-	// before may have missed it.
+	// deferred. repeatedAt is when the row of a repeated event was written last: a walk that read
+	// before repeatedAt may have missed that row.
 	repeated   event.Position
 	repeatedAt time.Time
 }
 
-// New makes a machine.
+// New makes the machine of a lane that has no events yet.
 func New(cfg Config) *Machine {
 	return &Machine{
 		cfg: cfg, callLimit: sink.MaxCallEvents, groups: map[uint64]*group{}, apart: map[*inflight.Event]struct{}{}, resting: map[Target]*restingGroups{}, known: newKnown(cfg.Room),
 	}
 }
 
-// Step takes what has happened, and returns what to do.
+// Step takes what has happened, and returns what the lane does next. The lane calls it after each
+// call to the sink and whenever something arrives.
 //
 // The order of its parts matters in three places. What was read is taken before what arrived: so an
 // event never goes past rows that are known to be there. What was written is taken before what was
@@ -146,7 +149,8 @@ func (m *Machine) Step(in *Input) *Actions {
 	return &m.out
 }
 
-// wakeTime is when the machine has something to do although nothing arrives; zero: never.
+// wakeTime is when the machine has something to do although nothing arrives; zero means that only
+// something that arrives gives it work.
 func (m *Machine) wakeTime() time.Time {
 	var at time.Time
 	soonest := func(t time.Time) {
@@ -175,11 +179,12 @@ func (m *Machine) wakeTime() time.Time {
 // Input is what has happened since the last Step. The machine keeps none of its slices.
 type Input struct {
 	Now time.Time
-	// The outcomes of the call that the last Step asked for, and its error; nil: there was no call.
+	// Outcomes and Err are the outcomes of the call that the last Step asked for, and its error.
+	// nil Outcomes mean that there was no call.
 	Outcomes []sink.Outcome
 	Err      error
 	Probed   []Probed
-	Written  []Written     // rows of deferred events are committed
+	Written  []Written     // rows of deferred and dead-lettered events are committed
 	Finished []Result      // results that are committed
 	Found    []Found       // what was found in the tables
 	Arrived  inflight.List // new events, in the order of the stream
@@ -193,7 +198,7 @@ type Probed struct {
 	Outcome sink.Outcome
 }
 
-// Written says that the row of a deferred event is committed.
+// Written says that the row of a deferred or dead-lettered event (Dead) is committed.
 type Written struct {
 	RowGroup uint64 // the ordering group of the row in the table
 	Position event.Position
@@ -203,7 +208,7 @@ type Written struct {
 	DueIn    time.Duration
 }
 
-// AllLanes is the lane of what every lane is told.
+// AllLanes stands for the number of a lane in a Found that every lane gets.
 const AllLanes = -1
 
 // Found is one thing that was found in the tables: rows of an ordering group (the answer to a Want,
@@ -216,71 +221,81 @@ type Found struct {
 	More    bool              // the table has rows of the group behind these
 	Blocked bool              // an open dead letter blocks the group (on_dead_letter: block)
 	Failed  bool              // the rows cannot be read or placed now
-	Walk    bool
-	ReadAt  time.Time // of a walk: when its read began, or earlier
+	Walk    bool              // a walk found the rows; they answer no Want
+	ReadAt  time.Time         // of a walk: when its read began, or earlier
 
 	Request *store.Request  // about a row: it needs the group at rest
 	Replay  *inflight.Event // a dead letter that an operator replays, or the mirror's copy of one
 	Changed bool            // somebody else has changed the group's rows or dead letters
 
-	// Unsure: the exchange or topic may have rows of any group; the stream may repeat events up to
-	// Repeated.
+	// Unsure says that the exchange or topic may have rows of any group, and that the stream may
+	// repeat events up to Repeated.
 	Unsure   bool
 	Repeated event.Position
-	// WalkBegins: what a walk through the exchange or topic finds comes behind this. WalkEnds: it
-	// is complete, every group with rows was found and handed over.
+	// WalkBegins says that a walk through the exchange or topic begins: what it finds comes after
+	// this Found. WalkEnds says that the walk is complete: every group with rows was found and
+	// handed over.
 	WalkBegins, WalkEnds bool
 }
 
-// Actions is what to do now. It is valid until the next Step.
+// Actions is what the lane does after a Step. It is valid until the next Step.
 type Actions struct {
 	Send      []*event.Event    // the next call, in order; empty: none
 	Probe     []Probe           // to be sent apart
 	Confirmed []*inflight.Event // new events that the broker has: they are settled
-	Delivered []*inflight.Event // rows and replays that the broker has
+	Delivered []*inflight.Event // rows, replays and copies that the broker has
 	Rejected  []Rejection
-	// rejected events of which no row is written: they are offered again
+	// NoRow is how many rejections have no result in the table: a new event is offered again from
+	// memory, and a row stays as it is.
 	NoRow   int
-	Unknown int               // events of the last call that are in doubt
-	Defer   []*inflight.Event // their rows are to be written, in this order
-	Read    []Want
-	Walk    []uint64 // exchanges and topics of which ordering groups were forgotten
-	Finish  []Result
-	Ended   bool      // a pause ended: other lanes should look
-	Wake    time.Time // Step again then, if nothing arrives; zero: no need
+	Unknown int // events of the last call that are in doubt
+	// Defer has the new events whose rows are to be written, in this order: deferred events, and
+	// also dead letters, which have Event.Dead set.
+	Defer  []*inflight.Event
+	Read   []Want
+	Walk   []uint64  // exchanges and topics of which ordering groups were forgotten
+	Finish []Result  // rows to be written or given back, requests to be carried out
+	Ended  bool      // a pause ended: other lanes should look
+	Wake   time.Time // Step again then, if nothing arrives; zero: no need
 }
 
-// Probe is an event that is sent apart from the lane's calls, by sink.Prober. Suspect: it was
-// rejected before for a fault of its own.
+// Probe is an event that is sent apart from the lane's calls, by sink.Prober. Suspect tells the
+// sink that the event may itself be at fault: a row that was rejected before for a fault of its
+// own, or a dead letter that is replayed.
 type Probe struct {
 	Event   *inflight.Event
 	Suspect bool
 }
 
-// Rejection is one rejection of an event.
+// Rejection is one rejection of an event, for the hooks that count and log it.
 type Rejection struct {
 	Event   *inflight.Event
 	Fault   *sink.Fault
 	Attempt int // from 1
 }
 
-// Want asks for rows of an ordering group.
+// Want asks the retry table for rows of an ordering group.
 type Want struct {
 	store.Want
 	ExchangeOrTopic uint64
-	// one row is enough: it finds out whether a paused destination accepts again
+	// Probe says that one row is enough: it finds out whether a paused destination accepts again.
 	Probe bool
 }
 
-// Result is what becomes of a row, or of an operator's request.
+// Result tells the retry table what becomes of a row that the machine had, or that an operator's
+// request may be carried out.
 type Result struct {
-	Event *inflight.Event // nil: a request about a row, which may be carried out
-	// Returned: nothing is written, the row stays in the table as it is.
+	// Event is the row, the replay or the copy; nil means that Request is about a row, and may be
+	// carried out.
+	Event *inflight.Event
+	// Returned means that nothing is written: the row stays in the table as it is.
 	Returned     bool
 	store.Result                // what is written
 	Request      *store.Request // Result is then empty; the outcome of a replay is in Event
 }
 
+// reset empties the actions for the next Step, and keeps the memory of those lists that nobody else
+// keeps.
 func (a *Actions) reset() {
 	clear(a.Confirmed)
 	clear(a.Delivered)
@@ -291,8 +306,8 @@ func (a *Actions) reset() {
 	}
 }
 
-// prepareStop prepares a stop: rows in hand are given back, and the events that wait in memory
-// behind rows are deferred.
+// prepareStop begins a stop, at the first Step with Input.Stopping: the rows in hand and the
+// operators' requests are given back, and the events that wait in memory behind rows are deferred.
 func (m *Machine) prepareStop() {
 	m.stopping = true
 	m.toRead = nil
@@ -306,18 +321,18 @@ func (m *Machine) prepareStop() {
 	}
 }
 
-// setGuard is told with each Step whether the disk guard is on.
+// setGuard begins or ends the disk guard in this lane. Each Step calls it with Input.Guarded.
 //
 // Why order holds (I3). The guard only adds a reason to defer, and takes away reasons to send:
-// while it is on decideNext never answers `goes`. What it defers are rows like others, in the order
-// of Defer, and the argument of admission.go does not ask why an event was deferred. The events of
-// the last call are deferred too, in its order and before later ones of their group. One in doubt
-// may be at the broker already. It comes again, as after a crash, and in front of the later ones
-// again.
+// while the guard is on decideNext never answers `goes`. The events that it defers become rows like
+// any others, in the order of Defer, and the argument of admission.go does not ask why an event was
+// deferred. The events of the last call are deferred too, in the order of the call and before later
+// ones of their group. An event in doubt may be at the broker already. It comes again, as after a
+// crash, and again in front of the later ones.
 //
 // Why memory stays flat (I5). A group whose rows are committed only waits for the end of the guard.
-// So the lanes know few of them (guardedRoom); of the others the exchange or topic is marked as one
-// that may have rows of any group, and a walk finds them at the end.
+// So the lanes know few such groups one by one (guardedRoom). For the others the exchange or topic
+// is marked as one that may have rows of any group, and a walk finds them when the guard ends.
 func (m *Machine) setGuard(on bool) {
 	if m.guarded == on {
 		return
@@ -330,8 +345,9 @@ func (m *Machine) setGuard(on bool) {
 	}
 }
 
-// beginGuard defers the events of the last call, and gives the rows in hand back. What a walk
-// under way finds is given back as well, so its end must not count.
+// beginGuard defers the events of the last call, and gives the rows in hand back. The rows that a
+// walk under way finds are given back as well, so the end of that walk must not make the lane sure
+// of the exchange or topic.
 func (m *Machine) beginGuard() {
 	for exchangeOrTopic := range m.known.unsure {
 		m.known.unsure[exchangeOrTopic] = true
@@ -354,7 +370,8 @@ func (m *Machine) beginGuard() {
 	m.failedCalls, m.nextCallAt = 0, time.Time{}
 }
 
-// endGuard reads the groups that have rows. Those that were forgotten are found by a walk.
+// endGuard has the groups with rows read again. The groups that were forgotten meanwhile are found
+// by a walk.
 func (m *Machine) endGuard() {
 	for _, id := range slices.Sorted(maps.Keys(m.groups)) {
 		m.touch(m.groups[id])
@@ -364,7 +381,8 @@ func (m *Machine) endGuard() {
 	}
 }
 
-// unblockReplays frees the groups of replays that are not on the wire: no event waits behind them.
+// unblockReplays frees, when the guard begins, the groups whose replay is not on the wire.
+// Otherwise the group's new events would wait in memory for the replay until the guard ends.
 func (m *Machine) unblockReplays() {
 	for e := m.replays.First; e != nil; e = e.Next {
 		if g := m.groups[e.Group]; g != nil && g.replay == e {
@@ -374,7 +392,8 @@ func (m *Machine) unblockReplays() {
 	}
 }
 
-// deferOpen empties open. A row or a replay in doubt is read, or requested, again.
+// deferOpen empties open when the guard begins. It defers the new events, and gives rows and
+// replays back: a row is read again, and a replay in doubt is requested again.
 func (m *Machine) deferOpen() {
 	items := slices.Clone(m.open.items)
 	clear(m.open.items)
@@ -391,8 +410,8 @@ func (m *Machine) deferOpen() {
 	}
 }
 
-// takeBackRow takes back a row that was sent, or was about to be, and has no outcome: it stays in
-// the table, and its group is read again from before it.
+// takeBackRow takes back a row that was sent, or was about to be, and that has no outcome. The row
+// stays in the table, and its group is read again from in front of this row.
 func (m *Machine) takeBackRow(e *inflight.Event) {
 	g := m.groups[e.Row.Group]
 	g.flying--

@@ -1,7 +1,10 @@
-// Rows of the table on their way through a lane: their commit, the read that finds them, the call
-// or probe that has them, and the result. While rows of an ordering group are in open, none of its
-// new events is; with OneByOne it is one row at a time. Operators' requests about rows are found,
-// too: they are carried out while their ordering group is at rest.
+// Rows of the retry table on their way through a lane: their commit, the read that finds them, the
+// call or probe that sends them, and their result. This is how a deferred event gets to the broker
+// without being passed: while rows of an ordering group are in open, none of its new events is, and
+// with OneByOne only one row of the group is.
+//
+// Operators' requests about rows come through here too. A request is carried out while its ordering
+// group is at rest, because a row in flight must not leave the table.
 
 package order
 
@@ -14,7 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// handleWritten notes that the row of a deferred event is committed.
+// handleWritten notes that the row of a deferred or dead-lettered event is committed. The group may
+// now read the row, and a group that waited for this commit moves on.
 func (m *Machine) handleWritten(w *Written) {
 	g := m.groups[w.RowGroup]
 	switch {
@@ -50,7 +54,9 @@ func (m *Machine) handleWritten(w *Written) {
 	m.touch(g)
 }
 
-// awaitFirstRow decides what a group waits for after a row was committed that may be its first.
+// awaitFirstRow decides what a group waits for after the commit of a row that may be its first: for
+// the row's time, for the end of a pause, or for a read. It changes nothing if the group is busy
+// already.
 func (m *Machine) awaitFirstRow(g *group, w *Written) {
 	switch target, paused := m.cfg.Pauses.Target(w.Place); {
 	case g.status != idle || g.staleRead || m.stopping || m.guarded || g.rows == blocked:
@@ -64,11 +70,12 @@ func (m *Machine) awaitFirstRow(g *group, w *Written) {
 	}
 }
 
-// maxWants bounds the wants without an answer.
+// maxWants bounds the reads that a lane has asked for and that were not answered yet.
 const maxWants = 500
 
-// askForRows asks for rows. A group with a rejected row is read again only when the results of the
-// rows that were on the wire with it are committed: it begins in front of these.
+// askForRows asks the retry table for rows of the groups in toRead. A group with a rejected row is
+// read again only when the results of the rows that were on the wire with the rejected one are
+// committed, because the new read begins in front of all of them.
 func (m *Machine) askForRows() {
 	if m.guarded {
 		return
@@ -100,7 +107,7 @@ func (m *Machine) askForRows() {
 	m.askForWalks()
 }
 
-// readDueGroups queues reads of the groups whose time has come.
+// readDueGroups queues reads of the groups that backed off and whose dueAt has come.
 func (m *Machine) readDueGroups() {
 	for len(m.due) > 0 && !m.due[0].at.After(m.now) {
 		d := heap.Pop(&m.due).(dueGroup)
@@ -110,7 +117,8 @@ func (m *Machine) readDueGroups() {
 	}
 }
 
-// handleFound handles one thing that was found in the tables; see Found.
+// handleFound takes one Found: it keeps the rows that the group may send now, and gives the others
+// back to the table.
 func (m *Machine) handleFound(f *Found) {
 	g := m.groups[f.Group]
 	switch {
@@ -190,17 +198,18 @@ func (m *Machine) handleFound(f *Found) {
 	m.touch(g)
 }
 
-// giveStaleBack gives the rows of a stale read back. They stay in the table, because a row before
-// them does, or may have come there.
+// giveStaleBack ends a stale read: it gives the rows that were read back. They stay in the table,
+// because a row in front of them was given back too, or may have been written meanwhile.
 func (m *Machine) giveStaleBack(g *group, rows []*inflight.Event) {
 	g.staleRead, g.moreRows = false, true
 	m.giveRowsBack(rows...)
 	m.touch(g)
 }
 
-// isOutdated reports whether what a walk found may be out of date: a repeated event was written
-// after the walk read, perhaps in front of these rows. Its group may be forgotten, so the rows of
-// all groups wait for the next walk.
+// isOutdated reports whether rows that a walk found may be out of date, because a repeated event
+// was written after the walk had read, perhaps in front of these rows. The event's group may be
+// forgotten, so the machine does not know which group it is: the rows of all groups wait for the
+// next walk.
 func (m *Machine) isOutdated(f *Found) bool {
 	if m.repeatedAt.IsZero() || f.ReadAt.After(m.repeatedAt) {
 		return false
@@ -212,13 +221,14 @@ func (m *Machine) isOutdated(f *Found) bool {
 }
 
 const (
-	// until a group is read again whose rows cannot be read or placed
+	// unreadPause is the wait before a group is read again whose rows cannot be read or placed.
 	unreadPause = 5 * time.Second
-	// likewise, if its first row is not known to be committed yet, or found no room
+	// againPause is the wait before a group is read again whose first row is not known to be
+	// committed yet, or found no room.
 	againPause = 50 * time.Millisecond
 )
 
-// takeRows takes rows in hand, and puts the group in the queue of those whose rows go.
+// takeRows takes rows in hand, and puts the group in turns: fillRows then sends the rows.
 func (m *Machine) takeRows(g *group, rows []*inflight.Event) {
 	last := rows[len(rows)-1]
 	g.lastRead = afterRow(last)
@@ -232,8 +242,8 @@ func (m *Machine) takeRows(g *group, rows []*inflight.Event) {
 	}
 }
 
-// fillRows adds rows to open: replays first, and half a call at most while new events are ready.
-// The groups take turns.
+// fillRows adds replays and rows in hand to open, the replays first. While new events are ready, it
+// fills half a call at most. The groups take turns.
 func (m *Machine) fillRows() {
 	if m.guarded || m.replays.First == nil && len(m.turns) == 0 {
 		return
@@ -272,8 +282,8 @@ func (m *Machine) fillRows() {
 	m.turns = left
 }
 
-// rowMayGo reports whether the first row in hand may go now. Where it may not go for long, the
-// group gives its rows back and waits.
+// rowMayGo reports whether the first row in hand may go now. If the row may not go for some time,
+// the group gives its rows back and waits for that time, or for the end of the pause.
 func (m *Machine) rowMayGo(g *group, e *inflight.Event) bool {
 	target, paused := m.cfg.Pauses.Target(e.Place)
 	if target != g.target {
@@ -304,8 +314,8 @@ func (m *Machine) rowMayGo(g *group, e *inflight.Event) bool {
 	return true
 }
 
-// deadLetterTooOld makes dead letters of the first rows in hand that are paused and too old. With
-// on_dead_letter: block the first one blocks the others.
+// deadLetterTooOld makes dead letters of the first rows in hand that go to a paused destination and
+// are too old. With on_dead_letter: block it makes only one, which then blocks the others.
 func (m *Machine) deadLetterTooOld(g *group) {
 	first := g.hand.pop()
 	for e := g.hand.first(); e != nil && !m.cfg.Block && m.cfg.Pauses.TooOld(e.Place, e.Row.DeferredAt); e = g.hand.first() {
@@ -315,18 +325,19 @@ func (m *Machine) deadLetterTooOld(g *group) {
 	m.writeFirstRow(g, Result{Event: first, Result: m.tooOldResult(first)})
 }
 
-// maxApart is how many events are sent apart at a time, without the probes of paused destinations.
+// maxApart is how many events may be out apart from the calls at a time. The probes of paused
+// destinations do not count.
 const maxApart = 100
 
-// goesApart reports whether a row is sent apart from the lane's calls: probes, and rows that were
-// rejected before. Over a rejection the broker may close the channel, or delay it, which all other
-// events of the call would share.
+// goesApart reports whether a row is sent apart from the lane's calls, as probes and rows that were
+// rejected before are. When the broker rejects an event, it may close the channel or answer late,
+// and all other events of the same call would suffer from that.
 func (m *Machine) goesApart(g *group, e *inflight.Event) bool {
 	return m.cfg.Apart && (g.probing || e.Row.Attempts > 0)
 }
 
 // sendApart sends an event apart from the lane's calls. A probe takes none of the maxApart places:
-// there is one of a destination, and it may be out for long.
+// there is at most one for a destination, and it may be out for long.
 func (m *Machine) sendApart(e *inflight.Event, suspect, probe bool) {
 	if !probe {
 		m.apart[e] = struct{}{}
@@ -335,7 +346,8 @@ func (m *Machine) sendApart(e *inflight.Event, suspect, probe bool) {
 	m.out.Probe = append(m.out.Probe, Probe{e, suspect})
 }
 
-// fillReplays adds replays and copies to open. A replay goes alone in its ordering group.
+// fillReplays adds replays and copies to open, or sends them apart. While a replay is out, nothing
+// else of its ordering group is.
 func (m *Machine) fillReplays(fits func(*inflight.Event) bool) {
 	var rest inflight.List
 	for m.replays.First != nil {
@@ -366,7 +378,7 @@ func (m *Machine) fillReplays(fits func(*inflight.Event) bool) {
 	m.replays = rest
 }
 
-// giveReplaysBack gives back the replays and copies that were not sent.
+// giveReplaysBack gives back, at a stop, the replays and copies that were not sent.
 func (m *Machine) giveReplaysBack() {
 	for m.replays.First != nil {
 		e := m.replays.Pop()
@@ -377,7 +389,8 @@ func (m *Machine) giveReplaysBack() {
 	}
 }
 
-// handleFinished notes that a result of a row, or an operator's request, is committed.
+// handleFinished notes that the result of a row, or of an operator's request, is committed. A group
+// in status writing waits for this.
 func (m *Machine) handleFinished(r *Result) {
 	if r.Request != nil {
 		m.handleAnswered(r.Request)
@@ -394,8 +407,9 @@ func (m *Machine) handleFinished(r *Result) {
 	m.touch(g)
 }
 
-// handleRequest queues an operator's request about a row. The row may be in flight: if it left the
-// table now, it would be delivered or written once more. So the group comes to rest first.
+// handleRequest queues an operator's request about a row. The row may be in flight: if the request
+// removed it from the table now, the row would be delivered or written once more. So
+// carryOutRequests first waits until the group is at rest.
 func (m *Machine) handleRequest(f *Found) {
 	if m.stopping { // the request is read again by the next leader
 		m.out.Finish = append(m.out.Finish, Result{Request: f.Request, Returned: true})
@@ -407,7 +421,8 @@ func (m *Machine) handleRequest(f *Found) {
 	m.touch(g)
 }
 
-// handleAnswered notes that a request was carried out.
+// handleAnswered notes that an operator's request was carried out. After the last one of a group,
+// the group is read again.
 func (m *Machine) handleAnswered(q *store.Request) {
 	g := m.groups[q.Row.Group]
 	if q.Kind == store.Retry {
@@ -419,7 +434,8 @@ func (m *Machine) handleAnswered(q *store.Request) {
 	}
 }
 
-// readChanged reads a group again whose rows somebody else has changed.
+// readChanged has a group read again after somebody else has changed its rows: an operator, or the
+// retry table when it carried out a request.
 func (m *Machine) readChanged(g *group) {
 	m.endRest(g)
 	m.setRows(g, some) // the read tells whether it is blocked

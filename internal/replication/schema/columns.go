@@ -1,5 +1,6 @@
-// The columns of a configured table: whether they come with its rows, and what only the catalogue
-// has of them.
+// The columns of a configured table. A column that PostgreSQL does not send would be missing from
+// the messages unnoticed, so the columns are checked in the catalogue; and what a message with a
+// schema needs of a column and the stream does not have is read there too.
 
 package schema
 
@@ -20,18 +21,22 @@ import (
 )
 
 // tableShape is the columns of a configured table in the catalogue, and those that are not sent
-// with its rows. Without this check an optional column that is not sent would be missing from the
-// messages unnoticed.
+// with its rows. Without a check of the latter an optional column that is not sent would be missing
+// from the messages unnoticed.
 type tableShape struct {
 	oid     uint32          // of the table under the configured name; 0: there is none
 	columns []decode.Column // in order, without the generated ones that are not sent
 	typmods []int32         // of the columns
-	// not sent: before PostgreSQL 18 never, since then when the publication says so
+	// generated are the generated columns that are not sent: before PostgreSQL 18 none is sent,
+	// since then one is sent when the publication says so
 	generated []string
-	// not sent: the publication has a column list without them (PostgreSQL 15 and later)
+	// unlisted are the columns that are not sent because the publication has a column list without
+	// them (PostgreSQL 15 and later)
 	unlisted []string
 }
 
+// readShape reads the columns of a table under its configured name. bySchema is set when the server
+// has publications of whole schemas.
 func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode.Table, bySchema bool) (tableShape, error) {
 	var s tableShape
 	type column struct {
@@ -76,8 +81,8 @@ func readShape(ctx context.Context, q source.Querier, c *source.Config, t decode
 	return s, nil
 }
 
-// checkGenerated refuses a mapping to a column that is computed by the server and not sent. used: a
-// slot is read with the publication.
+// checkGenerated refuses a mapping to a column that is computed by the server and not sent. used
+// means that a slot is read with the publication.
 func (s tableShape) checkGenerated(c *source.Config, t decode.Table, used bool) error {
 	missed := t.Misses(s.columns, s.generated, c.Columns)
 	if len(missed) == 0 {
@@ -107,8 +112,8 @@ func (s tableShape) checkListed(c *source.Config, t decode.Table, accept string)
 		source.ReaddTableSQL(c, t)+accept)
 }
 
-// checkTypes makes the same check as the stream does at the table's first row: a table whose rows
-// would all become dead letters is refused.
+// checkTypes makes, at the start, the check that the stream makes at the table's first row: a table
+// whose rows would all become dead letters is refused.
 func (s tableShape) checkTypes(ctx context.Context, q source.Querier, c *source.Config, t decode.Table) error {
 	if err := t.Check(s.columns, c.Columns); err != nil || t.Fits == nil {
 		return err
@@ -124,8 +129,8 @@ func (s tableShape) checkTypes(ctx context.Context, q source.Querier, c *source.
 }
 
 // TableColumns are the columns of a table that come with its rows, in order, and their type
-// modifiers: what a Relation frame has. Without a publication they are those that a new one would
-// send.
+// modifiers, as a Relation frame has them. If there is no publication yet, they are those that a
+// new one would send.
 func TableColumns(ctx context.Context, q source.Querier, c *source.Config, t decode.Table) (columns []decode.Column, typmods []int32, err error) {
 	bySchema, err := hasSchemaPublications(ctx, q)
 	if err != nil {
@@ -143,9 +148,9 @@ func TableColumns(ctx context.Context, q source.Querier, c *source.Config, t dec
 	return columns, typmods, nil
 }
 
-// FindTables looks the tables up in the catalogue, checks their mappings and returns them with
-// their OIDs. firstStart says whether a table that is not there is a wrong configuration (exit 4)
-// or a loss (exit 3).
+// FindTables looks the configured tables up in the catalogue, checks their mappings and returns
+// them with their OIDs. firstStart says whether a table that is not there is a wrong configuration
+// (exit 4) or a loss (exit 3).
 func FindTables(ctx context.Context, pool *pgxpool.Pool, c *source.Config, firstStart bool) ([]decode.Table, error) {
 	bySchema, err := hasSchemaPublications(ctx, pool)
 	if err != nil {
@@ -172,6 +177,7 @@ func FindTables(ctx context.Context, pool *pgxpool.Pool, c *source.Config, first
 	return found, nil
 }
 
+// tableMissingStop is the Stop for a configured table that does not exist.
 func tableMissingStop(c *source.Config, t decode.Table, firstStart bool) *event.Stop {
 	stop := &event.Stop{
 		Code: event.ExitOperator, Reason: "table",
@@ -189,9 +195,10 @@ func tableMissingStop(c *source.Config, t decode.Table, firstStart bool) *event.
 
 // CompleteShape completes the columns of shape with properties that the stream does not have: NOT
 // NULL, defaults, labels of enums, digits of domains. It reads them from the catalogue, by the OIDs
-// of the table and of the types. A type that was dropped since is what it was before, or else what
-// the stream has said. It waits for source.AnswerTimeout at most.
-func CompleteShape(ctx context.Context, q source.Querier, before *source.Types, shape *event.Shape, oid uint32) error {
+// of the table and of the types. The slot may have rows from before a type was dropped. Of such a
+// type CompleteShape takes what is remembered, or else what the stream says of it. It waits for
+// source.AnswerTimeout at most.
+func CompleteShape(ctx context.Context, q source.Querier, remembered *source.Types, shape *event.Shape, oid uint32) error {
 	names, types, typmods := make([]string, len(shape.Columns)), make([]uint32, len(shape.Columns)), make([]int32, len(shape.Columns))
 	for i, c := range shape.Columns {
 		names[i], types[i], typmods[i] = c.Name, c.TypeOID, c.Typmod
@@ -228,7 +235,7 @@ func CompleteShape(ctx context.Context, q source.Querier, before *source.Types, 
 		c := &shape.Columns[now.N]
 		own := c.TypeOID
 		if c.NotNull, c.Default = now.NotNull, now.Default; now.TypeOID == 0 {
-			if !before.Recall(c) {
+			if !remembered.Recall(c) {
 				completeDropped(c)
 			}
 			continue
@@ -241,7 +248,7 @@ func CompleteShape(ctx context.Context, q source.Querier, before *source.Types, 
 		if _, ok := known.TypeForOID(c.TypeOID); !ok && c.TypeOID != pgtype.TimetzOID {
 			c.Type = now.Type
 		}
-		before.Remember(own, c)
+		remembered.Remember(own, c)
 	}
 	return nil
 }
@@ -249,11 +256,11 @@ func CompleteShape(ctx context.Context, q source.Querier, before *source.Types, 
 // ownForms are extensions' types that Debezium does not send as text.
 var ownForms = []string{"hstore", "ltree", "geometry", "geography", "vector", "halfvec", "sparsevec"}
 
-// completeDropped completes a column whose type was dropped, from what the stream says of it. A
-// domain over a type without digits becomes its base type. Other types become text, as enums and
-// citext are sent as text. Arrays and types that Debezium has a form of its own for keep their
-// name, and are refused as those that exist are. So are domains over numbers and times, whose
-// digits are not known.
+// completeDropped completes a column whose type was dropped and is not remembered, from what the
+// stream says of the type. A domain over a type without digits becomes its base type. Other types
+// become text, because enums and citext are sent as text. Arrays, and types for which Debezium has
+// a form of its own, keep their name, and are refused as types that exist are. Domains over numbers
+// and times are refused too, because their digits are not known.
 func completeDropped(c *event.ColumnShape) {
 	name := c.Type[strings.LastIndexByte(c.Type, '.')+1:]
 	switch c.Base {

@@ -1,4 +1,6 @@
-// Columns by which rows can be put into the order of their commits, by what their defaults are.
+// The columns by which rows can be put into the order of their commits. recover and resend read
+// rows from the table, which has no commit order, and a column that only looks right would give the
+// events of a key in the wrong order. So a column is judged by its default.
 
 package schema
 
@@ -12,14 +14,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
-// defaultsSQL are the columns of the table $1, quoted, and of its partitions: a row that is written
-// into a partition itself has the defaults of that one. value is the default as the server prints
-// it; "": there is none, or the column is generated. counts: it is an identity, or the next value
-// of a sequence that gives no numbers in advance, which rises in the order in which it is asked.
+// defaultsSQL reads the columns of the table $1, quoted, and of its partitions, because a row that
+// is written into a partition itself has that partition's defaults. value is the default as the
+// server prints it; "" means that there is none, or that the column is generated. counts is true
+// for an identity, and for the next value of a sequence that gives no numbers in advance: such a
+// column rises in the order in which it is asked.
 //
-// began is a default that is set when the transaction, or its statement, begins. Two transactions
-// that wait for one lock may commit in the other order. clock_timestamp() and a sequence are asked
-// when the row is written, which is after the lock.
+// began is true for a default that is set when the transaction, or its statement, begins. Two
+// transactions that wait for one lock may commit in the other order. clock_timestamp() and a
+// sequence are asked when the row is written, which is after the lock.
 var defaultsSQL = `WITH tree AS (SELECT to_regclass($1)::oid AS oid UNION SELECT relid FROM pg_partition_tree(to_regclass($1))),
 	columns AS (SELECT a.attrelid, a.attname::text AS name, a.attnum, a.attidentity <> '' AS identity, ` + sent.BaseTypeSQL("a.atttypid") + ` AS type,
 		CASE a.attgenerated WHEN '' THEN coalesce(pg_get_expr(d.adbin, d.adrelid), y.typdefault, '') ELSE '' END AS value,
@@ -31,10 +34,10 @@ var defaultsSQL = `WITH tree AS (SELECT to_regclass($1)::oid AS oid UNION SELECT
 	defaults AS (SELECT *, value ~* '\m(now|transaction_timestamp|statement_timestamp|txid_current|pg_current_xact_id)\(\)|\m(current_timestamp|localtimestamp|current_date|current_time|localtime)\M|''(now|today|tomorrow|yesterday)''::' AS began FROM columns)
 `
 
-// BeginDefault returns a default of a column that is set when the transaction begins, or of a
-// column that it is generated of, as the server prints it, and the table or partition that has it,
-// quoted where that is needed; "": none is. What a trigger or a function of one's own sets is not
-// seen.
+// BeginDefault returns a default that is set when the transaction begins, of the column or of a
+// column from which it is generated, as the server prints the default. of is the table or partition
+// that has it, quoted where that is needed. "" means that there is no such default. What a trigger
+// or a user's function sets is not seen.
 func BeginDefault(ctx context.Context, q source.Querier, t decode.Table, column string) (value, of string, err error) {
 	err = q.QueryRow(ctx, defaultsSQL+`SELECT value, attrelid::regclass::text FROM defaults WHERE began
 			AND (name = $2 OR EXISTS (SELECT FROM pg_attribute g JOIN pg_attrdef x ON x.adrelid = g.attrelid AND x.adnum = g.attnum
@@ -53,9 +56,10 @@ func BeginDefault(ctx context.Context, q source.Querier, t decode.Table, column 
 	return value, of, nil
 }
 
-// RisingColumn returns a column of all tables that rises with each commit of a key, if who writes a
-// key takes a lock first: its default is a sequence's or clock_timestamp(). Of several tables it is
-// one that has the time: two sequences have no common order. "": there is none.
+// RisingColumn returns a column of all tables that rises with each commit of a key, if whoever
+// writes a key takes a lock first: the column's default is a sequence or clock_timestamp(). Of
+// several tables only a column with the time is returned, because two sequences have no common
+// order. "" means that there is no such column.
 func RisingColumn(ctx context.Context, q source.Querier, tables []decode.Table) (column string, err error) {
 	for i, t := range tables {
 		var name string
@@ -76,8 +80,9 @@ func RisingColumn(ctx context.Context, q source.Querier, tables []decode.Table) 
 	return column, nil
 }
 
-// OrderFlag is the flag by which recover and resend know the order, to be put behind their names;
-// "": they know that of the commits.
+// OrderFlag is the flag, to be put behind the names of recover and resend, by which they know the
+// order of rows. It is "" if the server tracks the times of commits, because the commands then know
+// the order of the commits.
 func OrderFlag(ctx context.Context, q source.Querier, tables []decode.Table) (string, error) {
 	var tracked bool
 	if err := q.QueryRow(ctx, `SELECT current_setting('track_commit_timestamp')::bool`).Scan(&tracked); err != nil || tracked {
@@ -93,7 +98,7 @@ func OrderFlag(ctx context.Context, q source.Querier, tables []decode.Table) (st
 	return " --order-by " + column, nil
 }
 
-// WithOrder makes the command recover in a text complete: flag is of OrderFlag.
+// WithOrder adds a flag of OrderFlag to the command recover wherever a text names it.
 func WithOrder(text, flag string) string {
 	const command = "cdc-relay recover"
 	return strings.ReplaceAll(text, command, command+flag)

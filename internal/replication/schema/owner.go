@@ -1,5 +1,7 @@
 // The role that owns the schema cdc_relay: how it comes to exist, and how what exists is handed to
-// it. A role that nobody can log in as has no sessions in which somebody could change its objects.
+// it. Whoever owns the schema can change its tables and functions, and forge the audit. So the
+// owner is a role that cannot log in: only a session that may SET ROLE to it, such as that of init,
+// acts as the owner, and the relay's own role need not be able to.
 
 package schema
 
@@ -32,6 +34,7 @@ type sessionRights struct {
 	ownerSuper     bool   // that role is a superuser
 }
 
+// readSessionRights reads what this session may do, from the catalogue.
 func readSessionRights(ctx context.Context, q source.Querier) (s sessionRights, err error) {
 	err = source.Ask(ctx, q, "read the rights of role "+OwnerRole, `SELECT me.rolname::text, me.rolsuper, me.rolcreaterole, v.newer, has_database_privilege(me.oid, current_database(), 'CREATE'),
 			o.oid IS NOT NULL, coalesce(o.rolcanlogin, false), coalesce(pg_has_role(me.oid, o.oid, CASE WHEN v.newer THEN 'SET' ELSE 'MEMBER' END), false),
@@ -44,8 +47,8 @@ func readSessionRights(ctx context.Context, q source.Querier) (s sessionRights, 
 	return s, err
 }
 
-// grantOwnerSQL lets a session become OwnerRole. From PostgreSQL 16 on it does not have the owner's
-// rights until it does.
+// grantOwnerSQL lets the role `to` become OwnerRole by SET ROLE. From PostgreSQL 16 on, the role
+// has none of the owner's rights before it does that.
 func (s sessionRights) grantOwnerSQL(to string) string {
 	sql := "GRANT " + OwnerRole + " TO " + to
 	if s.hasGrantSet {
@@ -54,10 +57,10 @@ func (s sessionRights) grantOwnerSQL(to string) string {
 	return sql
 }
 
-// ensureOwner creates OwnerRole and grants it to this session, as far as the session may do that;
-// mayBecomeOwner of the answer says whether it can SET ROLE to it. The role is the whole cluster's,
-// so another database's init may do the same at the same time. Nothing of it is in a transaction,
-// for which such an init would have to wait.
+// ensureOwner creates OwnerRole and grants it to this session's role, as far as the session may do
+// that; mayBecomeOwner of the answer says whether it can SET ROLE to OwnerRole. The role is the
+// whole cluster's, so the init of another database may do the same at the same time. Nothing here
+// is in a transaction, because that other init would have to wait for its end.
 func ensureOwner(ctx context.Context, pool *pgxpool.Pool) (sessionRights, error) {
 	s, err := readSessionRights(ctx, pool)
 	if err != nil {
@@ -95,9 +98,10 @@ func ensureOwner(ctx context.Context, pool *pgxpool.Pool) (sessionRights, error)
 	return s, nil
 }
 
+// createOwnerSQL makes OwnerRole.
 const createOwnerSQL = "CREATE ROLE " + OwnerRole + " NOLOGIN"
 
-// PrintedOwner is the SQL of ensureOwner, for those who run it by other means.
+// PrintedOwner is the SQL of ensureOwner, for operators who run it by other means.
 const PrintedOwner = `-- The role that owns the schema cdc_relay, here and in every database of the cluster. Nobody logs in as it.
 DO $$ BEGIN
     IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = '` + OwnerRole + `') THEN
@@ -111,8 +115,8 @@ END $$;
 
 `
 
-// BecomeOwner makes the rest of a transaction run as the owner of the schema, if that is OwnerRole
-// and this session may become it. SET LOCAL ROLE NONE ends that.
+// BecomeOwner makes the rest of a transaction run as the owner of the schema, if the owner is
+// OwnerRole and this session may become it. SET LOCAL ROLE NONE ends that.
 func BecomeOwner(ctx context.Context, tx pgx.Tx) error {
 	s, err := readSessionRights(ctx, tx)
 	if err != nil || !s.mayBecomeOwner || s.schemaOwner != OwnerRole {
@@ -124,9 +128,10 @@ func BecomeOwner(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// ownerNeededStop is why init does not create or change the schema: it would belong to a role that
-// is neither OwnerRole nor the relay's, or it belongs to another role than this one. It never
-// advises to make role, the relay's, a member of OwnerRole: it could change the audit.
+// ownerNeededStop is why init does not create or change the schema: a new schema would belong to a
+// role that is neither OwnerRole nor the relay's, or the schema belongs to a role that this session
+// may not become. It never advises to make role, which is the relay's, a member of OwnerRole,
+// because the relay could then change the audit.
 func ownerNeededStop(s sessionRights, role string) error {
 	fix := s.grantOwnerSQL(source.QuoteName(s.user))
 	if !s.ownerExists {
@@ -152,14 +157,14 @@ func ownerNeededStop(s sessionRights, role string) error {
 	return &event.Stop{Code: event.ExitFailure, Reason: "rights", What: what, Fix: other}
 }
 
-// handOverToOwner gives what exists in the schema to OwnerRole; handed: something was not its own
-// before. REASSIGN OWNED would also hand over what the former owner has elsewhere. It waits for
-// statements that use the tables, lock_timeout at most. OwnerRole gets CREATE on the schema first
-// and the schema last: a role that is no superuser may give a table only to a role with CREATE, and
-// only while it owns the schema.
+// handOverToOwner gives what exists in the schema to OwnerRole; handed is true if something
+// belonged to another role before. REASSIGN OWNED would also hand over what the former owner has
+// elsewhere. handOverToOwner waits for statements that use the tables, for lock_timeout at most.
+// OwnerRole gets CREATE on the schema first and the schema last: a role that is no superuser may
+// give a table only to a role with CREATE, and only while it owns the schema.
 //
 // A function that runs with its owner's rights would run with OwnerRole's from now on, whoever
-// wrote it: one that is not the relay's is refused, and the relay's are made again by
+// wrote it. So a function that is not the relay's is refused, and the relay's are made again by
 // restoreAuditFunctions.
 func handOverToOwner(ctx context.Context, tx pgx.Tx) (handed bool, err error) {
 	var strange string
@@ -196,9 +201,9 @@ func handOverToOwner(ctx context.Context, tx pgx.Tx) (handed bool, err error) {
 	return len(list) > 0, nil
 }
 
-// restoreAuditFunctions makes the functions and defaults by which the audit says who did what
-// again, as OwnerRole: the former owner could have changed them. Nothing is to be done before
-// auditVersion.
+// restoreAuditFunctions makes, as OwnerRole, the functions and defaults again by which the audit
+// says who did what, because the former owner could have changed them. A schema older than
+// auditVersion does not have them yet.
 func restoreAuditFunctions(ctx context.Context, tx pgx.Tx) error {
 	var have int
 	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&have); err != nil || have < auditVersion {

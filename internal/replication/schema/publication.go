@@ -1,5 +1,6 @@
-// The publication: how it is created, and the check that it sends what the relay needs, and has
-// done so without interruption.
+// The publication: how it is created, and the check that it sends what the relay needs and has done
+// so without interruption. PostgreSQL does not report what a publication leaves out, so without
+// this check rows would be lost silently.
 
 package schema
 
@@ -17,9 +18,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// EnsurePublication creates a missing publication. It must come before the slot: a slot that
-// decodes a row while its publication is missing fails for ever (PostgreSQL 14 to 17) or drops the
-// row (18).
+// EnsurePublication creates the publication if it is missing. It must come before the slot: a slot
+// that decodes a row while its publication is missing fails for ever (PostgreSQL 14 to 17) or drops
+// the row (18).
 func EnsurePublication(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -51,7 +52,7 @@ func EnsurePublication(ctx context.Context, pool *pgxpool.Pool, c *source.Config
 }
 
 // MayCreatePublication returns why EnsurePublication cannot create a publication that does not
-// exist; nil: it can.
+// exist; nil means that it can.
 func MayCreatePublication(ctx context.Context, q source.Querier, c *source.Config) error {
 	var tables []uint32
 	for _, t := range c.Tables {
@@ -66,6 +67,7 @@ func MayCreatePublication(ctx context.Context, q source.Querier, c *source.Confi
 	return err
 }
 
+// mayNotCreateStop is the Stop for a role that may not create the missing publication.
 func mayNotCreateStop(c *source.Config, cause error) error {
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "rights", Err: cause,
@@ -82,10 +84,10 @@ func PublicationExists(ctx context.Context, q source.Querier, c *source.Config) 
 }
 
 // CheckPublication compares the publication with what the relay needs: every table in it, all of
-// its rows, under its own name when it is partitioned, with inserts and the mapped columns; and
-// with its previous state (none: the slot is new, or adopted as it is). It returns the current
-// state. PostgreSQL does not report what it does not send, so this runs at the start of every
-// session and while it lasts.
+// its rows, under its own name when it is partitioned, with inserts and the mapped columns. It also
+// compares the publication with its previous state, was, which is empty if the slot is new, or
+// adopted as it is. It returns the current state. PostgreSQL does not report what it does not send,
+// so this check runs at the start of every session and while the session lasts.
 func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, was Sends) (Sends, error) {
 	now := Sends{Tables: map[string]OutboxTable{}}
 	if c.Messages.Prefix != "" {
@@ -136,8 +138,8 @@ func CheckPublication(ctx context.Context, q source.Querier, c *source.Config, w
 }
 
 // droppedMeanwhile returns the finding that the publication is gone, if it was dropped after
-// CheckPublication had read it, else found: without its tables found would advise to add them. Both
-// are exit 3, so no event is passed over either way.
+// CheckPublication had read it, else found. The publication's tables went with it, and found would
+// advise to add them again. Both findings are exit 3, so no event is passed over either way.
 func droppedMeanwhile(ctx context.Context, q source.Querier, c *source.Config, found error) error {
 	exists, err := PublicationExists(ctx, q, c)
 	if err == nil && !exists {
@@ -147,7 +149,7 @@ func droppedMeanwhile(ctx context.Context, q source.Querier, c *source.Config, f
 }
 
 // listedOthers are the tables that the publication lists by name and that are not configured, by
-// OID, in ascending order. A partition of a configured table is none of them: rows under its own
+// OID, in ascending order. A partition of a configured table is not among them: rows under its own
 // name are rows of that table, from before publish_via_partition_root was set.
 func listedOthers(ctx context.Context, q source.Querier, c *source.Config, ours Sends) ([]uint32, error) {
 	var known []uint32
@@ -165,8 +167,8 @@ func isPartitionSQL(table, tables string) string {
 	return `EXISTS (SELECT FROM pg_partition_ancestors(` + table + `) a(relid) WHERE a.relid = ANY (` + tables + `))`
 }
 
-// withLeaves adds the partitions of foreign tables, whose rows may come under the partitions' OIDs,
-// even if these are detached or dropped by then.
+// withLeaves adds the partitions of foreign tables. Their rows may come under the partitions' OIDs,
+// even if the partitions are detached or dropped by then.
 func withLeaves(ctx context.Context, q source.Querier, foreign []uint32) ([]uint32, error) {
 	if len(foreign) == 0 {
 		return nil, nil
@@ -185,9 +187,10 @@ func withLeaves(ctx context.Context, q source.Querier, foreign []uint32) ([]uint
 
 // publishedTable is one configured table and its membership in the publication, from the catalogue.
 type publishedTable struct {
-	// of the table with the configured name; if there is none, of the table with the known OID
+	// OutboxTable is the table with the configured name, or if there is none the table with the
+	// known OID
 	OutboxTable
-	known     uint32 // the OID that is remembered; 0: none is
+	known     uint32 // the OID that is remembered; 0: no OID is
 	knownLeft bool   // a table of that OID exists, under whatever name
 	kind      string // pg_class.relkind
 	isSent    bool   // the publication sends it, for whatever reason
@@ -195,13 +198,13 @@ type publishedTable struct {
 	filter    string // row filter (PostgreSQL 15 and later); "": none
 	shape     tableShape
 	// heirs are tables that inherit from it and are not configured. Temporary ones are left out:
-	// their rows are in no stream, and in no query but those of their session.
+	// their rows are in no stream, and in no query but those of the session that made the table.
 	heirs  []string
 	unsent []string // partitions and heirs whose rows are not in the WAL, and why
 }
 
-// readPublished looks a table up by its configured name and by its known OID. OID 0: there is
-// neither. bySchema is set when the server has publications of whole schemas.
+// readPublished looks a table up by its configured name and by its known OID. If there is neither,
+// the OID of the answer is 0. bySchema is set when the server has publications of whole schemas.
 func readPublished(ctx context.Context, q source.Querier, c *source.Config, t decode.Table, known uint32, bySchema bool) (publishedTable, error) {
 	schemas := ""
 	if bySchema {
@@ -287,7 +290,7 @@ func (p publishedTable) checkTable(c *source.Config, t decode.Table, was Sends, 
 }
 
 // heirsStop is the Stop for tables that inherit from ours: a SELECT from our table includes their
-// rows, but they are sent under their own table's name and would be skipped.
+// rows, but the rows are sent under the heir's own name and would be skipped.
 func (p publishedTable) heirsStop(c *source.Config, t decode.Table) *event.Stop {
 	heirs := strings.Join(p.heirs, ", ")
 	return &event.Stop{
@@ -298,8 +301,9 @@ func (p publishedTable) heirsStop(c *source.Config, t decode.Table) *event.Stop 
 	}
 }
 
-// unloggedStop is the Stop for unlogged or foreign partitions and heirs: PostgreSQL refuses to
-// publish such a table, but not one that has it below it. Its rows are not in the stream.
+// unloggedStop is the Stop for unlogged or foreign partitions and heirs. PostgreSQL refuses to
+// publish such a table itself, but accepts a table that has it as a partition or heir. Its rows are
+// not in the stream.
 func (p publishedTable) unloggedStop(c *source.Config, t decode.Table) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "table",
@@ -334,8 +338,8 @@ func (p publishedTable) goneStop(c *source.Config, t decode.Table) *event.Stop {
 }
 
 // PublicationFacts is a text of how the publication sends the configured tables, for the ID of a
-// finding: it changes only when something changes that CheckPublication looks at. s is what is
-// remembered.
+// finding: the text changes only when something changes that CheckPublication looks at. s is what
+// is remembered.
 func (s Sends) PublicationFacts(ctx context.Context, q source.Querier, c *source.Config) (string, error) {
 	var pub string
 	var bySchema bool
@@ -383,9 +387,9 @@ func RenewSlotHint(c *source.Config) string {
 }
 
 // CreatePublicationSQL publishes inserts only, so that housekeeping of the outbox table costs a
-// decode and no traffic, and a partitioned table under its own name. Messages are sent whatever is
-// in it; without tables it is empty. ONLY: a temporary heir, which anybody may have, is refused;
-// partitions come all the same.
+// decode and no traffic, and sends a partitioned table under its own name. Messages are sent
+// whatever the publication has; without tables it is empty. ONLY leaves out heirs, because anybody
+// may have a temporary heir, which PostgreSQL refuses to publish; partitions are sent all the same.
 func CreatePublicationSQL(c *source.Config) string {
 	tables := ""
 	if len(c.Tables) > 0 {
@@ -404,8 +408,9 @@ func MarkPublicationSQL(c *source.Config) string {
 	return fmt.Sprintf("COMMENT ON PUBLICATION %s IS %s", source.QuoteName(c.Publication), source.QuoteText(MadeByRelay))
 }
 
-// startAgainHint is the end of a fix for a publication of a slot in use: what the publication hid
-// until then may be missing, which is the next finding. A new slot has lost nothing.
+// startAgainHint is the end of a fix for a publication of a slot in use: after the fix, what the
+// publication hid until then may be missing, which is the next finding. It is "" for a new slot,
+// which has lost nothing.
 func (s Sends) startAgainHint() string {
 	if s.Publication == 0 {
 		return ""
@@ -413,14 +418,14 @@ func (s Sends) startAgainHint() string {
 	return source.StartAgainHint
 }
 
-// publishedSQL is a subquery for LATERAL with a row if publication $1 sends c, a row of pg_class:
-// its row filter, the attribute numbers of its column list, and whether stored generated columns
-// are sent without one. bySchema is set when the server has publications of whole schemas, which
-// came with row filters and column lists.
+// publishedSQL is a subquery for LATERAL with a row if publication $1 sends c, a row of pg_class.
+// The row has the row filter, the attribute numbers of the column list, and whether stored
+// generated columns are sent where there is no column list. bySchema is set when the server has
+// publications of whole schemas, which came with row filters and column lists.
 //
-// pg_publication_tables has the same answers, but opens every table of the publication for them:
-// it would wait for whoever has locked any (VACUUM FULL, ALTER TABLE), and the relay with it. No
-// lock of a table is taken here, but that of c when it has a row filter. The rules are those of
+// pg_publication_tables has the same answers, but opens every table of the publication for them: it
+// would wait for whoever has locked any of these (VACUUM FULL, ALTER TABLE), and the relay with it.
+// No table is locked here, except c when it has a row filter. The rules are those of
 // pg_get_publication_tables:
 //
 //   - FOR ALL TABLES has what is publishable; with publish_via_partition_root no partitions, else

@@ -1,6 +1,7 @@
-// Package schema is what the relay needs in the database but the slot: the schema cdc_relay with
-// its migrations and rights, and the publication, whether it sends the outbox tables, and has done
-// so without interruption.
+// Package schema is what the relay needs in the database apart from the slot: the schema cdc_relay
+// with its migrations and rights, and the publication. It also checks them, because somebody else
+// may have changed them: that the schema is the relay's alone, and that the publication sends the
+// outbox tables and has done so without interruption.
 package schema
 
 import (
@@ -22,13 +23,13 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-// Migrations are, read at the first call, the steps of the schema cdc_relay: the first makes
-// version 1. Steps only add what the version before them can ignore, so that two neighbouring
-// versions of the relay run side by side: tables, columns, sequences, indexes and functions. Verify
-// of that version refuses the rest.
+// Migrations returns the steps that make the schema cdc_relay; the first step makes version 1. It
+// reads them at the first call. Steps only add what the version before them can ignore (tables,
+// columns, sequences, indexes and functions), so that two neighbouring versions of the relay run
+// side by side. The earlier version's Verify would refuse anything else.
 var Migrations = sync.OnceValue(readMigrations)
 
-// readMigrations reads the files in the order of their names.
+// readMigrations reads the files of the migrations in the order of their names.
 func readMigrations() (steps []string) {
 	files, err := migrations.ReadDir("migrations")
 	for _, f := range files {
@@ -49,7 +50,7 @@ const (
 	GapVersion   = 6 // that of 006_gap.sql
 )
 
-// Bootstrap makes, in the schema, the table that says which migrations it has.
+// Bootstrap makes the table that says which migrations the schema has.
 const Bootstrap = `CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());
 COMMENT ON TABLE cdc_relay.migration IS 'Which steps of this schema were applied, and when.';
 `
@@ -57,9 +58,10 @@ COMMENT ON TABLE cdc_relay.migration IS 'Which steps of this schema were applied
 // schemaLock is the advisory lock under which the schema is changed: "cdc_rlay" as a number.
 const schemaLock = 0x6364635f726c6179
 
-// Ensure verifies the schema cdc_relay and brings it up to this version. A role that may not gets a
-// Stop with the init line. A new schema belongs to OwnerRole if this role may become that, else to
-// this role; one that exists stays its owner's.
+// Ensure verifies the schema cdc_relay and brings it up to this version. Every start calls it. A
+// role that may not do that gets a Stop with the command line of init. A new schema belongs to
+// OwnerRole if this role may become OwnerRole, else to this role; a schema that exists stays its
+// owner's.
 func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	is, err := verify(ctx, pool, Trust{})
 	if err != nil {
@@ -93,9 +95,9 @@ func Ensure(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	return CheckLogged(ctx, pool) // tables of an older version may be unlogged
 }
 
-// Install is Ensure for init: role, if any, gets the relay's rights, and a schema that exists is
-// handed over to OwnerRole. Its owner before keeps the relay's rights: it may be the role of a
-// relay that runs.
+// Install is Ensure for init: role, if it is set, gets the relay's rights, and a schema that exists
+// is handed over to OwnerRole. The owner before keeps the relay's rights, because a relay may run
+// as that role.
 func Install(ctx context.Context, pool *pgxpool.Pool, role string) error {
 	trust := Trust{Role: role}
 	if err := Verify(ctx, pool, trust); err != nil {
@@ -137,8 +139,9 @@ func Install(ctx context.Context, pool *pgxpool.Pool, role string) error {
 	})
 }
 
-// checkComplete is Install by a role that may change nothing of the schema: it must be of this
-// version, belong to OwnerRole or a superuser, and give role its rights.
+// checkComplete is Install by a role that may change nothing in the schema: it reports an error
+// unless the schema is of this version, belongs to OwnerRole or a superuser, and gives role its
+// rights.
 func checkComplete(ctx context.Context, pool *pgxpool.Pool, s sessionRights, role string) error {
 	if s.schemaOwner != OwnerRole && !s.ownerSuper { // its owner can forge the audit
 		return ownerNeededStop(s, role)
@@ -160,8 +163,9 @@ func checkComplete(ctx context.Context, pool *pgxpool.Pool, s sessionRights, rol
 	return CheckLogged(ctx, pool)
 }
 
-// installSchema creates and migrates the schema in one transaction. decide, which sees the schema
-// as it is under the lock, says whether OwnerRole does it, and which roles get the relay's rights.
+// installSchema creates and migrates the schema in one transaction. decide sees the schema as it is
+// under the lock, and says whether the transaction runs as OwnerRole, and which roles get the
+// relay's rights.
 func installSchema(ctx context.Context, pool *pgxpool.Pool, s sessionRights, trust Trust, decide func(pgx.Tx, sessionRights) (asOwner bool, roles []string, err error)) error {
 	err := pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, `SELECT pg_advisory_xact_lock($1)`, int64(schemaLock)); err != nil {
@@ -218,7 +222,7 @@ func installSchema(ctx context.Context, pool *pgxpool.Pool, s sessionRights, tru
 	return nil
 }
 
-// MayCreate returns why Ensure cannot create a schema that does not exist; nil: it can.
+// MayCreate returns why Ensure cannot create a schema that does not exist; nil means that it can.
 func MayCreate(ctx context.Context, pool *pgxpool.Pool) error {
 	s, err := readSessionRights(ctx, pool)
 	if err == nil && !s.createHere {
@@ -227,12 +231,13 @@ func MayCreate(ctx context.Context, pool *pgxpool.Pool) error {
 	return err
 }
 
-// MayMigrate reports whether Ensure can bring up a schema of an older version.
+// MayMigrate reports whether Ensure can bring a schema of an older version up to this one.
 func MayMigrate(ctx context.Context, pool *pgxpool.Pool) (bool, error) {
 	s, err := readSessionRights(ctx, pool)
 	return s.super || s.schemaOwner == s.user || s.schemaOwner == OwnerRole && s.mayBecomeOwner, err
 }
 
+// applyMigrations applies the steps that the schema does not have yet.
 func applyMigrations(ctx context.Context, tx pgx.Tx) error {
 	var have int
 	if err := tx.QueryRow(ctx, `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&have); err != nil {
@@ -253,8 +258,8 @@ func applyMigrations(ctx context.Context, tx pgx.Tx) error {
 	return nil
 }
 
-// Version is the newest step applied, 0 if the schema does not exist. It trusts the schema: Verify
-// comes first.
+// Version is the newest step applied; 0 means that the schema does not exist. It trusts the schema,
+// so Verify must come first.
 func Version(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	var version int
 	err := source.Ask(ctx, pool, "read cdc_relay.migration", `SELECT coalesce(max(version), 0) FROM cdc_relay.migration`).Scan(&version)
@@ -270,9 +275,9 @@ func Version(ctx context.Context, pool *pgxpool.Pool) (int, error) {
 	return version, nil
 }
 
-// GrantSQL is what a role needs in the schema to relay, and takes back what it must not have,
-// whoever gave it: of the audit it may only append. The owner of the schema gets no less than it
-// has: its next migration and prune_audit would fail.
+// GrantSQL gives a role what it needs in the schema to relay, and takes back what it must not have,
+// whoever gave it: to the audit it may only append. From the owner of the schema nothing is taken,
+// because its next migration and prune_audit would fail.
 func GrantSQL(role string, owns bool) []string {
 	r := source.QuoteName(role)
 	list := []string{
@@ -301,11 +306,12 @@ var (
 	relayFunctions = []string{"cancel_request(bigint,text,text)", "cancel_job(bigint,text,text)"}
 )
 
-// pruneFunction is the owner's alone.
+// pruneFunction shortens the audit, which only the owner of the schema may do.
 const pruneFunction = "prune_audit(interval)"
 
-// CheckRights checks what every statement of the relay and its commands needs, so that a missing
-// GRANT is reported at the start.
+// CheckRights checks the rights that every statement of the relay and its commands needs, so that a
+// missing GRANT is reported at the start, and not by the first statement that lacks it. It also
+// checks that no table is unlogged.
 func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	ok, err := hasRights(ctx, pool, "", false)
 	if err != nil {
@@ -317,15 +323,17 @@ func CheckRights(ctx context.Context, pool *pgxpool.Pool) error {
 	return CheckLogged(ctx, pool)
 }
 
-// hasRights reports whether role, "" for the current one, has the rights of CheckRights; all of
-// GrantSQL, or those without which a statement fails: without TRUNCATE only space is kept.
+// hasRights reports whether role has the rights of CheckRights; "" stands for the current role. all
+// asks for everything that GrantSQL gives. Without all, TRUNCATE is not needed: without it only
+// space is kept.
 func hasRights(ctx context.Context, pool *pgxpool.Pool, role string, all bool) (ok bool, err error) {
 	err = source.Ask(ctx, pool, "read rights on schema cdc_relay", rightsSQL, rightsArguments(role, all)...).Scan(&ok)
 	return ok, err
 }
 
 // isComplete reports, in one statement, whether the schema is of this version or a newer one, and
-// the current role has the rights of CheckRights. After false Version and CheckRights tell why.
+// the current role has the rights of CheckRights. If it returns false, Version and CheckRights tell
+// why.
 func isComplete(ctx context.Context, pool *pgxpool.Pool) (yes bool, err error) {
 	err = source.Ask(ctx, pool, "read cdc_relay.migration", `SELECT coalesce((SELECT max(version) FROM cdc_relay.migration) >= $7, false) AND (`+rightsSQL+`)`,
 		append(rightsArguments("", false), len(Migrations()))...).Scan(&yes)
@@ -335,7 +343,7 @@ func isComplete(ctx context.Context, pool *pgxpool.Pool) (yes bool, err error) {
 	return yes, err
 }
 
-// rightsSQL is the question of hasRights.
+// rightsSQL is the statement of hasRights, for the arguments of rightsArguments.
 const rightsSQL = `SELECT (SELECT bool_and(has_table_privilege(w.who, 'cdc_relay.' || t, r))
 			FROM unnest($1::text[]) t, unnest('{SELECT,INSERT,UPDATE,DELETE}'::text[]) r)
 		AND (NOT $6 OR has_table_privilege(w.who, 'cdc_relay.retry', 'TRUNCATE'))
@@ -346,6 +354,7 @@ const rightsSQL = `SELECT (SELECT bool_and(has_table_privilege(w.who, 'cdc_relay
 		AND (SELECT bool_and(coalesce(has_function_privilege(w.who, to_regprocedure('cdc_relay.' || f), 'EXECUTE'), false)) FROM unnest($3::text[]) f)
 		FROM (SELECT coalesce(nullif($5::text, ''), current_user)::name) w (who)`
 
+// rightsArguments are the first six arguments of rightsSQL.
 func rightsArguments(role string, all bool) []any {
 	return []any{relayTables, relaySequences, relayFunctions, auditColumns, role, all}
 }
@@ -384,8 +393,8 @@ func initNeededStop(pool *pgxpool.Pool, cause error) error {
 }
 
 // MisfitStop returns a Stop for an error about a table of ours, or about any column, that does not
-// exist: the schema is that of another version of the relay, or somebody changed it. nil: err is
-// about something else.
+// exist: the schema is that of another version of the relay, or somebody changed it. nil means that
+// err is about something else.
 func MisfitStop(err error) error {
 	const noColumn, noTable = "42703", "42P01"
 	code := source.SQLState(err)

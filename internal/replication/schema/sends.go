@@ -1,4 +1,6 @@
-// What the publication sends, by OIDs, as it is remembered with the slot.
+// What the publication sends, by OIDs, as it is remembered with the slot. Names do not show that a
+// table or a publication was replaced, and a relay that was stopped saw nothing of it; what is
+// remembered shows it at the next start.
 
 package schema
 
@@ -21,11 +23,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Sends is what makes the server send our rows, by OIDs: a publication, a table or a membership
+// Sends is what makes the server send our rows, by OIDs. A publication, a table or a membership
 // that was removed and created again has the same name as before, but the rows committed in between
-// were never sent. It is remembered with the slot, so that this shows across restarts too.
+// were never sent. Sends is remembered with the slot, so that this shows across restarts too.
 type Sends struct {
-	// pg_publication.oid; 0: nothing is remembered
+	// Publication is pg_publication.oid; 0 means that nothing is remembered
 	Publication uint32 `json:"publication,omitempty"`
 	// Version is the xmin of the publication's row, which every ALTER PUBLICATION of its options,
 	// name or owner changes, and nothing else (not VACUUM FREEZE): it alone shows inserts that were
@@ -41,8 +43,8 @@ type Sends struct {
 }
 
 // Equal reports whether both states are the same text in the table. A list or map that is empty
-// here is left out there, and is nil when it is read back: compared as values they would differ at
-// every check, and each check would write.
+// here is left out of the text, and is nil when the text is read back: compared as values they
+// would differ at every check, and each check would write.
 func (s Sends) Equal(other Sends) bool { return bytes.Equal(s.Text(), other.Text()) }
 
 // Text is the state as it is written to the table.
@@ -54,8 +56,9 @@ func (s Sends) Text() []byte {
 	return text
 }
 
-// KeepForeign takes over from was which tables of the publication are foreign. Of another
-// publication it takes over only that tables which were relayed are not.
+// KeepForeign takes over from was which tables of the publication are foreign. If was is of another
+// publication, its foreign tables mean nothing here: KeepForeign then only removes from s.Foreign
+// the tables that the slot has relayed.
 func (s Sends) KeepForeign(was Sends) Sends {
 	if was.Publication == s.Publication {
 		s.Foreign = was.Foreign
@@ -82,18 +85,19 @@ func (s Sends) DroppedPrefixes(c *source.Config) []string {
 // other OIDs under which its rows may come.
 type OutboxTable struct {
 	OID uint32 `json:"oid"` // 0: it was relayed on another system, and is not here
-	// Through are the memberships that the table is sent through, of pg_publication_rel and
-	// pg_publication_namespace: its own, a partitioned parent's, its schema's. None: FOR ALL
-	// TABLES, which only the publication itself can end.
+	// Through are the memberships through which the table is sent, of pg_publication_rel and
+	// pg_publication_namespace: its own, a partitioned parent's, its schema's. It is empty if the
+	// publication is FOR ALL TABLES, which only the publication itself can end.
 	Through []uint32 `json:"through,omitempty"`
-	// First is a snapshot, as PostgreSQL's text of it: rows of it were there before the table was
-	// sent, and nobody expects this slot to send them. NoRows: there were none. "": not known, as a
-	// version before it has written the record; then every row counts as the slot's. It says for
-	// which rows retention of another slot of the table waits, and which ones recover leaves out.
+	// First is a snapshot, as PostgreSQL's text of it: the rows in it were there before the table
+	// was sent, and nobody expects this slot to send them. NoRows means that there were no such
+	// rows. "" means that it is not known, because an earlier version has written the record; then
+	// every row counts as the slot's. First says for which rows the retention of another slot of
+	// the table waits, and which rows recover leaves out.
 	First string `json:"first,omitempty"`
 	// Former are the tables that had the name before, and partitions whose rows come under their
-	// own names. An operator accepted each. Their rows may still wait in the slot, under any name,
-	// and are ours. In ascending order.
+	// own names. An operator accepted each of them. Their rows may still wait in the slot, under
+	// any name, and are ours. The OIDs are in ascending order.
 	Former []uint32 `json:"former,omitempty"`
 }
 
@@ -112,9 +116,9 @@ func (s Sends) SetFirst(first string) {
 	}
 }
 
-// normalizedSnapshot is a snapshot in a form that PostgreSQL reads back. The one that a slot
-// exports may have an xmin above its xmax, such as "5129:5128:", which is no pg_snapshot:
-// everything below xmin is seen, nothing else, and nothing ran (found by
+// normalizedSnapshot is a snapshot in a form that PostgreSQL reads back. The snapshot that a slot
+// exports may have an xmin above its xmax, such as "5129:5128:", which pg_snapshot refuses: in it
+// everything below xmin is seen, nothing else is, and no transaction ran (found by
 // TestFirstStartCountsARowWhoseTransactionWasOpen).
 func normalizedSnapshot(snapshot string) string {
 	parts := strings.SplitN(snapshot, ":", 3)
@@ -139,8 +143,8 @@ func (s Sends) KnowsFirst() bool {
 	return true
 }
 
-// uninterrupted reports whether the table was sent all the time between two checks: through a
-// membership that existed at both.
+// uninterrupted reports whether the table was sent all the time between two checks: one membership,
+// at least, existed at both.
 func (t OutboxTable) uninterrupted(was OutboxTable) bool {
 	if len(was.Through) == 0 || len(t.Through) == 0 {
 		return len(was.Through) == len(t.Through)
@@ -148,8 +152,8 @@ func (t OutboxTable) uninterrupted(was OutboxTable) bool {
 	return slices.ContainsFunc(t.Through, func(oid uint32) bool { return slices.Contains(was.Through, oid) })
 }
 
-// oidOf returns the OID by which a table is looked up: the remembered OID, otherwise the one that
-// the catalogue has for its name.
+// oidOf returns the OID by which a table is looked up: the remembered OID, or if none is remembered
+// the OID that the catalogue has for the table's name.
 func (s Sends) oidOf(t decode.Table) uint32 {
 	if was, known := s.Tables[source.QuoteTable(t)]; known {
 		return was.OID
@@ -159,7 +163,7 @@ func (s Sends) oidOf(t decode.Table) uint32 {
 
 // AddRemembered adds to what is sent now what was remembered: the tables that had the names before,
 // and the tables and prefixes that the slot has relayed and that are no longer configured. Another
-// relay of the slot may have them configured, and a row of theirs that the publication still sends
+// relay of the slot may have these configured, and a row of theirs that the publication still sends
 // must not be skipped unnoticed. A table that is ours now is no longer foreign.
 func (s Sends) AddRemembered(was Sends) Sends {
 	var ours []uint32
@@ -187,7 +191,7 @@ func (s Sends) AddRemembered(was Sends) Sends {
 	return s
 }
 
-// withFormer adds former tables, whose rows count as this one's.
+// withFormer adds former tables, whose rows count as rows of this table.
 func (t OutboxTable) withFormer(oids ...uint32) OutboxTable {
 	former := slices.DeleteFunc(slices.Concat(t.Former, oids), func(oid uint32) bool { return oid == 0 || oid == t.OID })
 	slices.Sort(former)
@@ -195,8 +199,8 @@ func (t OutboxTable) withFormer(oids ...uint32) OutboxTable {
 	return t
 }
 
-// AcceptsFormer reports whether a table with this OID is a former one of tables, so that its rows
-// count as rows of that table.
+// AcceptsFormer reports whether this OID is that of a former table of one of tables, so that its
+// rows count as rows of that table.
 func (s Sends) AcceptsFormer(tables []decode.Table, oid uint32) bool {
 	return slices.ContainsFunc(s.WithKnownOIDs(tables), func(t decode.Table) bool { return slices.Contains(t.Former, oid) })
 }
@@ -211,20 +215,21 @@ func (s Sends) WithKnownOIDs(tables []decode.Table) []decode.Table {
 	return tables
 }
 
-// SkipTable declares that the rows of a table are not events.
+// SkipTable declares that the rows of a table are not events, as an operator has accepted.
 func (s Sends) SkipTable(oid uint32) Sends {
 	s.Foreign = append(slices.Clone(s.Foreign), oid)
 	slices.Sort(s.Foreign)
 	return s
 }
 
-// SkipMessages declares that messages of a prefix are not events.
+// SkipMessages declares that messages of a prefix are not events, as an operator has accepted.
 func (s Sends) SkipMessages(prefix string) Sends {
 	s.Prefixes = slices.DeleteFunc(slices.Clone(s.Prefixes), func(p string) bool { return p == prefix })
 	return s
 }
 
-// AdoptTables declares that the rows of tables with these OIDs are those of a remembered table.
+// AdoptTables declares that the rows of tables with these OIDs are rows of a remembered table, as
+// an operator has accepted.
 func (s Sends) AdoptTables(of decode.Table, oids ...uint32) Sends {
 	if s.Tables = maps.Clone(s.Tables); s.Tables == nil { // the slot has relayed messages alone
 		s.Tables = map[string]OutboxTable{}
@@ -235,11 +240,11 @@ func (s Sends) AdoptTables(of decode.Table, oids ...uint32) Sends {
 }
 
 // tableScope is why the publication sends a table that is not configured, and whether the slot has
-// relayed it before.
+// relayed it before. From it the relay decides whether a row of the table may be skipped.
 type tableScope struct {
-	// OIDs of the table and, if it is a partition, of those that it is part of
+	// Tree has the OIDs of the table and, if it is a partition, of the tables that it is part of
 	Tree []uint32
-	// one of Tree is foreign: it was there before us, or an operator ignores it
+	// ignored is set if one of Tree is foreign: it was there before us, or an operator ignores it
 	ignored     bool
 	allTables   bool          // the publication is FOR ALL TABLES
 	bySchema    bool          // the publication has the schema of one of Tree
@@ -309,8 +314,8 @@ func PublishesSchemas(ctx context.Context, q source.Querier, c *source.Config) (
 	return yes, err
 }
 
-// LeftOut is the remembered table that is no longer configured and goes by this name or one of
-// these OIDs.
+// LeftOut is the remembered table that is no longer configured and has this name or one of these
+// OIDs; "" means that there is none.
 func (s Sends) LeftOut(c *source.Config, name string, tree []uint32) (table string, oid uint32) {
 	configured := c.QuotedTables()
 	for quoted, t := range s.Tables {
@@ -325,13 +330,14 @@ func (s Sends) LeftOut(c *source.Config, name string, tree []uint32) (table stri
 	return "", 0
 }
 
-// unquoteTable is a name of source.QuoteTable as the stream has it.
+// unquoteTable turns a name that source.QuoteTable has written into the form that the stream has.
 func unquoteTable(table string) string {
 	schema, name, _ := strings.Cut(strings.Trim(table, `"`), `"."`)
 	return strings.ReplaceAll(schema, `""`, `"`) + "." + strings.ReplaceAll(name, `""`, `"`)
 }
 
-// NotConfiguredStop is the Stop at a row of the table: it names the table and both ways to go on.
+// NotConfiguredStop is the Stop before a row of the table: it names the table and both ways to go
+// on.
 func (s tableScope) NotConfiguredStop(c *source.Config, name string, oid uint32) *event.Stop {
 	var what, partition string
 	ignore := oid
@@ -397,20 +403,20 @@ func rowsStop(of event.Rows, what, fix string) *event.Stop {
 // NotConfigured is the reason of a Stop for rows that are not configured.
 const NotConfigured = "not_configured"
 
-// SkipCommand declares that the rows of a table are not events.
+// SkipCommand is the command that declares that the rows of a table are not events.
 func SkipCommand(name string, oid uint32) string {
 	return source.AcceptCommand + " --skip-rows " + source.ShellText(fmt.Sprintf("%s@%d", name, oid))
 }
 
-// EventsCommand declares that the rows of a table that had the name of a configured one, or was a
-// partition of it, are events.
+// EventsCommand is the command that declares that the rows of a table are events: the table had the
+// name of a configured one, or was a partition of it.
 func EventsCommand(name string, oid uint32) string {
 	return source.AcceptCommand + " --events " + source.ShellText(fmt.Sprintf("%s@%d", name, oid))
 }
 
-// ReadOthers reads what is not configured but may be sent: the names of listed tables whose rows
-// are skipped, and the Stop at the first row, or message, of each listed table, and of each table
-// and prefix that the slot has relayed and still gets.
+// ReadOthers reads what is not configured but may be sent. foreign are the names of listed tables
+// whose rows are skipped. stops are the Stops at the first row, or message, of each other listed
+// table, and of each table and prefix that the slot has relayed and still gets.
 func (s Sends) ReadOthers(ctx context.Context, q source.Querier, c *source.Config) (foreign []string, stops []*event.Stop, err error) {
 	type table struct {
 		OID  uint32
@@ -440,9 +446,8 @@ func (s Sends) ReadOthers(ctx context.Context, q source.Querier, c *source.Confi
 	return foreign, stops, err
 }
 
-// relayedStops are the Stops for the tables that the slot has relayed, that are no longer
-// configured, and that the publication sends without listing them: with all tables, or with their
-// schema.
+// relayedStops are the Stops for tables that the slot has relayed, that are no longer configured,
+// and that the publication sends without listing them: because it has all tables, or their schema.
 func (s Sends) relayedStops(ctx context.Context, q source.Querier, c *source.Config) (stops []*event.Stop, err error) {
 	configured := c.QuotedTables()
 	for quoted, t := range s.Tables {
@@ -476,7 +481,7 @@ func (s Sends) configuredOIDs(c *source.Config) []uint32 {
 	return oids
 }
 
-// LogForeign logs, when a slot is first used, of which listed tables the rows are skipped.
+// LogForeign logs, when a slot is first used, the listed tables whose rows are skipped.
 func (s Sends) LogForeign(ctx context.Context, q source.Querier, c *source.Config) {
 	foreign, _, err := s.ReadOthers(ctx, q, c)
 	if err == nil && len(foreign) > 0 {

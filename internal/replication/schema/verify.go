@@ -1,5 +1,6 @@
-// Whether the schema cdc_relay is the relay's alone. It is asked before anything in it is read or
-// written.
+// The check that the schema cdc_relay is the relay's alone. Whatever somebody else put into the
+// schema (a trigger, a function, a policy) would run with the relay's rights, so the check comes
+// before anything in the schema is read or written.
 
 package schema
 
@@ -14,10 +15,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Trust adds to the roles whose objects in the schema cdc_relay are accepted: superusers, OwnerRole
-// and the current role.
+// Trust adds roles to those whose objects in the schema cdc_relay are accepted anyway: superusers,
+// OwnerRole and the current role.
 type Trust struct {
-	Role        string // "" adds none
+	Role        string // a further role; "" adds none
 	Replication bool   // every role with REPLICATION, which may do what a relay does
 }
 
@@ -93,11 +94,13 @@ fault (rank, what, why, fix) AS (
 			AND coalesce((pg_identify_object(refclassid, refobjid, 0)).schema, '') <> 'pg_catalog')
 SELECT rank, what, why, fix FROM fault WHERE rank = (SELECT min(rank) FROM fault) ORDER BY what, why LIMIT 50`
 
+// rankOwner is the rank of the fault that a table or another relation belongs to somebody else.
 const rankOwner = 3 // of the faults: a table or a sequence of somebody else
 
-// asMadeSQL returns whether the schema is as the relay makes it: then verifySQL finds nothing, and
-// no table is unlogged. No row: there is none. It looks into a few indexes, where verifySQL costs a
-// new session some 40 ms, most of it for the plan. false says nothing, so verifySQL is asked.
+// asMadeSQL returns whether the schema is as the relay makes it. If it returns true, verifySQL
+// finds nothing, and no table is unlogged. It returns no row if there is no schema. It looks into a
+// few indexes, where verifySQL costs a new session some 40 ms, most of it for the plan. false may
+// have a harmless reason, so verifySQL is asked then.
 //
 // part is all that hangs on the schema by pg_depend, where the server notes what each object needs.
 // Whatever somebody adds to the schema, or to a table in it, is in part: a trigger, a rule, a
@@ -105,9 +108,9 @@ const rankOwner = 3 // of the faults: a table or a sequence of somebody else
 // relay makes none of these kinds. The other kinds, such as a default, an index or the constraint
 // of a table that is not the relay's, may only need what is in part: so they call nothing, and are
 // the relay's. (What came with PostgreSQL is not in pg_depend. A function needs more: who owns it,
-// and with whose rights it runs, is looked at instead.) All has one owner, who is trusted, and
-// gives nobody else the right to add anything. TestStrangeSchemaIsNotAsMade compares it with
-// verifySQL.
+// and with whose rights it runs, is looked at instead.) Everything in part has one owner, who is
+// trusted, and gives nobody else the right to add anything. TestStrangeSchemaIsNotAsMade compares
+// it with verifySQL.
 const asMadeSQL = `
 WITH RECURSIVE ns AS (SELECT oid, nspowner, nspacl FROM pg_namespace WHERE nspname = 'cdc_relay'),
 part (classid, objid, above) AS (SELECT 'pg_namespace'::regclass::oid, oid, 0::oid FROM ns
@@ -132,13 +135,16 @@ SELECT EXISTS (SELECT FROM pg_roles WHERE oid = nspowner AND (rolsuper OR rolnam
 			OR (refclassid, refobjid) NOT IN (SELECT classid, objid FROM part)))
 FROM ns`
 
-// found is how verify has found the schema.
+// found is what verify has found.
 type found uint8
 
 const (
-	none    found = iota // there is no schema
-	asMade               // as asMadeSQL says
-	inOrder              // nothing in it is strange; tables may be unlogged
+	none found = iota // there is no schema
+	// asMade means that asMadeSQL returned true: nothing is strange, and no table is unlogged.
+	asMade
+	// nothingStrange means that asMadeSQL returned false and verifySQL found nothing: tables may be
+	// unlogged.
+	nothingStrange
 )
 
 // Verify refuses a schema cdc_relay that somebody else may have made, or put something into: it is
@@ -148,16 +154,18 @@ func Verify(ctx context.Context, q source.Querier, trust Trust) error {
 	return err
 }
 
-// VerifyLogged is Verify and CheckLogged.
+// VerifyLogged is Verify and CheckLogged. After asMade it need not call CheckLogged: asMadeSQL has
+// looked at the persistence of each table, too.
 func VerifyLogged(ctx context.Context, q source.Querier) error {
 	is, err := verify(ctx, q, Trust{})
-	if err == nil && is == inOrder {
+	if err == nil && is == nothingStrange {
 		err = CheckLogged(ctx, q)
 	}
 	return err
 }
 
-// verify is Verify, and says how it has found the schema.
+// verify is Verify, and also returns what it has found; that counts only without an error. It first
+// asks asMadeSQL, which is fast, and verifySQL only if that returns false.
 func verify(ctx context.Context, q source.Querier, trust Trust) (found, error) {
 	var yes bool
 	err := source.Ask(ctx, q, "verify schema cdc_relay", asMadeSQL).Scan(&yes)
@@ -169,10 +177,11 @@ func verify(ctx context.Context, q source.Querier, trust Trust) (found, error) {
 	case yes:
 		return asMade, nil
 	}
-	return inOrder, findStrange(ctx, q, trust)
+	return nothingStrange, findStrange(ctx, q, trust)
 }
 
-// findStrange is Verify by verifySQL alone: its error names all that is not the relay's.
+// findStrange is Verify by verifySQL alone. Its error names all faults of the kind that is found
+// first.
 func findStrange(ctx context.Context, q source.Querier, trust Trust) error {
 	type fault struct {
 		Rank           int

@@ -1,5 +1,6 @@
-// Creating publication and slot: rows that the slot does not send are counted in its own snapshot,
-// and what cannot be finished is undone.
+// The creation of publication and slot. A new slot does not send rows that were there before it, so
+// they are counted in the slot's own snapshot and an operator is asked. A creation that cannot be
+// finished is undone, because a slot that nobody reads keeps WAL.
 
 package slot
 
@@ -22,11 +23,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
-// CreateSlot creates publication and slot and, if ask is set, checks in the slot's own snapshot
-// whether the tables have rows. A query before the slot exists would miss a row whose transaction
-// is still open, and a query after it would count rows that the slot will deliver. Only the
-// snapshot separates them exactly: the slot delivers none of the rows in it. was is the record of a
-// lost slot of the same name.
+// CreateSlot creates publication and slot and, if ask is set, refuses to go on if the tables have
+// rows that the slot will not send. It counts them in the slot's own snapshot. A query before the
+// slot exists would miss a row whose transaction is still open, and a query after it would count
+// rows that the slot will deliver. Only the snapshot separates them exactly: the slot delivers none
+// of the rows in it. was is what is remembered of a lost slot of the same name.
 func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, c *source.Config, id Identity, was schema.Sends, ask bool) error {
 	if !c.Create {
 		stop := &event.Stop{
@@ -100,15 +101,18 @@ func CreateSlot(ctx context.Context, pool *pgxpool.Pool, stream *pgconn.PgConn, 
 
 // Made is a slot that was just created.
 type Made struct {
-	At       pglogrepl.LSN // its start: it sends what commits from here on
-	Snapshot string        // what is visible in it is not sent by the slot, and everything else is
+	At pglogrepl.LSN // its start: the slot sends what commits from here on
+	// Snapshot is what the slot does not send: it sends every row that is not visible in this
+	// snapshot, and no other
+	Snapshot string
 }
 
 // Make creates the slot and exports its snapshot, which lives until the next command on stream.
 //
-// none: the slot was certainly not created. After any other error it may exist: the answer was
-// lost, or another relay's attempt came late. Rows from before it were never counted then. So the
-// caller leaves the record as it is, and the slot is not mistaken for one made by hand.
+// none means that the slot was certainly not created. After any other error it may exist: the
+// answer was lost, or another relay's attempt came late. Rows from before it were never counted
+// then. So the caller leaves the record as it is, and the slot is not mistaken for one made by
+// hand.
 func Make(ctx context.Context, q source.Querier, stream *pgconn.PgConn, c *source.Config) (made Made, none bool, err error) {
 	done := watchCreation(ctx, q, stream, c)
 	res, err := sendCreate(ctx, stream, c)
@@ -139,7 +143,8 @@ func sendCreate(ctx context.Context, stream *pgconn.PgConn, c *source.Config) (p
 		fmt.Sprintf(`CREATE_REPLICATION_SLOT "%s" LOGICAL pgoutput (SNAPSHOT 'export', FAILOVER true)`, c.Slot)))
 }
 
-// MakeFailover makes a failover slot of an existing one that nobody holds, if that was asked for.
+// MakeFailover turns an existing slot that nobody holds into a failover slot, if
+// source.failover_slot is on.
 func MakeFailover(ctx context.Context, stream *pgconn.PgConn, c *source.Config, view *View) error {
 	if c.FailoverSlot != source.FailoverOn || view.Failover {
 		return nil
@@ -151,7 +156,8 @@ func MakeFailover(ctx context.Context, stream *pgconn.PgConn, c *source.Config, 
 	return nil
 }
 
-// CreateFailed names the fix for what CREATE_REPLICATION_SLOT may answer.
+// CreateFailed adds the fix to an error of CREATE_REPLICATION_SLOT, where the error has a known
+// one.
 func CreateFailed(c *source.Config, err error) error {
 	switch source.SQLState(err) {
 	case "53400":
@@ -169,9 +175,9 @@ func CreateFailed(c *source.Config, err error) error {
 	return fmt.Errorf("create slot %q: %w", c.Slot, err)
 }
 
-// Drop drops the slot that view shows, to make room for a new one; view nil: there is none. kind is
-// a word for the log: why. The caller holds the lock on the creation. So a slot that the server is
-// still creating is that of a relay that died, and its creation is ended.
+// Drop drops the slot that view shows, to make room for a new one; if view is nil there is nothing
+// to drop. kind says in one word why, for the log. The caller holds the lock on the creation. So a
+// slot that the server is still creating belongs to a relay that died, and its creation is ended.
 func Drop(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View, kind string) error {
 	if view == nil {
 		return nil
@@ -198,6 +204,7 @@ func Drop(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity
 	return nil
 }
 
+// dropSlot drops the slot, unless the lock on the creation was lost.
 func dropSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	tag, err := pool.Exec(ctx, `SELECT pg_drop_replication_slot($1) WHERE `+stillLocked(c), c.Slot)
 	if err == nil && tag.RowsAffected() == 0 {
@@ -206,8 +213,8 @@ func dropSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	return err
 }
 
-// undoCreation drops the slot and only then its record: without the record in state creating the
-// slot would be adopted.
+// undoCreation drops the slot and only then its record. Without the record in state creating a slot
+// that was left would be adopted, or taken for one made by hand.
 func undoCreation(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	if err := dropSlot(ctx, pool, c); err != nil {
 		return fmt.Errorf("drop slot %q again: %w", c.Slot, err)
@@ -215,8 +222,8 @@ func undoCreation(ctx context.Context, pool *pgxpool.Pool, c *source.Config) err
 	return forgetUnmade(ctx, pool, c)
 }
 
-// UndoCreation tries to undo a creation that cannot be finished: a slot that nobody reads retains
-// all WAL from its position on. If that fails, the next start creates it again.
+// UndoCreation tries to undo a creation that cannot be finished, because a slot that nobody reads
+// retains all WAL from its position on. If that fails, the next start creates the slot again.
 func UndoCreation(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
 	undoDetached(ctx, c, func(ctx context.Context) error { return undoCreation(ctx, pool, c) })
 }
@@ -227,7 +234,8 @@ func DropUnfinished(ctx context.Context, pool *pgxpool.Pool, c *source.Config) b
 	return undoDetached(ctx, c, func(ctx context.Context) error { return dropSlot(ctx, pool, c) })
 }
 
-// undoDetached calls do, which drops an unfinished slot, even if the relay was asked to stop.
+// undoDetached calls do, which drops an unfinished slot, even if the relay was asked to stop. It
+// logs an error, and reports whether do had none.
 func undoDetached(ctx context.Context, c *source.Config, do func(context.Context) error) (done bool) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoPatience)
 	defer cancel()
@@ -239,11 +247,13 @@ func undoDetached(ctx context.Context, c *source.Config, do func(context.Context
 	return err == nil
 }
 
+// undoPatience is how long a stopping relay takes to drop an unfinished slot.
 const undoPatience = 5 * time.Second
 
-// watchCreation logs which transactions a slot waits for that is being created on stream, if done
-// is not called within a second. When the relay was asked to stop meanwhile, done ends the server's
-// part, too, which would wait on and keep WAL: PostgreSQL does not notice that its client has gone.
+// watchCreation watches the creation of a slot on stream. If done is not called within a second, it
+// logs which transactions the creation waits for. If the relay was asked to stop meanwhile, done
+// also ends the server's part, which would wait on and keep WAL: PostgreSQL does not notice that
+// its client has gone.
 func watchCreation(ctx context.Context, q source.Querier, stream *pgconn.PgConn, c *source.Config) (done func(error)) {
 	timer := time.AfterFunc(time.Second, func() {
 		open, err := source.OpenTransactions(ctx, q, false)
@@ -269,8 +279,8 @@ type rowsBefore struct {
 	unsent bool   // some of them are not known to be sent; false if that was not looked for
 }
 
-// countInSnapshot counts the rows that were visible in the slot's snapshot, and looks for unsent
-// ones among them.
+// countInSnapshot counts the rows that were visible in the slot's snapshot. If lookUnsent is set,
+// it also looks among them for rows that are not known to be sent.
 func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, snapshot string, lookUnsent bool) (found rowsBefore, err error) {
 	err = sent.InOwnConnection(ctx, pool, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
 		if _, err := tx.Exec(ctx, "SET TRANSACTION SNAPSHOT "+source.QuoteText(snapshot)); err != nil {
@@ -313,8 +323,9 @@ func countInSnapshot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, 
 	return found, nil
 }
 
-// hasUnsent reports whether a table that tx may read has rows that are not known to be sent. Those
-// from before it had the column for the transaction are left out: nothing is known of them anyway.
+// hasUnsent reports whether a table that tx may read has rows that are not known to be sent. If all
+// newer rows have a value in the column for the transaction, rows without one are left out: they
+// are older than the column, and nothing is known of them anyway.
 func hasUnsent(ctx context.Context, pool *pgxpool.Pool, tx pgx.Tx, c *source.Config, t decode.Table) (yes bool, err error) {
 	d, err := sent.Describe(ctx, pool, SentTable(t))
 	if err != nil {
@@ -330,8 +341,8 @@ func SentTable(t decode.Table) sent.Table {
 }
 
 // CheckReadable checks in advance the rights that countInSnapshot needs, while there is no slot yet
-// that would retain WAL. Policies must not hide rows from the count: with row_security off the
-// server rejects the query of a role that they apply to.
+// that would retain WAL. A policy must not hide rows from the count: with row_security off the
+// server rejects the query of a role to which a policy applies.
 func CheckReadable(ctx context.Context, q source.Querier, c *source.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -376,9 +387,9 @@ func stopIfRefused(err error) error {
 	}
 }
 
-// refuseAbandoned checks, before a new slot is created, for slots of other relays that read the
-// same tables and are not active: source.slot may have been renamed, and then nobody reads what
-// waits in the old slot, or in the retry table under its name. The tables may not show it: an
+// refuseAbandoned looks, before a new slot is created, for slots of other relays that read the same
+// tables and are not active. source.slot may have been renamed, and then nobody reads what waits in
+// the old slot, or in the retry table under its name. The tables may not show this, because an
 // application may delete its rows at once.
 func refuseAbandoned(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	var name string

@@ -1,5 +1,6 @@
-// What the disk guard asks: the WAL that the slot keeps, the size of the relay's own tables, and
-// what their rows need of it.
+// What the disk guard asks the server: the WAL that the slot keeps, and the disk space of the
+// relay's own tables. When the guard defers events, it trades the first for the second, so it needs
+// both.
 
 package slot
 
@@ -49,8 +50,9 @@ const rowsSQL = `SELECT (
 		WHERE c.oid IN ('cdc_relay.retry'::regclass, 'cdc_relay.dead_letter'::regclass))
 	)::bigint`
 
-// ReadRows is about how many bytes the rows of the relay's own tables need, of all slots: less than
-// the files have when rows were deleted. It takes seconds when there are many, up to ten.
+// ReadRows is about how many bytes the rows of the relay's own tables need, for all slots. This is
+// less than the size of the files when rows were deleted. With many rows it takes seconds, up to
+// ten.
 func ReadRows(ctx context.Context, pool *pgxpool.Pool, limits guard.Limits) (bytes int64, err error) {
 	err = waitingForNoLock(ctx, pool, "count what the rows of the retry table need", "; SET LOCAL statement_timeout = '10s'", func(ctx context.Context, tx pgx.Tx) error {
 		return tx.QueryRow(ctx, rowsSQL, int64(guard.RowOverhead), limits.MaxBytes/guard.RowOverhead+1).Scan(&bytes)

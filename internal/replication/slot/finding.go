@@ -1,5 +1,6 @@
-// Findings (exit 3): the state of the database that a finding is about, and the ID by which
-// `cdc-relay accept` takes it. Another state has another ID.
+// Findings (exit 3): what was found wrong with the slot, and the ID by which an operator accepts it
+// with `cdc-relay accept`. The ID is a digest of the state of the database, so that nobody accepts
+// a state that nobody has looked at.
 
 package slot
 
@@ -22,15 +23,15 @@ import (
 // FoundState is the state of the database that a finding is about: our record, the slot, the
 // server, and how the publication sends the tables.
 //
-// A finding's ID is a digest of these. It has no clock and no position that moves by itself, so
-// every process, and the same one later, finds the same ID, until something changes that an
-// operator has not seen. The record's incarnation is part of it: an ID that was accepted is never
-// open again.
+// A finding's ID is a digest of this state. It has no clock in it, and no position that moves by
+// itself. So every process, and the same process later, finds the same ID, until something changes
+// that an operator has not seen. The record's incarnation is part of it: an ID that was accepted is
+// never open again.
 type FoundState struct {
 	Record *Record // nil: there is none
 	View   *View   // nil: there is no slot
 	Server Identity
-	ID     string // of a finding about the slot, 12 hex digits; "": only rows were asked about
+	ID     string // of a finding about the slot, 12 hex digits; "" in FoundStateOfRows
 
 	c *source.Config
 }
@@ -63,8 +64,8 @@ func ExamineState(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id 
 	return f, nil
 }
 
-// FoundStateOfRows is the state for findings about rows alone, which depend only on the record:
-// nothing else is read.
+// FoundStateOfRows is the state for findings about rows alone. Their IDs depend only on the record,
+// so nothing else is read.
 func FoundStateOfRows(c *source.Config, rec *Record) *FoundState {
 	return &FoundState{Record: rec, c: c}
 }
@@ -78,8 +79,8 @@ func (f *FoundState) RowsID(of event.Rows) string {
 	return findingID("rows", f.c.Slot, incarnation, of.Name, of.OID)
 }
 
-// SystemID is the ID of a finding about deferred rows of another system, which are not sent: how
-// many they are, and the number of the last one.
+// SystemID is the ID of a finding about deferred rows of another system, which are not sent. It
+// depends on how many these rows are, and on the number of the last one.
 func (f *FoundState) SystemID(other string, rows, last int64) string {
 	return findingID("system", f.c.Slot, f.Server.SystemID, other, rows, last)
 }
@@ -91,9 +92,10 @@ func findingID(facts ...any) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// NameStop adds to a finding the interval in which rows may be missing and, if it can be accepted,
-// its ID. good is the position at which this process last found publication and tables in order; 0:
-// it has not looked. An error that is no finding is returned as it is.
+// NameStop adds to a finding the interval in which rows may be missing (MissingInterval) and, if
+// the finding can be accepted, its ID. good is the position at which this process last found
+// publication and tables in order; 0 means that it has not checked them. An error that is no
+// finding is returned as it is.
 func (f *FoundState) NameStop(err error, good pglogrepl.LSN) error {
 	stop := unnamedStop(err)
 	if stop == nil {
@@ -113,9 +115,9 @@ func (f *FoundState) NameStop(err error, good pglogrepl.LSN) error {
 	return &named
 }
 
-// unnamedStop is the finding in err that still lacks interval and ID; nil: there is none. A Stop
-// that is not about slot or publication gets neither: its fix is another command, or about another
-// program.
+// unnamedStop is the finding in err that still lacks interval and ID; nil means that there is none.
+// A Stop that is not about slot or publication gets neither, because its fix is another command, or
+// concerns another program.
 func unnamedStop(err error) *event.Stop {
 	var stop *event.Stop
 	if !errors.As(err, &stop) || stop.Code != event.ExitOperator || stop.Finding != "" {
@@ -127,13 +129,17 @@ func unnamedStop(err error) *event.Stop {
 	return nil
 }
 
-// isHidden reports whether a finding of this reason is about rows that the server did not send.
+// isHidden reports whether a finding with this reason is about rows that the server did not send,
+// because the publication or a table hid them.
 func isHidden(reason string) bool { return reason == "publication" || reason == "table" }
 
 // MissingInterval is the part of the WAL whose rows may be missing, after a finding with this
-// reason; good is as for Name. It begins at the last recorded report. If the publication or a table
-// hid rows, it begins where both were last in order. It ends at the slot's position, or at the end
-// of the WAL if there is no slot to go on with. Both are 0 if the slot was never used.
+// reason. good is the position that NameStop has; the later one of it and Record.Good counts.
+//
+// If the publication or a table hid rows, the interval goes from that position to the current end
+// of the WAL. Otherwise it begins at the last recorded report, and ends at the slot's position, or
+// at the end of the WAL if the slot was invalidated. If there is no slot, until is 0, because View,
+// which has the end of the WAL, is nil too. Both are 0 if the slot was never used.
 func (f *FoundState) MissingInterval(reason string, good pglogrepl.LSN) (from, until pglogrepl.LSN) {
 	if f.Record == nil || !f.Record.Used {
 		return 0, 0
@@ -151,8 +157,8 @@ func (f *FoundState) MissingInterval(reason string, good pglogrepl.LSN) (from, u
 	return from, until
 }
 
-// MissingStop is the finding (exit 3) for a slot that the record has as ready and the server does
-// not have.
+// MissingStop is the finding (exit 3) for a slot that the record has as ready and that does not
+// exist on the server.
 func MissingStop(c *source.Config, rec *Record, id Identity) *event.Stop {
 	if id.SystemID != "" && rec.IsOfOtherServer(id) {
 		stop := source.SlotLost(c, fmt.Sprintf("slot %q does not exist here: it was read from system %s on timeline %d, and this is system %s on timeline %d; what was committed after %s and not delivered before is only in the outbox table",
@@ -164,13 +170,13 @@ func MissingStop(c *source.Config, rec *Record, id Identity) *event.Stop {
 		c.Slot, rec.Reported), "")
 }
 
-// Recovering is the leader in the record of a slot that recover makes. What it left when it was
-// killed is recover's to complete, even if the loss was accepted before.
+// Recovering is the name of the leader in the record of a slot that recover makes. If recover was
+// killed, only another recover completes that slot, even if the loss was accepted before.
 const Recovering = "cdc-relay recover"
 
 // acceptedLoss reports whether an operator has accepted the loss of a slot that is being made
-// again: then there is a gap without an end. A start that was cut off then continues without being
-// asked again.
+// again: cdc_relay.gap then has a gap without an end. A start that was cut off then continues
+// without asking again.
 func acceptedLoss(ctx context.Context, q source.Querier, c *source.Config, rec *Record) (accepted bool, err error) {
 	if !rec.Used || rec.Leader == Recovering {
 		return false, nil
@@ -183,8 +189,8 @@ func acceptedLoss(ctx context.Context, q source.Querier, c *source.Config, rec *
 	return accepted, nil
 }
 
-// UnfinishedStop is the finding (exit 3) for a slot that was lost, and whose creation by a relay
-// was cut short. view is what it has left; nil: nothing.
+// UnfinishedStop is the finding (exit 3) for a slot that was lost, and whose new creation was cut
+// short. view is what the creation has left; nil means nothing.
 func UnfinishedStop(c *source.Config, view *View) *event.Stop {
 	newSlot := ""
 	if view != nil {
@@ -194,8 +200,8 @@ func UnfinishedStop(c *source.Config, view *View) *event.Stop {
 }
 
 // startRefusal is why the next start would not use the slot as it is: first the reason of
-// checkStart, then those that the adoption and the new leader would have. nil: the next start uses
-// the slot, or creates what is missing. It changes nothing.
+// checkStart, then those that the adoption and the new leader would have. nil means that the next
+// start uses the slot, or creates what is missing. startRefusal changes nothing.
 //
 // A slot that was moved comes before a publication that was altered, whatever the leader finds
 // first: one acceptance is for both, and its gap begins at the last report, which may be below the
@@ -224,8 +230,9 @@ func (f *FoundState) startRefusal(ctx context.Context, q source.Querier, c *sour
 	return err
 }
 
-// CannotBeReadOn returns why a new slot is needed in the place of this one; "": none is. A slot of
-// another system was made there (by pg_upgrade, say), and its publication has another OID.
+// CannotBeReadOn returns why a new slot is needed in the place of this one; "" means that none is
+// needed. For a slot of another system nothing is said about the publication: the slot was made
+// there (and came here by pg_upgrade, say), where the publication had another OID.
 func CannotBeReadOn(ctx context.Context, q source.Querier, c *source.Config, id Identity, rec *Record, view *View) (why string, err error) {
 	switch {
 	case view.Invalidated():
@@ -254,8 +261,8 @@ func TakeoverUnfinishedStop(c *source.Config, rec *Record) *event.Stop {
 		"cdc-relay takeover --from-slot "+rec.TookFrom)
 }
 
-// UnknownStop handles a slot of our name without a record: another program's, or made by hand.
-// Nothing shows what its publication hid while the rows in it were committed.
+// UnknownStop is the finding for a slot of our name that has no record: another program's slot, or
+// one made by hand. Nothing shows what its publication hid while the rows in it were committed.
 func UnknownStop(c *source.Config, view *View, id Identity) error {
 	if err := CheckIdentity(c, nil, view, id); err != nil {
 		return err
@@ -270,12 +277,13 @@ func UnknownStop(c *source.Config, view *View, id Identity) error {
 	return stop
 }
 
-// NextStop returns the Stop with which the next start would end, with its ID; nil: it uses the
-// slot, or creates it. It finds the tables, whose OIDs are in c from then on, and changes nothing
-// in the database.
+// NextStop returns the Stop with which the next start would end, with its ID; nil means that the
+// next start uses the slot, or creates it. It finds the tables, whose OIDs are in c from then on,
+// and changes nothing in the database.
 //
-// From here on the ID has the epoch in it. So a finding that only a running relay could make, and
-// that the database does not show, is no longer open once another relay leads.
+// If a start would go on, the ID of f has the epoch in it afterwards. So a finding that only a
+// running relay could make, and that the database does not show, is no longer open once another
+// relay leads.
 func (f *FoundState) NextStop(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (stop *event.Stop, err error) {
 	if err = f.NameStop(f.judgeStart(ctx, pool, c), 0); err != nil && !errors.As(err, &stop) {
 		return nil, err
@@ -283,7 +291,8 @@ func (f *FoundState) NextStop(ctx context.Context, pool *pgxpool.Pool, c *source
 	return withOrder(ctx, pool, c, stop), nil
 }
 
-// withOrder makes the commands of a fix complete, as far as the database answers.
+// withOrder adds to the commands in a fix the flag by which recover knows the order of the rows, if
+// the database answers.
 func withOrder(ctx context.Context, q source.Querier, c *source.Config, stop *event.Stop) *event.Stop {
 	if stop == nil || stop.Code != event.ExitOperator {
 		return stop
@@ -297,8 +306,8 @@ func withOrder(ctx context.Context, q source.Querier, c *source.Config, stop *ev
 	return &whole
 }
 
-// judgeStart returns why the next start would not use the slot, without interval and ID, and sets
-// the final ID.
+// judgeStart returns why the next start would not use the slot, without interval and ID. If nothing
+// keeps it from using the slot, judgeStart adds the epoch to f.ID.
 func (f *FoundState) judgeStart(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	rec := f.Record
 	tables, err := schema.FindTables(ctx, pool, c, firstStart(rec, f.View))
@@ -312,9 +321,9 @@ func (f *FoundState) judgeStart(ctx context.Context, pool *pgxpool.Pool, c *sour
 	return err
 }
 
-// ConnectAndNameStop adds interval and ID to a finding over new connections: for a caller that has
-// none, or whose connections are bound to another server. If the database does not answer, the fix
-// keeps FindingID in place of the ID, and says that `cdc-relay check` shows it.
+// ConnectAndNameStop is NameStop over new connections: for a caller that has no connections, or
+// whose connections are bound to another server. If the database does not answer, the fix keeps
+// FindingID in place of the ID, and says that `cdc-relay check` shows it.
 func ConnectAndNameStop(ctx context.Context, c source.Config, err error, good pglogrepl.LSN) error {
 	stop := unnamedStop(err)
 	if stop == nil {
@@ -337,7 +346,7 @@ func ConnectAndNameStop(ctx context.Context, c source.Config, err error, good pg
 	return err
 }
 
-// connectAndExamine reads the state over new connections. The caller closes the pool.
+// connectAndExamine is ExamineState over new connections. The caller closes the pool.
 func connectAndExamine(ctx context.Context, c *source.Config) (*FoundState, *pgxpool.Pool, error) {
 	c.Primary = nil
 	pool, err := source.ConnectPool(c)
@@ -362,7 +371,7 @@ func connectAndExamine(ctx context.Context, c *source.Config) (*FoundState, *pgx
 	return f, pool, nil
 }
 
-// stopWithoutID adds to a finding whose ID is not known where an operator gets it.
+// stopWithoutID adds to a finding whose ID is not known where an operator gets the ID.
 func stopWithoutID(stop *event.Stop) error {
 	if !stop.Acceptable() {
 		return stop

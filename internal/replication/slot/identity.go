@@ -1,4 +1,6 @@
-// Checks that a slot is the one that the record describes.
+// The check that a slot is the one that our record describes, on the server that it describes (I7).
+// A slot, or a server, that was replaced would go on at a position that means nothing here, and
+// events would be lost without an error.
 
 package slot
 
@@ -20,13 +22,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Identity is the answer of IDENTIFY_SYSTEM.
+// Identity is the server's answer to IDENTIFY_SYSTEM, with the history of its timelines.
 type Identity struct {
 	SystemID string
 	Timeline int32
 	Database string
 
-	left map[int32]pglogrepl.LSN // where the timelines before this one were left; nil: not known
+	left map[int32]pglogrepl.LSN // where each timeline before this one was left; nil: not known
 }
 
 // Identify asks the server of a replication connection for its system, timeline and database.
@@ -45,8 +47,8 @@ func Identify(ctx context.Context, conn *pgconn.PgConn) (Identity, error) {
 	return id, nil
 }
 
-// timelinesLeft reads where each timeline before this one was left. The history has a line for
-// each: its number, the position, and a comment.
+// timelinesLeft reads at which position each timeline before this one was left. The history has a
+// line for each timeline: its number, the position, and a comment.
 func timelinesLeft(ctx context.Context, conn *pgconn.PgConn, timeline int32) (map[int32]pglogrepl.LSN, error) {
 	history, err := pglogrepl.TimelineHistory(ctx, conn, timeline)
 	if err != nil {
@@ -71,21 +73,21 @@ func timelinesLeft(ctx context.Context, conn *pgconn.PgConn, timeline int32) (ma
 	return left, nil
 }
 
-// LeftAt is where this server's history left an earlier timeline; false: it did not, or that is not
-// known.
+// LeftAt is the position at which this server's history left an earlier timeline. known is false if
+// the history does not have that timeline, or could not be read.
 func (id Identity) LeftAt(timeline int32) (at pglogrepl.LSN, known bool) {
 	at, known = id.left[timeline]
 	return at, known
 }
 
-// IsOfOtherServer reports whether a record is of another server, or of another timeline of it. One
-// that was written by hand has neither.
+// IsOfOtherServer reports whether a record is of another server, or of another timeline of this
+// one. A record that was written by hand names no server, and is of no other.
 func (r *Record) IsOfOtherServer(id Identity) bool {
 	return r != nil && r.SystemID != "" && (r.SystemID != id.SystemID || r.Timeline != id.Timeline)
 }
 
-// CheckIdentity compares record, slot and cluster: is this still the slot we know (I7)? Positions
-// are compared separately, by CheckPosition, while the slot is held.
+// CheckIdentity compares record, slot and cluster, before a slot is used: is it still the slot that
+// we know (I7)? Positions are compared separately, by CheckPosition, while the slot is held.
 func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error {
 	why := view.NotOurs(id.Database)
 	switch {
@@ -112,8 +114,8 @@ func CheckIdentity(c *source.Config, rec *Record, view *View, id Identity) error
 	return nil
 }
 
-// CheckRecordedPosition is CheckPosition for commands, which do not hold the slot. The record is
-// read after the slot: see ReadBoth.
+// CheckRecordedPosition is CheckPosition for commands, which do not hold the slot. It reads the
+// record after the slot, for the reason that ReadBoth has.
 func CheckRecordedPosition(ctx context.Context, q source.Querier, c *source.Config, view *View) error {
 	rec, err := ReadRecord(ctx, q, c.Slot)
 	// only for a slot in state ready it is known where it was left
@@ -138,7 +140,8 @@ func CheckPosition(c *source.Config, rec *Record, view *View, lastReported pglog
 	return nil
 }
 
-// reasonSuffix is the server's reason, where it has one (PostgreSQL 17 and later).
+// reasonSuffix is the server's reason for an invalidation, as the end of a text; PostgreSQL 17 and
+// later have one.
 func reasonSuffix(reason string) string {
 	if reason == "" {
 		return ""
@@ -146,6 +149,7 @@ func reasonSuffix(reason string) string {
 	return ", " + reason
 }
 
+// reported is Reported, or 0 without a record.
 func (r *Record) reported() pglogrepl.LSN {
 	if r == nil {
 		return 0
@@ -168,20 +172,22 @@ func (r *Record) reported() pglogrepl.LSN {
 // the promoted server must be one that was named there while the slot was read. That is recorded
 // then. What this process has received is compared as well.
 
-// PromotedOn reports whether the record is of an earlier timeline of the same server.
+// PromotedOn reports whether the record is of an earlier timeline of the same server, and of a slot
+// that was in use: the server may be a standby that was promoted.
 func (r *Record) PromotedOn(id Identity) bool {
 	return r != nil && r.State == StateReady && r.SystemID != "" && r.SystemID == id.SystemID && r.Timeline < id.Timeline
 }
 
-// onTimeline is the record as it would be on a server's timeline.
+// onTimeline is the record as it would be on the timeline of this server, so that CheckIdentity
+// compares everything but the timeline.
 func (r *Record) onTimeline(id Identity) *Record {
 	now := *r
 	now.Timeline = id.Timeline
 	return &now
 }
 
-// CheckUse returns why the slot is not used as it is on this server; nil: it is, perhaps after a
-// promotion. Positions are compared with CheckPosition, while the slot is held.
+// CheckUse returns why the slot is not used as it is on this server; nil means that it is used,
+// perhaps after a promotion. Positions are compared with CheckPosition, while the slot is held.
 func CheckUse(ctx context.Context, q source.Querier, c *source.Config, rec *Record, view *View, id Identity) error {
 	if !rec.PromotedOn(id) {
 		return CheckIdentity(c, rec, view, id)
@@ -196,7 +202,8 @@ func CheckUse(ctx context.Context, q source.Querier, c *source.Config, rec *Reco
 	return p.checkProof(c, rec, view, id)
 }
 
-// promotedServer has the settings of a promoted server from the time when it was a standby.
+// promotedServer has settings of a promoted server that are still as they were when it was a
+// standby.
 type promotedServer struct {
 	slotName string // primary_slot_name; "": it is not set any more
 	target   bool   // it was recovered to a point in time
@@ -211,8 +218,8 @@ func readPromoted(ctx context.Context, q source.Querier) (p promotedServer, err 
 	return p, err
 }
 
-// checkProof returns the finding for the first part of the proof that is missing; nil: all of it is
-// there.
+// checkProof returns the finding for the first part of the proof that is missing; nil means that
+// the proof is complete.
 func (p promotedServer) checkProof(c *source.Config, rec *Record, view *View, id Identity) error {
 	left, known := id.LeftAt(rec.Timeline)
 	if c.Primary != nil && known {
@@ -244,7 +251,7 @@ func (p promotedServer) checkProof(c *source.Config, rec *Record, view *View, id
 		c.Slot, rec.Timeline, id.Timeline, why), false)
 }
 
-// notSynced says where a slot comes from that PostgreSQL itself has not synced.
+// notSynced says where a slot may come from that PostgreSQL itself has not synced.
 func notSynced(rec *Record, view *View) string {
 	switch {
 	case view.Failover && !view.Synced:
@@ -255,8 +262,9 @@ func notSynced(rec *Record, view *View) string {
 	return "the slot was not synced by PostgreSQL, and is ahead of what was reported: it looks as if it was created after the promotion"
 }
 
-// notRecorded returns why this server may lack WAL that the relay has read; "": it has all of it.
-// Without primary_slot_name it may have been any standby: all must have been recorded.
+// notRecorded returns why this server may lack WAL that the relay has read; "" means that it has
+// all of it. Without primary_slot_name the server may have been any of the standbys, so all
+// standbys must have been recorded.
 func (p promotedServer) notRecorded(rec *Record) string {
 	named := "no standby"
 	if len(rec.Standbys) > 0 {
@@ -277,9 +285,9 @@ func (p promotedServer) notRecorded(rec *Record) string {
 var errRecordChanged = errors.New("the slot's record was changed in the meantime")
 
 // recordPromotion records that the slot is read on the promoted server from now on. Of two relays
-// that find the promotion one writes; the other one reads again. The incarnation stays: the stream
-// goes on, and rows of the retry table are of this slot. Which standbys the new primary has is
-// recorded once a relay reads there.
+// that find the promotion only one writes; the other one reads the record again. The incarnation
+// stays, because the stream goes on, and rows of the retry table are of this slot. Which standbys
+// the new primary has is recorded once a relay reads there.
 func recordPromotion(ctx context.Context, pool *pgxpool.Pool, c *source.Config, rec *Record, view *View, id Identity) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()

@@ -1,5 +1,6 @@
-// Prepare ensures that publication and slot exist and are ours before a relay starts. settleSlot
-// has the table of all cases: what the slot's record says, and what the server has.
+// What a start does before it streams: publication and slot must exist and be ours, and only an
+// operator may decide where that is in doubt. settleSlot and checkStart are the table of all cases:
+// what the slot's record says, and what the server has.
 
 package slot
 
@@ -20,18 +21,20 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Prepare makes sure that publication and slot exist and are ours, creating them on the first
-// start, and fills in the OIDs of the tables. `init` calls it, and `run` does before it acquires
-// the slot.
+// Prepare makes sure that publication and slot exist and are ours, creates them on the first start,
+// and fills in the OIDs of the tables. `init` calls it, and `run` calls it before it acquires the
+// slot.
 //
-// What has to be made is made under an advisory lock of a session, which a crash releases: a
-// record in state creating while the lock is free was left by a crash, and its slot may have rows
-// before it that were never counted; it is created again.
+// Whatever has to be made is made under an advisory lock of a session, which a crash releases. So a
+// record in state creating while the lock is free was left by a crash. Its slot may have rows
+// before it that were never counted, and is created again.
 //
-// Each step but the creation itself, which may take long, is bounded: a server may stop answering
-// in the middle.
+// Each step is bounded, because a server may stop answering in the middle, except those that may
+// rightly take long: a migration of the schema, the wait for the lock, the creation, and the count
+// of rows.
 //
-// dial opens the replication connection. It is in the answer, for a session that begins at once.
+// dial opens the replication connection. The answer has this connection, for a session that begins
+// at once.
 func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config, dial Dial) (_ *Prepared, err error) {
 	p, err := connect(ctx, pool, c, dial)
 	if err != nil {
@@ -60,21 +63,21 @@ func Prepare(ctx context.Context, pool *pgxpool.Pool, c *source.Config, dial Dia
 	})
 }
 
-// Dial opens a replication connection; source.ConnectStream does.
+// Dial opens a replication connection, as source.ConnectStream does.
 type Dial func(context.Context, *source.Config) (*pgconn.PgConn, error)
 
-// Prepared is a replication connection, and what Prepare has found.
+// Prepared is a replication connection, and what Prepare has found over it.
 type Prepared struct {
 	Stream *pgconn.PgConn
 	ID     Identity
 	Server source.ServerSettings
-	// nil: something was made, or changed; what there is now was not read
+	// Record is nil if Prepare has made or changed something: it has not read what there is now
 	Record *Record
 	View   *View
 	Sends  schema.Sends // what a leader has to remember, by Record
 }
 
-// Close ends the connection. A nil Prepared has none.
+// Close ends the connection, for a caller that does not stream. A nil Prepared has none.
 func (p *Prepared) Close() {
 	if p != nil {
 		source.CloseStream(p.Stream)
@@ -82,7 +85,7 @@ func (p *Prepared) Close() {
 }
 
 // Connect checks what every slot needs, brings the schema up to date and opens the replication
-// connection.
+// connection, for commands that make a slot themselves.
 func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn.PgConn, Identity, error) {
 	p, err := connect(ctx, pool, c, source.ConnectStream)
 	if err != nil {
@@ -95,6 +98,7 @@ func Connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (*pgconn
 // on the pool leads to the server of the stream, so the next try asks that one.
 var errElsewhere = errors.New("the replication connection leads to another server than the connections before it")
 
+// connect is Connect for Prepare: dial opens the replication connection.
 func connect(ctx context.Context, pool *pgxpool.Pool, c *source.Config, dial Dial) (*Prepared, error) {
 	patient := ctx
 	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
@@ -144,15 +148,16 @@ func CheckServer(ctx context.Context, q source.Querier, c *source.Config) (sourc
 	return s, err
 }
 
+// connectTimeout bounds what connect does before and after the migration of the schema.
 const connectTimeout = time.Minute
 
-// firstStart reports whether the slot was never in use.
+// firstStart reports whether no relay has used the slot yet, so that nothing can be lost with it.
 func firstStart(rec *Record, view *View) bool {
 	return rec == nil && view == nil || rec != nil && rec.State == StateCreating && !rec.Used
 }
 
-// settleSlot finds the tables, and brings the slot into state ready or returns why it cannot. With
-// checkStart it is the table of all cases.
+// settleSlot finds the tables, and brings the slot into state ready or returns why it cannot.
+// Together with checkStart it is the table of all cases.
 func settleSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, p *Prepared, rec *Record, view *View) error {
 	stream, id := p.Stream, p.ID
 	tables, err := schema.FindTables(ctx, pool, c, firstStart(rec, view))
@@ -194,7 +199,8 @@ func settleSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, p *Pr
 }
 
 // WithCreationLock calls do while it holds the advisory lock on the slot's creation, in a session
-// of the pool, which a crash releases. It logs one line when it must wait.
+// of the pool; a crash releases the lock. While it waits for the lock it logs each minute who holds
+// it.
 func WithCreationLock(ctx context.Context, pool *pgxpool.Pool, c *source.Config, do func(context.Context) error) error {
 	soon, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	conn, err := pool.Acquire(soon)
@@ -226,9 +232,10 @@ func WithCreationLock(ctx context.Context, pool *pgxpool.Pool, c *source.Config,
 }
 
 // stillLocked is the condition, in SQL, that the session of WithCreationLock still has the lock;
-// true outside of it. Each statement that makes or drops a slot, or writes its record, has it: a
-// process that was frozen for an hour goes on at any statement, and another one may have done the
-// work since (TestThawed). A session that was ended never gets the lock back.
+// outside of WithCreationLock it is true. Each statement that makes or drops a slot, or writes its
+// record, has this condition: a process that was frozen for an hour goes on at any statement, and
+// another process may have done the work since (TestThawed). A session that was ended never gets
+// the lock back.
 func stillLocked(c *source.Config) string {
 	if c.CreationLockPID == 0 {
 		return "true"
@@ -236,13 +243,14 @@ func stillLocked(c *source.Config) string {
 	return fmt.Sprintf(`EXISTS (SELECT FROM pg_locks WHERE %s AND pid = %d)`, lockRow(fmt.Sprint(CreationLock), source.QuoteText(c.Slot)), c.CreationLockPID)
 }
 
-// lockRow is the condition on the row of pg_locks of a lock that is held.
+// lockRow is the condition, in SQL, for the row of pg_locks of a creation lock that is held. key
+// and slot are expressions.
 func lockRow(key, slot string) string {
 	return `locktype = 'advisory' AND granted AND objsubid = 2 AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
 		AND classid::bigint = ` + key + ` AND objid::bigint = hashtext(` + slot + `)::bigint & 4294967295`
 }
 
-// lockLost is for a command whose lock was taken away.
+// lockLost is the Stop for a command whose lock on the creation was taken away.
 func lockLost(c *source.Config) error {
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "slot_active",
@@ -270,7 +278,7 @@ func nameLocker(ctx context.Context, conn *pgxpool.Conn, c *source.Config) error
 	return nil
 }
 
-// tryCreationLock takes the lock if it is free.
+// tryCreationLock takes the lock on the creation if it is free.
 func tryCreationLock(ctx context.Context, conn *pgxpool.Conn, c *source.Config) (got bool, err error) {
 	var pid int32 // a pooler has one of its own
 	err = source.Ask(ctx, conn, "lock the creation of the slot", `SELECT pg_try_advisory_lock($1, hashtext($2)), pg_backend_pid()`, CreationLock, c.Slot).Scan(&got, &pid)
@@ -281,11 +289,11 @@ func tryCreationLock(ctx context.Context, conn *pgxpool.Conn, c *source.Config) 
 }
 
 // CreationLock is the first key of the advisory lock on a slot's creation; the second is the hash
-// of its name.
+// of the slot's name.
 const CreationLock = 0x63646372
 
-// unlockCreation releases the lock, and closes conn if that fails or takes 2 s: a session that
-// keeps the lock would keep every other relay out.
+// unlockCreation releases the lock. If that fails or takes 2 s, it closes the session: a session
+// that keeps the lock would keep every other relay out.
 func unlockCreation(conn *pgxpool.Conn, c *source.Config) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
@@ -296,7 +304,8 @@ func unlockCreation(conn *pgxpool.Conn, c *source.Config) {
 }
 
 // adoptSlot uses a slot at its current position, as an operator has accepted it, and logs that
-// position. The tables and prefixes that were sent before are kept: their rows may be in the slot.
+// position. It keeps the tables and prefixes that were sent before, because their rows may be in
+// the slot.
 func adoptSlot(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, view *View, was schema.Sends) error {
 	if err := CheckIdentity(c, nil, view, id); err != nil {
 		return err
@@ -344,12 +353,12 @@ func checkAdoptable(ctx context.Context, q source.Querier, c *source.Config, was
 	return sent, nil
 }
 
-// refuseUnlistedPartitions keeps a slot from being adopted when rows in it could pass unseen: one
-// that another program has used, or whose publication was altered. Without
+// refuseUnlistedPartitions keeps a slot from being adopted when rows in it could be passed over
+// unseen: a slot that another program has used, or whose publication was altered. Without
 // publish_via_partition_root, which Debezium does not set, a row comes under the name of its
-// partition. The relay stops at one of a table that is a partition now, and at any of a table that
-// the publication listed. Under a publication that has all tables or any schema nothing shows what
-// a detached or dropped table belonged to. partitioned: one of the tables is.
+// partition. The relay stops at a row of a table that is a partition now, and at any row of a table
+// that the publication listed. Under a publication that has all tables or any schema nothing shows
+// what a detached or dropped table belonged to. partitioned is true if one of the tables is.
 func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.Config, sent schema.Sends) (partitioned bool, err error) {
 	schemas, err := schema.PublishesSchemas(ctx, q, c)
 	if err != nil {
@@ -375,8 +384,8 @@ func refuseUnlistedPartitions(ctx context.Context, q source.Querier, c *source.C
 	return partitioned, nil
 }
 
-// isFromOtherSystem reports whether what is remembered is of another system: Record.SentBefore then
-// leaves out the publication.
+// isFromOtherSystem reports whether what is remembered is of another system: in that case
+// Record.SentBefore leaves out the publication.
 func isFromOtherSystem(was schema.Sends) bool { return was.Publication == 0 && len(was.Tables) > 0 }
 
 // CheckLeftOut stops the first start on another system if a table has rows here, was relayed there,
@@ -411,8 +420,8 @@ func CheckLeftOut(ctx context.Context, q source.Querier, c *source.Config, was s
 	return nil
 }
 
-// checkStart returns why a start ends, by what the record says and what the server has; nil: the
-// slot is used, adopted or created. With settleSlot it is the table of all cases.
+// checkStart returns why a start ends, by what the record says and what the server has; nil means
+// that the slot is used, adopted or created. Together with settleSlot it is the table of all cases.
 func checkStart(ctx context.Context, q source.Querier, c *source.Config, id Identity, rec *Record, view *View) error {
 	switch {
 	case rec == nil && view == nil:

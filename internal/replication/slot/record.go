@@ -1,5 +1,6 @@
-// The record of a slot: what the relay remembers of it in cdc_relay.slots and cdc_relay.progress,
-// and how that is written when the slot is created, adopted or forgotten.
+// The record of a slot: what the relay remembers of it in cdc_relay.slots and cdc_relay.progress.
+// Without the record a relay could not tell its own slot from one that was moved or made again, so
+// each change to a slot is recorded in an order that survives a crash.
 
 package slot
 
@@ -31,34 +32,41 @@ type Record struct {
 	Incarnation int64
 	Epoch       int64
 	Leader      string
-	// when the row was last changed; distinguishes two relays that raised the epoch to the same
-	// number
-	Raised     string
-	Sends      schema.Sends
-	SendsText  string        // as the row has it: what a write is compared with
-	FlushLimit pglogrepl.LSN // 0 while creating
-	Reported   pglogrepl.LSN
-	Good       pglogrepl.LSN
-	// every event committed below it is settled, by a row that was committed before this was
-	// written; 0: not known
+	// Raised is when the row was last changed; it distinguishes two relays that raised the epoch to
+	// the same number
+	Raised    string
+	Sends     schema.Sends
+	SendsText string // Sends as the row has it, with which a write is compared
+	// FlushLimit is the highest position that may be reported to the slot; 0 while the slot is
+	// created
+	FlushLimit pglogrepl.LSN
+	// Reported is the position that was last reported to the slot when the row of
+	// cdc_relay.progress was written
+	Reported pglogrepl.LSN
+	// Good is the highest position at which publication and tables were checked and found in order.
+	// If a later check fails, rows committed after Good may be missing.
+	Good pglogrepl.LSN
+	// Settled is a position below which every committed event is settled; rows of ours that settle
+	// an event were committed before Settled was written. 0 means that it is not known.
 	Settled pglogrepl.LSN
-	// physical slots that synchronized_standby_slots named while the slot was read, and whether
-	// the server had, or may have had, a standby besides them
+	// Standbys are the physical slots that synchronized_standby_slots named while the slot was
+	// read; OtherStandbys says whether the server had, or may have had, a standby besides them
 	Standbys      []string
 	OtherStandbys bool
-	// the slot was used on another system: rows of its tables may have numbers of that one's
-	// transactions, which were given to others here
+	// Restored means that the slot was used on another system: rows of its tables may have numbers
+	// of that system's transactions, which were given to others here
 	Restored bool
 	Used     bool   // the slot has been in use: cdc_relay.progress has a row
 	TookFrom string // the other program's slot that this one replaces
-	// while the takeover is not complete: what that slot must reach before it is copied. Then, of
-	// this incarnation: everything committed below it was sent by that slot's program. 0: no
-	// takeover
+	// TookUntil is, while the takeover is not complete, the position that the other slot must reach
+	// before it is copied. Afterwards, in the same incarnation, everything committed below it was
+	// sent by that slot's program. 0 means that there was no takeover.
 	TookUntil pglogrepl.LSN
-	keySecret *[16]byte // nil: the schema is of an earlier version
+	keySecret *[16]byte // see KeyHash; nil: the schema is of an earlier version
 }
 
-// KeyHash digests ordering keys under the secret of the slot; nil: it has none.
+// KeyHash digests ordering keys under the secret of the slot; nil means that the slot has no
+// secret.
 func (r *Record) KeyHash() *event.KeyHash {
 	if r.keySecret == nil {
 		return nil
@@ -67,14 +75,17 @@ func (r *Record) KeyHash() *event.KeyHash {
 }
 
 const (
+	// The states of a slot in cdc_relay.slots. Only a slot in state ready is read: one in state
+	// creating is not complete, one in state adopt was accepted by an operator and is used or made
+	// by the next start, and one in state takeover still waits for the other program.
 	StateCreating = "creating"
 	StateReady    = "ready"
 	StateAdopt    = "adopt"
 	StateTakeover = "takeover"
 )
 
-// ReadRecord returns nil if the database has no record of the slot. to_jsonb also works with the
-// schema of the previous version, which commands may find.
+// ReadRecord reads the record of a slot; nil means that there is none. to_jsonb lets the statement
+// work with the schema of the previous version too, which commands may find.
 func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, error) {
 	var r Record
 	err := source.Ask(ctx, q, "read cdc_relay.slots", `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader, s.changed_at::text, s.sends, s.sends::text,
@@ -96,10 +107,10 @@ func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, er
 	return &r, nil
 }
 
-// ReadBoth reads the slot, then our record of it; each is nil if it does not exist. In this order
-// no slot of a relay that runs is above the flush limit that was read with it: a limit is raised
-// before it is used, and lowered only to what the slot has. Nor is a slot that a new leader has
-// moved compared with the epoch before.
+// ReadBoth reads the slot, and then our record of it; each is nil if it does not exist. In this
+// order the slot of a relay that runs is never above the flush limit that was read with it: a limit
+// is raised before it is used, and lowered only to what the slot has. Nor is a slot that a new
+// leader has moved compared with the epoch before.
 func ReadBoth(ctx context.Context, q source.Querier, slot string) (*Record, *View, error) {
 	view, err := ReadView(ctx, q, slot)
 	if err != nil {
@@ -109,8 +120,9 @@ func ReadBoth(ctx context.Context, q source.Querier, slot string) (*Record, *Vie
 	return rec, view, err
 }
 
-// BeginCreating durably marks the slot as not to be used yet, before it exists: a slot found in
-// this state without the creator's advisory lock was left by a crash and is re-created.
+// BeginCreating durably marks the slot as not to be used yet, before the slot exists. If a slot is
+// found in this state while its creator's advisory lock is free, a crash has left it, and it is
+// created again.
 func BeginCreating(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity) error {
 	return writeRecord(ctx, pool, c, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, state, incarnation)
 		SELECT $1::text, $2::text, $3::integer, $4::text, 'creating', 1 WHERE `+stillLocked(c)+`
@@ -130,13 +142,15 @@ func writeRecord(ctx context.Context, q source.Querier, c *source.Config, sql st
 	return err
 }
 
-// NextIncarnation is above that of the slot's record and of every event that waits under the slot's
-// name: those are sent first, by incarnation and position, even if the record was lost in between.
+// NextIncarnation, in SQL, is above the incarnation of the slot's record and of every event that
+// waits under the slot's name. Waiting events are sent first, by incarnation and position, so this
+// holds even if the record was lost in between.
 const NextIncarnation = `1 + greatest((SELECT incarnation FROM cdc_relay.slots WHERE slot = $1),
 	(SELECT max(incarnation) FROM cdc_relay.retry WHERE slot = $1), (SELECT max(incarnation) FROM cdc_relay.dead_letter WHERE slot = $1), 0)`
 
-// makeReady is MakeReady in a transaction of its own. unsent: rows are there, on a server that took
-// another one's place, that the slot does not send and nobody is known to have sent.
+// makeReady is MakeReady in a transaction of its own. unsent means that there are rows, on a server
+// that took another one's place, which the slot does not send and which nobody is known to have
+// sent.
 func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Identity, now schema.Sends, at pglogrepl.LSN, unsent bool) error {
 	ctx, cancel := context.WithTimeout(ctx, source.AnswerTimeout)
 	defer cancel()
@@ -151,9 +165,9 @@ func makeReady(ctx context.Context, pool *pgxpool.Pool, c *source.Config, id Ide
 }
 
 // keepUnsent makes a gap for the rows that were committed on this server before its slot was made,
-// if an operator has said that all rows from before the move were delivered. With any other answer
-// of the operator there is a gap already. A copy of a slot has no row in cdc_relay.progress, and
-// gets no gap.
+// so that recover sends them. It is needed if an operator has said that all rows from before the
+// move were delivered: with any other answer there is a gap already. A copy of a slot has no row in
+// cdc_relay.progress, and gets no gap.
 func keepUnsent(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity) error {
 	made, err := source.Execute(ctx, tx, "write cdc_relay.gap", `INSERT INTO cdc_relay.gap (slot, system_id, incarnation, finding, reason)
 		SELECT s.slot, $2, s.incarnation, '', 'slot_moved' FROM cdc_relay.slots s JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1
@@ -164,10 +178,10 @@ func keepUnsent(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity) e
 	return err
 }
 
-// MakeReady records that a slot may be used from now on, with a new incarnation. It was created, or
-// adopted, at the position at. now is what the publication sent before the slot was created, so
-// that a later change of the publication is noticed. A gap that an operator accepted ends where the
-// slot begins.
+// MakeReady records that a slot may be used from now on, with a new incarnation. The slot was
+// created, or adopted, at the position at. now is what the publication sent before the slot was
+// created, so that a later change of the publication is noticed. A gap that an operator accepted
+// ends where the slot begins.
 func MakeReady(ctx context.Context, tx pgx.Tx, c *source.Config, id Identity, now schema.Sends, at pglogrepl.LSN) error {
 	err := writeRecord(ctx, tx, c, `INSERT INTO cdc_relay.slots (slot, system_id, timeline, publication, sends, state, incarnation)
 		SELECT $1::text, $2::text, $3::integer, $4::text, $5::jsonb, 'ready', `+NextIncarnation+` WHERE `+stillLocked(c)+`
@@ -200,7 +214,8 @@ func CancelRemaking(ctx context.Context, pool *pgxpool.Pool, c *source.Config, s
 	return err
 }
 
-// RaiseEpoch raises the epoch, in a transaction under the lock on the creation.
+// RaiseEpoch raises the epoch, so that a former leader is fenced, in a transaction under the lock
+// on the creation.
 func RaiseEpoch(ctx context.Context, tx pgx.Tx, c *source.Config) error {
 	return writeRecord(ctx, tx, c, `UPDATE cdc_relay.slots SET epoch = epoch + 1, changed_at = now() WHERE slot = $1 AND `+stillLocked(c), c.Slot)
 }
@@ -213,16 +228,16 @@ func WriteAudit(ctx context.Context, tx pgx.Tx, slot, systemID, action, why, res
 	return number, err
 }
 
-// ForgetRecord removes our rows about a slot that does not exist, or no longer exists.
+// ForgetRecord removes our rows about a slot that does not exist any more, or never existed.
 func ForgetRecord(ctx context.Context, q source.Querier, slot string) error {
 	_, err := source.Execute(ctx, q, "delete from cdc_relay.slots", `WITH p AS (DELETE FROM cdc_relay.progress WHERE slot = $1)
 		DELETE FROM cdc_relay.slots WHERE slot = $1`, slot)
 	return err
 }
 
-// forgetUnmade undoes BeginCreating. The record of a slot that was in use before stays, with the
-// operator's acceptance of its loss: it has the incarnation, and other relays' teardown must see
-// that the schema is still needed.
+// forgetUnmade undoes BeginCreating. If the slot was in use before, its record stays, with the
+// operator's acceptance of its loss: the record has the incarnation, and other relays' teardown
+// must see that the schema is still needed.
 func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) error {
 	_, err := source.Execute(ctx, pool, "forget a slot that was not created", `WITH used AS (UPDATE cdc_relay.slots SET state = 'adopt', changed_at = now()
 			WHERE slot = $1 AND state = 'creating' AND slot IN (SELECT slot FROM cdc_relay.progress) AND `+stillLocked(c)+` RETURNING slot)
@@ -230,15 +245,16 @@ func forgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) err
 	return err
 }
 
-// ForgetUnmade is forgetUnmade where nothing more can be done about its error: the next start finds
-// the record in state creating.
+// ForgetUnmade is forgetUnmade for a caller that can do nothing about its error but log it: the
+// next start finds the record in state creating.
 func ForgetUnmade(ctx context.Context, pool *pgxpool.Pool, c *source.Config) {
 	if err := forgetUnmade(ctx, pool, c); err != nil {
 		c.Log.Warn("failed to forget a slot that was not created", zap.String("slot", c.Slot), zap.Error(err))
 	}
 }
 
-// SameTables reports whether the tables that a slot has relayed have the OIDs that its record has.
+// SameTables reports whether the tables that a slot has relayed still have the OIDs that its record
+// has. After a restored dump they do not.
 func SameTables(ctx context.Context, q source.Querier, slot string) (same bool, err error) {
 	err = source.Ask(ctx, q, "read cdc_relay.slots", `SELECT coalesce(bool_and(EXISTS (
 			SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = relnamespace
@@ -247,14 +263,14 @@ func SameTables(ctx context.Context, q source.Querier, slot string) (same bool, 
 	return same, err
 }
 
-// MoveRows gives the deferred rows, dead letters, requests and jobs of a slot on one system to
-// another one. moved is the number of rows and dead letters. The slot's record is still that of the
-// other system.
+// MoveRows gives the deferred rows, dead letters, requests and jobs of a slot on one system to the
+// same slot on another system. moved is the number of deferred rows and dead letters. The slot's
+// record is still that of the first system.
 //
 // pg_upgrade keeps the OIDs of tables, so what is known of rows stays known. Where a table has
 // another OID, as in a restored dump, nothing is known any more: the sent set is emptied, and
-// deferred events and dead letters forget which row was theirs. It may take long, so nothing bounds
-// it here.
+// deferred events and dead letters forget which row was theirs. MoveRows may take long, so nothing
+// bounds it here.
 func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int64, err error) {
 	same, err := SameTables(ctx, tx, slot)
 	if err != nil {
@@ -341,7 +357,7 @@ func RememberSends(ctx context.Context, q source.Querier, c *source.Config, epoc
 }
 
 // noteBegin sets OutboxTable.First of the tables of next that lack it: a table that was just added,
-// and each one whose record an earlier version has written.
+// and each table whose record an earlier version has written.
 func noteBegin(ctx context.Context, q source.Querier, c *source.Config, next schema.Sends) error {
 	if next.KnowsFirst() {
 		return nil
@@ -353,11 +369,11 @@ func noteBegin(ctx context.Context, q source.Querier, c *source.Config, next sch
 	return err
 }
 
-// PastSnapshot is the text of a snapshot that sees the rows which a slot sends no more, for
-// schema.OutboxTable.First: those of transactions below its catalog_xmin, the oldest that it may
-// still have to read. They had all ended before restart_lsn, which is not above what the slot has
-// confirmed. Rows that wait in the retry table, or are dead letters, are protected by these.
-// Without a catalog_xmin, and with an open gap, it is schema.NoRows.
+// PastSnapshot is, for schema.OutboxTable.First, the text of a snapshot that sees the rows which a
+// slot sends no more: the rows of transactions below the slot's catalog_xmin, the oldest
+// transaction that it may still have to read. All these had ended before restart_lsn, which is not
+// above what the slot has confirmed. Rows that wait in the retry table, or are dead letters, are
+// protected by their rows there. Without a catalog_xmin, and with an open gap, it is schema.NoRows.
 func PastSnapshot(ctx context.Context, q source.Querier, slot string) (first string, err error) {
 	var xmin *int64
 	err = q.QueryRow(ctx, `SELECT `+sent.WholeXIDSQL("catalog_xmin")+`
@@ -377,7 +393,7 @@ func PastSnapshot(ctx context.Context, q source.Querier, slot string) (first str
 var ErrRememberedChanged = errors.New("the remembered state of the publication was changed in the meantime")
 
 // SentBefore is what is remembered of a slot that is adopted or made again. On another system names
-// still mean the same tables, and OIDs do not: so the tables are looked up by name, and the
+// still mean the same tables, but OIDs do not. So the tables are looked up by name, and the
 // publication is left out. A table that is no longer configured is remembered there too, unless an
 // operator has skipped its rows.
 func (r *Record) SentBefore(ctx context.Context, q source.Querier, id Identity) (was schema.Sends, err error) {
@@ -403,8 +419,8 @@ func (r *Record) SentBefore(ctx context.Context, q source.Querier, id Identity) 
 	return was, nil
 }
 
-// Remembered is what is remembered of a slot that may be used; nothing of one that is still to be
-// created or adopted.
+// Remembered is what is remembered of a slot that is in state ready. Of any other slot it is
+// nothing, because the slot is still to be created or adopted.
 func (r *Record) Remembered() schema.Sends {
 	if r == nil || r.State != StateReady {
 		return schema.Sends{}
@@ -412,9 +428,9 @@ func (r *Record) Remembered() schema.Sends {
 	return r.Sends
 }
 
-// warnOfRowsBefore logs which rows of an added table are not sent: PostgreSQL leaves out what was
-// inserted before the table was in the publication, whenever that commits. ALTER PUBLICATION does
-// not wait for writers, so such a row may appear after the table was announced.
+// warnOfRowsBefore logs which rows of an added table are not sent. PostgreSQL leaves out a row that
+// was inserted before the table was in the publication, whenever the row is committed. ALTER
+// PUBLICATION does not wait for writers, so such a row may appear after the table was announced.
 func warnOfRowsBefore(ctx context.Context, q source.Querier, c *source.Config, table string, t schema.OutboxTable) {
 	if len(t.Through) == 0 { // with all tables: its rows are sent from its first one on
 		return

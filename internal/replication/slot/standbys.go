@@ -1,5 +1,7 @@
-// The physical standbys of the server that is read: which of them have all that was read of a
-// failover slot, and which of them delivery waits for.
+// The physical standbys of the server that is read. A standby that is promoted must have all that
+// this relay has read of a failover slot, so the relay records which standbys do, and shows which
+// ones delivery waits for. And no standby may be this relay itself: with it in
+// synchronous_standby_names every commit of the cluster would wait for the broker.
 
 package slot
 
@@ -17,7 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Standbys is the server's standbys as it shows them.
+// Standbys is what the server shows of its standbys.
 type Standbys struct {
 	Named          []string      // slots that synchronized_standby_slots names, sorted
 	Flushed        pglogrepl.LSN // the end of the server's durable WAL
@@ -25,7 +27,7 @@ type Standbys struct {
 	anyWithoutSlot bool          // some standby streams without a slot
 }
 
-// StandbySlot is a physical slot.
+// StandbySlot is the physical slot of a standby.
 type StandbySlot struct {
 	Name      string
 	Active    bool // its standby is connected
@@ -53,8 +55,9 @@ func ReadStandbys(ctx context.Context, q source.Querier) (*Standbys, error) {
 	return &v, err
 }
 
-// standbyNames are the names in a value of synchronized_standby_slots, as the server reads it: with
-// or without quotes, and without them in any case. No name of a slot has a comma or a quote.
+// standbyNames are the names in a value of synchronized_standby_slots, read as the server reads it:
+// a name may be in quotes, and one without quotes is in lower case whatever is written. No name of
+// a slot has a comma or a quote.
 func standbyNames(setting string) (list []string) {
 	for name := range strings.SplitSeq(setting, ",") {
 		name = strings.TrimSpace(name)
@@ -71,7 +74,8 @@ func standbyNames(setting string) (list []string) {
 	return slices.Compact(list)
 }
 
-// flushedBy is the position up to which a standby is known to have all WAL; 0: not known.
+// flushedBy is the position up to which a standby is known to have all WAL; 0 means that it is not
+// known.
 func (v *Standbys) flushedBy(name string) pglogrepl.LSN {
 	for _, s := range v.Slots {
 		if s.Name == name && !s.Lost && !s.Temporary {
@@ -81,7 +85,7 @@ func (v *Standbys) flushedBy(name string) pglogrepl.LSN {
 	return 0
 }
 
-// AllHave reports whether each named standby has all WAL up to a position.
+// AllHave reports whether each standby of synchronized_standby_slots has all WAL up to a position.
 func (v *Standbys) AllHave(to pglogrepl.LSN) bool {
 	return !slices.ContainsFunc(v.Named, func(name string) bool { return v.flushedBy(name) < to })
 }
@@ -103,8 +107,8 @@ func (v *Standbys) HavingAll(rec *Record, received pglogrepl.LSN) (have []string
 	return have, others
 }
 
-// RecordStandbys makes durable which standbys have all that was read, under the epoch of the term,
-// unless rec has it already. A promoted server is judged by it (CheckUse).
+// RecordStandbys writes to the record which standbys have all that was read, under the epoch of the
+// term, unless rec has it already. CheckUse judges a promoted server by this record.
 func (v *Standbys) RecordStandbys(ctx context.Context, q source.Querier, c *source.Config, epoch int64, rec *Record, received pglogrepl.LSN) error {
 	have, others := v.HavingAll(rec, received)
 	if slices.Equal(have, rec.Standbys) && others == rec.OtherStandbys {
@@ -115,15 +119,17 @@ func (v *Standbys) RecordStandbys(ctx context.Context, q source.Querier, c *sour
 	return err
 }
 
-// StandbyWait finds out which standbys delivery waits for, by comparing two checks.
+// StandbyWait finds out which standbys delivery waits for, by comparing each check with the one
+// before.
 type StandbyWait struct {
 	received, flushed pglogrepl.LSN // at the last check
 }
 
-// StandbysBehind returns the standbys that delivery waits for: those named ones that have not yet
-// flushed what the server had flushed at the last check. There are none if something was received
-// since, or there was nothing to receive: the server sends nothing of a failover slot before named
-// standbys have it. busy: the reader works on a message, so it does not wait for the server.
+// StandbysBehind returns the standbys that delivery waits for: those of synchronized_standby_slots
+// that have not yet flushed what the server had flushed at the last check. There are none if
+// something was received since, or if there was nothing to receive: of a failover slot the server
+// sends nothing before these standbys have it. busy means that the reader works on a message, so it
+// does not wait for the server.
 func (w *StandbyWait) StandbysBehind(v *Standbys, received pglogrepl.LSN, busy bool) (behind []string) {
 	stands := !busy && received == w.received && received < w.flushed
 	if stands {
@@ -140,6 +146,7 @@ func (w *StandbyWait) StandbysBehind(v *Standbys, received pglogrepl.LSN, busy b
 	return nil
 }
 
+// quorumSyntax is synchronous_standby_names with a number of standbys, as in FIRST 2 (a, b).
 var quorumSyntax = lazy.Regexp(`(?is)^\s*(?:(?:first|any)\s+)?\d+\s*\((.*)\)\s*$`)
 
 // namesStandby reports whether a value of synchronous_standby_names names the application, by
@@ -183,6 +190,7 @@ func refuseNamed(c *source.Config, setting string) error {
 		source.QuoteText(setting), c.ApplicationName()))
 }
 
+// syncStandbyStop is the Stop for a relay that the server takes for a synchronous standby.
 func syncStandbyStop(c *source.Config, what string) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "sync_standby",
@@ -191,8 +199,8 @@ func syncStandbyStop(c *source.Config, what string) *event.Stop {
 	}
 }
 
-// CheckSyncState checks the server's own view of our walsender, independent of how we parsed the
-// setting: "" (this role may not see it) and async are harmless.
+// CheckSyncState checks what the server itself says of our walsender, in case we read the setting
+// wrongly. "" (this role may not see it) and async are harmless.
 func CheckSyncState(c *source.Config, view *View) error {
 	switch view.HolderState {
 	case "", "async":

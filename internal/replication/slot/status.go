@@ -1,5 +1,6 @@
-// What status and metrics show of the source: the stream's phase, its slot, the other slots of the
-// server, sizes and lag.
+// The state of the source as status, health and metrics show it: the stream's phase, its slot, the
+// other slots of the server, sizes and lag. The stream and the survey write it, and whoever asks
+// gets a copy.
 
 package slot
 
@@ -19,7 +20,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// Phase is what the stream is doing, in one word.
+// Phase is what the stream is doing, in one word, for people.
 type Phase string
 
 // The phases.
@@ -36,43 +37,45 @@ type Snapshot struct {
 	Phase Phase
 	Why   string // also while Streaming, when the server's walsender sends nothing
 	Since time.Time
-	// who leads, as cdc_relay.slots has it: this relay, or of a standby the other one; "": not
-	// known
+	// Leader is who leads, as cdc_relay.slots has it: this relay, or while it stands by the other
+	// one; "" means not known
 	Leader string
 	Slot   SlotSeen
 
 	HeldBy []source.OpenTransaction // see View.HeldBy
 
-	// standbys of synchronized_standby_slots that hold delivery back; only while Streaming
+	// WaitingForStandby has the standbys of synchronized_standby_slots that hold delivery back; it
+	// is set only while Streaming
 	WaitingForStandby []string
 
-	// the other hosts of source.url, as the leader of a failover slot has asked them last
+	// Hosts has the other hosts of source.url, as the leader of a failover slot has last asked them
 	Hosts []HostSlot
 
 	OtherSlots []SlotSeen // the server's other logical slots, those first that keep the most WAL
 	OtherTotal int        // OtherSlots may have fewer
 	Unheld     []Unheld   // of the leader; nil: not known yet
 	UnheldAt   time.Time  // when it was read
-	// of the outbox tables, with indexes and partitions; nil: not known yet, or there are none
+	// TableBytes is the size of the outbox tables, with indexes and partitions; nil means that it
+	// is not known yet, or that there are none
 	TableBytes *int64
 }
 
 // HostSlot says of another host of source.url whether a relay could go on with the slot there.
 type HostSlot struct {
 	Host   string // host:port
-	Synced bool   // the slot is there, synced and ready; false: or it did not answer
+	Synced bool   // the slot is there, synced and ready; also false if the host did not answer
 }
 
 // SlotSeen is the slot's row in pg_replication_slots, as it was at the time Checked.
 type SlotSeen struct {
 	View
 	Checked time.Time // zero: not yet
-	// BehindSince is when WAL after ConfirmedFlush was seen first, by walTimes; zero: there is
-	// none. Of OtherSlots alone.
+	// BehindSince is when WAL after ConfirmedFlush was first seen, by walTimes; zero means that
+	// there is no such WAL. Only OtherSlots have it.
 	BehindSince time.Time
 }
 
-// Status is the Snapshot behind a lock.
+// Status is the current Snapshot behind a lock.
 type Status struct {
 	mu   sync.Mutex
 	snap Snapshot
@@ -89,7 +92,8 @@ func (s *Status) Snapshot() Snapshot {
 	return snap
 }
 
-// EnterPhase sets the phase and its reason: what PostgreSQL answered, or who leads.
+// EnterPhase sets the phase and its reason: what PostgreSQL answered, or who leads. When the phase
+// changes it forgets the leader, except at Stopping.
 func (s *Status) EnterPhase(p Phase, why string) {
 	s.changeSnapshot(func(snap *Snapshot) {
 		if snap.Phase != p {
@@ -110,7 +114,8 @@ func (s *Status) SetLeader(name string) {
 	s.changeSnapshot(func(snap *Snapshot) { snap.Leader = name })
 }
 
-// WaitForStandby sets the standbys that hold delivery back, and returns those before.
+// WaitForStandby sets the standbys that hold delivery back, and returns those that were set before,
+// so that the caller logs only a change.
 func (s *Status) WaitForStandby(names []string) (was []string) {
 	s.changeSnapshot(func(snap *Snapshot) {
 		was = snap.WaitingForStandby
@@ -121,8 +126,8 @@ func (s *Status) WaitForStandby(names []string) (was []string) {
 	return was
 }
 
-// SetStreamingReason sets the reason why nothing comes while the phase is Streaming; "" takes it
-// back.
+// SetStreamingReason sets the reason why nothing comes while the phase is Streaming; "" removes the
+// reason.
 func (s *Status) SetStreamingReason(why string) {
 	s.changeSnapshot(func(snap *Snapshot) {
 		if snap.Phase == Streaming {
@@ -131,7 +136,7 @@ func (s *Status) SetStreamingReason(why string) {
 	})
 }
 
-// SetSlot sets the slot; nil: it does not exist.
+// SetSlot sets what was read of the slot; nil means that the slot does not exist.
 func (s *Status) SetSlot(v *View) {
 	var now SlotSeen
 	if v != nil {
@@ -140,14 +145,15 @@ func (s *Status) SetSlot(v *View) {
 	s.changeSnapshot(func(snap *Snapshot) { snap.Slot = now })
 }
 
+// changeSnapshot changes the snapshot under the lock.
 func (s *Status) changeSnapshot(change func(*Snapshot)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(&s.snap)
 }
 
-// Relay is what the database knows about a relay; status shows it if the relay itself does not
-// answer.
+// Relay is what the database knows about a relay. The command status shows it when the relay itself
+// does not answer.
 type Relay struct {
 	Slot     *SlotSeen // nil: no such slot
 	HeldBy   []source.OpenTransaction
@@ -187,31 +193,32 @@ func ReadRelay(ctx context.Context, pool *pgxpool.Pool, name string) (Relay, err
 	return v, err
 }
 
-// Unheld is a slot of cdc_relay.slots that no walsender reads, with what waits there until a relay
-// holds it.
+// Unheld is a slot of cdc_relay.slots that no session holds, with what waits there until a relay
+// holds it. Somebody may have renamed source.slot and forgotten the old slot.
 type Unheld struct {
 	Name          string
 	Deferred      int
-	DeadLetters   int   // that are open
-	OrMore        bool  // where one of these two is unheldLimit
+	DeadLetters   int   // open ones
+	OrMore        bool  // Deferred or DeadLetters is unheldLimit, where counting ends
 	RetainedBytes int64 // WAL that the slot keeps; 0: none, as when it is gone
 	Lost          bool  // the server has invalidated it: what its WAL had is in the tables alone
 }
 
 const (
-	unheldLimit = 10_000 // rows that are counted of a slot
-	maxUnheld   = 100    // slots
+	unheldLimit = 10_000 // rows of a slot that are counted at most
+	maxUnheld   = 100    // slots that are read at most
 )
 
-// unheldSQL counts along an index: ORDER BY names one, and ReadUnheld forbids a sort. Otherwise the
-// planner takes a slot's rows for a large part of the table and reads all of it, to find three, or
-// takes them for few and sorts a million.
+// unheldSQL reads the slots for ReadUnheld. It counts along an index: ORDER BY names the index, and
+// ReadUnheld forbids a sort. Otherwise the planner takes a slot's rows for a large part of the
+// table and reads all of the table to find three rows, or takes them for few and sorts a million.
 //
 // A record of another system does not count: this database is a copy, or has come from a dump. Rows
 // of that system are not sent from here, whoever holds the slot. A relay that is started with it
 // stops with exit 3 until somebody has said which of the two it is. system_id is empty in a record
 // that was written by hand for a first start. A slot of that name in another database is not ours.
-// A name that no relay can have is nobody's slot, and Fix is to be copied to a shell.
+// A slot with a name that no relay can have is left out, because Fix is a command to be copied to a
+// shell.
 const unheldSQL = `SELECT s.slot::text, d.n, l.n, w.bytes, w.lost
 	FROM cdc_relay.slots s LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.database = current_database()
 	CROSS JOIN LATERAL (SELECT greatest(0, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), r.restart_lsn), 0))::bigint AS bytes, coalesce(r.wal_status = 'lost', false) AS lost) w
@@ -224,8 +231,8 @@ const unheldSQL = `SELECT s.slot::text, d.n, l.n, w.bytes, w.lost
 		AND (d.n + l.n + w.bytes > 0 OR w.lost)
 	ORDER BY s.slot LIMIT $3`
 
-// ReadUnheld reads the slots but ours that nobody holds and in which something waits. It is planned
-// again each time, as all statements on these tables are.
+// ReadUnheld reads the slots, except ours, that nobody holds and in which something waits. The
+// statement is planned again each time, as all statements on these tables are.
 func ReadUnheld(ctx context.Context, pool *pgxpool.Pool, ours string) (list []Unheld, err error) {
 	err = waitingForNoLock(ctx, pool, "read the slots that nobody holds", "; SET LOCAL enable_sort = off", func(ctx context.Context, tx pgx.Tx) error {
 		rows, err := tx.Query(ctx, unheldSQL, pgx.QueryExecModeCacheDescribe, ours, unheldLimit, maxUnheld)
@@ -242,7 +249,7 @@ func ReadUnheld(ctx context.Context, pool *pgxpool.Pool, ours string) (list []Un
 	return list, err
 }
 
-// Waits is what waits in the slot, for people.
+// Waits describes what waits in the slot, for people.
 func (u Unheld) Waits() string {
 	var parts []string
 	count := func(n int, what string) {
@@ -275,7 +282,8 @@ func (u Unheld) Fix() string {
 	return first + fmt.Sprintf("start a relay with source.slot: %s until nothing waits there, then CDC_RELAY_SOURCE__SLOT=%[1]s cdc-relay teardown --yes; with --force it drops what still waits", u.Name)
 }
 
-// askUnheld looks for them once a minute, as the leader: it is the same for all relays of the slot.
+// askUnheld looks for slots that nobody holds, once a minute. Only the leader looks, because the
+// answer is the same for all relays of the slot.
 func (v *surveyor) askUnheld(ctx context.Context) error {
 	if v.status.Snapshot().Phase != Streaming {
 		v.status.changeSnapshot(func(snap *Snapshot) { snap.Unheld = nil })
@@ -303,12 +311,13 @@ func (v *surveyor) askUnheld(ctx context.Context) error {
 	return nil
 }
 
-// unheldNames are the slots that were found last; true: they were logged.
+// unheldNames are the slots that the last round found; true means that the slot was logged.
 type unheldNames map[string]bool
 
-// replaceWith replaces the slots by those of a new round, and returns the ones to log. Each is
-// logged once for as long as nobody holds it, and not before it is found a second time: a slot
-// between two relays is unheld for some seconds. fresh: one of them was found for the first time.
+// replaceWith replaces the slots by those of a new round, and returns the ones to log. A slot is
+// logged once for as long as nobody holds it, and only when it is found a second time: a slot
+// between two relays is unheld for some seconds. fresh means that a slot was found for the first
+// time, so the next round should come soon.
 func (n *unheldNames) replaceWith(list []Unheld) (say []Unheld, fresh bool) {
 	now := make(unheldNames, len(list))
 	for _, u := range list {

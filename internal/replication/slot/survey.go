@@ -1,5 +1,6 @@
-// The survey: every few seconds it reads our slot, the size of the outbox tables, the server's
-// other logical slots, what other hosts say and slots that nobody holds, for status and metrics.
+// The survey: every few seconds it reads what status and metrics show of the server: our slot, the
+// size of the outbox tables, the other logical slots and, in the leader, the other hosts and the
+// slots that nobody holds. Relaying does not depend on any of it, so it runs beside the stream.
 
 package slot
 
@@ -22,16 +23,16 @@ import (
 const (
 	surveyFirst = time.Second
 	surveyEvery = 5 * time.Second
-	// the longest pause while rounds keep failing: a refused login is not tried more often
+	// surveyAfter is the longest pause while rounds keep failing, because a refused login should
+	// not be tried more often
 	surveyAfter   = 30 * time.Second
 	measureEvery  = time.Minute // between questions that cost more: sizes, hosts, unheld slots
-	MaxOtherSlots = 99          // that are shown besides ours: those that retain the most WAL
+	MaxOtherSlots = 99          // slots that are shown besides ours: those that retain the most WAL
 )
 
-// Survey reads what operators want to see and relaying does not depend on: our slot, the size of
-// the outbox tables, and the other logical slots of the server. It does so in every phase, also
-// after Stream.Run has returned: what the slot retains matters most when nobody reads it. It ends
-// when ctx is done.
+// Survey reads what operators want to see and relaying does not depend on. It does so in every
+// phase, also after Stream.Run has returned: what the slot retains matters most when nobody reads
+// it. It ends when ctx is done.
 func Survey(ctx context.Context, pool *pgxpool.Pool, c *source.Config, seen *Status, tables []string) {
 	v := surveyor{pool: pool, c: c, status: seen, tables: tables}
 	said, next := "", surveyFirst
@@ -49,7 +50,7 @@ func Survey(ctx context.Context, pool *pgxpool.Pool, c *source.Config, seen *Sta
 	}
 }
 
-// surveyor is the state between two rounds of survey.
+// surveyor is what Survey remembers between two rounds.
 type surveyor struct {
 	pool             *pgxpool.Pool
 	c                *source.Config
@@ -57,11 +58,12 @@ type surveyor struct {
 	tables           []string // names of the outbox tables, quoted
 	times            walTimes
 	tablesMeasuredAt time.Time // when the tables' size was asked for last
-	hostsAskedAt     time.Time // when the other hosts were
+	hostsAskedAt     time.Time // when the other hosts were asked last
 	unheldLookedAt   time.Time // when slots that nobody holds were looked for; zero: look again
 	unheld           unheldNames
 }
 
+// surveyOnce is one round of Survey.
 func (v *surveyor) surveyOnce(ctx context.Context) error {
 	view, err := ReadView(ctx, v.pool, v.c.Slot)
 	if err != nil {
@@ -87,7 +89,7 @@ func (v *surveyor) surveyOnce(ctx context.Context) error {
 	return v.askUnheld(ctx)
 }
 
-// measureTables asks for the size of the outbox tables now and then.
+// measureTables asks for the size of the outbox tables, once in measureEvery.
 func (v *surveyor) measureTables(ctx context.Context) error {
 	if len(v.tables) == 0 || time.Since(v.tablesMeasuredAt) < measureEvery {
 		return nil
@@ -104,9 +106,10 @@ func (v *surveyor) measureTables(ctx context.Context) error {
 	return nil
 }
 
-// askHosts asks the other hosts of source.url now and then whether they have our failover slot. A
-// relay that stands by does not: there may be many, and the leader has said it. Hosts that do not
-// answer take a few seconds of the survey, for which nothing but numbers waits.
+// askHosts asks the other hosts of source.url, once in measureEvery, whether they have our failover
+// slot. A relay that stands by does not ask: there may be many such relays, and the leader has the
+// answer. Hosts that do not answer delay the survey by a few seconds, which delays nothing but
+// numbers.
 func (v *surveyor) askHosts(ctx context.Context, view *View) error {
 	if view == nil || !view.Failover || v.status.Snapshot().Phase != Streaming {
 		v.status.changeSnapshot(func(snap *Snapshot) { snap.Hosts = nil })
@@ -132,8 +135,9 @@ func (v *surveyor) askHosts(ctx context.Context, view *View) error {
 	return nil
 }
 
-// readOtherSlots reads the logical slots of the server but ours, in all databases, and how many
-// there are. It adds to times where the WAL is, and tells by them since when each slot is behind.
+// readOtherSlots reads the logical slots of the server except ours, in all databases, and how many
+// there are. It adds the current position of the WAL to times, and tells from times since when each
+// slot is behind.
 func readOtherSlots(ctx context.Context, q source.Querier, ours string, times *walTimes) (slots []SlotSeen, total int, err error) {
 	// One row more, of the server itself, comes also when there are no slots: the WAL's position is
 	// remembered all the same.
@@ -158,7 +162,7 @@ func readOtherSlots(ctx context.Context, q source.Querier, ours string, times *w
 	return slots, total, nil
 }
 
-// waitingForNoLock calls do in a transaction that waits no more than 100 ms for a lock, since its
+// waitingForNoLock calls do in a transaction that waits no more than 100 ms for a lock, because its
 // connection is one of few. settings is SQL that is appended to the transaction's first statement;
 // what names the work in errors.
 func waitingForNoLock(ctx context.Context, pool *pgxpool.Pool, what, settings string, do func(context.Context, pgx.Tx) error) error {
@@ -187,19 +191,21 @@ func TableBytes(ctx context.Context, pool *pgxpool.Pool, tables []string) (bytes
 	return bytes, err
 }
 
-// walTimes is when the WAL was at which position: it tells how many seconds another program's slot
-// is behind, whose commits we do not see. It keeps at most maxWALTimes entries and thins out old
-// ones, so it covers the whole time since it began.
+// walTimes remembers when the WAL was at which position. From it the survey tells for how many
+// seconds another program's slot is behind, whose commits we do not see. It keeps at most
+// maxWALTimes entries and thins out old ones, so it covers the whole time since it began.
 type walTimes struct {
 	segment uint64    // size in bytes of a file of WAL
 	seen    []walTime // the oldest first, by time and by position
 }
 
+// walTime says that the WAL was at lsn at a time.
 type walTime struct {
 	at  time.Time
 	lsn pglogrepl.LSN
 }
 
+// maxWALTimes bounds the memory of walTimes.
 const maxWALTimes = 1024
 
 // addPosition records that the WAL is at lsn. A lower position, of another timeline, clears the
@@ -220,8 +226,8 @@ func (w *walTimes) addPosition(at time.Time, lsn pglogrepl.LSN) {
 	w.seen = append(w.seen, walTime{at, lsn})
 }
 
-// thinOut removes the entry whose removal leaves the smallest gap relative to its age. So the gaps
-// grow with age.
+// thinOut removes the entry whose removal leaves the smallest gap relative to the entry's age. So
+// the gaps grow with age.
 func (w *walTimes) thinOut(now time.Time) {
 	least, at := math.Inf(1), 1
 	for i := 1; i < len(w.seen)-1; i++ {
@@ -233,8 +239,9 @@ func (w *walTimes) thinOut(now time.Time) {
 	w.seen = slices.Delete(w.seen, at, at+1)
 }
 
-// passedAt returns when WAL after lsn was first seen, zero for never. It is late by up to the time
-// between two entries, for old ones a few percent of their age, and never before the first entry.
+// passedAt returns when WAL after lsn was first seen; zero means never. The time is late by up to
+// the time between two entries, which for old entries is a few percent of their age. It is never
+// before the first entry.
 func (w *walTimes) passedAt(lsn pglogrepl.LSN) time.Time {
 	for _, s := range w.seen {
 		if source.WALBeyond(w.segment, lsn, s.lsn) {

@@ -1,6 +1,7 @@
-// Package slot is the slot and our record of it: whether it is still ours, how it is created or
-// adopted, what is remembered of the publication that it is read with, the standbys that must have
-// what was read of it, and what status and metrics show.
+// Package slot is the slot and our record of it. It decides whether the slot is still the one that
+// this relay knows, because a slot that was moved or made again would lose events silently. It also
+// creates and adopts slots, remembers the publication that a slot is read with, watches the
+// standbys that must have what was read, and reads what status and metrics show.
 package slot
 
 import (
@@ -16,7 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// View is the slot's row of pg_replication_slots with the server's current position.
+// View is the slot's row of pg_replication_slots, with its holder and the server's current
+// position.
 type View struct {
 	Name, Plugin, Type, Database string
 
@@ -37,8 +39,8 @@ type View struct {
 	Temporary bool
 }
 
-// NotOurs returns why the slot cannot belong to a relay of this database, "" if it can: slot names
-// are shared by the whole cluster.
+// NotOurs returns why the slot cannot belong to a relay of this database; "" means that it can. The
+// whole cluster shares the names of slots, so a slot of the right name may be another database's.
 func (v *View) NotOurs(database string) string {
 	switch {
 	case v.Type != "logical" || v.Plugin != "pgoutput":
@@ -49,12 +51,13 @@ func (v *View) NotOurs(database string) string {
 	return ""
 }
 
-// IsMade reports whether the slot's creation is complete. Before that it has no position, and is
-// dropped when its creating session ends. That may be long after its client is gone, because
-// creation waits for open transactions.
+// IsMade reports whether the slot's creation is complete. Until then the slot has no position, and
+// is dropped when the session that creates it ends. That may be long after the session's client is
+// gone, because the creation waits for open transactions.
 func (v *View) IsMade() bool { return v.ConfirmedFlush != 0 }
 
-// Active reports whether a walsender reads the slot.
+// Active reports whether a session holds the slot: a walsender, or a session that calls a function
+// on the slot (see Streams).
 func (v View) Active() bool { return v.ActivePID != 0 }
 
 // Invalidated reports whether the server has removed WAL that the slot would need.
@@ -80,7 +83,7 @@ const (
 			LEFT JOIN pg_stat_get_replication_slot(CASE WHEN s.datoid IS NOT NULL THEN s.slot_name::text END) t ON true`
 )
 
-// ScanTargets are the scan targets of Columns.
+// ScanTargets are the scan targets for Columns, in their order.
 func (v *View) ScanTargets() []any {
 	return []any{
 		&v.Name, &v.Plugin, &v.Type, &v.Database, &v.ConfirmedFlush, &v.Restart, &v.ActivePID, &v.WALStatus, &v.Invalidation,
@@ -89,7 +92,7 @@ func (v *View) ScanTargets() []any {
 	}
 }
 
-// ReadView returns nil if there is no slot of that name.
+// ReadView reads the slot of that name; nil means that there is none.
 func ReadView(ctx context.Context, q source.Querier, slot string) (*View, error) {
 	var v View
 	err := source.Ask(ctx, q, "read pg_replication_slots", "SELECT "+Columns+" FROM "+Tables+" WHERE s.slot_name = $1", slot).Scan(v.ScanTargets()...)
@@ -102,7 +105,7 @@ func ReadView(ctx context.Context, q source.Querier, slot string) (*View, error)
 	return &v, nil
 }
 
-// HolderName describes who holds the slot; "" if nobody does.
+// HolderName describes for people who holds the slot; "" means that nobody does.
 func (v *View) HolderName() string {
 	switch {
 	case !v.Active():
@@ -113,10 +116,11 @@ func (v *View) HolderName() string {
 	return fmt.Sprintf("%q (pid %d)", v.Holder, v.ActivePID)
 }
 
-// InUseError is the error for a slot that must be free and is not. The relay waits for the
-// walsender of a relay, perhaps its own, which may not have noticed yet that its client died, and
-// for a session that calls a function, as a psql that peeks: the function ends. The walsender of
-// any other program must be ended by the operator.
+// InUseError is the error for a slot that must be free and is not. For the walsender of a relay it
+// is an ordinary error, and the relay waits: it may be the relay's own walsender, which has not
+// noticed yet that its client died. The relay also waits for a session that calls a function, such
+// as a psql that peeks, because the function ends. The walsender of any other program is a Stop: an
+// operator must end it.
 func InUseError(c *source.Config, view *View) error {
 	switch {
 	case view.ReadByRelay():
@@ -131,7 +135,8 @@ func InUseError(c *source.Config, view *View) error {
 	}
 }
 
-// ReadActive reads the slot's row. The error is ErrNotActive if our walsender pid does not hold it.
+// ReadActive reads the slot's row for the session that streams. The error is ErrNotActive if our
+// walsender, pid, does not hold the slot.
 func ReadActive(ctx context.Context, q source.Querier, c *source.Config, pid uint32) (*View, error) {
 	view, err := ReadView(ctx, q, c.Slot)
 	if err != nil {
@@ -143,18 +148,19 @@ func ReadActive(ctx context.Context, q source.Querier, c *source.Config, pid uin
 	return view, nil
 }
 
-// ErrNotActive says that the slot is gone, or that another session or none reads it.
+// ErrNotActive says that the slot is gone, or that another session, or no session, holds it.
 var ErrNotActive = errors.New("the slot is no longer active for this session")
 
 const (
 	// heldBytesNamed is how many bytes of settled WAL a slot must keep before HeldBy asks why.
 	heldBytesNamed = 1 << 20
 	// restartStep is how often the server moves restart_lsn: to the beginning of the oldest
-	// transaction of the cluster that is open then.
+	// transaction of the cluster that is open at that time.
 	restartStep = 15 * time.Second
 )
 
-// HeldBytes is the WAL that the slot keeps although everything in it is settled.
+// HeldBytes is the WAL that the slot keeps although everything in it is settled, for example
+// because a transaction began there that is still open.
 func (v *View) HeldBytes() uint64 {
 	if v.Restart == 0 || v.Restart > v.ConfirmedFlush {
 		return 0
@@ -163,7 +169,8 @@ func (v *View) HeldBytes() uint64 {
 }
 
 // HeldBy returns the transactions that make the slot keep HeldBytes, or that its creation waits
-// for, the oldest first, at most source.MostOpenNamed. None: all is as it should be.
+// for, the oldest first, at most source.MostOpenNamed. An empty list means that nothing unusual
+// keeps WAL.
 func (v *View) HeldBy(ctx context.Context, q source.Querier) ([]source.OpenTransaction, error) {
 	var list []source.OpenTransaction
 	var err error
@@ -177,8 +184,8 @@ func (v *View) HeldBy(ctx context.Context, q source.Querier) ([]source.OpenTrans
 	return list[:min(len(list), source.MostOpenNamed)], err
 }
 
-// HalfMade reports whether a relay's walsender is creating the slot. It goes on after its client
-// was killed, until the transactions have ended that it waits for.
+// HalfMade reports whether a relay's walsender is creating the slot. The walsender goes on after
+// its client was killed, until the transactions that it waits for have ended.
 func (v *View) HalfMade() bool { return v.Active() && v.Streams && !v.IsMade() && v.ReadByRelay() }
 
 // BeingMadeStop is the Stop for a slot that the server is still creating: it names the transactions
@@ -196,7 +203,7 @@ func BeingMadeStop(ctx context.Context, q source.Querier, view *View) *event.Sto
 	}
 }
 
-// endCreation ends the walsender that creates the slot, and with it goes what there is of the slot.
+// endCreation ends the walsender that creates the slot. The unfinished slot goes with it.
 func endCreation(ctx context.Context, q source.Querier, view *View) error {
 	var ended bool
 	err := source.Ask(ctx, q, "end the creation of a slot", `SELECT coalesce(bool_and(pg_terminate_backend(pid, $2)), true) FROM pg_stat_activity WHERE pid = $1 AND backend_type = 'walsender'`,

@@ -26,7 +26,7 @@ import (
 // Config says which slot of which database is read, and which line its events go to.
 type Config struct {
 	URL string // libpq URL or key=value
-	// asked at every connect; "" keeps what the URL, PGPASSWORD or the passfile say
+	// Password is called at every connect; "" keeps what the URL, PGPASSWORD or the passfile say
 	Password func() (string, error)
 
 	Slot        string
@@ -37,10 +37,12 @@ type Config struct {
 	Shapes      bool     // events have their table's shape
 	Types       *Types   // what is known of the types in shapes; nil: nothing is remembered
 
-	// rows of the tables are deleted once they are delivered, which takes rights on them
+	// Deletes means that rows of the tables are deleted once they are delivered, which needs rights
+	// on the tables
 	Deletes bool
 
-	// Advertise is the address by which others reach this relay, for who stands by; "": none.
+	// Advertise is the address by which relays that stand by reach this one; "" means that there is
+	// none.
 	Advertise string
 
 	Create bool // create what is missing on the first start
@@ -51,11 +53,11 @@ type Config struct {
 	// `init --no-backfill`.
 	NoBackfill bool
 
-	// MaxEventBytes: a row with more bytes in the stream is read without its large values; 0: no
-	// limit.
+	// MaxEventBytes is the limit above which a row in the stream is read without its large values;
+	// 0 means that there is no limit.
 	MaxEventBytes int64
-	// CreationLockPID is the pid of our session that has the lock on the creation of the slot; 0:
-	// none has. Written by slot.WithCreationLock.
+	// CreationLockPID is the pid of our session that has the lock on the creation of the slot; 0
+	// means that no session of ours has it. slot.WithCreationLock writes it.
 	CreationLockPID int32
 	// WALSenderTimeout is the wal_sender_timeout of our walsender, sent at connect. A connection
 	// that was cut silently is noticed within it.
@@ -73,11 +75,11 @@ type Config struct {
 
 	Primary *Primary // the server that a Stream reads; nil for commands
 
-	// RefusedPause is how long the shutdown watch pauses after it was refused a connection; 0: 5 s.
-	// Tests make it longer.
+	// RefusedPause is how long the shutdown watch pauses after it was refused a connection; 0 means
+	// 5 s. Tests make it longer.
 	RefusedPause time.Duration
 	// ClientSilence is the time after which the server ends a copy whose process says nothing, and
-	// any client that takes nothing of what it is sent; 0: a minute. Tests make it shorter.
+	// any client that takes nothing of what it is sent; 0 means a minute. Tests make it shorter.
 	ClientSilence time.Duration
 }
 
@@ -116,7 +118,7 @@ type Line interface {
 // Hooks are called when something happens; each may be nil.
 type Hooks struct {
 	Skipped func(reason string) // a frame of the stream that is not an event of ours
-	// an event whose row does not have its transaction: decode.Message.Stray
+	// Stray is called for an event whose row does not have its transaction: decode.Message.Stray
 	Stray     func()
 	Reconnect func() // a session after the first one was started
 	Beat      func() // the reporter's loop is alive
@@ -153,8 +155,9 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// ReadKeyHash reads the secret of the slot under which ordering keys are digested; nil: there is no
-// record of the slot yet, or its schema is of an earlier version.
+// ReadKeyHash reads the secret of the slot under which ordering keys are digested, for commands
+// that have no Record. nil means that there is no record of the slot yet, or that its schema is of
+// an earlier version.
 func ReadKeyHash(ctx context.Context, q Querier, slot string) (*event.KeyHash, error) {
 	var secret *[16]byte
 	err := Ask(ctx, q, "read the secret of ordering keys", `SELECT (to_jsonb(s)->>'key_secret')::uuid FROM cdc_relay.slots s WHERE slot = $1`, slot).Scan(&secret)
@@ -174,11 +177,12 @@ const (
 	FailoverOff  = "off"
 )
 
-// oldestFailover has failover slots: they came with 17.
+// oldestFailover is the oldest version with failover slots: they came with 17.
 const oldestFailover = 170000
 
-// MakesFailoverSlot reports whether a slot that is made over conn is a failover slot. The server
-// says its version when it connects; one that cannot be read makes none, unless it must.
+// MakesFailoverSlot reports whether a slot that is made over conn is made as a failover slot. The
+// server says its version when it connects. If the version cannot be read, the slot is a failover
+// slot only if the configuration says so.
 func (c *Config) MakesFailoverSlot(conn *pgconn.PgConn) bool {
 	switch c.FailoverSlot {
 	case FailoverOn:
@@ -217,7 +221,8 @@ func CheckFailoverSlot(ctx context.Context, q Querier, c *Config) error {
 	return nil
 }
 
-// oldestServer has logical messages in the stream and pg_stat_replication_slots: both came with 14.
+// oldestServer is the oldest version that a relay works with: logical messages in the stream and
+// pg_stat_replication_slots both came with 14.
 const oldestServer = 140000
 
 // ServerSettings are what the server says of itself that a relay must know before it begins.
@@ -229,7 +234,7 @@ type ServerSettings struct {
 	Segment             uint64 // size in bytes of a WAL file
 }
 
-// ReadServerSettings reads them in one statement.
+// ReadServerSettings reads the settings in one statement.
 func ReadServerSettings(ctx context.Context, q Querier) (s ServerSettings, err error) {
 	err = Ask(ctx, q, "read server settings", `SELECT current_setting('server_version_num')::int, current_setting('server_version'), current_setting('wal_level'),
 			current_setting('server_encoding'), current_setting('synchronous_standby_names'), pg_size_bytes(current_setting('wal_segment_size'))`).
@@ -264,7 +269,7 @@ func (s ServerSettings) CheckVersion() error {
 	return nil
 }
 
-// CheckEncoding is ServerSettings.CheckEncoding for who has not read them.
+// CheckEncoding is ServerSettings.CheckEncoding for a caller that has not read the settings.
 func CheckEncoding(ctx context.Context, q Querier) error {
 	s, err := ReadServerSettings(ctx, q)
 	if err != nil {
@@ -287,8 +292,9 @@ func (s ServerSettings) CheckEncoding() error {
 }
 
 // UnconvertibleEncoding returns the encoding of a database that may hold text which PostgreSQL
-// cannot convert to UTF-8; "": all can be. LATIN1 has a character for each byte, WIN1252 none for
-// five of them. Only who writes in the database's own encoding can have put one there.
+// cannot convert to UTF-8; "" means that all text can be converted. LATIN1 has a character for each
+// byte, WIN1252 has none for five bytes. Only a client that writes in the database's own encoding
+// can have put such a byte there.
 func UnconvertibleEncoding(ctx context.Context, q Querier) (encoding string, err error) {
 	if err := Ask(ctx, q, "read server_encoding", `SELECT current_setting('server_encoding')`).Scan(&encoding); err != nil || encoding == "UTF8" {
 		return "", err
@@ -304,10 +310,12 @@ func UnconvertibleEncoding(ctx context.Context, q Querier) (encoding string, err
 	return "", err
 }
 
-// KeepSize is max_slot_wal_keep_size in bytes; below 0: it is unlimited. The setting is in MB.
+// KeepSize is max_slot_wal_keep_size in bytes, in SQL; a value below 0 means unlimited. The setting
+// is in MB.
 const KeepSize = `(SELECT CASE WHEN setting::bigint < 0 THEN -1 ELSE setting::bigint * 1048576 END FROM pg_settings WHERE name = 'max_slot_wal_keep_size')`
 
-// CheckGuard wants a max_slot_wal_keep_size where the disk guard begins at a share of it.
+// CheckGuard returns an error if the disk guard begins at a share of max_slot_wal_keep_size and the
+// server has no such limit.
 func CheckGuard(ctx context.Context, q Querier, limits guard.Limits) error {
 	if limits.Percent == 0 {
 		return nil

@@ -1,5 +1,6 @@
 // The connections to the database, the pool and the replication connection, and the settings of
-// their sessions, which must not depend on those of role or database.
+// their sessions. Settings of the role or the database could change what the relay sends, or end
+// its sessions, so every session sets its own.
 
 package source
 
@@ -85,7 +86,7 @@ func Settings(application string) map[string]string {
 	return all
 }
 
-// Milliseconds is a time as the server's settings have it.
+// Milliseconds writes a time as the server's settings have it.
 func Milliseconds(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
 
 // Connect makes a pool for operator commands, with the relay's own settings, and checks that the
@@ -116,7 +117,7 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 	cfg.ConnConfig.RuntimeParams["tcp_user_timeout"] = Milliseconds(c.SilenceLimit())
 	cfg.ConnConfig.ConnectTimeout = connectTimeout
 	// A statement ends soon after its client has gone, with its snapshot and its locks. A server
-	// that cannot look refuses the setting, which is no parameter of Settings for that.
+	// that cannot notice that refuses the setting, so it is sent apart from those of Settings.
 	requirePrimary(&cfg.ConnConfig.Config, "; SET client_connection_check_interval = '2s'", c.sameServer)
 	cfg.ConnConfig.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		return pgproto3.NewFrontend(r, &firstWrite{to: w})
@@ -153,7 +154,7 @@ const PoolConnections = 4
 
 const (
 	connectTimeout = 10 * time.Second
-	// of an idle connection: it may have died unnoticed
+	// pingTimeout bounds the ping of an idle connection, which may have died unnoticed
 	pingTimeout = 5 * time.Second
 )
 
@@ -171,15 +172,16 @@ func ClosePool(pool *pgxpool.Pool) {
 	}
 }
 
+// closePatience is how long ClosePool waits for the pool's connections.
 const closePatience = time.Second
 
-// ConnectStream opens the replication connection.
+// ConnectStream opens the replication connection, for callers that do not wait on its socket.
 func ConnectStream(ctx context.Context, c *Config) (*pgconn.PgConn, error) {
 	return ConnectReplication(ctx, c, func(r io.Reader, _ syscall.RawConn) io.Reader { return r })
 }
 
-// ConnectReplication opens the replication connection and reads it through reader, which wraps the
-// network connection and may wait on its TCP socket; nil: there is none.
+// ConnectReplication opens the replication connection and reads it through reader. reader wraps the
+// network connection, and may wait on its TCP socket; the socket is nil if the connection has none.
 func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader, syscall.RawConn) io.Reader) (*pgconn.PgConn, error) {
 	cfg, err := parseSourceURL(c)
 	if err != nil {
@@ -218,8 +220,9 @@ func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader, s
 	return conn, nil
 }
 
-// socketOf returns the TCP socket of a connection of pgconn, also under TLS; nil: it has none. (Not
-// by DialFunc, which pgconn also calls to cancel, beside the next address: TestSeveralHosts.)
+// socketOf returns the TCP socket of a connection of pgconn, also under TLS; nil means that it has
+// none. (DialFunc would not do: pgconn also calls it to cancel, beside the next address.
+// TestSeveralHosts.)
 func socketOf(conn any) syscall.RawConn {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -235,8 +238,8 @@ func socketOf(conn any) syscall.RawConn {
 	return sock
 }
 
-// setPassword asks for the password again, so that a rotated secret is used from the next connect
-// on.
+// setPassword asks for the password again at each connect, so that a rotated secret is used from
+// the next connect on.
 func setPassword(c *Config, cfg *pgconn.Config) error {
 	if c.Password == nil {
 		return nil
@@ -295,13 +298,15 @@ func alwaysSendCertificate(cfg *tls.Config) {
 }
 
 // firstWrite is the writing end of a connection. With TLS 1.3 a server refuses a client certificate
-// after the handshake is over for the client, and closes the connection. The first write may then
-// fail with a reset that explains nothing, although the server's alert can still be read.
+// when the handshake is already over for the client, and closes the connection. The first write may
+// then fail with a reset that explains nothing, although the server's alert can still be read:
+// firstWrite reads the alert and returns it as the error.
 type firstWrite struct {
 	to   io.Writer
 	done bool
 }
 
+// Write writes p. If the first write fails, it looks for the server's alert.
 func (w *firstWrite) Write(p []byte) (int, error) {
 	n, err := w.to.Write(p)
 	conn, secure := w.to.(*tls.Conn)
@@ -333,7 +338,7 @@ func renewConnConfig(c *Config, cc *pgx.ConnConfig) error {
 	return nil
 }
 
-// Role is who the relay logs in as.
+// Role is the role as which the relay logs in.
 func (c *Config) Role() string {
 	cfg, err := parseSourceURL(c)
 	if err != nil {

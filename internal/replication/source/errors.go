@@ -1,5 +1,6 @@
-// The errors of failed connections: their text for the log, whether the relay ends or waits, and
-// the fix.
+// What an error of a connection means: whether the relay ends or waits, what the operator does
+// about it, and its text for the log. A relay waits for a server that is down, but must not wait
+// for one that will never let it in.
 
 package source
 
@@ -52,6 +53,7 @@ func FixAbsent(err error) string {
 	return "check source.url, that PostgreSQL runs and listens there, and that no firewall is in between"
 }
 
+// fixTLS is the fix for an error of TLS; "" means that the error is none, or has no known fix.
 func fixTLS(err error) string {
 	var unknownCA x509.UnknownAuthorityError
 	var hostname x509.HostnameError
@@ -75,7 +77,7 @@ func fixTLS(err error) string {
 	return "the server refuses the client certificate, sslcert in source.url: it has to be signed by a CA of the server's ssl_ca_file"
 }
 
-// fixStandby is the fix when there is no primary among the hosts.
+// fixStandby is the fix when there is no primary among the hosts of source.url.
 func fixStandby(err error) string {
 	var stop *event.Stop
 	if errors.Is(err, errStandby) && !errors.As(err, &stop) {
@@ -84,14 +86,15 @@ func fixStandby(err error) string {
 	return ""
 }
 
-// isUnconvertible reports whether the server cannot convert a text to UTF-8. On the stream it fails
-// there at each try, and the slot keeps all that is behind it.
+// isUnconvertible reports whether the server cannot convert a text to UTF-8. If that happens in the
+// stream, it happens at each try, and the slot keeps all WAL behind the row.
 func isUnconvertible(err error) bool {
 	code := SQLState(err) // character_not_in_repertoire, untranslatable_character
 	return code == "22021" || code == "22P05"
 }
 
-// poolerRefused returns the fix if a pooler refused what only PostgreSQL itself accepts.
+// poolerRefused returns the fix if a pooler refused what only PostgreSQL itself accepts; "" means
+// that no pooler is to blame.
 func poolerRefused(err error) string {
 	switch code := SQLState(err); {
 	case code == "08P01" && strings.Contains(err.Error(), "startup parameter"),
@@ -105,12 +108,14 @@ func poolerRefused(err error) string {
 	return ""
 }
 
+// FixPooler is the fix when a pooler is between the relay and PostgreSQL.
 const FixPooler = "give source.url the address of PostgreSQL itself, past the pooler; the application may go on using it"
 
-// FatalConnect turns a server's answer to a connection attempt into a Stop, or nil if it is worth
-// waiting: for a server that is down, starting up, or temporarily full. everConnected: a relay that
-// worked before keeps trying through wrong passwords and full walsender slots, because secrets
-// rotate and others leave. A zero since means not to wait: commands try once.
+// FatalConnect turns a server's answer to a connection attempt into a Stop, or returns nil if it is
+// worth waiting: for a server that is down, starting up, or temporarily full. everConnected means
+// that this relay worked before. It then keeps trying through wrong passwords and full walsender
+// slots, because secrets rotate and other clients leave. A zero since means not to wait, because
+// commands try once.
 func FatalConnect(c *Config, err error, everConnected bool, since time.Time) error {
 	if everConnected {
 		return nil
@@ -170,10 +175,11 @@ func refusedLogin(role string, since time.Time) string {
 // passwordPatience is how long a relay that never connected tries a login that is refused.
 const passwordPatience = 60 * time.Second
 
-// OneLine puts an error in one line. pgconn's has a line for each address that was tried, twice the
-// same when it was tried with and without TLS.
+// OneLine puts an error in one line. An error of pgconn has a line for each address that was tried,
+// and the same line twice when the address was tried with and without TLS.
 func OneLine(err error) error { return oneLineError{err} }
 
+// oneLineError is an error whose text OneLine has put in one line.
 type oneLineError struct{ error }
 
 func (e oneLineError) Error() string {
@@ -189,5 +195,6 @@ func (e oneLineError) Unwrap() error { return e.error }
 // whether a TLS alert arrived during a write or a read.
 func StableText(text string) string { return unstableParts().ReplaceAllString(text, "$1$2") }
 
+// unstableParts finds what StableText removes.
 var unstableParts = lazy.Regexp(`\b(read tcp |write tcp )\S+->|\bcurrent time \S+ is |` +
 	`\bfailed to (?:write startup message: write failed|receive message): (remote error: tls: )`)

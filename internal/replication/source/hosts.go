@@ -1,5 +1,6 @@
-// What the hosts of source.url say that the relay does not read from: whether they are standbys
-// that have its failover slot. It is for check and for the metric cdc_relay_slot_synced.
+// The hosts of source.url that the relay does not read from: each is asked whether it is a standby
+// that has the relay's failover slot. check and the metric cdc_relay_slot_synced tell with this
+// whether the relay could go on after a promotion.
 
 package source
 
@@ -21,18 +22,18 @@ import (
 // Host is the answer of a configured host that is not the primary.
 type Host struct {
 	Addr string `json:"-"` // host:port, as in source.url
-	Err  error  `json:"-"` // it could not be asked; then the rest is not known
+	Err  error  `json:"-"` // why the host could not be asked; then the rest is not known
 
 	Started  string `json:"started"`   // pg_postmaster_start_time, to the microsecond
 	Standby  bool   `json:"standby"`   // it can only be read
 	Syncs    bool   `json:"syncs"`     // sync_replication_slots
 	Feedback bool   `json:"feedback"`  // hot_standby_feedback
 	SlotName string `json:"slot_name"` // primary_slot_name
-	// primary_conninfo without its values; nil: this role may not read it
+	// Conninfo is primary_conninfo without its values; nil means that this role may not read it
 	Conninfo *string `json:"conninfo"`
 
 	Slot *HostSlot `json:"slot"` // of our name; nil: there is none
-	// failover slots that this server made itself, when it was the primary
+	// LeftOver are failover slots that this server made itself, when it was the primary
 	LeftOver []string `json:"left_over"`
 }
 
@@ -64,12 +65,13 @@ func SeveralHosts(c *Config) bool {
 	return err == nil && len(configs) > 1
 }
 
-// hostsTimeout is how long they may take, all in all. A host that is down is not waited for longer.
+// hostsTimeout is how long all hosts together may take to answer. A host that is down is not waited
+// for longer.
 const hostsTimeout = 5 * time.Second
 
-// ReadHosts asks each host of source.url on one connection, all at the same time, and returns what
-// they said, in the order of source.url, without the server that q leads to. With a single host it
-// asks nobody.
+// ReadHosts asks all hosts of source.url at the same time, each on one connection, and returns what
+// they said, in the order of source.url. The server that q leads to is left out. With a single host
+// in source.url nobody is asked.
 func ReadHosts(ctx context.Context, q Querier, c *Config) ([]Host, error) {
 	configs, err := c.hostConfigs()
 	if err != nil || len(configs) < 2 {
@@ -97,6 +99,7 @@ func ReadHosts(ctx context.Context, q Querier, c *Config) ([]Host, error) {
 	return others, nil
 }
 
+// askHost asks one host. An error is in the answer.
 func askHost(ctx context.Context, config *pgconn.Config, slot string) Host {
 	h := Host{Addr: net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))}
 	conn, err := pgconn.ConnectConfig(ctx, config)
@@ -113,10 +116,12 @@ func askHost(ctx context.Context, config *pgconn.Config, slot string) Host {
 	return h
 }
 
+// startedSQL is when the server started, to the microsecond; by it a server is recognized under
+// another name.
 const startedSQL = `(extract(epoch FROM pg_postmaster_start_time()) * 1000000)::bigint::text`
 
-// hostQuestion is answered by every version, also by those that have no failover slots. A role that
-// may not see primary_conninfo does not find it in pg_settings.
+// hostQuestion is answered by every version, also by those that have no failover slots. For a role
+// that may not see primary_conninfo, it is not in pg_settings.
 const hostQuestion = `SELECT json_build_object(
 	'started', ` + startedSQL + `,
 	'standby', pg_is_in_recovery(),

@@ -1,9 +1,9 @@
 // Large values are left out of the replication stream while it is read. PostgreSQL sends a row in
 // one message of up to 1 GB, and whoever receives the message as a whole has all of it in memory. A
-// largeRowReader stands between the connection and that receiver. It hands on what is within the
+// largeRowReader stands between the connection and that receiver. It hands on a message within the
 // limit as it is. Of a larger row it hands on a message of the same form in which the length of
-// each large value stands in its place, so that the row keeps its place in the stream, its id and
-// its key, and package decode makes an event of it that tells what it lacks.
+// each large value stands in the value's place. So the row keeps its place in the stream, its id
+// and its key, and package decode makes an event of it that tells what the row lacks.
 
 package source
 
@@ -16,16 +16,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/decode"
 )
 
-// The parts of a message: type and length of each message of the server's, then in a CopyData
-// message with WAL the byte 'w' and three numbers, then a frame of pgoutput.
+// messageHeader is the type and length of each message of the server. In a CopyData message with
+// WAL the byte 'w' and three numbers follow, up to walHeader, and then a frame of pgoutput.
 const (
 	messageHeader = 1 + 4
 	walHeader     = messageHeader + 1 + 3*8
 )
 
-// KeepOfLarge is the size of the largest value that is kept of a row over the limit. No entry of a
-// B-tree is as large, so an id or a key with an index is kept. A table has 1,600 columns at most,
-// so what is kept of a row has 6.3 MiB at most.
+// KeepOfLarge is the size of the largest value that is kept of a row over the limit. An entry of a
+// B-tree is smaller, so an id or a key with an index is kept. A table has 1,600 columns at most, so
+// what is kept of a row has 6.3 MiB at most.
 const KeepOfLarge = 4 << 10
 
 // largeRowReader reads the messages of a server. An error of the connection, such as a deadline,
@@ -33,15 +33,15 @@ const KeepOfLarge = 4 << 10
 type largeRowReader struct {
 	from  *bufio.Reader // its buffer holds twice what is kept of a value, at least
 	limit int64         // bytes of a frame: up to it, frames are handed on as they are
-	// KeepOfLarge; fuzzing keeps less, so that small inputs have large values
+	// keep is KeepOfLarge; fuzzing keeps less, so that small inputs have large values
 	keep int
-	// bytes of the current message that are still to be handed on as they are
+	// passBytes is how many bytes of the current message are still to be handed on as they are
 	passBytes int64
 	cut       *messageCut // the message that is being rewritten; nil: none is
 	out       []byte      // rewritten bytes that were not handed on yet
 }
 
-// newLargeRowReader makes a largeRowReader of a connection from its first message on.
+// newLargeRowReader makes a largeRowReader that reads a connection from its first message on.
 func newLargeRowReader(from *bufio.Reader, limit int64) *largeRowReader {
 	return &largeRowReader{from: from, limit: limit, keep: KeepOfLarge}
 }
@@ -69,7 +69,8 @@ func (r *largeRowReader) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// beginMessage looks at the beginning of a message.
+// beginMessage looks at the beginning of a message, and decides whether the message is handed on as
+// it is or rewritten.
 func (r *largeRowReader) beginMessage() error {
 	header, err := r.from.Peek(messageHeader)
 	if err != nil {
@@ -92,8 +93,8 @@ func (r *largeRowReader) beginMessage() error {
 	return nil
 }
 
-// rewriteMessage reads on in a message over the limit. All of it is read before the first byte is
-// handed on, because its new length comes first.
+// rewriteMessage reads the rest of a message over the limit and rewrites it. All of the message is
+// read before its first byte is handed on, because its new length comes first.
 func (r *largeRowReader) rewriteMessage() error {
 	for !r.cut.isDone() {
 		if err := r.cut.readPart(r.from); err != nil {
@@ -104,8 +105,8 @@ func (r *largeRowReader) rewriteMessage() error {
 	return nil
 }
 
-// errLength ends the session, as a frame does that cannot be decoded: what follows would be read
-// from the wrong byte on.
+// errLength ends the session, as a frame does that cannot be decoded: everything that follows would
+// be read from the wrong byte on.
 var errLength = errors.New("read the replication stream: a message is shorter than what it says to contain")
 
 // messageCut rewrites one message. Each step reads one part as a whole or nothing, so that it can
@@ -122,6 +123,8 @@ type messageCut struct {
 	skipLength int64 // bytes of the current value that are still to be left out
 }
 
+// newCut begins to rewrite a message of size bytes; most is the size of the largest value that is
+// kept.
 func newCut(kind byte, size int64, most int) *messageCut {
 	return &messageCut{kind: kind, left: size, most: most, nextPart: (*messageCut).readHead}
 }
@@ -154,7 +157,7 @@ func (c *messageCut) readPart(from *bufio.Reader) error {
 	return c.nextPart(c, from)
 }
 
-// peekBytes looks at the next n bytes.
+// peekBytes looks at the next n bytes of the message without reading them.
 func (c *messageCut) peekBytes(from *bufio.Reader, n int) ([]byte, error) {
 	if int64(n) > c.left {
 		return nil, errLength
@@ -179,7 +182,7 @@ func (c *messageCut) passPeeked(from *bufio.Reader, n int) {
 	c.left -= int64(n)
 }
 
-// readHead reads up to the type of the frame, and of a change the table's OID.
+// readHead reads up to the type of the frame, and for a change of a row also the table's OID.
 func (c *messageCut) readHead(from *bufio.Reader) error {
 	n := walHeader + 1 + 4
 	c.nextPart = (*messageCut).readTuple
@@ -193,8 +196,8 @@ func (c *messageCut) readHead(from *bufio.Reader) error {
 	return nil
 }
 
-// readTuple reads what announces a tuple: which one, and how many columns it has. An update may
-// have two.
+// readTuple reads what announces a tuple: which tuple it is, and how many columns it has. An update
+// may have two tuples.
 func (c *messageCut) readTuple(from *bufio.Reader) error {
 	b, err := c.keepBytes(from, 1+2)
 	if err != nil {
@@ -235,8 +238,8 @@ func (c *messageCut) readColumn(from *bufio.Reader) error {
 	return nil
 }
 
-// readPrefix reads the prefix of a logical message, and then leaves out its content. Of a prefix as
-// long as the content of others its beginning is kept: nobody has configured it.
+// readPrefix reads the prefix of a logical message, and then leaves out the content. If the prefix
+// itself is too large, only its beginning is kept: nobody has configured such a prefix.
 func (c *messageCut) readPrefix(from *bufio.Reader) error {
 	n := int(min(int64(c.most), c.left))
 	b, err := c.peekBytes(from, n)

@@ -1,5 +1,6 @@
-// The primary that the stream reads: which server it is, and in which lifetime, so that the pool
-// does not work on another one.
+// The primary that the stream reads: which server it is, and in which lifetime. source.url may lead
+// to several servers, and what is read from one of them must never be settled in the database of
+// another. So the pool connects only to the server of the stream.
 
 package source
 
@@ -36,11 +37,11 @@ type ServerPosition struct {
 	WAL pglogrepl.LSN
 }
 
-// Primary is the server that the stream reads, as of the last connection. It is nil for commands:
-// they have no stream.
+// Primary is the server that the stream reads, as of the last connection. Commands have no stream,
+// and a nil Primary.
 type Primary struct {
 	Server atomic.Pointer[Server] // nil: the pool may use any server
-	// called when the server or the term is another than before; may be nil
+	// ServerChanged is called when the server or the term is another than before; it may be nil
 	ServerChanged func()
 	// ReceivedWAL is the highest position of which this process knows that it was durable there:
 	// received or reported.
@@ -52,11 +53,11 @@ type Primary struct {
 	pool *Server
 }
 
-// SetServer sets the server that the pool's new connections are compared with. Existing ones may
-// lead to another server: the stream's first choice may have been down when they were made. Those
-// of a start lead to the same one mostly, and are kept. It reports whether they were the first
-// ones, which nothing was compared with, and led elsewhere: what they were asked counts for
-// nothing.
+// SetServer sets the server with which the pool's new connections are compared. Existing connections
+// may lead to another server, because the stream's first choice may have been down when they were
+// made: then ServerChanged is called. At a start they mostly lead to the same server, and are kept.
+// SetServer reports whether they were the pool's first ones, which had been compared with nothing,
+// and led elsewhere: what they were asked counts for nothing then.
 func (p *Primary) SetServer(now Server) (elsewhere bool) {
 	if p == nil {
 		return false
@@ -72,8 +73,8 @@ func (p *Primary) SetServer(now Server) (elsewhere bool) {
 	return elsewhere
 }
 
-// poolConnected notes where a new connection of the pool leads, and returns the server that it is
-// to be compared with; nil: there is none yet.
+// poolConnected notes where a new connection of the pool leads, and returns the server with which
+// it is compared; nil means that the stream has not set a server yet.
 func (p *Primary) poolConnected(now Server) *Server {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -88,8 +89,8 @@ func (p *Primary) poolConnected(now Server) *Server {
 	return at
 }
 
-// CheckServer returns an error if a connection leads to another server than the one that was set,
-// or to another lifetime of it.
+// CheckServer returns an error if a connection leads to another server than the one that SetServer
+// was given last, or to another lifetime of it.
 func (p *Primary) CheckServer(now Server) error {
 	if at := p.Server.Load(); at == nil || *at != now {
 		return errRestarted
@@ -97,11 +98,11 @@ func (p *Primary) CheckServer(now Server) error {
 	return nil
 }
 
-// ForgetServer lets the pool use any server: no stream is reading.
+// ForgetServer lets the pool use any server, while no stream is reading.
 func (p *Primary) ForgetServer() { p.Server.Store(nil) }
 
-// Received is the highest position of which this process knows that it was durable on the server;
-// 0: it has read nothing, or there is no stream.
+// Received is the highest position of which this process knows that it was durable on the server; 0
+// means that it has read nothing, or that there is no stream.
 func (p *Primary) Received() pglogrepl.LSN {
 	if p == nil {
 		return 0
@@ -115,21 +116,24 @@ func (s Server) PromotedTo(now Server) bool {
 	return s.SystemID != "" && s.SystemID == now.SystemID && now.Timeline > s.Timeline
 }
 
-// errPromoted is for the pool until the stream has looked at the promoted server.
+// errPromoted refuses connections of the pool to a promoted server until the stream has checked
+// that server.
 var errPromoted = errors.New("the server was promoted: the relay checks it over the replication connection first")
 
+// errRestarted refuses connections of the pool to another lifetime of the server until the stream
+// has connected to it.
 var errRestarted = errors.New("the server was restarted: the relay checks it over the replication connection first")
 
 // The choice among the servers that source.url leads to: by several hosts in it, by several
 // addresses of a name, or by one address that moves. Only a primary is of use, and the pool must
 // work on the one that the stream reads.
 
-// errStandby is the answer of a server that can only be read.
+// errStandby refuses a server that can only be read.
 var errStandby = errors.New("this server is a read-only standby")
 
 // requirePrimary makes every attempt to connect go on to the next host when a host is a standby, or
-// is not accepted. It replaces target_session_attrs. setting is a further statement that is sent
-// with the question, behind a semicolon, and may be refused; "": none.
+// when accept refuses it. It replaces target_session_attrs. setting is a further statement, behind
+// a semicolon, that is sent with the question and may be refused; "" means that there is none.
 func requirePrimary(cfg *pgconn.Config, setting string, accept func(ServerPosition) error) {
 	cfg.ValidateConnect = func(ctx context.Context, conn *pgconn.PgConn) error {
 		now, pid, err := whichServer(ctx, conn, setting)
@@ -275,9 +279,9 @@ func (c *Config) CheckSameSystem(at Server, now ServerPosition) error {
 	return nil
 }
 
-// LowerWAL returns why a server cannot be the previous one if it has less WAL than this process has
-// received or reported, and how much that was. WAL is durable before the walsender sends it, so a
-// crash of the server loses none of it.
+// LowerWAL returns why a server cannot be the one before: it has less WAL than this process has
+// received or reported, which is had. why is "" if the server has enough. WAL is durable before the
+// walsender sends it, so a crash of the server loses none of it.
 func (c *Config) LowerWAL(now ServerPosition) (why string, had pglogrepl.LSN) {
 	had = pglogrepl.LSN(c.Primary.ReceivedWAL.Load())
 	if now.WAL < had {
@@ -311,7 +315,8 @@ func (c *Config) RolledBack(why string, from, to pglogrepl.LSN) *event.Stop {
 // leaderLock is the first key of the lock, in SQL; the second is the epoch.
 const leaderLock = `hashtext('cdc-relay leader ' || %s)`
 
-// MarkLeader has the pool mark its sessions as those of a leader with this epoch; 0: of none.
+// MarkLeader makes the pool mark its sessions as those of a leader with this epoch; 0 means that
+// this process does not lead.
 func (p *Primary) MarkLeader(epoch int64) {
 	if p == nil {
 		return
@@ -321,10 +326,13 @@ func (p *Primary) MarkLeader(epoch int64) {
 	}
 }
 
+// epochKey is where a session's CustomData has the epoch, an int64, with which the session is
+// marked
 const epochKey = "cdc-relay epoch" // an int64 of CustomData: what a session is marked with
 
-// markSession makes a session of the pool that of a leader, if this process leads. usable is false
-// for a session of another term.
+// markSession marks a session of the pool as a leader's, if this process leads. The pool calls it
+// for each use of a session. usable is false for a session of another term, which the pool then
+// closes.
 func (c *Config) markSession(ctx context.Context, conn *pgconn.PgConn) (usable bool, err error) {
 	if c.Primary == nil {
 		return true, nil
@@ -342,8 +350,8 @@ func (c *Config) markSession(ctx context.Context, conn *pgconn.PgConn) (usable b
 }
 
 // EndFormer ends the sessions of leaders of the slot with another epoch than this one, and waits
-// until they are gone; for a session that does not end, as one whose backend is frozen, not for
-// long: it is fenced.
+// until they are gone. A new leader calls it. For a session that does not end, such as one whose
+// backend is frozen, it waits for endPatience only: that session is fenced.
 func EndFormer(ctx context.Context, pool *pgxpool.Pool, c *Config, epoch int64) error {
 	marked := `l.locktype = 'advisory' AND l.objsubid = 2 AND l.classid = ` + fmt.Sprintf(leaderLock, "$1::text") + `::oid AND l.objid <> $2::int::oid
 		AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())`

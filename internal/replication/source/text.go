@@ -1,4 +1,5 @@
-// Fixes for messages: the statements and hints that tell an operator how to continue.
+// The texts of fixes: the statements and hints that tell an operator how to continue. Several parts
+// of the relay report the same findings, and must give the same advice.
 
 package source
 
@@ -13,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// NewSlotHint says who creates the slot next.
+// NewSlotHint says who creates the next slot: the relay, or the operator by a statement.
 func NewSlotHint(c *Config) string {
 	if c.Create {
 		return " (a new slot is created)"
@@ -30,29 +31,31 @@ func MakeSlotSQL(c *Config) string {
 	return fmt.Sprintf("SELECT pg_create_logical_replication_slot(%s, 'pgoutput'%s)", QuoteText(c.Slot), failover)
 }
 
-// DropSlotHint is the fix that drops a logical slot of this database: a copy of another one would
-// be decoded with the wrong catalogue, and show nothing. What waits in it may be the only copy, of
-// messages and of rows that are deleted at once: a copy of the slot for another plugin shows all of
-// it, also what the publication hides, and as it is stored, since the server may not be able to
-// convert it.
+// DropSlotHint is the fix that drops a logical slot of this database. What waits in the slot may be
+// the only copy, of messages and of rows that are deleted at once. So the hint first shows it,
+// through a copy of the slot for another plugin. The copy shows all that waits, also what the
+// publication hides, and as it is stored, because the server may not be able to convert it. A copy
+// of another database's slot would be decoded with the wrong catalogue, and show nothing.
 func DropSlotHint(slot string) string {
 	return ShowSlotHint(slot) + "; when nobody needs it any more, drop the slot: SELECT pg_drop_replication_slot(" + QuoteText(slot) + ")"
 }
 
-// ShowSlotHint is the statements that show what waits in a slot.
+// ShowSlotHint is the statements that show what waits in a slot of this database, without consuming
+// it.
 func ShowSlotHint(slot string) string {
 	return fmt.Sprintf("see what waits in the slot, which may be the only copy (this shows it, and keeps nothing): SET client_encoding = 'SQL_ASCII'; SELECT pg_copy_logical_replication_slot(%s, 'look', true, 'test_decoding'); SELECT * FROM pg_logical_slot_peek_changes('look', NULL, NULL)",
 		QuoteText(slot))
 }
 
-// AcceptCommand accepts what was found.
+// AcceptCommand is the command by which an operator accepts a finding. FoundState.NameStop puts the
+// ID in.
 const AcceptCommand = "cdc-relay accept " + event.FindingID
 
 // AcceptHint is the fix by which an operator accepts that rows may be missing.
 const AcceptHint = "to go on: " + AcceptCommand + "; then `cdc-relay recover` sends those of the missing rows that are still in the outbox table"
 
-// StartAgainHint ends a fix of something that hid rows: what may be missing by then is another
-// finding.
+// StartAgainHint ends the fix of something that hid rows: the rows that may be missing by then are
+// another finding, which the next start makes.
 const StartAgainHint = "; then start the relay again, which says what may be missing, and how to go on"
 
 // NameHint is the fix for a slot or publication that is named in a configuration that must find it.
@@ -63,8 +66,8 @@ func NameHint(what string) string {
 	return fmt.Sprintf("correct source.%s: %s; or set source.create: true to start with what is committed from now on", what, names[what])
 }
 
-// ReaddTableSQL removes a table's column list and row filter from the publication (not SET TABLE,
-// which would remove the other tables).
+// ReaddTableSQL removes a table's column list and row filter from the publication. It does not use
+// SET TABLE, which would remove the other tables.
 func ReaddTableSQL(c *Config, t decode.Table) string {
 	return fmt.Sprintf("ALTER PUBLICATION %[1]s DROP TABLE ONLY %[2]s; ALTER PUBLICATION %[1]s ADD TABLE ONLY %[2]s", QuoteName(c.Publication), QuoteTable(t))
 }
@@ -86,7 +89,8 @@ func ServerMoved(what string, otherSystem bool) *event.Stop {
 	}
 }
 
-// MovedFix is the fix on another server; first is what may be run before accept.
+// MovedFix is the fix on a server that is not the one that the slot was read from; first is what
+// may be run before accept.
 func MovedFix(first string, otherSystem bool) string {
 	same := " --same-data, which has its deferred events sent"
 	if otherSystem {
@@ -96,8 +100,8 @@ func MovedFix(first string, otherSystem bool) string {
 		AcceptCommand + " --copy, which leaves them, and what waits in the slot, to that one"
 }
 
-// SlotLost is the finding (exit 3) for a slot that is gone, or cannot be read on, so that a new one
-// must begin. newSlot is "" or the flag with which that is accepted.
+// SlotLost is the finding (exit 3) for a slot that is gone, or cannot be read any further, so that
+// a new slot must begin. newSlot is "", or the flag of accept that drops the old slot.
 func SlotLost(c *Config, what, newSlot string) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitOperator, Reason: "slot_lost", What: what,
@@ -105,7 +109,7 @@ func SlotLost(c *Config, what, newSlot string) *event.Stop {
 	}
 }
 
-// NewSlotFlag is the flag of accept that drops the slot.
+// NewSlotFlag is the flag with which accept drops the slot, so that a new one is made.
 const NewSlotFlag = " --new-slot"
 
 // ForeignSlot is the finding (exit 3) for a slot that is not the relay's: its text is the slot's
@@ -118,13 +122,13 @@ func ForeignSlot(c *Config, what string) *event.Stop {
 	}
 }
 
-// InitHint is the command that gives a role what it needs, and who runs it. It creates no slot: the
-// first start or a takeover does that.
+// InitHint is the command that gives a role what it needs, and says who runs it. The command
+// creates no slot: the first start or a takeover does that.
 func InitHint(role string) string {
 	return InitHintBy(role, "a superuser or a role that may create it")
 }
 
-// InitHintBy is InitHint for what not every role may do: runs says which may.
+// InitHintBy is InitHint for a command that not every role may run: runs says which roles may.
 func InitHintBy(role, runs string) string {
 	role = "'" + strings.ReplaceAll(role, "'", `'\''`) + "'"
 	return "run `cdc-relay init --no-slot --url <URL> --role " + role + "`: the <URL> is of " + runs + ", " + role + " is the relay's role"
@@ -177,8 +181,8 @@ func (c *Config) RelayedFields() []zap.Field {
 // QuoteTable returns a table's name as SQL, with its schema, both always in double quotes.
 func QuoteTable(t decode.Table) string { return pgx.Identifier{t.Schema, t.Name}.Sanitize() }
 
-// GrantDelete is the SQL of the rights that retention needs on a table. SELECT ... FOR UPDATE,
-// which leaves out rows that somebody has locked, takes UPDATE of a column.
+// GrantDelete is the SQL of the rights that retention needs on a table. UPDATE of a column is
+// needed for SELECT ... FOR UPDATE, with which retention leaves out rows that somebody has locked.
 func GrantDelete(t decode.Table, role string) string {
 	return fmt.Sprintf("GRANT DELETE, UPDATE (%s) ON %s TO %s", QuoteName(t.Mapping.ID.Any[0]), QuoteTable(t), role)
 }

@@ -42,7 +42,7 @@ type part struct {
 	doubted    int // how many events at the front of todo were sent, and may be stored
 
 	sentLeader kafkaclient.Leader  // where the batch was sent last
-	queuedAt   *kafkaclient.Broker // out: whose queue has it; nil: the control connection's
+	queuedAt   *kafkaclient.Broker // out: whose queue has it; nil: that of the controls
 	dueAt      time.Time           // waiting: of the next look at metadata; crowded: of the next try
 	resendAt   time.Time           // waiting: when the batch may go to the same leader again
 
