@@ -1,5 +1,5 @@
-// The service's database: whether it answers, how long to wait for it, and the table of processed
-// messages.
+// What the inbox does in the service's database: it checks that the database can record events,
+// waits for it, and keeps the table of processed messages.
 
 package inbox
 
@@ -18,9 +18,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox/internal/work"
 )
 
-// Ready waits until the database can record events. It returns an error for what waiting does not
-// cure, such as a missing table, and when ctx ends. Call it before messages are asked for: what was
-// delivered and cannot be processed is delivered again, and brokers count that.
+// Ready waits until the database can record events. It returns an error when ctx ends, and for a
+// fault that waiting does not cure, such as a missing table. Call it before messages are asked for:
+// a message that is delivered and cannot be processed is delivered again, and brokers count that.
 func (t *Transport) Ready(ctx context.Context) error {
 	in := t.in
 	pause := newBackoff()
@@ -32,9 +32,10 @@ func (t *Transport) Ready(ctx context.Context) error {
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case hasSQLState(err, "42P01", "3F000", "42703"): // no such table, schema, column
+		case hasSQLState(err, "42P01", "3F000", "42703"): // no such table, schema or column
 			return fmt.Errorf("find the table of processed messages: %w: create it, or what it lacks, with inbox.Schema:\n\n%s", err, Schema(in.cfg.Table))
-		case hasSQLState(err, "28", "3D", "42"), errors.Is(err, errNotDurable): // login, right
+		// the login or a right is missing
+		case hasSQLState(err, "28", "3D", "42"), errors.Is(err, errNotDurable):
 			return err
 		}
 		in.database.noteDown(err)
@@ -44,10 +45,10 @@ func (t *Transport) Ready(ctx context.Context) error {
 	}
 }
 
-// errNotDurable is a setting with which effects or their records may vanish.
+// errNotDurable says that a setting may let effects, or the records of their events, vanish.
 var errNotDurable = errors.New("the database may forget what is processed")
 
-// checkDatabase does what attempt, confirmRecord and Prune do, and rolls it back.
+// checkDatabase does the same statements as attempt, confirmRecord and Prune, and rolls them back.
 func (in *Inbox) checkDatabase(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, in.cfg.Timeout)
 	defer cancel()
@@ -64,10 +65,10 @@ func (in *Inbox) checkDatabase(ctx context.Context) error {
 	switch {
 	case err != nil:
 		return err
-	case !first: // each message would be a duplicate
+	case !first: // every message would count as a duplicate
 		return fmt.Errorf("%w: %s does not take a row: has it a trigger or a rule? Make it as inbox.Schema does", errNotDurable, in.cfg.Table)
 	}
-	// These show that the rights are there. The second is of no rows.
+	// These statements show that the rights are there. The second one deletes no rows.
 	if _, err := tx.exec(ctx, in.sql.compareRecord, in.cfg.Service, "", []byte{}); err != nil {
 		return fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)
 	}
@@ -83,12 +84,14 @@ func (in *Inbox) checkDatabase(ctx context.Context) error {
 	return nil
 }
 
-// recordEvent records an event as processed by the transaction, and returns whether it was not
-// before. It waits while another transaction has recorded it and has not ended.
+// recordEvent records an event as processed by the transaction. It returns false when the event was
+// recorded before. While another transaction has recorded the event and has not ended, it waits for
+// that one.
 func (in *Inbox) recordEvent(ctx context.Context, tx transaction, id string, content []byte) (first bool, err error) {
 	idle := strconv.FormatInt((in.cfg.Timeout + handlerOvertime).Milliseconds(), 10)
 	rows, err := tx.exec(ctx, in.sql.insertRecord, in.cfg.Service, id, content, idle)
-	if hasSQLState(err, "25006") { // the server is a standby now: a new connection may find another
+	// the server is a standby now, and a new connection may find the primary
+	if hasSQLState(err, "25006") {
 		tx.discardConnection(ctx)
 	}
 	if err != nil {
@@ -117,7 +120,7 @@ func (a *availability) noteUp() {
 	a.journal.Works()
 }
 
-// newBackoff makes the pauses of a message that waits for the database.
+// newBackoff makes the pauses between two attempts while the database does not answer.
 func newBackoff() work.Backoff { return work.Backoff{Max: 5 * time.Second} }
 
 // Schema returns the statements that create the table of processed messages if it does not exist.
@@ -142,12 +145,12 @@ CREATE INDEX IF NOT EXISTS INDEX_NAME ON TABLE_NAME (service, processed_at);
 `)
 }
 
-// quotedTable is a table's name as SQL has it.
+// quotedTable returns a table's name as SQL has it.
 func quotedTable(table string) string { return tableIdentifier(table).Sanitize() }
 
-// indexName is the name of the table's index, which is in the table's schema. PostgreSQL cuts names
-// off after 63 bytes: uncut, the index of a table with a long name would be taken for the table,
-// and not be made.
+// indexName returns the name of the table's index, which is in the table's schema. It shortens the
+// name to the 63 bytes after which PostgreSQL cuts names off. Otherwise the index of a table with a
+// long name would get the table's own name, and would not be made.
 func indexName(table string) string {
 	const suffix = "_processed_at"
 	name := tableIdentifier(table)
@@ -162,25 +165,26 @@ func tableIdentifier(table string) pgx.Identifier {
 	return strings.Split(table, ".")
 }
 
-// statements are those on one table.
+// statements are the SQL statements on the table of processed messages.
 type statements struct{ insertRecord, compareRecord, readSettings, hasRecords, deleteOld string }
 
 func newStatements(table string) *statements {
 	name := quotedTable(table)
 	return &statements{
-		// A process whose machine is frozen or has lost its power keeps the record locked, as long
-		// as its transaction lives. The server ends one in which nothing has come for so long.
+		// A process whose machine is frozen or has lost its power keeps the record locked as long
+		// as its transaction lives. The server ends a transaction in which nothing has come for so
+		// long.
 		insertRecord: "INSERT INTO " + name + " (service, id, content_hash) SELECT $1::text, $2::text, $3::bytea" +
 			" FROM set_config('idle_in_transaction_session_timeout', $4::text, true) ON CONFLICT (service, id) DO NOTHING",
-		// What a consumer of another version has recorded may not have our fingerprint. The message
-		// has no meaning: see confirmRecord.
+		// A consumer of another version may have recorded another kind of fingerprint, or none. The
+		// logical message has no meaning of its own: see confirmRecord.
 		compareRecord: "SELECT CASE WHEN substr(content_hash, 1, 1) = substr($3::bytea, 1, 1) THEN content_hash = $3 ELSE true END FROM " + name +
 			", pg_logical_emit_message(true, 'inbox', '') WHERE service = $1 AND id = $2",
 		readSettings: "SELECT current_setting('synchronous_commit'), relpersistence::text FROM pg_class WHERE oid = $1::text::regclass",
 		hasRecords:   "SELECT EXISTS (SELECT FROM " + name + " WHERE service = $1)",
 		// Rows that another process deletes now are skipped: nobody waits, and no lock outlives a
-		// batch. Found by ctid, they are deleted without another search, whatever the planner knows
-		// of the table. They stay where they are: nobody updates them.
+		// batch. Found by ctid, rows are deleted without another search, whatever the planner knows
+		// of the table. A ctid stays valid because nobody updates the rows.
 		deleteOld: "DELETE FROM " + name + " WHERE ctid = ANY (ARRAY (SELECT ctid FROM " + name +
 			" WHERE service = $1 AND processed_at < now() - $2 * interval '1 second' ORDER BY processed_at LIMIT $3 FOR UPDATE SKIP LOCKED))",
 	}
@@ -207,7 +211,8 @@ func (in *Inbox) Prune(ctx context.Context) (int64, error) {
 	}
 }
 
-// Prune deletes the old records every ten minutes, until ctx ends.
+// Prune deletes old records every ten minutes, until ctx ends. A consumer runs it beside its
+// sessions.
 func (t *Transport) Prune(ctx context.Context) {
 	in := t.in
 	ticker := time.NewTicker(pruneEvery)

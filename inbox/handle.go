@@ -1,5 +1,5 @@
-// One message: the transaction that has its effect, what becomes of it when that fails, and what a
-// package that receives messages needs of an inbox.
+// How one message is processed: the transaction that has its effect, what happens when that fails,
+// and the methods for packages that receive messages.
 
 package inbox
 
@@ -18,15 +18,16 @@ import (
 	"time"
 )
 
-// handleMessage processes a message, and publishes it for later when that fails. On outcomeFailed
-// the message must be delivered again, on every other outcome it may be acknowledged.
+// handleMessage processes a message. When that fails it publishes the message for a later attempt,
+// or as a dead letter. After outcomeFailed the message must be delivered again. After every other
+// outcome the broker may get its acknowledgement.
 func (in *Inbox) handleMessage(ctx context.Context, m Message, p Publisher) (outcome, error) {
 	done, err := in.process(ctx, m)
 	if err == nil {
 		return done, nil
 	}
 	var away *unavailableError
-	if ctx.Err() != nil || errors.As(err, &away) { // says nothing about the message
+	if ctx.Err() != nil || errors.As(err, &away) { // this says nothing about the message itself
 		return outcomeFailed, err
 	}
 	f := in.failureOf(m, err)
@@ -39,7 +40,7 @@ func (in *Inbox) handleMessage(ctx context.Context, m Message, p Publisher) (out
 			return outcomeRetry, err
 		case !errors.Is(published, ErrPermanent):
 			return outcomeFailed, fmt.Errorf("publish for a later attempt: %w", published)
-		default: // the broker will never take it
+		default: // the broker will never take the message
 			err = fmt.Errorf("%w; publish for a later attempt: %w", err, published)
 			f.Level, f.Reason = 0, reasonOf(err)
 		}
@@ -54,19 +55,19 @@ func (in *Inbox) handleMessage(ctx context.Context, m Message, p Publisher) (out
 }
 
 const (
-	// databasePatience is how long a message waits in its place for the database. Then all messages
-	// go back to the broker, which does not wait for ever: RabbitMQ closes a channel after 30
-	// minutes.
+	// databasePatience is how long a message waits in its place for the database. After that all
+	// messages go back to the broker, which does not wait for ever: RabbitMQ closes a channel after
+	// 30 minutes.
 	databasePatience = 5 * time.Minute
-	// maxRepeats is how often an attempt is made again at once before it counts as failed.
+	// maxRepeats is how often an attempt is repeated at once before it counts as failed.
 	maxRepeats = 3
-	// handlerOvertime is what a handler has after Config.Timeout until it is said that it still
-	// runs.
+	// handlerOvertime is how much longer than Config.Timeout a handler may run before the log says
+	// that it still runs.
 	handlerOvertime = 5 * time.Second
 )
 
-// process attempts a message until its effect is committed, or the attempt has failed. While the
-// database is away it waits, and no attempt is spent.
+// process tries a message until its effect is committed, or the attempt has failed. While the
+// database does not answer it waits, and that spends no attempt.
 func (in *Inbox) process(ctx context.Context, m Message) (outcome, error) {
 	if err := checkID(m.ID); err != nil {
 		return outcomeFailed, err
@@ -101,8 +102,8 @@ func (in *Inbox) process(ctx context.Context, m Message) (outcome, error) {
 	}
 }
 
-// logWait logs what a message waits for: the database, or only the record of its event. That one is
-// locked by a session that has not ended, of a handler that is slow or of a process that is frozen.
+// logWait logs what a message waits for: the database, or only the record of its event. The record
+// may be locked by a session that has not ended: of a slow handler, or of a process that is frozen.
 func (in *Inbox) logWait(ctx context.Context, m Message, away *unavailableError) {
 	if away.late && in.checkDatabase(ctx) == nil {
 		in.database.noteUp()
@@ -132,7 +133,8 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	first, err := in.recordEvent(ctx, tx, m.ID, content)
 	switch {
 	case err == nil:
-	case hasSQLState(err, "22"): // the id is no text here, and the message has no other
+	// the database does not take the id as text, and the message has no other id
+	case hasSQLState(err, "22"):
 		return outcomeFailed, permanentError{err}
 	case hasSQLState(err, "40"): // a serialization failure
 		return outcomeFailed, err
@@ -144,7 +146,7 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	}
 	err = in.callHandler(ctx, tx, m)
 	left := tx.stateAfterHandler(ctx)
-	if left == txEnded { // whatever it returned
+	if left == txEnded { // whatever the handler has returned
 		return outcomeFailed, endedError(err)
 	}
 	if err == nil && left == txLost {
@@ -157,7 +159,7 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 		}
 		return outcomeFailed, err
 	}
-	if ctx.Err() != nil { // it did not notice: COMMIT would fail, too
+	if ctx.Err() != nil { // the handler did not notice it, and COMMIT would fail, too
 		return outcomeFailed, context.Cause(ctx)
 	}
 	if left == txAborted {
@@ -166,7 +168,7 @@ func (in *Inbox) attempt(ctx context.Context, m Message) (outcome, error) {
 	switch err := tx.commit(ctx); {
 	case err == nil && ctx.Err() == nil:
 		return outcomeSuccess, nil
-	case err == nil: // it may have been told not to wait for the standby: see confirmRecord
+	case err == nil: // the server may not have waited for the standby: see confirmRecord
 		return outcomeFailed, &lostError{"commit", context.Cause(ctx)}
 	case hasSQLState(err, "23", "40", "P0"): // a deferred constraint, a serialization failure
 		return outcomeFailed, err
@@ -189,7 +191,7 @@ func (in *Inbox) confirmRecord(ctx context.Context, tx transaction, m Message, c
 	var same bool
 	err := tx.queryRow(ctx, in.sql.compareRecord, []any{in.cfg.Service, m.ID, content}, &same)
 	switch {
-	case errors.Is(err, sql.ErrNoRows): // it was pruned in between: it is old
+	case errors.Is(err, sql.ErrNoRows): // it was pruned meanwhile, so it is old
 		return nil
 	case err != nil:
 		return &unavailableError{err: fmt.Errorf("read an event in %s: %w", in.cfg.Table, err)}
@@ -197,7 +199,7 @@ func (in *Inbox) confirmRecord(ctx context.Context, tx transaction, m Message, c
 		return permanentf("an event with another content was processed under this id, and ids must never come again")
 	}
 	err = tx.commit(ctx)
-	if err == nil { // a driver that cancels the wait gets an answer as any other
+	if err == nil { // a driver that cancels the wait gets the answer as usual
 		err = context.Cause(ctx)
 	}
 	switch {
@@ -208,9 +210,9 @@ func (in *Inbox) confirmRecord(ctx context.Context, tx transaction, m Message, c
 	}
 }
 
-// fingerprint tells events with the same id apart: its version, 2, and 15 bytes of the hash of all
-// that an event has. Each part has its length before it, so that none can pass for the end of
-// another.
+// fingerprint tells events with the same id apart. Its first byte is its version, 2. The other 15
+// are from a hash of everything that belongs to the event. Each part is hashed with its length, so
+// that the end of one part cannot pass for the beginning of the next.
 func fingerprint(m Message) []byte {
 	hash := sha256.New()
 	add := func(part []byte) {
@@ -230,15 +232,15 @@ func fingerprint(m Message) []byte {
 	return append([]byte{2}, hash.Sum(nil)[:15]...)
 }
 
-// isOfDelivery reports whether a header belongs to a delivery and not to its event: it may be
-// another one when the event comes again. They are what the relay says of the delivery, the span
-// that published it, the run of a connector of Debezium, and what brokers note of a message's way.
+// isOfDelivery reports whether a header belongs to a delivery, not to its event. Such a header may
+// differ when the event comes again: the relay's headers about the delivery, the span that
+// published it, the run of a Debezium connector, and what brokers note of a message's way.
 func isOfDelivery(name string) bool {
 	return slices.Contains([]string{"cdc_position", "cdc_replay", "traceparent", "tracestate", "x-routed-by", "x-stream-offset"}, name) ||
 		strings.HasPrefix(name, "__debezium.") || strings.HasPrefix(name, "x-opt-") || strings.HasPrefix(name, "x-shovelled")
 }
 
-// callHandler calls the handler, and returns its panic as an error.
+// callHandler calls the handler, and returns a panic of it as an error.
 func (in *Inbox) callHandler(ctx context.Context, tx transaction, m Message) (err error) {
 	in.metrics.inProgress.Inc()
 	defer in.metrics.inProgress.Dec()
@@ -251,8 +253,8 @@ func (in *Inbox) callHandler(ctx context.Context, tx transaction, m Message) (er
 	return tx.callHandler(ctx, m)
 }
 
-// watchHandler logs each minute that the handler still runs although its time is over, until
-// returned is called.
+// watchHandler logs each minute that a handler still runs after its time is over. The caller calls
+// returned when the handler has returned.
 func (in *Inbox) watchHandler(ctx context.Context, m Message) (returned func()) {
 	began, over := time.Now(), make(chan struct{})
 	timer := time.AfterFunc(in.cfg.Timeout+handlerOvertime, func() {

@@ -113,10 +113,10 @@ type Inbox struct {
 	database *availability
 }
 
-// serviceName has what is valid in names of queues and topics alike.
+// serviceName matches names that are valid both for queues and for topics.
 var serviceName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,100}$`)
 
-// tableName is a name, or a schema's and a name.
+// tableName matches the name of a table, with or without a schema.
 var tableName = regexp.MustCompile(`^([^.]+\.)?[^.]+$`)
 
 // New makes an Inbox. It does not connect, and starts nothing. An error names the field of the
@@ -170,8 +170,8 @@ func (cfg *Config) validate() error {
 	return nil
 }
 
-// leastKeep is how long an event must be remembered: it comes again from each of the levels, and
-// from a queue behind them.
+// leastKeep returns how long an event must be remembered at least: a message comes again after each
+// of the levels, and may wait in a queue behind each.
 func (cfg *Config) leastKeep() time.Duration {
 	var all time.Duration
 	for _, level := range cfg.Levels {
@@ -180,7 +180,8 @@ func (cfg *Config) leastKeep() time.Duration {
 	return max(time.Hour, 2*all)
 }
 
-// setDefaults sets what has a default. most is how many connections there may be; 0: any number.
+// setDefaults sets the fields that have a default. most is how many connections there may be; 0
+// means any number.
 func (cfg *Config) setDefaults(most int) error {
 	if most > 0 && cfg.Concurrency > most {
 		return fmt.Errorf("Concurrency is %d, and the database has %d connections: raise pool_max_conns of Pool, or SetMaxOpenConns of DB", cfg.Concurrency, most)

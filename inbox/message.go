@@ -1,4 +1,4 @@
-// A message as a handler sees it, and what a failed attempt says about it.
+// A message as a handler sees it, how an error is classified, and what follows from it.
 
 package inbox
 
@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// Message is an event as it arrived.
+// Message is an event as a delivery has brought it.
 type Message struct {
 	ID        string // of the event, the same at each delivery: what is processed once
 	Aggregate string // what the event is about, such as "order"; "" if not known
@@ -31,32 +31,33 @@ type Message struct {
 // Class says why an attempt failed.
 type Class string
 
-// The classes of failures, as in the label class of cdc_relay_inbox_failures_total.
+// The classes of attempts that failed, as in the label class of cdc_relay_inbox_failures_total.
 const (
 	Transient Class = "transient" // another attempt may succeed
-	Permanent Class = "permanent" // none will
+	Permanent Class = "permanent" // no attempt will succeed
 	Panic     Class = "panic"     // the handler panicked
 	Timeout   Class = "timeout"   // the handler took longer than Config.Timeout
 )
 
-// The classes of dead letters that RabbitMQ has made itself. No attempt is counted as one of them.
+// The classes of dead letters that RabbitMQ itself has made. No attempt is counted as one of them.
 const (
-	Rejected      Class = "rejected"       // it does not take the message with its new headers
-	DeliveryLimit Class = "delivery_limit" // it was delivered too often without an answer
+	// the broker does not take the message with the headers of a dead letter
+	Rejected      Class = "rejected"
+	DeliveryLimit Class = "delivery_limit" // it was delivered too often without an acknowledgement
 )
 
-// Failure is what a message carries after an attempt has failed.
+// Failure is what is known about a message after an attempt has failed.
 type Failure struct {
 	Class       Class         // of the last failure
 	Reason      string        // the error's text, at most 1 KiB of UTF-8
-	Attempts    int           // that have failed
+	Attempts    int           // how many attempts have failed
 	FirstFailed time.Time     // when the first attempt failed
-	LastFailed  time.Time     // when the last one did
-	Level       time.Duration // the pause before the next attempt; 0: there is none
+	LastFailed  time.Time     // when the last attempt failed
+	Level       time.Duration // the pause before the next attempt; 0 when there is none
 }
 
-// ReplayFilter chooses dead letters. All fields that are set must match; the zero value matches
-// all.
+// ReplayFilter chooses dead letters. All fields that are set must match. The zero value chooses all
+// dead letters.
 type ReplayFilter struct {
 	ID    string // of the event
 	Type  string // of the event
@@ -77,7 +78,8 @@ func (f ReplayFilter) Matches(id, eventType string, class Class) bool {
 	return (f.ID == "" || f.ID == id) && (f.Type == "" || f.Type == eventType) && (f.Class == "" || f.Class == class)
 }
 
-// LevelName is how a pause is written in names of queues, topics and metrics: "30s", "5m", "1h30m".
+// LevelName returns how a pause is written in names of queues, topics and metrics: "30s", "5m",
+// "1h30m".
 func LevelName(d time.Duration) string {
 	name := d.String()
 	if strings.HasSuffix(name, "m0s") {
@@ -94,9 +96,11 @@ func LevelName(d time.Duration) string {
 // changes, or come from a row, as a total that grows too large or a divisor that is 0. Only the
 // handler knows.
 var (
-	// ErrPermanent: another attempt would fail, too. The message becomes a dead letter at once.
+	// ErrPermanent says that another attempt would fail, too. The message becomes a dead letter at
+	// once.
 	ErrPermanent = errors.New("permanent")
-	// ErrTransient: another attempt may succeed. It wins over an ErrPermanent in the same error.
+	// ErrTransient says that another attempt may succeed. It wins over an ErrPermanent in the same
+	// error.
 	ErrTransient = errors.New("transient")
 )
 
@@ -107,7 +111,8 @@ var (
 	errEnded          = permanentf("the handler ended its transaction by SQL")
 )
 
-// permanentError is an ErrPermanent whose text does not say so: a Failure has its class apart.
+// permanentError is an ErrPermanent without the word in its text, because a Failure has the class
+// apart.
 type permanentError struct{ error }
 
 func permanentf(format string, args ...any) error {
@@ -117,8 +122,9 @@ func permanentf(format string, args ...any) error {
 func (permanentError) Is(target error) bool { return target == ErrPermanent }
 func (e permanentError) Unwrap() error      { return e.error }
 
-// endedError is errEnded after a handler that has returned err, which must not decide: another
-// attempt would find the record, and make a duplicate of a message whose effect is there in part.
+// endedError is the error of a handler that has ended its transaction. err, which the handler
+// returned, does not decide: another attempt would find the record of the event, and make a
+// duplicate of a message whose effect is there only in part.
 func endedError(err error) error {
 	if err == nil {
 		return errEnded
@@ -134,8 +140,8 @@ type panicError struct {
 
 func (e *panicError) Error() string { return fmt.Sprintf("panic: %v", e.value) }
 
-// unavailableError is an error of the database, or of the service's table in it, before the handler
-// was called. It says nothing about a message: each other one would meet it, too.
+// unavailableError is an error of the database, or of the service's table in it, from before the
+// handler was called. It says nothing about the message: every other one would meet it, too.
 type unavailableError struct {
 	err  error
 	late bool // there was no answer within Config.Timeout
@@ -144,8 +150,8 @@ type unavailableError struct {
 func (e *unavailableError) Error() string { return e.err.Error() }
 func (e *unavailableError) Unwrap() error { return e.err }
 
-// lostError is an error that the database may have caused, or the message: the connection was lost
-// in the handler or in COMMIT, or the server had no memory or disk.
+// lostError is an error that either the database or the message may have caused: the connection was
+// lost in the handler or in COMMIT, or the server had no memory or disk.
 type lostError struct {
 	doing string
 	err   error
@@ -154,10 +160,11 @@ type lostError struct {
 func (e *lostError) Error() string { return e.doing + ": " + e.err.Error() }
 func (e *lostError) Unwrap() error { return e.err }
 
-// longestReason is how much of an error's text a message carries, in bytes.
+// longestReason is how much of an error's text goes with a message, in bytes.
 const longestReason = 1 << 10
 
-// failureOf says what becomes of a message after its attempt ended with err.
+// failureOf decides what happens to a message after its attempt ended with err: a further attempt,
+// or a dead letter.
 func (in *Inbox) failureOf(m Message, err error) Failure {
 	now := time.Now()
 	f := Failure{Class: classOf(err), Reason: reasonOf(err), Attempts: max(m.Attempt, 1), FirstFailed: m.FirstFailed, LastFailed: now}
@@ -186,7 +193,7 @@ func classOf(err error) Class {
 	return Transient
 }
 
-// reasonOf is the text of an error as a header may carry it.
+// reasonOf returns the text of an error in a form that a header may have.
 func reasonOf(err error) string {
 	text := strings.ReplaceAll(strings.ToValidUTF8(err.Error(), "\uFFFD"), "\x00", "\uFFFD")
 	if len(text) <= longestReason {
@@ -199,7 +206,7 @@ func reasonOf(err error) string {
 	return text[:cut]
 }
 
-// withCause adds why ctx has ended.
+// withCause adds to an error why ctx has ended.
 func withCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return fmt.Errorf("%w: %w", cause, err)
@@ -207,7 +214,7 @@ func withCause(ctx context.Context, err error) error {
 	return err
 }
 
-// longestID bounds the id of an event, in bytes: an index holds it.
+// longestID is how long the id of an event may be, in bytes: it is in an index.
 const longestID = 1000
 
 // checkID returns why an id cannot be recorded.
@@ -221,8 +228,9 @@ func checkID(id string) error {
 	return nil
 }
 
-// isRepeatable reports whether an attempt is made again at once, a few times, before it counts:
-// after a deadlock, a serialization failure, and what the database may have caused.
+// isRepeatable reports whether an attempt may be repeated at once, a few times, before it counts as
+// failed. That is so after a deadlock, after a serialization failure, and after an error that the
+// database may have caused.
 func isRepeatable(err error) bool {
 	var lost *lostError
 	return hasSQLState(err, "40") || errors.As(err, &lost)

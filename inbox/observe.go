@@ -1,5 +1,5 @@
-// What a consumer shows of itself: metrics (docs/consuming.md lists them), the span of a message,
-// and log lines that name it.
+// What a consumer shows of itself: metrics (docs/consuming.md lists them), a span for each message,
+// and log lines.
 
 package inbox
 
@@ -17,18 +17,18 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// outcome is what became of one delivery: a label of cdc_relay_inbox_messages_total.
+// outcome is what became of one delivery, as in a label of cdc_relay_inbox_messages_total.
 type outcome string
 
 const (
 	outcomeSuccess    outcome = "success"
-	outcomeDuplicate  outcome = "duplicate" // its effect was there
+	outcomeDuplicate  outcome = "duplicate" // the event was processed before
 	outcomeRetry      outcome = "retry"
 	outcomeDeadLetter outcome = "dead_letter"
-	outcomeFailed     outcome = "failed" // it will be delivered again
+	outcomeFailed     outcome = "failed" // the message will be delivered again
 )
 
-// metrics are the series of one service.
+// metrics are the metrics of one service.
 type metrics struct {
 	messages, failures, retries, returned *prometheus.CounterVec
 	deadLetters, deadLettersFailed        prometheus.Counter
@@ -37,7 +37,7 @@ type metrics struct {
 	databaseUp, brokerUp, inProgress      prometheus.Gauge
 }
 
-// newMetrics registers the metrics, or finds those that another inbox has registered.
+// newMetrics registers the metrics, or uses those that another inbox of the process has registered.
 func newMetrics(registerer prometheus.Registerer, service string, levels []time.Duration) (*metrics, error) {
 	r := registry{Registerer: registerer, service: prometheus.Labels{"service": service}}
 	m := &metrics{
@@ -57,7 +57,8 @@ func newMetrics(registerer prometheus.Registerer, service string, levels []time.
 	if r.err != nil {
 		return nil, r.err
 	}
-	// A rate sees nothing of a series that begins with 1: all that may come are there at once.
+	// rate() misses the first count of a series that begins with it. So all series exist from the
+	// start.
 	for _, o := range []outcome{outcomeSuccess, outcomeDuplicate, outcomeRetry, outcomeDeadLetter, outcomeFailed} {
 		m.messages.WithLabelValues(string(o))
 	}
@@ -80,7 +81,7 @@ func (m *metrics) countDelivery(o outcome, took time.Duration, committed time.Ti
 	}
 }
 
-// registry makes metrics with the label service.
+// registry registers metrics with the label service, and collects errors.
 type registry struct {
 	prometheus.Registerer
 	service prometheus.Labels
@@ -97,8 +98,8 @@ func (r *registry) gauges(name, help string, labels ...string) *prometheus.Gauge
 	return registerOrReuse(r, vec).MustCurryWith(r.service)
 }
 
-// seconds makes a histogram from half a millisecond to an hour: a message that waits in the retry
-// ladder or behind an outage takes minutes.
+// seconds makes a histogram from half a millisecond to an hour. A message that waits for further
+// attempts, or behind an outage, takes minutes.
 func (r *registry) seconds(name, help string) prometheus.Observer {
 	vec := prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name: name, Help: help, NativeHistogramBucketFactor: 1.1,
@@ -107,7 +108,8 @@ func (r *registry) seconds(name, help string) prometheus.Observer {
 	return registerOrReuse(r, vec).With(r.service)
 }
 
-// registerOrReuse returns c, or the same metrics as they are registered already.
+// registerOrReuse registers c and returns it, or returns the same metrics if they are registered
+// already.
 func registerOrReuse[C prometheus.Collector](r *registry, c C) C {
 	err := r.Register(c)
 	var before prometheus.AlreadyRegisteredError
@@ -127,8 +129,8 @@ func newTracer(provider trace.TracerProvider) trace.Tracer {
 	return provider.Tracer("github.com/cdc-relay/cdc-relay/inbox")
 }
 
-// startSpan starts the span of one delivery, as a child of the span in the message's traceparent:
-// that of the relay's publish, or else of the producer's transaction.
+// startSpan starts the span of one delivery. Its parent is the span in the message's traceparent:
+// that of the relay's publish, or that of the producer's transaction.
 func (in *Inbox) startSpan(ctx context.Context, system string, m Message) (context.Context, trace.Span) {
 	ctx = propagation.TraceContext{}.Extract(ctx, propagation.MapCarrier(m.Headers))
 	return in.tracer.Start(ctx, "process "+m.Source, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
@@ -141,7 +143,7 @@ func (in *Inbox) startSpan(ctx context.Context, system string, m Message) (conte
 	))
 }
 
-// endSpan ends it. A duplicate's outcome is success: its effect is there.
+// endSpan ends the span of a delivery. A duplicate counts as success, because its effect is there.
 func endSpan(span trace.Span, o outcome, err error) {
 	if o == outcomeDuplicate {
 		o = outcomeSuccess
@@ -155,7 +157,7 @@ func endSpan(span trace.Span, o outcome, err error) {
 	span.End()
 }
 
-// messageLog is the logger with what names a message: never its payload.
+// messageLog returns a logger whose lines name a message. They never have its payload.
 func (in *Inbox) messageLog(ctx context.Context, m Message) *slog.Logger {
 	log := in.cfg.Log.With("event_id", m.ID, "type", m.Type, "source", m.Source)
 	if span := trace.SpanContextFromContext(ctx); span.IsValid() {
@@ -164,7 +166,7 @@ func (in *Inbox) messageLog(ctx context.Context, m Message) *slog.Logger {
 	return log
 }
 
-// failureLog is messageLog with what is known of a failure.
+// failureLog returns a logger whose lines name a message and its failure.
 func (in *Inbox) failureLog(ctx context.Context, m Message, f Failure, err error) *slog.Logger {
 	log := in.messageLog(ctx, m).With("error", err, "class", f.Class)
 	var panicked *panicError

@@ -1,4 +1,4 @@
-// One handler for each type of event.
+// The router, which calls another handler for each type of event.
 
 package inbox
 
@@ -10,20 +10,20 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// Unknown is what a Router does with a message of a type that it has no handler for.
+// Unknown says what a Router does with a message of a type that has no handler.
 type Unknown int
 
-// What becomes of an unknown type. A consumer of everything ignores; one of a topic or binding of
-// its own, to which a new type comes by mistake or too early, rejects: the dead letter is replayed
-// when its handler is there.
+// The choices for an unknown type. A consumer that receives every event ignores. A consumer with a
+// topic or binding of its own, to which a new type comes by mistake or too early, rejects: the dead
+// letter is replayed when its handler is there.
 const (
-	Reject Unknown = iota // it becomes a dead letter
-	Ignore                // it counts as processed
+	Reject Unknown = iota // the message becomes a dead letter
+	Ignore                // the message counts as processed
 )
 
 // Router chooses the handler of a message by its type. Make it with NewRouter and give Handle to
-// Config.Handler, or with NewRouterSQL for Config.HandlerSQL. Add the handlers with On, and none
-// after the first message.
+// Config.Handler, or with NewRouterSQL for Config.HandlerSQL. Add all handlers with On before the
+// first message.
 //
 //	r := inbox.NewRouter(inbox.Reject)
 //	inbox.On(r, "order.created", func(ctx context.Context, tx pgx.Tx, order OrderCreated) error {
@@ -75,14 +75,15 @@ func On[T, Tx any](r *Router[Tx], eventType string, handle func(ctx context.Cont
 
 type messageKey struct{}
 
-// MessageOf is the message that a handler of On is called for, by the handler's ctx: its key, its
-// id and its headers.
+// MessageOf returns the message that a handler of On was called for, with its key, id and headers.
+// ctx is the handler's.
 func MessageOf(ctx context.Context) Message {
 	m, _ := ctx.Value(messageKey{}).(Message)
 	return m
 }
 
-// Handle is a Handler, or a HandlerSQL.
+// Handle is the Handler, or HandlerSQL, to give to Config. It calls the handler of the message's
+// type.
 func (r *Router[Tx]) Handle(ctx context.Context, tx Tx, m Message) error {
 	for _, eventType := range []string{m.Aggregate + "." + m.Type, m.Type} {
 		if handle := r.handlers[eventType]; handle != nil {

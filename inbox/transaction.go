@@ -1,5 +1,5 @@
-// The two ways to the service's database: a pool of pgx, and database/sql with any driver. All
-// other files know only what both can do.
+// The two ways to the service's database: pgx, and database/sql with any driver. The other files
+// use only the interfaces here, so that they work with both.
 
 package inbox
 
@@ -16,34 +16,34 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
-// connections are those to the service's database.
+// connections are the connections to the service's database.
 type connections interface {
 	querier
 	begin(ctx context.Context) (transaction, error)
-	// maxConnections is how many there may be; 0: any number.
+	// maxConnections returns how many connections there may be; 0 means any number.
 	maxConnections() int
 }
 
 // querier runs one statement at a time.
 type querier interface {
-	// exec returns how many rows were changed.
+	// exec returns how many rows the statement has changed.
 	exec(ctx context.Context, query string, args ...any) (int64, error)
-	// queryRow reads one row; if there is none the error is sql.ErrNoRows.
+	// queryRow reads one row. Without a row its error is sql.ErrNoRows.
 	queryRow(ctx context.Context, query string, args []any, into ...any) error
 }
 
-// transaction is the transaction in which a message is handled. One goroutine uses it.
+// transaction is the transaction in which a message is handled. Only one goroutine may use it.
 type transaction interface {
 	querier
 	// callHandler calls the handler.
 	callHandler(ctx context.Context, m Message) error
-	// stateAfterHandler reports in which state the handler has left the transaction.
+	// stateAfterHandler returns the state in which the handler has left the transaction.
 	stateAfterHandler(ctx context.Context) txState
 	commit(ctx context.Context) error
-	// rollback ends it if it was not committed, and gives the connection back. When it cannot, the
-	// connection is closed, and the server rolls back.
+	// rollback ends the transaction if it was not committed, and gives the connection back. When it
+	// cannot, it closes the connection, and the server rolls back.
 	rollback(ctx context.Context)
-	// discardConnection has the connection closed and not used again.
+	// discardConnection lets the connection be closed and not used again.
 	discardConnection(ctx context.Context)
 }
 
@@ -51,20 +51,21 @@ type txState int
 
 const (
 	txOpen    txState = iota
-	txEnded           // by the handler: what it wrote may be there
-	txAborted         // by an error: COMMIT would roll back
-	txLost            // the connection is
+	txEnded           // the handler has ended it, and what it wrote may be there
+	txAborted         // an error has aborted it, and COMMIT would roll back
+	txLost            // the connection is lost
 )
 
-// cleanupTimeout is how long the end of a transaction may take after its message's time is over.
+// cleanupTimeout is how long the end of a transaction may take after the time of its message is
+// over.
 const cleanupTimeout = 5 * time.Second
 
-// cleanupContext is a context for the end of a transaction.
+// cleanupContext returns a context for the end of a transaction, also when ctx has ended.
 func cleanupContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 }
 
-// The way of pgx.
+// The way by pgx.
 type (
 	pgxPool struct {
 		pool    *pgxpool.Pool

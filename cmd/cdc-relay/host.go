@@ -1,4 +1,5 @@
-// Notifications to systemd: ready, state, watchdog.
+// What the relay does for the host that it runs on: it tells systemd about its state, and limits
+// its processors while it is nearly idle.
 
 package main
 
@@ -23,8 +24,9 @@ import (
 )
 
 const (
-	stateInterval = time.Second      // between two reports of the state
-	stopMargin    = 15 * time.Second // beyond the grace: what comes after it, on a slow machine
+	stateInterval = time.Second // between two reports of the state
+	// how much longer than the grace a stop may take on a slow machine
+	stopMargin = 15 * time.Second
 )
 
 // systemd reports to the service manager what the relay does, for Type=notify and WatchdogSec.
@@ -45,7 +47,7 @@ type systemd struct {
 	unhealthy    bool   // the watchdog was not fed last time
 }
 
-// setEnded records why relaying has ended. It is reported last.
+// setEnded notes why relaying has ended, for the last report.
 func (s *systemd) setEnded(err error) {
 	if err != nil {
 		why := err.Error()
@@ -98,7 +100,7 @@ func (s *systemd) Run(ctx, reading context.Context) error {
 	}
 }
 
-// state is the line for the state; "" when it was reported already.
+// state returns the line about the state, or "" when it was reported already.
 func (s *systemd) state() string {
 	now := s.status()
 	if why := s.ended.Load(); why != nil {
@@ -113,7 +115,7 @@ func (s *systemd) state() string {
 }
 
 // feed feeds the watchdog unless a loop is stuck. systemd ends a relay that is not fed with
-// SIGABRT, upon which it prints where every goroutine is, and restarts it.
+// SIGABRT, upon which the relay prints where every goroutine is, and starts it again.
 func (s *systemd) feed() {
 	h := s.health()
 	if !h.Healthy && !s.unhealthy {
@@ -140,16 +142,16 @@ func (s *systemd) notify(lines ...string) {
 	s.notifyFailed = err != nil
 }
 
-// processors gives the process one processor while it needs little of one, and all that it may have
-// as soon as it needs more.
+// processors lets the process use one processor while it needs little, and all that it may have as
+// soon as it needs more.
 //
-// A live event is a series of short wakes: the reader's, the lane's, the client library's. With two
-// processors Go's scheduler starts a thread for the second at each of them, which looks for work,
-// finds none, and is put to sleep again; and its monitor wakes with them. That takes the processor
-// from whatever runs beside the relay, and gains nothing: a backlog at full speed uses less than
-// one.
+// A live event is a series of short wakes: of the reader, the lane and the client library. With two
+// processors Go's scheduler starts a thread for the second one at each wake, which looks for work,
+// finds none and is put to sleep again; its monitor wakes with them. That takes processor time from
+// whatever runs beside the relay, and gains nothing: a backlog at full speed uses less than one
+// processor.
 //
-// GOMAXPROCS, when set, wins.
+// When GOMAXPROCS is set, that value is used instead.
 type processors struct {
 	used  func() time.Duration // processor time since the process began
 	set   func(wide bool)
@@ -157,9 +159,10 @@ type processors struct {
 	quiet time.Duration // for how long little was used
 }
 
-// Much is far below one processor: events should not queue for it, and on a crowded machine the
-// relay gets less than it wants. The same work uses more with several, so what lies between much
-// and little changes nothing. A change stops the world for some ten microseconds.
+// When the number changes. processorsMuch is far below one processor, because events should not
+// queue for it, and on a crowded machine the relay gets less than it wants. The same work uses more
+// time with several processors, so what lies between much and little changes nothing. A change
+// stops the world for some ten microseconds.
 const (
 	processorsEvery    = 100 * time.Millisecond
 	processorsMuch     = processorsEvery / 4 // used in one look
@@ -171,11 +174,11 @@ func newProcessors() *processors {
 	return &processors{used: processorTime, set: setProcessors, wide: true}
 }
 
-// processorsSettled reports whether the number of processors is settled: by who started the
-// process, or by the machine.
+// processorsSettled reports whether the number of processors is fixed already: by GOMAXPROCS, or
+// because there is only one.
 func processorsSettled() bool { return os.Getenv("GOMAXPROCS") != "" || runtime.GOMAXPROCS(0) == 1 }
 
-// Run looks until ctx is done.
+// Run looks at the used time until ctx is done.
 func (p *processors) Run(ctx context.Context) error {
 	tick := time.NewTicker(processorsEvery)
 	defer tick.Stop()
@@ -194,7 +197,8 @@ func (p *processors) Run(ctx context.Context) error {
 	}
 }
 
-// look takes in what was used in one processorsEvery.
+// look takes what was used in one processorsEvery, and changes the number of processors if that is
+// due.
 func (p *processors) look(used time.Duration) {
 	if used >= processorsLittle {
 		p.quiet = 0
@@ -221,11 +225,11 @@ func setProcessors(wide bool) {
 	}
 }
 
-// processorTime is what the process has used, in user and system mode.
+// processorTime returns the processor time of the process, in user and system mode.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {
-		return 0 // it fails for wrong arguments only
+		return 0 // it fails only for wrong arguments
 	}
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -9,15 +9,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 )
 
-// These are set by the linker, as make build does: -ldflags "-X main.version=v1.2.3". Unset, they
-// are what go build has found in the checkout.
+// The linker sets these, as make build does: -ldflags "-X main.version=v1.2.3". When they are not
+// set, the binary reports what go build has recorded of the checkout.
 var version, commit, date string
 
 func main() {
 	os.Exit(execute(os.Args[1:], os.Stdout, os.Stderr))
 }
 
-// execute runs one command line and gives its exit code.
+// execute runs one command line and returns its exit code.
 func execute(args []string, stdout, stderr io.Writer) int {
 	return cli.Execute(args, stdout, stderr, command.Linked{Version: version, Commit: commit, Date: date}, newRun)
 }

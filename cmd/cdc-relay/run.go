@@ -1,4 +1,4 @@
-// The command run: it wires the relay and runs it until a signal.
+// The command run: it puts the parts of the relay together and runs them until a signal.
 
 package main
 
@@ -30,6 +30,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
+// newRun makes the command run.
 func newRun(g *command.Options) *cobra.Command {
 	var holdOnFatal bool
 	cmd := &cobra.Command{
@@ -114,8 +115,8 @@ func untilSignalled(ctx context.Context, log *zap.Logger) (reading, draining con
 	}
 }
 
-// run wires the parts and runs them until the stream ends: the stream knows when everything is
-// finished.
+// run puts the parts together and runs them until the stream ends, because the stream knows when
+// everything is finished.
 func run(reading, draining context.Context, c *config.Config, b command.Build, log *zap.Logger, recent *wiring.RecentLog, holdOnFatal bool) error {
 	v := newProcess(c, b, recent)
 	tracer := newTracer(c, v.build.Version, log)
@@ -161,8 +162,8 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	defer stopReading()
 	draining, stopDraining := context.WithCancel(draining)
 	defer stopDraining()
-	// A sink that can never work ends the relay. Nothing is confirmed after that, so a stop has
-	// nothing to wait for.
+	// A sink that can never work ends the relay. Nothing is confirmed after that, so the stop does
+	// not wait for anything.
 	context.AfterFunc(ctx, func() {
 		stopReading()
 		stopDraining()
@@ -197,10 +198,10 @@ type ending struct {
 	at   time.Time
 }
 
-// stayUp keeps the process up after an end that only a person can fix (exit 3 or 4). It is for
-// orchestrators that would restart the relay again and again. Meanwhile the relay is not ready and
-// reports why. It returns true when an operator has decided, and the stream may run again, and
-// false when ctx is done or err is another end.
+// stayUp keeps the process up after an end that only a person can fix (exit 3 or 4), for
+// orchestrators that would start the relay again and again. Meanwhile the relay is not ready and
+// reports why. It returns true when an operator has decided, so that the stream may run again. It
+// returns false when ctx is done, or when err is another end.
 func (v *process) stayUp(ctx context.Context, err error, log *zap.Logger) (again bool) {
 	var stop *event.Stop
 	if !errors.As(err, &stop) || stop.Code != event.ExitOperator && stop.Code != event.ExitMapping {
@@ -216,22 +217,22 @@ func (v *process) stayUp(ctx context.Context, err error, log *zap.Logger) (again
 	return true
 }
 
-// show replaces the stream's phase with the end.
+// show puts the end into a snapshot, in place of the stream's phase.
 func (e *ending) show(out *ops.Snapshot) {
 	out.Phase, out.Why, out.Reason, out.Finding, out.Since = ops.Stopped, e.stop.Error(), e.stop.Reason, e.stop.Finding, e.at
 }
 
-// catchHangups makes SIGHUP harmless from now until the process has ended: it would end the relay
-// while it starts, drains, or holds after an end for good. One that comes early waits for reload.
+// catchHangups makes SIGHUP harmless from now on. Otherwise it would end the relay while it starts,
+// drains, or stays up after an end for good. A SIGHUP that comes early waits for reload.
 func catchHangups() <-chan os.Signal {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	return hangups
 }
 
-// reload takes over what can change in a running relay: the level of the log, and passwords written
-// in the configuration, which the next connect uses. A configuration that is faulty, or half
-// written, changes nothing.
+// reload takes over what can change while the relay runs: the level of the log, and passwords
+// written in the configuration, which the next connect uses. A configuration that is faulty, or
+// half written, changes nothing.
 type reload struct {
 	load    func() (*config.Config, error)
 	running *config.Config
@@ -239,7 +240,8 @@ type reload struct {
 	log     *zap.Logger
 }
 
-// run ends with ctx. Nobody waits for it: a configuration that is a pipe may never end.
+// run reads the configuration again at each SIGHUP until ctx is done. Nobody waits for its end,
+// because reading a configuration that is a pipe may never end.
 func (r *reload) run(ctx context.Context, hangups <-chan os.Signal) {
 	for {
 		select {
@@ -265,13 +267,14 @@ func (r *reload) once() {
 	}
 }
 
-// newTracer creates the tracer that the environment asks for; nil: no traces.
+// newTracer makes the tracer that the environment asks for, or returns nil when it asks for none.
 func newTracer(c *config.Config, version string, log *zap.Logger) *tracing.Tracer {
 	driver := c.Sink.Driver
 	return tracing.New(tracing.Config{Version: version, Slot: c.Source.Slot, System: driver.Name, Operation: driver.Operation, Log: log})
 }
 
-// traceparentsOf returns the traceparents that messages carry with this tracer.
+// traceparentsOf returns the function that makes traceparents for messages, or nil without a
+// tracer.
 func traceparentsOf(t *tracing.Tracer) wiring.Traceparents {
 	if t == nil {
 		return nil
@@ -287,7 +290,7 @@ func (v *process) trace(t *tracing.Tracer) {
 	}
 }
 
-// traced adds the spans to the hooks of the line.
+// traced adds spans of published events to the hooks of the line.
 func (v *process) traced(h relay.Hooks) relay.Hooks {
 	if t := v.tracer; t != nil {
 		h.Published = func(_ int, ev *event.Event, refusals int, at time.Time) { t.Published(ev, refusals, at) }
@@ -295,8 +298,8 @@ func (v *process) traced(h relay.Hooks) relay.Hooks {
 	return h
 }
 
-// tracedRetryTable adds the spans of dead letters to the hooks of the retry table. The first
-// attempt does not count as a retry.
+// tracedRetryTable adds spans of dead letters to the hooks of the retry table. The first attempt
+// does not count as a retry.
 func (v *process) tracedRetryTable(h retry.Hooks) retry.Hooks {
 	if t := v.tracer; t != nil {
 		h.DeadLettered = func(ev *event.Event, reason sink.Reason, attempts int) {

@@ -1,4 +1,5 @@
-// The snapshot of all running parts, for the admin server.
+// The running relay as one value, and its snapshot: the admin server, metrics and systemd read
+// their state from it.
 
 package main
 
@@ -31,8 +32,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// process is the running relay. It combines the snapshots of its parts into one for the admin
-// server.
+// process is the running relay. It combines the snapshots of its parts into one.
 type process struct {
 	slot      string
 	retention string // retention.mode
@@ -46,15 +46,15 @@ type process struct {
 	source source.Config
 	driver *sink.Driver
 	sink   sink.Opened
-	tracer *tracing.Tracer // nil: events are not traced
+	tracer *tracing.Tracer // nil when events are not traced
 	recent *wiring.RecentLog
 	stream *replication.Stream
-	line   atomic.Pointer[term]   // of the newest term; nil before the first
+	line   atomic.Pointer[term]   // of the newest term; nil before the first term
 	ended  atomic.Pointer[ending] // nil while it relays
 
-	reached atomic.Bool // the broker, at least once
+	reached atomic.Bool // the broker was reached at least once
 	course  ops.Course
-	others  ops.Courses // of the server's other slots
+	others  ops.Courses // for the server's other slots
 }
 
 // reporterTimeout is how long the reporter, which beats every second, may be silent while there is
@@ -115,7 +115,7 @@ func (v *process) snapshot() ops.Snapshot {
 	v.others.SeeSlots(out.OtherSlots)
 	var pausedBySink []ops.Paused
 	out.Sink, pausedBySink = wiring.SinkState(v.driver, v.sink)
-	if out.Sink.Up { // a sink without connections tells only this way that they are up
+	if out.Sink.Up { // the status of a sink without connections is the only sign that it is up
 		v.reached.Store(true)
 	}
 	out.Sink.WasUp = v.reached.Load()
@@ -143,8 +143,8 @@ func (v *process) snapshot() ops.Snapshot {
 	return out
 }
 
-// beat is called by the reporter every second. What it sees dates an outage of the broker and paces
-// the slot, even if nobody asks for the status meanwhile.
+// beat is called by the reporter every second. What it sees dates an outage of the broker and
+// measures the slot's pace, also when nobody asks for the status meanwhile.
 func (v *process) beat() {
 	v.reporter.Beat()
 	v.see(v.sink.Status().Up, v.stream.Snapshot().Slot)
@@ -164,8 +164,8 @@ func addLine(out *ops.Snapshot, l relay.Snapshot, waiting map[sink.Place]dlq.Wai
 	out.Paused = wiring.Paused(l.Paused, waiting)
 }
 
-// addPaused adds destinations that only the sink knows: events wait for their answer in a call, and
-// no rejection has blamed them yet. The longest pauses come first.
+// addPaused adds destinations that only the sink knows: events in a call wait for their answer, and
+// no rejection has blamed the destination yet. The longest pauses come first.
 func addPaused(out *ops.Snapshot, pausedBySink []ops.Paused) {
 	named := make(map[string]bool, len(out.Paused))
 	for _, p := range out.Paused {

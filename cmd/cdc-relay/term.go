@@ -1,4 +1,5 @@
-// What a leader runs during one term: the line, the retry table, operators' tasks.
+// What a leading relay runs during one term: the delivery line, the retry table, and the tasks for
+// operators.
 
 package main
 
@@ -30,21 +31,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// term is what a leader runs in one term: the line of lanes, the retries, and operators' tasks.
+// term is what the leader runs in one term.
 type term struct {
 	*relay.Line
-	lead       func(on bool) // the sink's; nil: it does not care
+	lead       func(on bool) // calls Lead of the sink; nil for a sink without it
 	retryTable *retry.Table
 	operators  *operators
-	guard      *guard.Guard         // nil: there is none
-	retention  *retention.Retention // nil: the outbox tables are left alone
+	guard      *guard.Guard         // nil when no disk guard is configured
+	retention  *retention.Retention // nil when the outbox tables are left alone
 	stopping   atomic.Bool
 }
 
 var _ source.Line = (*term)(nil)
 
-// newTerm creates the line of a term and counts into it the deferred rows and the dead letters that
-// block their group.
+// newTerm makes the line of a term. It counts into the line the deferred rows and the dead letters
+// that block their group.
 func newTerm(ctx context.Context, c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) (*term, error) {
 	cfg := retryTableConfig(c, v, columns, t, log)
 	retries := retry.New(cfg)
@@ -75,7 +76,7 @@ func newTerm(ctx context.Context, c *config.Config, v *process, columns []string
 	return l, nil
 }
 
-// retryTableConfig configures the retry table for one term.
+// retryTableConfig makes the configuration of the retry table for one term.
 func retryTableConfig(c *config.Config, v *process, columns []string, t source.Term, log *zap.Logger) retry.Config {
 	scope := wiring.Ordering(c).Scope()
 	return retry.Config{
@@ -99,9 +100,9 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 	}
 }
 
-// newRetention makes the task that deletes delivered rows and keeps the sent set small; nil: no
-// table is configured for it. Only the first term of a process checks that the tables have the
-// columns that it needs: later a table without them must not end a relay that delivers.
+// newRetention makes the task that deletes delivered rows and keeps the sent set small. It returns
+// nil when no table is configured for it. Only the first term of a process checks that the tables
+// have the columns that it needs: later, a table without them must not end a relay that delivers.
 func newRetention(ctx context.Context, c *config.Config, v *process, t source.Term, line *relay.Line, log *zap.Logger) (*retention.Retention, error) {
 	tables := wiring.Retained(c)
 	if len(tables) == 0 {
@@ -122,7 +123,8 @@ func blocksOnDeadLetter(c *config.Config) bool {
 	return c.DeadLetters.OnDeadLetter == config.DeadLetterBlock
 }
 
-// Run runs all of them until ctx is done. An error of one, such as a newer leader, ends the others.
+// Run runs the parts of the term until ctx is done. An error of one part, such as a newer leader,
+// ends the others.
 func (l *term) Run(ctx context.Context) error {
 	if l.lead != nil {
 		l.lead(true)
@@ -143,9 +145,9 @@ func (l *term) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// later runs something some moments after the term has begun. What no event waits for then finds a
-// session of the pool that is free: if all asked at once, each would have to make its own, with its
-// own copy of the catalogs.
+// later runs something some moments after the term has begun. It is for tasks that no event waits
+// for: they then find a free session in the pool. If all tasks began at once, each would have to
+// make a session of its own, with its own copy of the catalogs.
 func later(ctx context.Context, group *errgroup.Group, moments int, run func(context.Context) error) {
 	group.Go(func() error {
 		if !source.Sleep(ctx, time.Duration(moments)*100*time.Millisecond) {
@@ -155,8 +157,8 @@ func later(ctx context.Context, group *errgroup.Group, moments int, run func(con
 	})
 }
 
-// Stopping ends what could take forever: feeding rows, and events that wait in memory until their
-// group's rows are gone.
+// Stopping ends what could take forever: feeding deferred rows, and events in memory that wait
+// until the rows of their group are gone.
 func (l *term) Stopping() {
 	l.stopping.Store(true)
 	l.operators.stop()
@@ -164,8 +166,8 @@ func (l *term) Stopping() {
 	l.Line.Stopping()
 }
 
-// WaitSettled waits until the line has settled and, once it is stopping, until the rows in its
-// lanes have ended too: a clean stop repeats nothing.
+// WaitSettled waits until the line has settled. Once the term is stopping, it also waits until the
+// rows in the line's lanes have ended, so that a clean stop repeats nothing.
 func (l *term) WaitSettled(ctx context.Context) error {
 	if err := l.Line.WaitSettled(ctx); err != nil || !l.stopping.Load() {
 		return err
@@ -174,8 +176,8 @@ func (l *term) WaitSettled(ctx context.Context) error {
 	return l.retryTable.WaitIdle(ctx)
 }
 
-// newGuard makes the disk guard of a term. It waits longer than confirm_timeout before it acts: a
-// sink that gets no answer needs that long to blame a destination.
+// newGuard makes the disk guard of a term. The guard waits longer than confirm_timeout before it
+// acts, because a sink that gets no answer needs that long to blame a destination.
 func newGuard(c *config.Config, v *process, t source.Term, line *relay.Line, log *zap.Logger) *guard.Guard {
 	return guard.New(guard.Config{
 		MaxBytes: c.Guard.MaxBytes, Patience: c.Delivery.ConfirmTimeout + 10*time.Second,
@@ -188,7 +190,7 @@ func newGuard(c *config.Config, v *process, t source.Term, line *relay.Line, log
 	})
 }
 
-// placesOf tells the retry table how the sink that is configured places events.
+// placesOf tells the retry table how the configured sink places events.
 func placesOf(c *config.Config, out sink.Sink, log *zap.Logger) *store.Places {
 	var templates, flags []string
 	for _, t := range c.Sink.Settings.Templates() {

@@ -25,22 +25,24 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox"
 )
 
-// Outcome is what has become of a message.
+// Outcome says what became of a message.
 type Outcome string
 
-// The outcomes. After each the broker would have its acknowledgement.
+// The outcomes of a message. After each of them the broker would get its acknowledgement.
 const (
-	Done       Outcome = "done"        // the handler's effect is committed
-	Duplicate  Outcome = "duplicate"   // it was before: the handler was not called
-	Retry      Outcome = "retry"       // it failed, its effect is rolled back, Next follows
-	DeadLetter Outcome = "dead letter" // it failed, and there is no further attempt
+	Done Outcome = "done" // the handler's effect is committed
+	// the event was processed before, so the handler was not called
+	Duplicate Outcome = "duplicate"
+	// the attempt failed and its effect is rolled back; the next attempt is with Result.Next
+	Retry      Outcome = "retry"
+	DeadLetter Outcome = "dead letter" // the attempt failed, and there is no further one
 )
 
-// Result is what Deliver has to say.
+// Result is what became of a message that was delivered.
 type Result struct {
 	Outcome Outcome       // what has become of the message
-	Failure inbox.Failure // why it failed, and in Level the pause before Next
-	Next    inbox.Message // after a Retry: the message as it comes again
+	Failure inbox.Failure // why the attempt failed; Level is the pause before Next
+	Next    inbox.Message // after a Retry, the message as it comes again
 }
 
 // Consumer stands for inbox/rabbit or inbox/kafka. Use it in the goroutine of the test, which it
@@ -101,8 +103,9 @@ func Message(aggregate, key, eventType string, payload any) inbox.Message {
 	return m
 }
 
-// Deliver hands the inbox a message as a broker does, and returns when the broker would have its
-// acknowledgement. The test ends if it would not have one: the database is away.
+// Deliver hands the inbox a message as a broker does. It returns when the broker would get its
+// acknowledgement. If the broker would get none, because the database does not answer, the test
+// ends.
 func (c *Consumer) Deliver(m inbox.Message) Result {
 	c.t.Helper()
 	d := &delivery{}
@@ -118,7 +121,7 @@ func (c *Consumer) Deliver(m inbox.Message) Result {
 	return d.Result
 }
 
-// delivery is the broker's side of one message.
+// delivery is what a broker does with one message: it implements inbox.Publisher.
 type delivery struct {
 	Result
 	handlerCalled bool

@@ -1,4 +1,5 @@
-// Membership of the consumer group: who gets which partitions, and the offsets that are committed.
+// The membership of the consumer group: how this process gets its partitions, keeps them, and
+// commits their offsets.
 
 package kafka
 
@@ -31,31 +32,33 @@ var (
 )
 
 const (
-	// commitEvery is how much of what was handled is delivered again after a crash.
+	// commitEvery is how often offsets are committed. Messages that were handled since the last
+	// commit come again after a crash.
 	commitEvery = 200 * time.Millisecond
-	// deleteEvery is how long handled messages stay in the service's own topics.
+	// deleteEvery is how often handled messages are deleted from the service's own topics.
 	deleteEvery = 5 * time.Second
-	// leaveTimeout is how long the brokers may take for what is said at the end.
+	// leaveTimeout is how long each last request at the end of a membership may take.
 	leaveTimeout = 2 * time.Second
 )
 
-// membership is this process's membership of the group.
+// membership is this process as a member of the consumer group.
 type membership struct {
 	c      *Consumer
 	k      *link
-	topics map[string][]int // the topics it asks for, with their partitions
-	id     string           // the coordinator has given it
+	topics map[string][]int // the topics that it reads, with their partitions
+	id     string           // the member id that the coordinator has given it; "" before
 }
 
-// generation is what the members have agreed on, until one comes or goes.
+// generation is the share that this member has, until a member comes or goes and all partitions are
+// given anew.
 type generation struct {
 	*membership
 	number   int32
-	assigned map[string][]int // partitions of this member
+	assigned map[string][]int // the partitions of this member
 }
 
-// runMembership joins the group and holds the partitions that it gets, until ctx ends, the topics
-// change or an error ends the membership.
+// runMembership joins the group and holds the partitions that it gets. It ends when ctx ends, when
+// the topics change, or with an error.
 func (c *Consumer) runMembership(ctx context.Context, k *link) error {
 	topics, err := c.existingTopics(ctx, k)
 	if err != nil {
@@ -72,7 +75,7 @@ func (c *Consumer) runMembership(ctx context.Context, k *link) error {
 			m.id = ""
 			continue
 		case isFenced(err):
-			continue // another member was quicker
+			continue // another member joined meanwhile
 		case err != nil:
 			return fmt.Errorf("join group %s: %w", c.group, err)
 		}
@@ -82,17 +85,17 @@ func (c *Consumer) runMembership(ctx context.Context, k *link) error {
 	}
 }
 
-// isFenced reports whether the group has given the partitions to others, or is about to.
+// isFenced reports whether the group has given the partitions to other members, or is about to.
 func isFenced(err error) bool {
 	return errors.Is(err, kafkago.RebalanceInProgress) || errors.Is(err, kafkago.IllegalGeneration) || errors.Is(err, kafkago.UnknownMemberId)
 }
 
 func askGroup[R protocol.Message](ctx context.Context, m *membership, req protocol.Message, codeOf func(R) int16) (R, error) {
-	// an answer to a member that joins waits for the others
+	// a member that joins gets its answer when the others have joined
 	return kafkaclient.AskCoordinator(ctx, m.k.Pool, m.c.group, m.c.cfg.SessionTimeout+kafkaclient.RequestTimeout, req, codeOf)
 }
 
-// joinGroup has the group make a new generation, with this member in it.
+// joinGroup joins the group: the coordinator makes a new generation with this member in it.
 func (m *membership) joinGroup(ctx context.Context) (*generation, error) {
 	timeout := int32(m.c.cfg.SessionTimeout.Milliseconds())
 	req := &joingroup.Request{
@@ -123,9 +126,10 @@ func (m *membership) joinGroup(ctx context.Context) (*generation, error) {
 	return &generation{m, joined.GenerationID, assigned}, err
 }
 
-// assignPartitions is done by one of the members, for all.
+// assignPartitions gives each member its partitions. The coordinator asks one member, the leader,
+// to do it for all.
 func (m *membership) assignPartitions(ctx context.Context, members []joingroup.ResponseMember) (all []syncgroup.RequestAssignment, err error) {
-	takers := map[string][]string{} // members that read a topic
+	takers := map[string][]string{} // by topic, the members that read it
 	for _, of := range members {
 		topics, err := kafkaclient.ReadSubscription(of.Metadata)
 		if err != nil {
@@ -149,9 +153,9 @@ func (m *membership) assignPartitions(ctx context.Context, members []joingroup.R
 	return all, nil
 }
 
-// addKnownPartitions adds the partitions that this member knows: a broker may not know all of them
-// yet. A topic without any is an error, and the group begins again: nobody would read it, without a
-// word.
+// addKnownPartitions adds partitions that this member knows, because the broker that was asked may
+// not know all of them yet. It fails when a topic has no partition, and the group begins again:
+// otherwise nobody would read the topic, and nothing would say so.
 func addKnownPartitions(partitions, known map[string][]int, takers map[string][]string) error {
 	for topic, ids := range known {
 		if len(partitions[topic]) < len(ids) {
@@ -166,7 +170,8 @@ func addKnownPartitions(partitions, known map[string][]int, takers map[string][]
 	return nil
 }
 
-// sharePartitions gives each member of the group as many partitions as the others, over all topics.
+// sharePartitions gives each member of the group as many partitions as the others, counted over all
+// topics.
 func sharePartitions(takers map[string][]string, partitions map[string][]int) map[string]map[string][]int {
 	shares := map[string]map[string][]int{}
 	next := 0
@@ -184,7 +189,8 @@ func sharePartitions(takers map[string][]string, partitions map[string][]int) ma
 	return shares
 }
 
-// leaveGroup tells the group, so that others get the partitions at once.
+// leaveGroup tells the coordinator that this member leaves, so that other members get its
+// partitions at once.
 func (m *membership) leaveGroup(ctx context.Context) {
 	if m.id == "" {
 		return
@@ -197,14 +203,14 @@ func (m *membership) leaveGroup(ctx context.Context) {
 	}
 }
 
-// isCoordinatorMoving reports whether the broker is not the group's coordinator any more, or not
-// yet. The group is as it was, and the next request finds who knows it.
+// isCoordinatorMoving reports whether the broker is no longer the group's coordinator, or not yet.
+// The group itself is unchanged, and the next request finds its coordinator.
 func isCoordinatorMoving(err error) bool {
 	return errors.Is(err, kafkago.NotCoordinatorForGroup) || errors.Is(err, kafkago.GroupCoordinatorNotAvailable) || errors.Is(err, kafkago.GroupLoadInProgress)
 }
 
-// sendHeartbeats tells the group that this process is alive, and ends the generation when the group
-// has another one, or is not reached.
+// sendHeartbeats tells the coordinator that this process is alive. It ends the generation when the
+// group has a new one, or when the coordinator is not reached.
 func (g *generation) sendHeartbeats(ctx context.Context, end context.CancelCauseFunc) {
 	ticker := time.NewTicker(g.c.cfg.SessionTimeout / 10)
 	defer ticker.Stop()
@@ -214,7 +220,8 @@ func (g *generation) sendHeartbeats(ctx context.Context, end context.CancelCause
 		case <-ctx.Done():
 			return
 		}
-		// A group that does not hear from this member for so long has put it out.
+		// When the coordinator does not hear from this member for this long, it removes it from the
+		// group.
 		_, err := kafkaclient.AskCoordinator(ctx, g.k.Pool, g.c.group, g.c.cfg.SessionTimeout,
 			&heartbeat.Request{GroupID: g.c.group, GenerationID: g.number, MemberID: g.id}, func(r *heartbeat.Response) int16 { return r.ErrorCode })
 		if err == nil {
@@ -232,8 +239,8 @@ func (g *generation) sendHeartbeats(ctx context.Context, end context.CancelCause
 	}
 }
 
-// holdPartitions has the partitions of one generation. It returns nil when they are given to the
-// members again.
+// holdPartitions reads the partitions of one generation and commits their offsets. It returns nil
+// when the group gives the partitions anew.
 func (c *Consumer) holdPartitions(ctx context.Context, g *generation) error {
 	held, end := context.WithCancelCause(ctx)
 	staying, done := context.WithCancel(context.WithoutCancel(ctx))
@@ -267,8 +274,8 @@ func (c *Consumer) holdPartitions(ctx context.Context, g *generation) error {
 	err = c.serveSessions(held, g.k, parts)
 	committed()
 	if failed := <-commits; failed == nil {
-		// No handler runs any more: what they have done is committed before another process has the
-		// partitions.
+		// No handler runs any more. What they have done is committed before another process gets
+		// the partitions.
 		last, cancel := context.WithTimeout(staying, leaveTimeout)
 		defer cancel()
 		if err := g.commitOffsets(last, parts); err != nil {
@@ -282,10 +289,12 @@ func (c *Consumer) holdPartitions(ctx context.Context, g *generation) error {
 	return err
 }
 
-// serveSessions serves sessions until ctx ends or an error that another session would meet, too.
+// serveSessions runs one session after the other. It returns when ctx ends, or after an error that
+// the next session would meet, too.
 func (c *Consumer) serveSessions(ctx context.Context, k *link, parts []*partition) error {
 	grace := func() time.Duration {
-		if errors.Is(context.Cause(ctx), errRebalance) { // a member that takes longer is put out
+		// a member that takes longer is removed from the group
+		if errors.Is(context.Cause(ctx), errRebalance) {
 			return min(c.in.Grace(), c.cfg.SessionTimeout/2)
 		}
 		return c.in.Grace()
@@ -314,10 +323,10 @@ func (c *Consumer) serveSessions(ctx context.Context, k *link, parts []*partitio
 	}
 }
 
-// assignedPartitions are the partitions of a generation, each with the offset to begin with: the
-// group's, or that of the first message. The first offsets are committed at once, before the first
-// message is handled: so it is noticed when the message is deleted before it was processed, and see
-// checkOffsetsKept.
+// assignedPartitions returns the partitions of a generation, each with the offset to begin with:
+// the group's offset, or that of the first message. Such a first offset is committed at once,
+// before its message is handled. So a message that is deleted before it was processed is noticed;
+// see also checkOffsetsKept.
 func (c *Consumer) assignedPartitions(ctx context.Context, g *generation) ([]*partition, error) {
 	offsets, err := c.groupOffsets(ctx, g.k, g.assigned)
 	if err != nil {
@@ -351,9 +360,10 @@ func (c *Consumer) assignedPartitions(ctx context.Context, g *generation) ([]*pa
 	return parts, nil
 }
 
-// groupOffsets are those that the group has of partitions. Those that it has none of are left out.
+// groupOffsets returns the offsets that the group has committed. Partitions without a committed
+// offset are left out.
 func (c *Consumer) groupOffsets(ctx context.Context, k *link, partitions map[string][]int) (map[string]map[int]int64, error) {
-	// never nil: that would be all
+	// never nil, which would mean all topics
 	req := &offsetfetch.Request{GroupID: c.group, Topics: []offsetfetch.RequestTopic{}}
 	for topic, ids := range partitions {
 		of := offsetfetch.RequestTopic{Name: topic}
@@ -381,12 +391,14 @@ func (c *Consumer) groupOffsets(ctx context.Context, k *link, partitions map[str
 	return found, nil
 }
 
-// commitOffsets commits the offsets that have changed. Brokers refuse that of a former member of
-// the group: its messages are delivered to another, and find the records of their events.
+// commitOffsets commits the offsets that have changed. Brokers refuse it from a former member of
+// the group. Its messages are then delivered to another member, which finds the records of their
+// events.
 func (g *generation) commitOffsets(ctx context.Context, parts []*partition) error {
 	req := &offsetcommit.Request{
 		GroupID: g.c.group, GenerationID: g.number, MemberID: g.id,
-		// the broker's own time; brokers before version 5 of the request take 0 for "at once"
+		// -1 is the broker's own retention; brokers before version 5 of the request would take 0
+		// for "at once"
 		RetentionTimeMs: -1,
 	}
 	offsets, of := map[*partition]int64{}, map[string][]offsetcommit.RequestPartition{}
@@ -419,7 +431,7 @@ func (g *generation) commitOffsets(ctx context.Context, parts []*partition) erro
 	return nil
 }
 
-// commitRegularly commits offsets, and deletes what was handled, until ctx ends.
+// commitRegularly commits offsets, and deletes messages that were handled, until ctx ends.
 func (c *Consumer) commitRegularly(ctx context.Context, g *generation, parts []*partition) error {
 	ticker := time.NewTicker(commitEvery)
 	defer ticker.Stop()
@@ -431,9 +443,9 @@ func (c *Consumer) commitRegularly(ctx context.Context, g *generation, parts []*
 		}
 		if err := g.commitOffsets(ctx, parts); err != nil {
 			switch {
-			case ctx.Err() != nil: // it is made once more
+			case ctx.Err() != nil: // holdPartitions commits once more
 				return nil
-			case isCoordinatorMoving(err): // the heartbeats end it if that takes long
+			case isCoordinatorMoving(err): // if it takes long, the heartbeats end the generation
 				continue
 			}
 			return err
@@ -445,8 +457,8 @@ func (c *Consumer) commitRegularly(ctx context.Context, g *generation, parts []*
 	}
 }
 
-// deleteHandled deletes the messages before the committed offsets from the service's own topics,
-// which keep everything else for ever. When it fails they grow, and nothing else happens.
+// deleteHandled deletes the messages before the committed offsets from the service's own topics, in
+// which messages are otherwise kept for ever. When it fails, the topics only grow.
 func (c *Consumer) deleteHandled(ctx context.Context, k *link, parts []*partition) {
 	for _, p := range parts {
 		to, ok := p.offsetToDelete()

@@ -73,13 +73,13 @@ type Config struct {
 type Consumer struct {
 	in    *inbox.Transport
 	cfg   Config
-	group string // the consumer group: the name of the service
+	group string // the consumer group, which is the name of the service
 	log   *slog.Logger
 
-	running    atomic.Int64  // handlers
-	joined     atomic.Bool   // a partition was read once
-	receiving  *work.Journal // of sessions with the brokers
-	processing *work.Journal // of messages
+	running    atomic.Int64  // handlers that run
+	joined     atomic.Bool   // a partition was read at least once
+	receiving  *work.Journal // about sessions with the brokers
+	processing *work.Journal // about the processing of messages
 }
 
 // New makes a Consumer. It does not connect, and starts nothing. An error names the field of the
@@ -119,7 +119,7 @@ func (cfg *Config) setDefaults() {
 	}
 }
 
-// topicName is what Kafka allows.
+// topicName matches the names that Kafka allows.
 var topicName = regexp.MustCompile(`^[a-zA-Z0-9._-]{1,249}$`)
 
 func (cfg *Config) validate() error {
@@ -150,7 +150,7 @@ func (cfg *Config) validate() error {
 	return nil
 }
 
-// finalError is an error that waiting does not cure.
+// finalError is an error that waiting does not cure, so Run returns it.
 type finalError struct{ err error }
 
 func (e *finalError) Error() string { return e.err.Error() }
@@ -211,7 +211,7 @@ func (c *Consumer) runSessions(ctx context.Context) error {
 	}
 }
 
-// runSession is one session with the brokers.
+// runSession connects to the brokers, and is a member of the group until an error.
 func (c *Consumer) runSession(ctx context.Context) error {
 	if err := c.in.Ready(ctx); err != nil {
 		return &finalError{err}
@@ -227,13 +227,14 @@ func (c *Consumer) runSession(ctx context.Context) error {
 	}
 	k := c.connect(former)
 	defer k.Close()
-	// Where a message goes that fails is known before the first one is handled.
+	// The topics for messages that fail are known before the first message is handled.
 	if _, err := k.writers.Topics(ctx, append(c.ownTopics(), c.deadLetterTopic())); err != nil {
 		return err
 	}
 	return c.runMembership(ctx, k)
 }
 
+// isFinal reports whether Run returns the error instead of trying again.
 func (c *Consumer) isFinal(err error) bool {
 	var final *finalError
 	var lost *LostError

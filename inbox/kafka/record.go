@@ -1,4 +1,5 @@
-// Records as messages, what a failure and a replay change of them, and how they are published.
+// How a record of Kafka becomes a message for the inbox, and which headers a retry, a dead letter
+// and a replay add to it.
 
 package kafka
 
@@ -18,10 +19,12 @@ import (
 
 // Headers of a message in the service's own topics. Producers must not use these names.
 const (
-	headerRetryCount          = "x-retry-count"        // attempts that have failed
-	headerRetryAt             = "x-retry-at"           // of the next attempt, in Unix milliseconds
-	headerFirstFailedAt       = "first_failed_at"      // RFC 3339, as headerFailedAt
-	headerOriginalDestination = "original_destination" // the topic that it was published to
+	headerRetryCount = "x-retry-count" // how many attempts have failed
+	// when the next attempt is due, in Unix milliseconds
+	headerRetryAt       = "x-retry-at"
+	headerFirstFailedAt = "first_failed_at" // RFC 3339, like headerFailedAt
+	// the topic that the message was first published to
+	headerOriginalDestination = "original_destination"
 	headerFailureReason       = "failure_reason"
 	headerFailureClass        = "failure_class"
 	headerAttempts            = "attempts"
@@ -29,11 +32,11 @@ const (
 	headerConsumerService     = "consumer_service"
 )
 
-// ownHeaders are all of them. A handler does not see them, at no attempt.
+// ownHeaders are the names of all these headers. A handler never sees them.
 var ownHeaders = []string{headerRetryCount, headerRetryAt, headerFirstFailedAt, headerOriginalDestination, headerFailureReason, headerFailureClass, headerAttempts, headerFailedAt, headerConsumerService}
 
-// newMessage makes the message of a record. In a topic of others the headers of a retry say
-// nothing.
+// newMessage makes the message of a record. The headers of a retry count only in the service's own
+// topics, because in other topics anybody may have written them.
 func (c *Consumer) newMessage(r *kafkago.Message) inbox.Message {
 	m := inbox.Message{
 		Key: string(r.Key), Payload: bytes.Clone(r.Value), Headers: make(map[string]string, len(r.Headers)),
@@ -61,7 +64,7 @@ func (c *Consumer) newMessage(r *kafkago.Message) inbox.Message {
 	return m
 }
 
-// dueAt is the time from which the message's attempt may begin.
+// dueAt returns the time before which the message must not be handled.
 func (c *Consumer) dueAt(r *kafkago.Message) time.Time {
 	level, waits := c.levelOf(r.Topic)
 	if !waits {
@@ -71,12 +74,13 @@ func (c *Consumer) dueAt(r *kafkago.Message) time.Time {
 	if err != nil {
 		return r.Time.Add(level)
 	}
-	// The clock of the process that wrote it may be wrong: nothing waits longer than its level.
+	// The clock of the process that wrote the time may be wrong. So no message waits longer than
+	// its level.
 	now := time.Now()
 	return now.Add(min(time.UnixMilli(at).Sub(now), level))
 }
 
-// headerValue is a header's value, the last one of that name, "" if there is none.
+// headerValue returns the value of the last header with a name, or "" when there is none.
 func headerValue(r *kafkago.Message, name string) string {
 	for _, h := range slices.Backward(r.Headers) {
 		if h.Key == name {
@@ -86,8 +90,8 @@ func headerValue(r *kafkago.Message, name string) string {
 	return ""
 }
 
-// republished is a record for another topic: with the same key, value, time and headers, and with
-// ours in the place of those that it has.
+// republished makes a record for another topic, with the same key, value, time and headers. The
+// added headers take the place of our earlier ones.
 func republished(r *kafkago.Message, topic string, added ...kafkago.Header) kafkago.Message {
 	headers := slices.DeleteFunc(slices.Clone(r.Headers), func(h kafkago.Header) bool { return slices.Contains(ownHeaders, h.Key) })
 	return kafkago.Message{Topic: topic, Key: r.Key, Value: r.Value, Time: r.Time, Headers: append(headers, added...)}
@@ -99,7 +103,7 @@ func newHeader(name, value string) kafkago.Header {
 
 func timestampText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// retryOf is a record that waits for another attempt.
+// retryOf makes the record of a message that waits for another attempt.
 func (c *Consumer) retryOf(r *kafkago.Message, source string, f inbox.Failure) kafkago.Message {
 	return republished(r, c.retryTopic(f.Level),
 		newHeader(headerRetryCount, strconv.Itoa(f.Attempts)),
@@ -110,7 +114,7 @@ func (c *Consumer) retryOf(r *kafkago.Message, source string, f inbox.Failure) k
 	)
 }
 
-// deadLetterOf is a record that is given up.
+// deadLetterOf makes the record of a message that is given up.
 func (c *Consumer) deadLetterOf(r *kafkago.Message, source string, f inbox.Failure) kafkago.Message {
 	return republished(r, c.deadLetterTopic(),
 		newHeader(headerFailureReason, f.Reason),
@@ -123,14 +127,14 @@ func (c *Consumer) deadLetterOf(r *kafkago.Message, source string, f inbox.Failu
 	)
 }
 
-// returnOf is a dead letter that is processed again, as if for the first time.
+// returnOf makes the record of a dead letter that is processed again, as if for the first time.
 func (c *Consumer) returnOf(r *kafkago.Message) kafkago.Message {
 	return republished(r, c.returnTopic(), newHeader(headerOriginalDestination, headerValue(r, headerOriginalDestination)))
 }
 
-// publishRecord returns nil once all in-sync replicas have the message. After an error it may be
-// there or not: then the message that it was made from is delivered again, and the record of its
-// event sees to it that two copies have one effect.
+// publishRecord returns nil once all in-sync replicas have the record. After an error the record
+// may be in the log or not. The message that it was made from is then delivered again, and because
+// of the record of its event two copies have one effect.
 func publishRecord(ctx context.Context, k *link, m kafkago.Message) error {
 	err := k.writers.Write(ctx, &m)
 	if err == nil {
@@ -142,7 +146,7 @@ func publishRecord(ctx context.Context, k *link, m kafkago.Message) error {
 	return fmt.Errorf("write to %s: %w", m.Topic, err)
 }
 
-// delivery publishes the record of a message that has failed.
+// delivery implements inbox.Publisher for one record.
 type delivery struct {
 	c      *Consumer
 	k      *link

@@ -58,18 +58,19 @@ func (c *Consumer) Replay(ctx context.Context, f inbox.ReplayFilter) (n int, err
 	return n, nil
 }
 
-// partitionReplay is the replay of one partition.
+// partitionReplay is the replay of one partition of the dead-letter topic.
 type partitionReplay struct {
 	c         *Consumer
 	k         *link
 	filter    inbox.ReplayFilter
-	limit     int // 0 or less: none
+	limit     int // 0 or less means no limit
 	topic     string
 	partition int
 	count     int
 }
 
-// lastMatch is the offset after the last dead letter to replay; the first offset if there is none.
+// lastMatch returns the offset after the last dead letter to replay, or the first offset when there
+// is none.
 func (r *partitionReplay) lastMatch(ctx context.Context, e offsetRange) (int64, error) {
 	to, matches := e.first, 0
 	err := r.eachDeadLetter(ctx, e.first, e.after, func(m *kafkago.Message) error {
@@ -82,7 +83,8 @@ func (r *partitionReplay) lastMatch(ctx context.Context, e offsetRange) (int64, 
 	return to, err
 }
 
-// replayUpTo publishes the dead letters of a range where they belong, and deletes them.
+// replayUpTo goes through a range of dead letters and deletes it. It publishes those that match to
+// the service, and the others at the end of the dead-letter topic.
 func (r *partitionReplay) replayUpTo(ctx context.Context, from, to int64) error {
 	if from >= to {
 		return nil
@@ -103,8 +105,8 @@ func (r *partitionReplay) replayUpTo(ctx context.Context, from, to int64) error 
 	}, func(read int64) error { return r.k.DeleteBefore(ctx, r.topic, r.partition, min(read, to)) })
 }
 
-// eachDeadLetter calls do for the dead letters of a range, and done with the offset after each part
-// of them.
+// eachDeadLetter calls do for each dead letter of a range. After each part of the range that was
+// read it calls done, if that is not nil, with the next offset.
 func (r *partitionReplay) eachDeadLetter(ctx context.Context, from, to int64, do func(*kafkago.Message) error, done func(int64) error) error {
 	for from < to {
 		messages, next, err := r.k.Fetch(ctx, r.topic, r.partition, from, 1<<20)
@@ -129,8 +131,8 @@ func (r *partitionReplay) eachDeadLetter(ctx context.Context, from, to int64, do
 	return nil
 }
 
-// matches reports whether a dead letter is to be replayed. One that says that it is of another
-// service is not: this one would find its record, and the other would never have it again.
+// matches reports whether a dead letter is to be replayed. A dead letter that names another service
+// is left where it is: this service would not need it, and the other one would lose it.
 func (r *partitionReplay) matches(m *kafkago.Message) bool {
 	of := headerValue(m, headerConsumerService)
 	return (of == "" || of == r.c.in.Service()) && r.filter.Matches(headerValue(m, "id"), headerValue(m, "eventType"), inbox.Class(headerValue(m, headerFailureClass)))
@@ -139,7 +141,7 @@ func (r *partitionReplay) matches(m *kafkago.Message) bool {
 // reportEvery is the time between two counts of the messages that wait.
 const reportEvery = 15 * time.Second
 
-// reportWaiting counts the messages that wait, again and again until ctx ends, also those in the
+// reportWaiting counts the messages that wait, again and again until ctx ends. It includes the
 // retry topics of former levels.
 func (c *Consumer) reportWaiting(ctx context.Context) {
 	var former []string
@@ -163,8 +165,9 @@ func (c *Consumer) reportWaiting(ctx context.Context) {
 	}
 }
 
-// countWaiting counts the messages of each topic that the group has not handled, and those of the
-// dead-letter topic: a replay deletes what it has replayed.
+// countWaiting reports how many messages of each topic are after the offset that the group has
+// committed, or after the first message where the group has none. In the dead-letter topic, which
+// the group does not read, it counts all messages: a replay deletes what it has replayed.
 func (c *Consumer) countWaiting(ctx context.Context, k *link) error {
 	ctx, cancel := context.WithTimeout(ctx, kafkaclient.RequestTimeout)
 	defer cancel()

@@ -1,4 +1,5 @@
-// The service's own topics as they must be, and how safely they keep messages.
+// The service's own topics: how they must be set so that no message is lost in them, and how they
+// are created and found.
 
 package kafka
 
@@ -22,12 +23,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 )
 
-const anyTime = "9223372036854775807" // no time is too far from the broker's
+const anyTime = "9223372036854775807" // as far as any time may be from the broker's
 
 type setting struct{ name, value string }
 
-// topicSettings are the settings of the service's own topics. They keep every message until it was
-// handled. Its time is the event's, and may be any that Topics take.
+// topicSettings returns the settings of the service's own topics. The topics keep every message
+// until it was handled. A message keeps the time of its event, so any time must be allowed that
+// Topics allow.
 func (c *Consumer) topicSettings() []setting {
 	return []setting{
 		{cleanupPolicy, "delete"},
@@ -40,7 +42,8 @@ func (c *Consumer) topicSettings() []setting {
 	}
 }
 
-// declareTopics makes the topics that do not exist, and compares those that do.
+// declareTopics creates the topics that do not exist. It returns an error when one that exists has
+// other settings.
 func (c *Consumer) declareTopics(ctx context.Context, k *link) error {
 	topics := append(c.ownTopics(), c.deadLetterTopic())
 	durable, err := c.wantedDurability(ctx, k)
@@ -70,7 +73,8 @@ func (c *Consumer) declareTopics(ctx context.Context, k *link) error {
 	}
 	for _, t := range res.Topics {
 		code := kafkago.Error(t.ErrorCode)
-		if code == 0 || code == kafkago.TopicAlreadyExists { // another process was quicker
+		// another process has created it meanwhile
+		if code == 0 || code == kafkago.TopicAlreadyExists {
 			continue
 		}
 		return fmt.Errorf("create topic %s: %w: %s", t.Name, code, t.ErrorMessage)
@@ -79,7 +83,7 @@ func (c *Consumer) declareTopics(ctx context.Context, k *link) error {
 	return awaitTopics(ctx, k, missing)
 }
 
-// newTopicRequest is the request that creates a topic, with its settings.
+// newTopicRequest returns the request that creates a topic with its settings.
 func (c *Consumer) newTopicRequest(topic string, want durability) createtopics.RequestTopic {
 	t := createtopics.RequestTopic{Name: topic, NumPartitions: int32(c.cfg.Partitions), ReplicationFactor: int16(cmp.Or(want.replicas, -1))}
 	for _, s := range c.topicSettings() {
@@ -104,7 +108,8 @@ func awaitTopics(ctx context.Context, k *link, topics []string) error {
 	}
 }
 
-// compareTopics returns what differs, a line for each setting, and the topics that do not exist.
+// compareTopics returns what differs from the settings that the topics must have, one line for each
+// setting, and the topics that do not exist.
 func (c *Consumer) compareTopics(ctx context.Context, k *link, topics []string, durable durability) (differ, missing []string, err error) {
 	there, err := k.topics(ctx, topics)
 	if err != nil {
@@ -125,7 +130,7 @@ func (c *Consumer) compareTopics(ctx context.Context, k *link, topics []string, 
 			continue
 		}
 		differ = append(differ, settingDifferences(&r, want)...)
-		for i := range there { // else it is so new that it has no leader
+		for i := range there { // a topic that is missing here is so new that it has no leader
 			if there[i].Name == r.ResourceName {
 				differ = append(differ, c.durabilityDifferences(&r, &there[i], durable)...)
 			}
@@ -161,12 +166,13 @@ const (
 	cleanupPolicy = "cleanup.policy"
 )
 
-// durability is how many replicas the messages of a topic have, and how many of them have each
-// before it is confirmed. 0: as the broker has it.
+// durability is how safely a topic keeps messages: its number of replicas, and how many of them
+// must have a message before it is confirmed. 0 means the broker's default.
 type durability struct{ replicas, inSync int }
 
-// wantedDurability is the durability of the service's own topics: that of Topics, because a message
-// leaves them when it has failed. Where there are none yet it is the broker's.
+// wantedDurability returns the durability that the service's own topics must have. It is that of
+// Topics, because a message that fails moves from there. While none of Topics exists it is the
+// broker's default.
 func (c *Consumer) wantedDurability(ctx context.Context, k *link) (durability, error) {
 	var want durability
 	there, err := k.topics(ctx, c.cfg.Topics)
@@ -199,11 +205,12 @@ func (c *Consumer) wantedDurability(ctx context.Context, k *link) (durability, e
 			}
 		}
 	}
-	want.inSync = min(want.inSync, want.replicas) // with more, nothing could be written
+	// with more than there are replicas, nothing could be written
+	want.inSync = min(want.inSync, want.replicas)
 	return want, nil
 }
 
-// describe reads settings of topics. One that does not exist has a code.
+// describe reads settings of topics. The answer for a topic that does not exist has an error code.
 func (k *link) describe(ctx context.Context, topics, names []string) ([]describeconfigs.ResponseResource, error) {
 	const topicResource = 2
 	req := new(describeconfigs.Request)
@@ -222,7 +229,7 @@ func (k *link) describe(ctx context.Context, topics, names []string) ([]describe
 	return res.Resources, nil
 }
 
-// replicaCount is how many replicas each partition of a topic has at least.
+// replicaCount returns how many replicas every partition of a topic has at least.
 func replicaCount(t *metadata.ResponseTopic) int {
 	least := len(t.Partitions[0].ReplicaNodes)
 	for _, p := range t.Partitions {
@@ -234,16 +241,16 @@ func replicaCount(t *metadata.ResponseTopic) int {
 func minInSyncOf(r *describeconfigs.ResponseResource) int {
 	for _, e := range r.ConfigEntries {
 		if e.ConfigName == minInSync {
-			n, _ := strconv.Atoi(e.ConfigValue) //nolint:errcheck // the broker has it as a number
+			n, _ := strconv.Atoi(e.ConfigValue) //nolint:errcheck // the broker writes a number
 			return n
 		}
 	}
 	return 0
 }
 
-// durabilityDifferences returns in what a topic of the service falls short of Config: the consumer
-// then refuses to start. Where it only falls short of the service's Topics a warning is logged:
-// these may have changed meanwhile, and messages go on.
+// durabilityDifferences returns in what a topic of the service falls short of Config; the consumer
+// then refuses to start. When a topic only falls short of the service's Topics, it logs a warning:
+// Topics may have changed meanwhile, and messages must go on.
 func (c *Consumer) durabilityDifferences(r *describeconfigs.ResponseResource, t *metadata.ResponseTopic, want durability) (differ []string) {
 	less := func(name string, has, want int) string {
 		return fmt.Sprintf("  %s: %s is %d, want %d", r.ResourceName, name, has, want)
@@ -263,25 +270,26 @@ func (c *Consumer) durabilityDifferences(r *describeconfigs.ResponseResource, t 
 	return differ
 }
 
-// watchEvery is how soon new topics and partitions are found.
+// watchEvery is how often new topics and partitions are looked for.
 const watchEvery = 3 * time.Second
 
-// formerEvery is after how many of them all topics of the cluster are listed.
+// formerEvery is how many of these looks there are until one lists all topics of the cluster.
 const formerEvery = 5
 
-// retryTopic is the topic of the messages that wait for level before their next attempt. The pause
-// is in the name: with other levels there are other topics, and the old ones are still read.
+// retryTopic returns the topic of messages that wait for level before their next attempt. The pause
+// is part of the name, so other levels have other topics, and the old ones are still read.
 func (c *Consumer) retryTopic(level time.Duration) string {
 	return c.in.Service() + ".retry." + inbox.LevelName(level)
 }
 
-// returnTopic has the dead letters that a replay returns to the service, and to no other.
+// returnTopic returns the topic of dead letters that a replay returns to this service, and to no
+// other.
 func (c *Consumer) returnTopic() string { return c.in.Service() + ".return" }
 
-// deadLetterTopic has what was given up. Alerts know it by this name.
+// deadLetterTopic returns the topic of messages that were given up. Alerts know it by this name.
 func (c *Consumer) deadLetterTopic() string { return c.in.Service() + ".dlq" }
 
-// ownTopics are those that the service reads besides Config.Topics.
+// ownTopics returns the topics that the service reads besides Config.Topics.
 func (c *Consumer) ownTopics() []string {
 	own := []string{c.returnTopic()}
 	for _, level := range c.in.Levels() {
@@ -292,13 +300,13 @@ func (c *Consumer) ownTopics() []string {
 	return own
 }
 
-// isOwn reports whether a topic is one of ownTopics, or was when the service had other levels.
+// isOwn reports whether a topic is one of ownTopics, or was one when the service had other levels.
 func (c *Consumer) isOwn(topic string) bool {
 	_, waits := c.levelOf(topic)
 	return waits || topic == c.returnTopic()
 }
 
-// levelOf is the pause of a retry topic of the service.
+// levelOf returns the pause of a retry topic of the service, and false for another topic.
 func (c *Consumer) levelOf(topic string) (time.Duration, bool) {
 	name, found := strings.CutPrefix(topic, c.in.Service()+".retry.")
 	if !found {
@@ -308,7 +316,7 @@ func (c *Consumer) levelOf(topic string) (time.Duration, bool) {
 	return level, err == nil && inbox.LevelName(level) == name
 }
 
-// existingTopics are the topics to read that there are, with their partitions.
+// existingTopics returns the topics to read that exist, with their partitions.
 func (c *Consumer) existingTopics(ctx context.Context, k *link) (map[string][]int, error) {
 	found, err := k.partitions(ctx, k.topicsToRead...)
 	if err != nil {
@@ -322,9 +330,9 @@ func (c *Consumer) existingTopics(ctx context.Context, k *link) (map[string][]in
 	return found, nil
 }
 
-// watchTopics ends a membership when topics or partitions come or go: who joins again gets them.
-// Now and then (formerEvery) it also looks for retry topics of other levels, which a version has
-// left that was rolled back.
+// watchTopics ends a membership when topics or partitions come or go, so that they are read after
+// the next join. At every formerEvery-th look it also looks for retry topics of other levels, which
+// a version may have left that was rolled back.
 func (c *Consumer) watchTopics(ctx context.Context, k *link, known map[string][]int, end context.CancelCauseFunc) {
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
@@ -336,7 +344,7 @@ func (c *Consumer) watchTopics(ctx context.Context, k *link, known map[string][]
 		}
 		now, err := k.partitions(ctx, k.topicsToRead...)
 		if err != nil {
-			continue // reading says it
+			continue // reading meets the same error, and reports it
 		}
 		for _, topic := range k.topicsToRead {
 			if len(now[topic]) != len(known[topic]) {
@@ -357,8 +365,8 @@ func (c *Consumer) watchTopics(ctx context.Context, k *link, known map[string][]
 	}
 }
 
-// formerTopics are the retry topics of levels that the service does not have any more. They are
-// read until somebody deletes them.
+// formerTopics returns the retry topics of levels that the service no longer has. They are read
+// until somebody deletes them.
 func (c *Consumer) formerTopics(ctx context.Context, k *link) (former []string, err error) {
 	all, err := k.Topics(ctx, nil)
 	if err != nil {
@@ -374,10 +382,11 @@ func (c *Consumer) formerTopics(ctx context.Context, k *link) (former []string, 
 	return former, nil
 }
 
-// link is a way to the brokers.
+// link is the connections to the brokers during a session.
 type link struct {
 	*kafkaclient.Pool
-	// what is written has connections of its own: it waits for none of those that wait for answers
+	// writers are connections of their own for what is published, which must not wait for a request
+	// that waits for messages.
 	writers      *kafkaclient.Pool
 	topicsToRead []string
 }
@@ -388,7 +397,7 @@ func (k *link) Close() {
 	k.writers.Close()
 }
 
-// connect makes a way to the brokers that also reads more topics.
+// connect makes the connections. more are topics that are read in addition.
 func (c *Consumer) connect(more []string) *link {
 	opts := kafkaclient.DialOptions{ClientID: c.in.Service(), Limit: c.cfg.MaxInFlightBytes}
 	if c.cfg.TLS != nil {
@@ -401,7 +410,7 @@ func (c *Consumer) connect(more []string) *link {
 	return &link{open(), open(), slices.Concat(c.cfg.Topics, c.ownTopics(), more)}
 }
 
-// topics returns those of names that exist and have partitions.
+// topics returns the metadata of those named topics that exist and have partitions.
 func (k *link) topics(ctx context.Context, names []string) (found []metadata.ResponseTopic, err error) {
 	all, err := k.Topics(ctx, names)
 	if err != nil {
@@ -411,7 +420,8 @@ func (k *link) topics(ctx context.Context, names []string) (found []metadata.Res
 		switch code := kafkago.Error(t.ErrorCode); {
 		case code == kafkago.TopicAuthorizationFailed:
 			return nil, fmt.Errorf("describe topic %s: %w", t.Name, code)
-		case code == 0 && len(t.Partitions) > 0: // else it does not exist, or has no leader yet
+		// otherwise it does not exist, or has no leader yet
+		case code == 0 && len(t.Partitions) > 0:
 			found = append(found, t)
 		}
 	}
@@ -430,7 +440,7 @@ func (k *link) partitions(ctx context.Context, names ...string) (map[string][]in
 	return found, err
 }
 
-// offsetRange is the offset of the first message of a partition, and the one after its last.
+// offsetRange is the offset of the first message of a partition, and the offset after its last one.
 type offsetRange struct{ first, after int64 }
 
 func (k *link) offsetRanges(ctx context.Context, topic string, partitions []int) (map[int]offsetRange, error) {

@@ -1,5 +1,5 @@
-// A delivery as the handler sees it, and how it is published again: the same body and properties,
-// and headers that say what happened.
+// How a delivery becomes a message for the inbox, and how it is published again after a failure:
+// with the same body and properties, and headers that say what happened.
 
 package rabbit
 
@@ -16,17 +16,18 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox"
 )
 
-// The headers of the relay that are fields of inbox.Message.
+// The relay's headers that become fields of inbox.Message.
 const (
 	headerAggregate = "aggregate_type"
 	headerKey       = "aggregate_id"
 	headerCommitted = "timestamp_in_ms"
-	headerID        = "id" // of a Debezium profile
+	headerID        = "id" // in messages of a Debezium profile
 )
 
-// The headers that are ours. An event's own of these names are left out at every attempt.
+// The headers that this package writes. If an event has headers of these names, a handler does not
+// see them.
 const (
-	headerRetries     = "x-retry-count" // attempts that have failed
+	headerRetries     = "x-retry-count" // how many attempts have failed
 	headerReason      = "failure_reason"
 	headerClass       = "failure_class"
 	headerAttempts    = "attempts"
@@ -38,21 +39,21 @@ const (
 
 var ownHeaders = []string{headerRetries, headerReason, headerClass, headerAttempts, headerFirstFailed, headerFailed, headerQueue, headerService}
 
-// isOwnHeader reports whether a header is written by this package, or by the broker when it hands a
-// message on. The handler does not see them.
+// isOwnHeader reports whether this package writes a header, or the broker when it hands a message
+// on. A handler does not see such headers.
 func isOwnHeader(name string) bool { return slices.Contains(ownHeaders, name) || isBrokerHeader(name) }
 
-// isBrokerHeader reports whether the broker has written a header. Published again they would lie:
-// RabbitMQ before 4.0 drops a message that expires on its way to a queue that its x-death names
-// already.
+// isBrokerHeader reports whether the broker writes a header. Such headers must not be published
+// again, because they would be wrong then: RabbitMQ before 4.0 drops a message that expires on its
+// way to a queue which its x-death names already.
 func isBrokerHeader(name string) bool {
 	return name == "x-death" || name == "x-delivery-count" || name == "x-acquired-count" ||
 		strings.HasPrefix(name, "x-first-death-") || strings.HasPrefix(name, "x-last-death-")
 }
 
-// republished is a message with the same content. It leaves out headers that are not the event's;
-// CC, which would send copies to others; the expiration, which would end the message where it
-// waits; and the user, whom the broker compares with ours.
+// republished makes a message with the same content. It leaves out headers that do not belong to
+// the event; CC and BCC, which would send copies to others; the expiration, which would end the
+// message while it waits; and the user, whom the broker compares with the connection's.
 func republished(d *amqp.Delivery) amqp.Publishing {
 	headers := make(amqp.Table, len(d.Headers)+len(ownHeaders))
 	for name, value := range d.Headers {
@@ -67,7 +68,7 @@ func republished(d *amqp.Delivery) amqp.Publishing {
 	}
 }
 
-// retryOf is the message for its next attempt.
+// retryOf makes the message for its next attempt.
 func retryOf(d *amqp.Delivery, f inbox.Failure) amqp.Publishing {
 	p := republished(d)
 	p.Headers[headerRetries] = int64(f.Attempts)
@@ -76,7 +77,7 @@ func retryOf(d *amqp.Delivery, f inbox.Failure) amqp.Publishing {
 	return p
 }
 
-// deadLetterOf is the message that is given up.
+// deadLetterOf makes the message of a dead letter.
 func deadLetterOf(d *amqp.Delivery, f inbox.Failure, service string) amqp.Publishing {
 	p := republished(d)
 	p.Headers[headerReason] = f.Reason
@@ -91,8 +92,8 @@ func deadLetterOf(d *amqp.Delivery, f inbox.Failure, service string) amqp.Publis
 
 func timestampText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
-// newMessage reads what the relay has written. Anything may be missing: another program may have
-// published.
+// newMessage makes the message of a delivery. Any part may be missing, because a program other than
+// the relay may have published it.
 func newMessage(d *amqp.Delivery, queue string) inbox.Message {
 	m := inbox.Message{
 		ID: eventID(d), Type: d.Type, Payload: d.Body, Committed: d.Timestamp,
@@ -126,9 +127,9 @@ func newMessage(d *amqp.Delivery, queue string) inbox.Message {
 	return m
 }
 
-// eventID is the id of the event: message_id. A Debezium profile of the relay makes messages
-// without it. Theirs is in the header id, perhaps as JSON, and with a schema: the value alone is
-// the id, so that it is the same after another choice of format.
+// eventID returns the id of the event: message_id. The relay's messages with a Debezium profile
+// have the id in the header id instead, perhaps as JSON with a schema. The bare value is the id
+// then, so that it stays the same under another format.
 func eventID(d *amqp.Delivery) string {
 	if d.MessageId != "" {
 		return d.MessageId
@@ -145,9 +146,10 @@ func eventID(d *amqp.Delivery) string {
 	return id
 }
 
-// orderingKey is the ordering key of a message: aggregate and key, as for the relay. "" has no
-// order. A message without message_id is of a Debezium profile, which may leave the key out:
-// without a header that has it all of these share one ordering key.
+// orderingKey returns the key by which messages keep their order: aggregate and key, as in the
+// relay. "" means that the message has no order. A message without message_id is from a Debezium
+// profile, which may leave the key out. Without a header that has the key, all of these share one
+// ordering key.
 func orderingKey(d *amqp.Delivery, m *inbox.Message) string {
 	if m.Key == "" && d.MessageId != "" {
 		return ""
@@ -155,7 +157,7 @@ func orderingKey(d *amqp.Delivery, m *inbox.Message) string {
 	return m.Aggregate + "\x00" + m.Key
 }
 
-// headerText is the value of a header as text; false for a table, an array or nothing.
+// headerText returns the value of a header as text, and false for a table, an array or no value.
 func headerText(value any) (string, bool) {
 	switch v := value.(type) {
 	case string:
@@ -170,7 +172,7 @@ func headerText(value any) (string, bool) {
 	return "", false
 }
 
-// propertiesSize is more bytes than all properties of a message but the headers take: each is a
+// propertiesSize is an upper bound for all properties of a message except its headers: each is a
 // short text or a number.
 const propertiesSize = 10 * (maxShortString + 1)
 

@@ -1,5 +1,5 @@
-// Messages that failed are published to the queues of a later attempt and of the dead letters, and
-// dead letters to the service again.
+// How messages that failed are published to the queues for a later attempt or for dead letters, and
+// how dead letters are replayed.
 
 package rabbit
 
@@ -17,26 +17,28 @@ import (
 	"github.com/cdc-relay/cdc-relay/inbox/internal/work"
 )
 
-// publisher has a connection of its own, which it opens when there is something to publish: a
-// broker that is short of memory or disk reads nothing from connections that publish, and
-// acknowledgements must go on. Each message has a channel to itself until it is confirmed.
+// publisher publishes messages over a connection of its own, which it opens when there is something
+// to publish. A broker that is short of memory or disk stops reading from connections that publish,
+// and acknowledgements must go on meanwhile. Each message has a channel to itself until it is
+// confirmed.
 type publisher struct {
 	c *Consumer
 
 	mu   sync.Mutex
-	link *link             // nil: it is not open
-	idle []*confirmChannel // channels of link that nobody uses
+	link *link             // nil while it is not open
+	idle []*confirmChannel // channels of link that no message uses
 }
 
 // confirmChannel is a channel in confirm mode, for one message at a time.
 type confirmChannel struct {
 	link     *link
 	ch       *amqp.Channel
-	returned chan amqp.Return // the message, when no queue is bound for it
-	closed   chan *amqp.Error // why the broker has closed the channel
+	returned chan amqp.Return // receives the message when no queue is bound for it
+	closed   chan *amqp.Error // receives why the broker has closed the channel
 }
 
-// errUnpublishable is an error of a message that the broker has delivered and does not take again.
+// errUnpublishable says that the broker does not take a message again which it has delivered
+// itself.
 var errUnpublishable error = unpublishableError{}
 
 type unpublishableError struct{}
@@ -44,13 +46,13 @@ type unpublishableError struct{}
 func (unpublishableError) Error() string        { return "the broker does not take the message again" }
 func (unpublishableError) Is(target error) bool { return target == inbox.ErrPermanent }
 
-// publishPatience is how long a message is offered again. Then its session ends: all that was
-// delivered goes back to the queue.
+// publishPatience is how long publishing is tried again. After that the session ends, and all
+// messages that were delivered go back to the queue.
 const publishPatience = 5 * time.Minute
 
 // publishUntilConfirmed publishes a message, and returns nil when the broker has confirmed that a
-// queue keeps it. What is refused or in doubt is offered again, so a queue may have it twice: the
-// second is a duplicate.
+// queue keeps it. It publishes again what was refused or is in doubt. So a queue may get the
+// message twice, and the second one is a duplicate.
 func (p *publisher) publishUntilConfirmed(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
 	began := time.Now()
 	var pauses work.Backoff
@@ -71,8 +73,8 @@ func (p *publisher) publishUntilConfirmed(ctx context.Context, exchange, key str
 	}
 }
 
-// publishOnce publishes once. A broker that is short of memory or disk answers nothing: that is
-// said, and tried on another connection.
+// publishOnce publishes once. A broker that is short of memory or disk does not answer at all. That
+// becomes an error, and the next try has another connection.
 func (p *publisher) publishOnce(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, p.c.confirmWithin, fmt.Errorf("no answer within %s: is the broker short of memory or disk?", p.c.confirmWithin))
 	defer cancel()
@@ -80,7 +82,7 @@ func (p *publisher) publishOnce(ctx context.Context, exchange, key string, msg a
 	if err != nil {
 		return err
 	}
-	defer context.AfterFunc(ctx, o.link.kill)() // the call may wait for a broker that reads nothing
+	defer context.AfterFunc(ctx, o.link.kill)() // the call may wait for a broker that does not read
 	err = o.publishAndWait(ctx, exchange, key, msg)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -90,7 +92,7 @@ func (p *publisher) publishOnce(ctx context.Context, exchange, key string, msg a
 		p.putBackChannel(o)
 	case errors.Is(err, errUnpublishable):
 		_ = o.ch.Close() //nolint:errcheck // the broker has closed it, or does so with the connection
-	default: // also a queue that is missing: the next connection declares it
+	default: // also for a missing queue, which the next connection declares
 		p.dropLink(o.link)
 	}
 	if err != nil {
@@ -100,7 +102,8 @@ func (p *publisher) publishOnce(ctx context.Context, exchange, key string, msg a
 	return nil
 }
 
-// publishAndWait waits for the broker's word. It comes after a return, if there is one.
+// publishAndWait publishes a message and waits for the broker's confirm. When no queue is bound for
+// the message, its return comes before the confirm.
 func (o *confirmChannel) publishAndWait(ctx context.Context, exchange, key string, msg amqp.Publishing) error {
 	if size := tableSize(msg.Headers); size > o.link.Config.FrameSize-propertiesSize {
 		return fmt.Errorf("%w: its headers have %d bytes", errUnpublishable, size)
@@ -125,7 +128,7 @@ func (o *confirmChannel) publishAndWait(ctx context.Context, exchange, key strin
 	}
 }
 
-// refusal is why a message was not confirmed.
+// refusal says why a message was not confirmed.
 func (o *confirmChannel) refusal(size int) error {
 	select {
 	case err := <-o.closed:
@@ -141,7 +144,7 @@ func (o *confirmChannel) refusal(size int) error {
 	}
 }
 
-// takeChannel returns a channel that nobody uses.
+// takeChannel returns a channel that no message uses. It opens the connection if there is none.
 func (p *publisher) takeChannel(ctx context.Context) (*confirmChannel, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +182,7 @@ func openConfirmChannel(ctx context.Context, l *link) (*confirmChannel, error) {
 	return &confirmChannel{l, ch, ch.NotifyReturn(make(chan amqp.Return, 1)), ch.NotifyClose(make(chan *amqp.Error, 1))}, nil
 }
 
-// putBackChannel gives a channel back.
+// putBackChannel gives a channel back for the next message.
 func (p *publisher) putBackChannel(o *confirmChannel) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -188,7 +191,7 @@ func (p *publisher) putBackChannel(o *confirmChannel) {
 	}
 }
 
-// dropLink ends a connection, if nobody has before.
+// dropLink closes a connection, unless that was done already.
 func (p *publisher) dropLink(l *link) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +200,7 @@ func (p *publisher) dropLink(l *link) {
 	}
 }
 
-// close ends the connection.
+// close closes the connection.
 func (p *publisher) close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,13 +253,13 @@ func (c *Consumer) replayDeadLetters(ctx context.Context, l *link, f inbox.Repla
 	}
 	var o *confirmChannel
 	kept := 0
-	var refused error // of one that the broker does not take: the others go on
+	var refused error // of a message that the broker does not take; the others go on
 	for range found.Messages {
 		d, ok, err := ch.Get(from, false)
 		if err != nil {
 			return n, fmt.Errorf("read a dead letter: %w", err)
 		}
-		if !ok { // somebody else has taken some
+		if !ok { // somebody else has taken some of them
 			break
 		}
 		if !f.Matches(eventID(&d), d.Type, classOf(&d)) {
@@ -289,12 +292,12 @@ func (c *Consumer) replayDeadLetters(ctx context.Context, l *link, f inbox.Repla
 	return n, errors.Join(refused, returnKept(ctx, ch, from, kept))
 }
 
-// returnKept returns the dead letters that were kept to their places, and waits until they are
-// there: the next replay counts them. It does not wait for long: somebody else may take them at
-// once.
+// returnKept gives the dead letters that were not replayed back to their places, and waits until
+// they are there, so that the next replay counts them. It does not wait for long, because somebody
+// else may take them at once.
 func returnKept(ctx context.Context, ch *amqp.Channel, queue string, kept int) error {
 	if kept == 0 {
-		return ch.Close() // all acknowledgements have arrived then
+		return ch.Close() // this waits until all acknowledgements have arrived
 	}
 	const all = 0
 	if err := ch.Nack(all, true, true); err != nil {
@@ -316,8 +319,9 @@ func returnKept(ctx context.Context, ch *amqp.Channel, queue string, kept int) e
 	return ch.Close()
 }
 
-// classOf is why a dead letter was given up: the service's word, or that of the broker, whose last
-// one is the first of x-death. It may have said before that the message expired, between attempts.
+// classOf returns why a dead letter was given up: as the service wrote it, or as the broker did.
+// The broker's last reason is the first entry of x-death; an earlier one may be that the message
+// expired between two attempts.
 func classOf(d *amqp.Delivery) inbox.Class {
 	if class, ok := headerText(d.Headers[headerClass]); ok {
 		return inbox.Class(class)

@@ -79,8 +79,8 @@ type Consumer struct {
 
 	// New sets these, and only tests change them.
 	watchEvery    time.Duration // how often the topology is declared again: 15 s
-	confirmWithin time.Duration // what the broker has to confirm a failed message: 1 min
-	unwind        time.Duration // what handlers have after Grace: 5 s
+	confirmWithin time.Duration // how long the broker may take to confirm a failed message: 1 min
+	unwind        time.Duration // how long handlers may take to end after Grace: 5 s
 }
 
 // New makes a Consumer for an inbox. It does not connect, and starts nothing. An error names the
@@ -105,8 +105,8 @@ func New(in *inbox.Inbox, cfg Config) (*Consumer, error) {
 	return c, nil
 }
 
-// defaultPrefetch is the default: a number that does not depend on the machine, as Concurrency
-// does.
+// defaultPrefetch is the default of Prefetch. It does not depend on the machine, as the default of
+// Concurrency does.
 const defaultPrefetch = 50
 
 // Limits of the protocol.
@@ -115,13 +115,14 @@ const (
 	maxShortString = 255
 )
 
-// isReserved reports whether RabbitMQ refuses a name: it keeps it for itself.
+// isReserved reports whether RabbitMQ refuses a name because it begins with amq., which it keeps
+// for itself.
 func isReserved(name string) bool { return strings.HasPrefix(name, "amq.") }
 
 func (c *Consumer) validate() error {
 	uri, err := amqp.ParseURI(c.cfg.URL)
 	switch {
-	case err != nil: // its text may have the password
+	case err != nil: // the error's text may have the password
 		return errors.New("URL is not like amqp://user:password@host:port/vhost")
 	case c.cfg.TLS != nil && uri.Scheme != "amqps":
 		return errors.New("TLS is set, and URL is not amqps://")
@@ -145,19 +146,21 @@ func (c *Consumer) validate() error {
 }
 
 const (
-	heartbeat        = 10 * time.Second // of both sides; after three a connection is lost
+	// from both sides; after three missing ones a connection counts as lost
+	heartbeat        = 10 * time.Second
 	handshakeTimeout = 10 * time.Second
 	writeTimeout     = 30 * time.Second
 	closeTimeout     = 3 * time.Second
 )
 
-// link is a connection that can be ended at once.
+// link is a connection that can be closed at once.
 type link struct {
 	*amqp.Connection
 	raw net.Conn
 }
 
-// connect opens a connection. role is what it is for, as the broker's management shows it.
+// connect opens a connection. The broker's management shows role, which says what the connection is
+// for.
 func (c *Consumer) connect(ctx context.Context, role string) (*link, error) {
 	dialing, cancel := context.WithTimeout(ctx, handshakeTimeout)
 	defer cancel()
@@ -189,21 +192,21 @@ func (c *Consumer) connect(ctx context.Context, role string) (*link, error) {
 	return nil, fmt.Errorf("connect to RabbitMQ: %w", err)
 }
 
-// product is the broker's name and version.
+// product returns the broker's name and version, for the log.
 func (l *link) product() string {
 	return fmt.Sprint(l.Properties["product"], " ", l.Properties["version"])
 }
 
-// close ends the connection as the protocol has it.
+// close closes the connection with the protocol's handshake.
 func (l *link) close() {
 	_ = l.CloseDeadline(time.Now().Add(closeTimeout)) //nolint:errcheck // a dead connection is closed at once
 }
 
-// kill ends the connection at once. Whoever waits in amqp091 is freed.
+// kill closes the connection at once, so that calls of amqp091 which wait return.
 func (l *link) kill() { _ = l.raw.Close() }
 
-// impatientConn ends a write that takes too long. amqp091 has no limit for it, and holds a lock
-// meanwhile that also its end of a lost connection needs.
+// impatientConn ends a write that takes too long. amqp091 has no limit for a write, and meanwhile
+// it holds a lock that it also needs to notice that the connection is lost.
 type impatientConn struct{ net.Conn }
 
 func (c impatientConn) Write(b []byte) (int, error) {

@@ -1,5 +1,5 @@
-// A consumer at work: one session with the broker after another. In each, messages are received,
-// handled in the order of their keys, and acknowledged.
+// A consumer at work: it runs one session with the broker after another. In a session messages are
+// received, handled in the order of their keys, and acknowledged.
 
 package rabbit
 
@@ -57,7 +57,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 		}
 		c.receiving.Failed(err)
 		// When a session ends, the broker counts one more delivery of each message that it had
-		// delivered, up to the delivery limit. So the pauses grow also when connecting works.
+		// delivered, up to the delivery limit. So the pauses grow also while connecting works.
 		if time.Since(began) > time.Minute {
 			pauses.Reset()
 		}
@@ -67,14 +67,14 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 }
 
-// stuckError is a stop that has left handlers behind.
+// stuckError says that Run was told to stop and has left handlers behind.
 type stuckError struct{ handlers int }
 
 func (e *stuckError) Error() string {
 	return fmt.Sprintf("stop: %d handlers still run after Grace and the end of their context: their messages come again", e.handlers)
 }
 
-// finalError is an error that waiting does not cure.
+// finalError is an error that waiting does not cure, so Run returns it.
 type finalError struct{ error }
 
 func (e *finalError) Unwrap() error { return e.error }
@@ -98,15 +98,15 @@ type session struct {
 	c              *Consumer
 	publisher      *publisher
 	ch             *amqp.Channel
-	runContext     context.Context // of Run: after its end nothing is begun
-	handlerContext context.Context // of the handlers: ends Grace after the session
+	runContext     context.Context // the context of Run; after its end no message is begun
+	handlerContext context.Context // the context of the handlers; it ends Grace after the session
 
 	once sync.Once
 	over chan struct{}
-	err  error // why it is over; read after over is closed
+	err  error // why the session is over; read it after over is closed
 }
 
-// runSession runs one session, and returns why it ended.
+// runSession runs one session and returns why it ended.
 func (c *Consumer) runSession(ctx context.Context, p *publisher, connected *bool) error {
 	if err := c.in.Ready(ctx); err != nil {
 		return &finalError{err}
@@ -140,7 +140,8 @@ func (c *Consumer) runSession(ctx context.Context, p *publisher, connected *bool
 	return s.err
 }
 
-// startConsuming asks for messages. ended says why there are no more, once deliveries is closed.
+// startConsuming begins to receive messages. Once deliveries is closed, ended returns why there are
+// no more.
 func (s *session) startConsuming(ctx context.Context, l *link) (deliveries <-chan amqp.Delivery, ended func() error, err error) {
 	defer context.AfterFunc(ctx, l.kill)()
 	if s.ch, err = l.Channel(); err != nil {
@@ -165,8 +166,8 @@ func (s *session) startConsuming(ctx context.Context, l *link) (deliveries <-cha
 	}, nil
 }
 
-// handleDeliveries gives deliveries to workers until the session is over, and waits for the
-// workers. It returns how many handlers have not ended in time.
+// handleDeliveries gives deliveries to the workers until the session is over, and then waits for
+// the workers. It returns how many handlers have not ended in time.
 func (s *session) handleDeliveries(ctx context.Context, deliveries <-chan amqp.Delivery, ended func() error) (left int) {
 	var stop context.CancelFunc
 	s.handlerContext, stop = context.WithCancel(context.WithoutCancel(ctx))
@@ -192,9 +193,10 @@ func (s *session) handleDeliveries(ctx context.Context, deliveries <-chan amqp.D
 	return s.awaitHandlers(ctx, workers)
 }
 
-// awaitHandlers waits for the handlers that run: the next session must not begin a message of their
-// keys before. Only a process that is told to stop leaves those behind that do not end with their
-// context. Their transactions then hold the records of their events, for which others wait.
+// awaitHandlers waits for the handlers that run, because the next session must not begin a message
+// of the same keys before. Only when the process is told to stop does it leave handlers behind that
+// do not end with their context. The transactions of these hold the records of their events, and
+// other processes wait for them.
 func (s *session) awaitHandlers(ctx context.Context, workers *work.Workers[*task]) (left int) {
 	patience := s.c.in.Grace() + s.c.unwind
 	defer time.AfterFunc(patience, func() {
@@ -236,7 +238,8 @@ func (s *session) watchTopology(l *link) {
 	}
 }
 
-// endSession ends the session, and says so before the handlers have ended; the first reason counts.
+// endSession ends the session, and reports it before the handlers have ended. Only the first reason
+// counts.
 func (s *session) endSession(why error) {
 	s.once.Do(func() {
 		s.err = why
@@ -259,17 +262,17 @@ func (s *session) isOver() bool {
 	}
 }
 
-// task is one delivery on its way through a worker. If the handler fails, it publishes the message
-// to a later attempt or to the dead letters.
+// task is one delivery on its way through a worker. It implements inbox.Publisher for the case that
+// its handler fails.
 type task struct {
 	session  *session
 	delivery amqp.Delivery
 	message  inbox.Message
-	rejected bool // the broker shall make a dead letter of it
+	rejected bool // the broker is to make a dead letter of it
 }
 
-// processDelivery handles one message, and acknowledges it. After an error nothing more is begun:
-// the next message in this worker may have the same key.
+// processDelivery handles one message and acknowledges it. After an error the session begins no
+// more messages, because the next message of this worker may have the same key.
 func (s *session) processDelivery(t *task) {
 	if s.isOver() || s.runContext.Err() != nil {
 		return
@@ -287,16 +290,16 @@ func (s *session) processDelivery(t *task) {
 	}
 }
 
-// Retry publishes the message to the queue of its level.
+// Retry implements inbox.Publisher: it publishes the message to the queue of its level.
 func (t *task) Retry(ctx context.Context, _ inbox.Message, f inbox.Failure) error {
 	to := &t.session.c.topology
 	return t.session.publisher.publishUntilConfirmed(ctx, to.returnExchange, to.retryQueue(f.Level), retryOf(&t.delivery, f))
 }
 
-// DeadLetter publishes the message to the dead letters. A message that the broker does not take
-// again, because its limit was lowered or because the headers have no room for ours, is rejected:
-// the broker makes a dead letter of it without any limit, and keeps it until the dead letters have
-// it.
+// DeadLetter implements inbox.Publisher: it publishes the message to the dead letters. The broker
+// may not take the message again, because its limit was lowered or because the headers have no room
+// for more. Such a message is rejected: the broker makes a dead letter of it without any limit, and
+// keeps it until the dead letters have it.
 func (t *task) DeadLetter(ctx context.Context, _ inbox.Message, f inbox.Failure) error {
 	to := &t.session.c.topology
 	err := t.session.publisher.publishUntilConfirmed(ctx, to.deadLetterExchange, to.service, deadLetterOf(&t.delivery, f, to.service))

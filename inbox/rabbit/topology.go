@@ -1,5 +1,5 @@
-// What a service has at the broker: its queues, and how messages get from one to another. It is
-// declared, or refused with what differs.
+// The service's queues and exchanges at the broker, and how messages move between them. They are
+// declared; when the broker has one with other settings, the consumer refuses to start.
 
 package rabbit
 
@@ -29,10 +29,10 @@ import (
 // Messages that wait come back through an exchange of the service's own. Through the relay's they
 // would reach the other services again.
 type topology struct {
-	service                            string // and its queue
+	service                            string // the service's name, which is also that of its queue
 	deadLetters                        string
-	returnExchange, deadLetterExchange string  // exchanges
-	queues                             []queue // the main one is the first
+	returnExchange, deadLetterExchange string  // names of exchanges
+	queues                             []queue // the service's queue comes first
 	bindings                           []binding
 }
 
@@ -44,16 +44,16 @@ type queue struct {
 
 type binding struct{ queue, exchange, key string }
 
-// deliveryLimit is how often the broker delivers a message that is never acknowledged, because each
-// time the process or the connection ends: then it is a dead letter. RabbitMQ 4 would give up after
-// 20, earlier versions never. What ends a process takes the messages with it that were delivered at
-// the same time: their counts grow, too, until they are processed. So the limit is high, and a
-// message that reaches it by bad luck can be replayed.
+// deliveryLimit is how often the broker delivers a message that is never acknowledged, because the
+// process or the connection ends each time. After that the message is a dead letter. RabbitMQ 4
+// would give up after 20 deliveries by default, earlier versions never. When a message ends a
+// process, the other messages that were delivered at the same time are counted, too, until they are
+// processed. So the limit is high, and a message that reaches it by bad luck can be replayed.
 const deliveryLimit = 100
 
-// noDeliveryLimit is for queues from which a message is only read to be replayed, or by people:
-// without it RabbitMQ 4 would drop a dead letter that was looked at 20 times. That version knows
-// -1; earlier ones refuse it.
+// noDeliveryLimit is the limit of queues from which messages are only read by people or for a
+// replay. Without it RabbitMQ 4 would drop a dead letter that was looked at 20 times. RabbitMQ 4
+// would take -1 for no limit, but earlier versions refuse that.
 const noDeliveryLimit = 1<<31 - 1
 
 func newTopology(in *inbox.Transport, cfg Config) topology {
@@ -67,8 +67,8 @@ func newTopology(in *inbox.Transport, cfg Config) topology {
 	if !cfg.Shared {
 		main["x-single-active-consumer"] = true
 	}
-	// A policy may limit the queue: what does not fit is then refused, and waits where it was. By
-	// default RabbitMQ would drop the oldest.
+	// A policy may limit the queue. A message that does not fit is then refused, and waits where it
+	// was. By default RabbitMQ would drop the oldest one.
 	deadLetters := amqp.Table{"x-queue-type": "quorum", "x-delivery-limit": int64(noDeliveryLimit), "x-overflow": "reject-publish"}
 	t.queues = []queue{{service, main}, {t.deadLetters, deadLetters}}
 	t.bindings = []binding{{service, t.returnExchange, service}, {t.deadLetters, t.deadLetterExchange, service}}
@@ -86,10 +86,10 @@ func newTopology(in *inbox.Transport, cfg Config) topology {
 	return t
 }
 
-// deadLetteringTo are the arguments of a queue that gives messages to an exchange when they expire,
-// are rejected, or were delivered too often. By default the broker would do so without waiting for
-// a confirm: a message could be lost on the way. It waits with at-least-once, which asks for
-// reject-publish. What the next queue does not take stays where it is.
+// deadLetteringTo returns the arguments of a queue that passes messages to an exchange when they
+// expire, are rejected or were delivered too often. By default the broker would not wait for a
+// confirm, and a message could be lost on the way. The strategy at-least-once waits for it, and
+// requires reject-publish. A message that the next queue does not take stays where it is.
 func deadLetteringTo(exchange, key string) amqp.Table {
 	return amqp.Table{
 		"x-queue-type":              "quorum",
@@ -100,8 +100,9 @@ func deadLetteringTo(exchange, key string) amqp.Table {
 	}
 }
 
-// retryQueue is the name of the queue in which messages wait for a level. It has the level, because
-// a queue cannot be changed: other levels are other queues, and the old ones drain by themselves.
+// retryQueue returns the name of the queue in which messages wait for a level. The level is part of
+// the name because the arguments of a queue cannot be changed: other levels have other queues, and
+// the old ones drain by themselves.
 func (t *topology) retryQueue(level time.Duration) string {
 	return t.service + ".retry." + inbox.LevelName(level)
 }
@@ -126,7 +127,8 @@ func (e *differenceError) Error() string {
 		"\nRestore the configuration of the service, or delete what differs when it is empty and nobody uses it: it is then declared again"
 }
 
-// declare is declareAll with a connection that ctx may end: a call of amqp091 ends with it only.
+// declare is declareAll with a context. When ctx ends it kills the connection, because nothing else
+// ends a call of amqp091.
 func (c *Consumer) declare(ctx context.Context, l *link) error {
 	defer context.AfterFunc(ctx, l.kill)()
 	err := c.declareAll(l)
@@ -136,9 +138,9 @@ func (c *Consumer) declare(ctx context.Context, l *link) error {
 	return err
 }
 
-// declareAll asks for everything even when something was refused: one error lists all differences.
-// It reports how many messages wait, and says what was missing, but for bindings: RabbitMQ does not
-// tell whether it had one.
+// declareAll declares the whole topology. It goes on after a refusal, so that one error lists all
+// differences. It reports how many messages wait in each queue, and logs what was missing. It
+// cannot do that for bindings, because RabbitMQ does not tell whether it had one.
 func (c *Consumer) declareAll(l *link) error {
 	t, a := &c.topology, declarations{link: l}
 	defer a.closeChannel()
@@ -173,25 +175,25 @@ func (c *Consumer) declareAll(l *link) error {
 	return nil
 }
 
-// declarations declares one thing after another, and collects what the broker has with other
-// settings.
+// declarations declares queues, exchanges and bindings one after another, and collects those that
+// the broker has with other settings.
 type declarations struct {
 	link      *link
 	ch        *amqp.Channel
 	different []string
-	missing   []string // queues and exchanges of the service
-	foreign   []string // exchanges of others that were missing
-	err       error    // another one, which ends the asking
+	missing   []string // the service's queues and exchanges that were missing
+	foreign   []string // others' exchanges that were missing
+	err       error    // any other error; nothing is declared after it
 }
 
-// closeChannel gives the channel back: the connection may live long.
+// closeChannel closes the channel, because the connection may live long.
 func (a *declarations) closeChannel() {
 	if a.ch != nil {
-		_ = a.ch.Close() //nolint:errcheck // it is closed with the connection
+		_ = a.ch.Close() //nolint:errcheck // it is closed with the connection anyway
 	}
 }
 
-// request calls question with a channel: a new one, if the last refusal has closed it.
+// request calls question with a channel. It opens a new one when the last refusal has closed it.
 func (a *declarations) request(kind, name string, question func(*amqp.Channel) error) {
 	if a.err != nil {
 		return
@@ -210,7 +212,7 @@ func (a *declarations) request(kind, name string, question func(*amqp.Channel) e
 	}
 }
 
-// isMissing reports whether the broker does not know what passive asks for.
+// isMissing reports whether the broker does not know the thing that passive declares passively.
 func (a *declarations) isMissing(kind, name string, passive func(*amqp.Channel) error) (missing bool) {
 	a.request(kind, name, func(ch *amqp.Channel) error {
 		err := passive(ch)
@@ -223,7 +225,7 @@ func (a *declarations) isMissing(kind, name string, passive func(*amqp.Channel) 
 	return missing
 }
 
-// declareQueue declares a queue, and returns how many messages wait in it.
+// declareQueue declares a queue and returns how many messages wait in it.
 func (a *declarations) declareQueue(q queue) (waiting int) {
 	if a.isMissing("queue", q.name, func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclarePassive(q.name, true, false, false, false, nil)
@@ -239,7 +241,7 @@ func (a *declarations) declareQueue(q queue) (waiting int) {
 	return waiting
 }
 
-// declareExchange declares an exchange of the service's own.
+// declareExchange declares one of the service's own exchanges.
 func (a *declarations) declareExchange(name string) {
 	if a.isMissing("exchange", name, declarePassively(name)) {
 		a.missing = append(a.missing, name)
@@ -249,8 +251,8 @@ func (a *declarations) declareExchange(name string) {
 	})
 }
 
-// declareForeignExchange declares the relay's exchange when it is missing. One that exists may be
-// of any type.
+// declareForeignExchange declares an exchange of the relay when it is missing. One that exists may
+// have any type.
 func (a *declarations) declareForeignExchange(name string) {
 	if !a.isMissing("exchange", name, declarePassively(name)) {
 		return
@@ -264,7 +266,8 @@ func (a *declarations) declareForeignExchange(name string) {
 	}
 }
 
-// declarePassively finds an exchange of any type: a passive declaration ignores the type.
+// declarePassively returns a question that finds an exchange of any type, because a passive
+// declaration ignores the type.
 func declarePassively(name string) func(*amqp.Channel) error {
 	return func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclarePassive(name, amqp.ExchangeTopic, true, false, false, false, nil)

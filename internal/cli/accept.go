@@ -1,4 +1,4 @@
-// The command accept.
+// The command accept: an operator decides to go on after a finding that has stopped the relay.
 
 package cli
 
@@ -14,6 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
 
+// newAccept makes the command accept.
 func newAccept(g *command.Options) *cobra.Command {
 	var opt setup.AcceptOptions
 	var asJSON bool
@@ -49,7 +50,8 @@ every row that is not known to be sent.`,
 				return err
 			}
 			ctx := cmd.Context()
-			if opt.Delivered != setup.DeliveredAll { // which reads the outbox tables
+			// delivered "all" reads the outbox tables, which takes as long as they are large
+			if opt.Delivered != setup.DeliveredAll {
 				var cancel context.CancelFunc
 				ctx, cancel = context.WithTimeout(ctx, acceptTimeout)
 				defer cancel()
@@ -78,9 +80,10 @@ every row that is not known to be sent.`,
 	return cmd
 }
 
-// acceptTimeout bounds the command: its statements take milliseconds.
+// acceptTimeout bounds the command except with --delivered all. Its statements take milliseconds.
 const acceptTimeout = time.Minute
 
+// printAccepted prints what was done, and the command that sends what may be missing.
 func printAccepted(cmd *cobra.Command, done setup.AcceptResult) error {
 	moved := ""
 	if done.Moved > 0 {

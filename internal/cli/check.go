@@ -1,4 +1,4 @@
-// The command check.
+// The command check: the preflight check and, with --publish, a test message.
 
 package cli
 
@@ -27,6 +27,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
+// newCheck makes the command check.
 func newCheck(g *command.Options) *cobra.Command {
 	var asJSON bool
 	var message testMessage
@@ -100,6 +101,7 @@ func printFindings(w io.Writer, findings []check.Finding) error {
 	return err
 }
 
+// failed returns the error (exit 1) for findings of level fail, or nil without any.
 func failed(findings []check.Finding) error {
 	n := 0
 	for _, f := range findings {
@@ -124,6 +126,7 @@ type testMessage struct {
 	isSet                func(flag string) bool
 }
 
+// declare adds the flags of the test message.
 func (m *testMessage) declare(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	m.isSet = flags.Changed
@@ -134,7 +137,7 @@ func (m *testMessage) declare(cmd *cobra.Command) {
 	flags.StringToStringVar(&m.columns, "column", nil, "`NAME=VALUE` of a column that a template uses; repeatable")
 }
 
-// validate reports what the flags lack.
+// validate checks that the flags give every value that the sink's templates need.
 func (m *testMessage) validate(c *config.Config) error {
 	if !m.publish {
 		for _, name := range []string{"aggregate", "key", "type", "column"} {
@@ -168,7 +171,8 @@ func (m *testMessage) validate(c *config.Config) error {
 	return nil
 }
 
-// event is the message as an event of the outbox; columns are those that the sink asks for.
+// event makes the test message as an event of the outbox. columns are the extra columns that the
+// sink asks for.
 func (m *testMessage) event(columns []string) *event.Event {
 	now := time.Now()
 	ev := &event.Event{
@@ -190,7 +194,8 @@ func (m *testMessage) event(columns []string) *event.Event {
 	return ev
 }
 
-// sendTo sends it, unless nothing answers at the brokers: that would only take time.
+// sendTo sends the test message, unless the check has reached no broker: then it would only wait in
+// vain.
 func (m *testMessage) sendTo(ctx context.Context, c *config.Config, found []check.Finding) check.Finding {
 	if slices.ContainsFunc(found, func(f check.Finding) bool { return f.Name == "broker" && f.Level == check.LevelFail }) {
 		return check.Finding{Name: "test message", Level: check.LevelFail, Detail: "not sent: no broker was reached", Fix: "fix the line broker first"}
@@ -198,7 +203,8 @@ func (m *testMessage) sendTo(ctx context.Context, c *config.Config, found []chec
 	return m.send(ctx, c)
 }
 
-// send publishes it through the sink of events, and waits for the broker's answer.
+// send publishes the test message through the sink that events use, and waits for the broker's
+// answer.
 func (m *testMessage) send(ctx context.Context, c *config.Config) check.Finding {
 	f := check.Finding{Name: "test message", Level: check.LevelFail}
 	small := *c // one lane is enough, and on RabbitMQ it has one connection
@@ -230,7 +236,7 @@ func (m *testMessage) send(ctx context.Context, c *config.Config) check.Finding 
 	return f
 }
 
-// publishOne runs the sink for as long as one event takes.
+// publishOne runs the sink until it has the outcome of one event.
 func publishOne(ctx context.Context, out sink.Sink, ev *event.Event) (sink.Outcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, publishTimeout)
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -258,20 +264,20 @@ func publishOne(ctx context.Context, out sink.Sink, ev *event.Event) (sink.Outco
 			return outcomes[0], err
 		}
 		if outcomes[0].State == sink.Unknown {
-			// it may have come: not twice
+			// it may have arrived, and would be sent twice
 			return outcomes[0], errors.Join(errors.New("in doubt"), err)
 		}
 	}
 }
 
-// refusalFix is the fix that is printed for a refusal of a test message.
+// refusalFix returns the fix that is printed when the broker refuses a test message.
 func refusalFix(d *sink.Driver, reason sink.Reason, r *event.Route) string {
 	if d.FixRefusal != nil {
 		if fix := d.FixRefusal(reason, r); fix != "" {
 			return fix
 		}
 	}
-	switch reason { //nolint:exhaustive // the others are about the message
+	switch reason { //nolint:exhaustive // the other reasons are about the message
 	case sink.NotPermitted:
 		return "give the user the right to write there"
 	case sink.Nacked, sink.Unconfirmed:

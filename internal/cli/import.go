@@ -1,4 +1,4 @@
-// The command import debezium.
+// The command import debezium: it reads the files, and importer converts them.
 
 package cli
 
@@ -18,7 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/printable"
 )
 
-// newImport is `import debezium`.
+// newImport makes the command import, which groups import debezium.
 func newImport() *cobra.Command {
 	cmd := &cobra.Command{Use: "import", Short: "Create cdc-relay.yaml from a Debezium configuration", RunE: command.NeedsSubcommand}
 	cmd.AddCommand(newImportDebezium())
@@ -30,6 +30,7 @@ type importOptions struct {
 	force       bool
 }
 
+// newImportDebezium makes the command import debezium.
 func newImportDebezium() *cobra.Command {
 	var opt importOptions
 	cmd := &cobra.Command{
@@ -59,12 +60,12 @@ docs/reference.md#debezium-properties explains each verdict.`,
 	cmd.Flags().StringVar(&opt.worker, "worker-config", "", "the Connect worker's .properties (- for stdin)")
 	cmd.Flags().BoolVar(&opt.force, "force", false, "write the configuration even if some of it cannot be carried over")
 	if err := errors.Join(cmd.MarkFlagFilename("out", "yaml", "yml"), cmd.MarkFlagFilename("worker-config", "properties", "env")); err != nil {
-		panic(err) // a flag that is not there
+		panic(err) // cannot happen: the flag exists
 	}
 	return cmd
 }
 
-// fileArgs is Args of a command that reads one file.
+// fileArgs is the cobra Args of a command that reads one file.
 func fileArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 1 {
 		return nil
@@ -72,6 +73,8 @@ func fileArgs(cmd *cobra.Command, args []string) error {
 	return importError(cmd.CommandPath()+" wants one FILE", nil, "name the connector's JSON or .properties, application.properties, or - for stdin; two connectors are not one: import each for a relay of its own")
 }
 
+// importDebezium converts the file at path. It prints the report, and writes the configuration
+// unless a property cannot be converted.
 func importDebezium(path string, opt importOptions, stdin io.Reader, stdout, stderr io.Writer) error {
 	result, err := readImport(path, opt.worker, stdin)
 	if err != nil {
@@ -95,11 +98,12 @@ func importDebezium(path string, opt importOptions, stdin io.Reader, stdout, std
 	return writeImport(result, opt.out)
 }
 
+// importError is the error (exit 2) for a file that cannot be imported.
 func importError(what string, err error, fix string) error {
 	return &event.Stop{Code: event.ExitUsage, Reason: "import", What: what, Err: err, Fix: fix}
 }
 
-// readImport reads the file and the worker's; one of the two may be stdin.
+// readImport reads the connector's file and the worker's. One of the two may be stdin.
 func readImport(path, workerPath string, stdin io.Reader) (*importer.Result, error) {
 	if path == "-" && workerPath == "-" {
 		return nil, errors.New("- is given twice, and stdin can be read once")
@@ -125,7 +129,7 @@ func readImport(path, workerPath string, stdin io.Reader) (*importer.Result, err
 	return importer.Import(inputs[0], &inputs[1])
 }
 
-// writeImport makes the file, for its owner alone. A file that came to be meanwhile stays.
+// writeImport creates the file, readable by its owner only. It does not replace a file that exists.
 func writeImport(result *importer.Result, path string) (err error) {
 	f, err := os.OpenFile(filepath.Clean(path), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {

@@ -1,4 +1,4 @@
-// The command init.
+// The command init: it creates what the relay needs in the database, and the files of tokens.
 
 package cli
 
@@ -27,6 +27,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
+// newInit makes the command init.
 func newInit(g *command.Options) *cobra.Command {
 	var opt setup.InitOptions
 	var printOnly, noBackfill, addTransaction bool
@@ -78,10 +79,10 @@ runs init can read it: run init as the relay's user, or give the file to that us
 				if err := repair.CheckWhere(cmd.Context(), rc, backfill.Where); err != nil {
 					return err
 				}
-				opt.NoSlot = true // it is made with the copy
+				opt.NoSlot = true // the backfill makes it, in the same snapshot as its copy
 			}
 			opt.Check = func(ctx context.Context, pool *pgxpool.Pool) error { return wiring.CheckRetained(ctx, c, pool, log) }
-			// interrupted it takes back a slot that is still being created
+			// when it is interrupted, it takes back a slot that is still being created
 			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 			defer stop()
 			if err := setup.Init(ctx, rc, opt); err != nil {
@@ -116,7 +117,7 @@ runs init can read it: run init as the relay's user, or give the file to that us
 	return cmd
 }
 
-// checkURL checks the value of --url, if there is one.
+// checkURL checks the value of --url; "" is allowed.
 func checkURL(url string) error {
 	if url == "" {
 		return nil
@@ -127,10 +128,10 @@ func checkURL(url string) error {
 	return nil
 }
 
-// allRows is the expression of a --backfill that is given without an expression.
+// allRows is the expression of a --backfill without one.
 const allRows = "true"
 
-// checkBackfill refuses flags of a backfill that do not go together.
+// checkBackfill refuses flags of a backfill that exclude each other.
 func checkBackfill(cmd *cobra.Command, rc source.Config, none, noSlot bool) error {
 	given := cmd.Flags().Changed("backfill")
 	switch {
@@ -150,11 +151,12 @@ func checkBackfill(cmd *cobra.Command, rc source.Config, none, noSlot bool) erro
 	return nil
 }
 
-// tokenBytes makes a token that nobody guesses; the file has it in hexadecimal.
+// tokenBytes is how many random bytes a token has, so that nobody can guess it. Its file has them
+// in hexadecimal.
 const tokenBytes = 32
 
-// createTokenFiles creates the files of admin.tokens that do not exist. A file that exists is left
-// alone whatever it has: another machine, or a secret store, may have put it there.
+// createTokenFiles creates the files of admin.tokens that do not exist. It leaves a file that
+// exists alone, whatever is in it: another machine or a secret store may have put it there.
 func createTokenFiles(c *config.Config, log *zap.Logger) error {
 	var failed error
 	for _, token := range c.Admin.Tokens {
@@ -173,10 +175,10 @@ func createTokenFiles(c *config.Config, log *zap.Logger) error {
 	return failed
 }
 
-// createTokenFile makes a file that is whole once it is there: half a token is a weak one, and the
-// next init would leave it.
+// createTokenFile creates a file with a random token. The file appears with all of its content: a
+// file with half a token would be easier to guess, and the next init would leave it.
 func createTokenFile(path string) (created bool, err error) {
-	if _, err := os.Lstat(path); err == nil { // perhaps where nobody can write
+	if _, err := os.Lstat(path); err == nil { // perhaps in a directory where nobody can write
 		return false, nil
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".token-*") // mode 0600
@@ -190,13 +192,14 @@ func createTokenFile(path string) (created bool, err error) {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return false, err
 	}
-	err = os.Link(f.Name(), path) // which replaces nothing
+	err = os.Link(f.Name(), path) // unlike a rename, it replaces no file
 	if errors.Is(err, fs.ErrExist) {
 		return false, nil
 	}
 	return err == nil, err
 }
 
+// tokenFileError is the error for the file of a token that cannot be created, with the fix.
 func tokenFileError(name, path string, err error) error {
 	dir := filepath.Dir(path)
 	stop := &event.Stop{

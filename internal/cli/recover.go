@@ -1,4 +1,4 @@
-// The command recover.
+// The command recover: it sends the rows that a lost slot did not send.
 
 package cli
 
@@ -74,15 +74,15 @@ it again. --dry-run changes nothing.`,
 	return cmd
 }
 
-// orderFlags adds the flags about the order of the rows.
+// orderFlags adds the flags about the order of the rows, which recover and init --backfill have.
 func orderFlags(cmd *cobra.Command, opt *repair.RecoverOptions) {
 	cmd.Flags().StringVar(&opt.OrderBy, "order-by", "", "order by this `COLUMN` if the order of the commits is not known")
 	cmd.Flags().BoolVar(&opt.OrderByBegin, "order-by-begin", false, command.OrderByBeginUsage)
 	cmd.Flags().BoolVar(&opt.Unordered, "unordered", false, "send in any order if the order of the commits is not known")
 }
 
-// runRecovery runs do, a recovery or a backfill, until it ends. At a signal it undoes what it has
-// begun.
+// runRecovery runs do, which is a recovery or a backfill, and shows its progress. A signal ends it,
+// and it undoes what it has begun.
 func runRecovery(cmd *cobra.Command, c *config.Config, rc source.Config, log *zap.Logger, opt repair.RecoverOptions,
 	do func(context.Context, source.Config, repair.RecoverOptions) (repair.Report, error),
 ) (repair.Report, error) {
@@ -110,13 +110,14 @@ func runRecovery(cmd *cobra.Command, c *config.Config, rc source.Config, log *za
 	return report, err
 }
 
-// copyProgress shows how far the copy is: once a second on a terminal, else every ten.
+// copyProgress shows how far the copy is: each second on a terminal, elsewhere each ten seconds.
 type copyProgress struct {
 	w           io.Writer
 	line        command.Progress
 	began, last time.Time
 }
 
+// show is called after each part of the copy.
 func (p *copyProgress) show(done, of int64) {
 	now := time.Now()
 	every := 10 * time.Second
@@ -139,10 +140,10 @@ func (p *copyProgress) show(done, of int64) {
 		p.line.Show(text)
 		return
 	}
-	_, _ = fmt.Fprintln(p.w, text) // a reader that has gone is no reason to stop
+	_, _ = fmt.Fprintln(p.w, text) // a reader of the output that has gone is no reason to stop
 }
 
-// printRecovery is the report for people.
+// printRecovery prints the report of a recovery for people.
 func printRecovery(w io.Writer, r repair.Report) error {
 	var lines []string
 	add := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }

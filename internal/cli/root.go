@@ -1,5 +1,5 @@
-// Package cli is the command line of cdc-relay: one file or folder per command. Only `run` is
-// elsewhere, in cmd/cdc-relay, because it wires the relay.
+// Package cli is the command line of cdc-relay. Each command has a file or folder here, except
+// `run`: it is in cmd/cdc-relay, where the relay is put together.
 package cli
 
 import (
@@ -16,8 +16,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// NewRoot is the whole command line. run creates the command run, which is wired outside of this
-// package.
+// NewRoot makes the whole command line. run makes the command run, which is in another package.
 func NewRoot(linked command.Linked, run func(*command.Options) *cobra.Command) (*cobra.Command, *command.Options) {
 	g := &command.Options{Build: command.ThisBuild(linked)}
 	var showVersion bool
@@ -53,17 +52,18 @@ Exit codes: 0 done, 1 runtime failure, 2 usage or configuration, 3 an operator m
 	root.Flags().BoolVarP(&showVersion, "version", "v", false, "print the version")
 	root.PersistentFlags().StringVarP(&g.ConfigPath, "config", "c", "",
 		"configuration `FILE` (default $"+command.ConfigVariable+", then ./"+command.DefaultConfigFile+")")
-	// Commands take a file only with -c. Without this, shells complete file names.
+	// Commands take a file only with -c. Without this line, shells would complete file names
+	// everywhere.
 	root.CompletionOptions.SetDefaultShellCompDirective(cobra.ShellCompDirectiveNoFileComp)
 	if err := root.MarkPersistentFlagFilename("config", "yaml", "yml"); err != nil {
-		panic(err) // a flag that is not there
+		panic(err) // cannot happen: the flag exists
 	}
 	root.AddCommand(run(g), newInit(g), operate.NewStatus(g), newHealth(g), newCheck(g), operate.NewEvents(g), operate.NewDeadLetters(g), operate.NewDeferred(g), operate.NewResend(g), newAccept(g), newTakeover(g), newRecover(g), newTeardown(g), newImport(), compare.New(g), newConfig(g), newVersion(g))
 	return root, g
 }
 
-// Execute runs one command line and returns its exit code. An error is one message on stderr,
-// unless it was logged already. run creates the command run.
+// Execute runs one command line and returns its exit code. It prints an error on stderr, unless the
+// error was logged already. run makes the command run.
 func Execute(args []string, stdout, stderr io.Writer, linked command.Linked, run func(*command.Options) *cobra.Command) int {
 	root, g := NewRoot(linked, run)
 	root.SetArgs(args)
@@ -77,7 +77,7 @@ func Execute(args []string, stdout, stderr io.Writer, linked command.Linked, run
 	return command.ExitCode(err, g.Started)
 }
 
-// newVersion is `version`.
+// newVersion makes the command version.
 func newVersion(g *command.Options) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -98,7 +98,7 @@ func newVersion(g *command.Options) *cobra.Command {
 	return cmd
 }
 
-// newConfig is `config validate`, `config print` and `config schema`.
+// newConfig makes the commands config validate, config print and config schema.
 func newConfig(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "config",
@@ -148,7 +148,7 @@ default and its meaning. With it, an editor completes keys and marks errors whil
 	return cmd
 }
 
-// newHealth is the command health: a probe for images that have no shell and no curl.
+// newHealth makes the command health, for images that have no shell and no curl to probe with.
 func newHealth(g *command.Options) *cobra.Command {
 	var admin string
 	cmd := &cobra.Command{

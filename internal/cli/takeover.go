@@ -1,4 +1,4 @@
-// The command takeover.
+// The command takeover: the relay continues where another program's slot ends.
 
 package cli
 
@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/setup"
 )
 
+// newTakeover makes the command takeover.
 func newTakeover(g *command.Options) *cobra.Command {
 	var from string
 	var drop, yes, asJSON bool
@@ -63,10 +64,10 @@ created even with source.create: false.`,
 	return cmd
 }
 
-// printTakeover is the line for people at the end.
+// printTakeover prints for people that the takeover is complete.
 func printTakeover(w io.Writer, s setup.TakeoverState) {
 	what := fmt.Sprintf("complete: slot %s continues from %s, where slot %s ended. Start the relay", s.Slot, s.Confirmed, s.From)
 	what += command.If(s.Dropped, ". Slot "+s.From+" is dropped")
-	// a reader that has gone is no reason to stop
+	// a reader of the output that has gone is no reason to stop
 	_, _ = fmt.Fprintln(w, command.ForTerminal(w, command.Clean(what), 0))
 }

@@ -1,4 +1,4 @@
-// The command teardown.
+// The command teardown: it removes what the relay has created in the database.
 
 package cli
 
@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
+// newTeardown makes the command teardown.
 func newTeardown(g *command.Options) *cobra.Command {
 	var yes, force bool
 	cmd := &cobra.Command{
@@ -50,12 +51,12 @@ created later does not send them.`,
 	return cmd
 }
 
-// holderTimeout is how long the server may still show the slot as active after the relay's process
-// has ended.
+// holderTimeout is how long the server may show the slot as active after the relay's process has
+// ended.
 const holderTimeout = 5 * time.Second
 
-// tearDown retries for a moment while the slot is active, so that it can follow the stop of a relay
-// at once.
+// tearDown tries again for a moment while the slot is active, so that the command can follow the
+// stop of a relay at once.
 func tearDown(ctx context.Context, rc source.Config, force bool) error {
 	give := time.After(holderTimeout)
 	for {

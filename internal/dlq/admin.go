@@ -1,6 +1,7 @@
 // Package dlq is the operators' view of events that could not be delivered. It lists and shows
 // deferred rows and dead letters, stores requests, and reports their results. The leading relay
-// carries out requests. In this package it uses Leader (bulk jobs, the purge by age) and Mirror.
+// carries the requests out; for that it also uses this package's Leader (bulk jobs, the purge by
+// age) and Mirror.
 package dlq
 
 import (
@@ -23,30 +24,30 @@ type Querier interface {
 	BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error)
 }
 
-// Admin is where operators work on the rows of one slot. It needs only the database: a relay may
-// run or not.
+// Admin reads and requests for the operators of one slot. It needs only the database, so it works
+// whether a relay runs or not.
 type Admin struct {
 	db   Querier
 	slot string
 
-	// OnDeadLetter is dead_letters.on_dead_letter of the relay; "": not known.
+	// OnDeadLetter is the relay's dead_letters.on_dead_letter; "" means that it is not known.
 	OnDeadLetter string
 }
 
 // New makes an Admin for the rows of a slot.
 func New(db Querier, slot string) *Admin { return &Admin{db: db, slot: slot} }
 
-// Requester is who requests something, and why: both go into the audit.
+// Requester is who requests something, and why. The audit has both.
 //
-// The relay's API names who: it knows the token. Everybody else leaves Who empty, and the database
-// fills in the session user: an operator's role may not write that column.
+// The relay's API sets Who, because it knows the token. Every other caller leaves Who empty, and
+// the database fills in the session user: an operator's role may not write that column.
 type Requester struct {
 	Who string // "" is the session user of the database
 	Why string
 }
 
-// column returns what an INSERT adds to name the requester: a column, and its value as parameter n;
-// neither if the database is to fill it in.
+// column returns what an INSERT needs to name the requester: a column, and its value as parameter
+// n. Both are empty when the database is to fill the column in.
 func (r Requester) column(n int) (column, value string, args []any) {
 	if r.Who == "" {
 		return "", "", nil
@@ -68,8 +69,8 @@ func (e *NoSlot) Error() string {
 	return fmt.Sprintf("no relay has used slot %q in this database, but %s", e.Slot, strings.Join(e.Known, ", "))
 }
 
-// Check returns nil when the tables exist and know the slot, or know no slot yet. Without this
-// check the lists of a mistyped slot would be empty, which looks as if all was well.
+// Check returns nil when the tables exist and know the slot, or know no slot yet. Without it the
+// lists of a mistyped slot would be empty, which looks as if all was well.
 func (a *Admin) Check(ctx context.Context) error {
 	var known []string
 	err := a.one(ctx, "read cdc_relay.slots", `SELECT coalesce(array_agg(slot ORDER BY slot), '{}') FROM cdc_relay.slots`, nil, &known)
@@ -95,7 +96,8 @@ func (e *NotFound) Error() string {
 	return msg
 }
 
-// explain names what was being done, and returns ErrNoSchema if the tables are missing or older.
+// explain adds to an error what was being done. It returns ErrNoSchema when the tables are missing
+// or of an older version.
 func explain(what string, err error) error {
 	if err == nil {
 		return nil
@@ -103,7 +105,7 @@ func explain(what string, err error) error {
 	var server *pgconn.PgError
 	if errors.As(err, &server) {
 		switch server.Code {
-		// no such table, schema, column, function, default
+		// no such table, schema, column, function or default
 		case "42P01", "3F000", "42703", "42883", "23502":
 			return fmt.Errorf("%s: %w", what, ErrNoSchema)
 		}
@@ -111,12 +113,12 @@ func explain(what string, err error) error {
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// one reads the only row of a query; its error may be pgx.ErrNoRows.
+// one reads the only row of a query. Its error may be pgx.ErrNoRows.
 func (a *Admin) one(ctx context.Context, what, sql string, args []any, into ...any) error {
 	return explain(what, a.db.QueryRow(ctx, sql, args...).Scan(into...))
 }
 
-// all reads all rows of a query; [] as JSON when there are none.
+// all reads all rows of a query. Without rows the result is [] as JSON.
 func all[T any](ctx context.Context, a *Admin, what, sql string, args []any, scan func(pgx.CollectableRow) (T, error)) ([]T, error) {
 	rows, err := a.db.Query(ctx, sql, args...)
 	if err != nil {
@@ -132,24 +134,25 @@ func (a *Admin) RelayRuns(ctx context.Context) (active bool, err error) {
 	return active, err
 }
 
-// How much of what is stored operators are shown, and how much they may give: whatever a key or a
-// reason is, an answer takes little memory.
+// Bounds for what operators are shown and may store, so that an answer takes little memory whatever
+// a key or a reason is.
 
 const (
-	listText  = 1 << 10  // bytes that a list shows of a value
-	showText  = 64 << 10 // that the row itself shows of an id, a key, …
-	showBytes = 1 << 20  // of a payload, the headers, …
-	pageBytes = 1 << 20  // of the values of a page. It has one row at least
+	listText  = 1 << 10  // bytes of a value in a list
+	showText  = 64 << 10 // bytes of an id, a key and so on of a row that is shown alone
+	showBytes = 1 << 20  // bytes of a payload, the headers and so on
+	pageBytes = 1 << 20  // bytes of all values on a page, which has at least one row
 
-	// MaxReason is the longest reason of a request, in characters; the schema has it, too.
+	// MaxReason is how many characters the reason of a request may have. The schema checks it, too.
 	MaxReason = 1000
-	// maxFilter bounds the values of a filter, maxStored the JSON in which a job stores it. The
-	// schema has that, too.
+	// maxFilter is how many bytes the values of a filter may have, and maxStored how many the JSON
+	// in which a job stores it. The schema checks that, too.
 	maxFilter = 1 << 20
 	maxStored = 2 << 20
-	// maxRoute bounds the parts of a route; the schema has it, too. No broker takes as much.
+	// maxRoute is how many bytes a part of a route may have; no broker takes as many. The schema
+	// checks it, too.
 	maxRoute = 1 << 10
-	// leaderFilters bounds the filters of the jobs that a leader works on at a time.
+	// leaderFilters is how many bytes of filters a leader has in memory at a time.
 	leaderFilters = 2 * maxStored
 )
 
@@ -169,13 +172,13 @@ func (a *Action) check() error {
 	return a.By.Check()
 }
 
-// start is SQL for the beginning of a value, with a byte more than is shown: so it is known what is
-// cut.
+// start makes SQL that reads the beginning of a value, and one byte more than is shown, so that
+// shorten knows whether something is cut.
 func start(column string, most int) string {
 	return fmt.Sprintf("substring(%s, 1, %d)", column, most+1)
 }
 
-// shorten cuts what start has read, and reports whether it did.
+// shorten cuts a value that start has read, and reports whether it did.
 func shorten(b *[]byte, most int) bool {
 	if len(*b) <= most {
 		return false

@@ -1,4 +1,5 @@
-// The audit, the sent set and what holds its key up, for people.
+// Lists for the console: the audit, the open gaps, the sent set, and the deferred events that hold
+// up their key.
 
 package dlq
 
@@ -13,32 +14,33 @@ import (
 	"github.com/jackc/pgx/v5"
 )
 
-// AuditFilter chooses entries of the audit; what is zero, or nil, matches everything.
+// AuditFilter chooses entries of the audit. A field that is zero, or nil, matches everything.
 type AuditFilter struct {
 	Who, Action string
-	N           *int64 // of a row; 0: about no single row
+	N           *int64 // the number of a row; 0 chooses entries about no single row
 	From, To    time.Time
 }
 
-// AuditEntry is a row of the audit with its place.
+// AuditEntry is an entry of the audit with its number.
 type AuditEntry struct {
 	Seq int64 `json:"seq"`
 	Entry
-	N       int64  `json:"n"` // of the row; 0: it is about no single one
+	N       int64  `json:"n"` // the number of the row; 0 when the entry is about no single row
 	Request *int64 `json:"request"`
 }
 
 // AuditPage is a page of the audit, the newest first.
 type AuditPage struct {
 	Items []AuditEntry `json:"items"`
-	Next  string       `json:"next"` // the cursor of the next page; "": there is none
+	Next  string       `json:"next"` // the cursor of the next page; "" when there is none
 }
 
-// auditLooked is how many entries of all slots are looked at for a page: nothing purges the audit.
+// auditLooked is how many entries, of all slots, are looked at for one page. The audit may be long,
+// because nothing purges it.
 const auditLooked = 100_000
 
-// Audit returns a page, from a cursor on: the Next of the page before. One of which the filter
-// chooses nothing may have a Next.
+// Audit returns a page of the audit. cursor is the Next of the page before, or "". A page that is
+// empty may have a Next, because of auditLooked.
 func (a *Admin) Audit(ctx context.Context, f AuditFilter, cursor string, limit int) (page AuditPage, err error) {
 	before := int64(math.MaxInt64)
 	if cursor != "" {
@@ -51,7 +53,7 @@ func (a *Admin) Audit(ctx context.Context, f AuditFilter, cursor string, limit i
 	}
 	w := where{args: []any{before}}
 	from := fmt.Sprintf("(SELECT * FROM cdc_relay.audit WHERE seq < $1 ORDER BY seq DESC LIMIT %d) t", auditLooked)
-	if f.N != nil { // an index has them
+	if f.N != nil { // an index finds these
 		from = "cdc_relay.audit t"
 		w.and("t.seq < $1 AND t.n = ?", *f.N)
 	}
@@ -92,22 +94,22 @@ func (a *Admin) Audit(ctx context.Context, f AuditFilter, cursor string, limit i
 	return page, err
 }
 
-// Gap is an interval that an operator has accepted as missing, and of which nobody has said that
-// its rows were sent.
+// Gap is an interval that an operator has accepted as missing, and whose rows may still never have
+// been sent.
 type Gap struct {
 	Gap        int64     `json:"gap"`
-	Finding    string    `json:"finding"` // the ID that was accepted
+	Finding    string    `json:"finding"` // the ID of the finding that was accepted
 	Reason     string    `json:"reason"`
-	FromLSN    *string   `json:"from_lsn"`  // null: not known
-	UntilLSN   *string   `json:"until_lsn"` // null: it has not ended
+	FromLSN    *string   `json:"from_lsn"`  // null when it is not known
+	UntilLSN   *string   `json:"until_lsn"` // null while it has not ended
 	AcceptedAt time.Time `json:"accepted_at"`
 	Command    string    `json:"command"`
 }
 
-// maxShown bounds the gaps, and the tables of the sent set, that are shown.
+// maxShown is how many gaps, or tables of the sent set, are shown.
 const maxShown = 100
 
-// Gaps are the open gaps, the oldest first.
+// Gaps returns the open gaps, the oldest first.
 func (a *Admin) Gaps(ctx context.Context) ([]Gap, error) {
 	return all(ctx, a, "read cdc_relay.gap", `SELECT id, left(finding, 100), left(reason, 1000), from_lsn::text, until_lsn::text, accepted_at FROM cdc_relay.gap t
 		WHERE `+mine+` AND recovered_at IS NULL ORDER BY id LIMIT $2`, []any{a.slot, maxShown}, func(row pgx.CollectableRow) (g Gap, err error) {
@@ -117,9 +119,9 @@ func (a *Admin) Gaps(ctx context.Context) ([]Gap, error) {
 	})
 }
 
-// SentTable is what the sent set has of a table, or of one of its partitions.
+// SentTable is what the sent set has of a table, or of one partition.
 type SentTable struct {
-	Table    string     `json:"table"` // "": it is gone
+	Table    string     `json:"table"` // "" when the table no longer exists
 	Relation uint32     `json:"relation"`
 	Last     *time.Time `json:"last_recorded_at"`
 	Records  int64      `json:"records"`
@@ -128,7 +130,7 @@ type SentTable struct {
 // sentLooked is how many records of the sent set are looked at.
 const sentLooked = 100_000
 
-// SentTables are those of the slot, by name.
+// SentTables returns the tables of the slot's sent set, by name.
 func (a *Admin) SentTables(ctx context.Context) ([]SentTable, error) {
 	return all(ctx, a, "read cdc_relay.sent", `SELECT coalesce(n.nspname || '.' || c.relname, ''), s.relation, s.last, s.records
 		FROM (SELECT relation, max(at) FILTER (WHERE at < 'infinity') AS last, count(*) AS records
@@ -141,20 +143,22 @@ func (a *Admin) SentTables(ctx context.Context) ([]SentTable, error) {
 		})
 }
 
-// Holding is a deferred event that waits for a time of its own, and holds up others of its key.
+// Holding is a deferred event that waits for its own next attempt, and holds up later events of its
+// key.
 type Holding struct {
 	Row
-	Behind int64 `json:"behind"` // deferred events of its key; with OrMore there may be more
+	// deferred events of its key behind it; with OrMore there may be more
+	Behind int64 `json:"behind"`
 	OrMore bool  `json:"behind_or_more"`
 }
 
-// What is looked at of events that hold up others.
+// The bounds of Holding.
 const (
 	maxHolding = 50
-	maxBehind  = 200 // of each
+	maxBehind  = 200 // for each of them
 )
 
-// Holding returns those that are tried again first, and whether there are others.
+// Holding returns the events that are tried again first, and whether there are more.
 func (a *Admin) Holding(ctx context.Context) (list []Holding, more bool, err error) {
 	rows, more, err := a.rows(ctx, "SELECT "+columnList(Deferred, listText)+" FROM cdc_relay.retry t WHERE "+mine+
 		fmt.Sprintf(" AND t.next_attempt IS NOT NULL ORDER BY t.next_attempt, t.n LIMIT %d", maxHolding+1), []any{a.slot}, listText, maxHolding)

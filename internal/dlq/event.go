@@ -1,4 +1,5 @@
-// Event finds out where the event with an id is.
+// Where one event is: `events show` looks for it in the outbox tables, the retry table, the dead
+// letters and the sent set, and combines that with how far the relay is.
 
 package dlq
 
@@ -18,48 +19,52 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
-// Outbox is a table in which an event's row is searched.
+// Outbox is an outbox table, in which the row of an event may be.
 type Outbox struct {
 	Schema, Table string
-	ID            []string // the id column: the first of these that the table has
-	Transaction   []string // likewise that of the row's transaction
-	// likewise those of its key, aggregate and type, and its own time; none: it has none
+	ID            []string // the id column: the first of these names that the table has
+	Transaction   []string // likewise, the column with the transaction that wrote the row
+	// Likewise, the columns of its key, aggregate, type and time. An empty list means that there is
+	// no such column.
 	Key, Aggregate, Type, Timestamp []string
 
-	Deletes bool // retention deletes its rows once they are delivered
+	Deletes bool // retention deletes rows once they are delivered
 }
 
-// Relay is the state that the running relay reports; the zero value when it was not asked or does
-// not answer.
+// Relay is the state of the running relay. It is the zero value when the relay was not asked or
+// does not answer.
 type Relay struct {
 	Streaming bool
-	InFlight  int           // events that are read and not settled
-	Settled   pglogrepl.LSN // everything committed below it is settled; 0: not known
-	// Stops is what a relay stops at, with what to do; "": nothing, or it is not known
+	InFlight  int // events that were read and are not settled
+	// everything that was committed below it is settled; 0 when it is not known
+	Settled pglogrepl.LSN
+	// Stops says at what a relay stops, and what to do; "" when it does not stop, or that is not
+	// known.
 	Stops string
 }
 
-// Event says where an event is: with the relay, at the broker, in the retry table or a dead letter.
+// Event says where an event is.
 type Event struct {
-	ID    string `json:"id"` // in the form that its row has it
+	ID    string `json:"id"` // in the form that the event's row has
 	State string `json:"state"`
 	Why   string `json:"why"`  // how that is known
-	Rows  []Row  `json:"rows"` // deferred ones and dead letters with this id
+	Rows  []Row  `json:"rows"` // deferred rows and dead letters with this id
 
-	// of a deferred event: when it is tried again, and the deferred row that it waits for
+	// Of a deferred event: when it is tried again, and the deferred row that it waits for.
 	NextAttempt *time.Time `json:"next_attempt,omitempty"`
 	Behind      *int64     `json:"behind,omitempty"`
 
 	Table string `json:"table,omitempty"` // the outbox table that has its row
-	// of that row, or of the deferred row or dead letter; null: not known, as when
-	// track_commit_timestamp is off
+	// of the row in the outbox table, or of the deferred row or dead letter; null when it is not
+	// known, as when track_commit_timestamp is off
 	CommittedAt *time.Time `json:"committed_at"`
 
-	// further rows with this id, of other tables or transactions: each is an event of its own
+	// further rows with this id, in other tables or of other transactions; each is an event of its
+	// own
 	Others []OtherRow `json:"others,omitempty"`
 }
 
-// OtherRow is where the event of a further row is.
+// OtherRow says where the event of a further row with the same id is.
 type OtherRow struct {
 	Table       string     `json:"table"`
 	State       string     `json:"state"`
@@ -78,17 +83,17 @@ const (
 	EventNotThere   = "not in the table"     // it was deleted, or never written
 )
 
-// maxRows is how many rows of one id are shown: ids need not be unique.
+// maxRows is how many rows with one id are shown, because ids need not be unique.
 const maxRows = 20
 
-// While a relay streams, its word on how far it is comes within moments of the row's commit: Event
-// asks again for a short time before it answers that an event is in flight.
+// While a relay streams, it reports how far it is within moments of a row's commit. So Event asks
+// it again for a short time before it answers that an event is in flight.
 const (
 	askAgainAfter = 100 * time.Millisecond
 	askAgain      = 5
 )
 
-// Event returns where the event with an id is. ask returns what the running relay reports; it may
+// Event returns where the event with an id is. ask returns what the running relay reports, and may
 // be called several times.
 func (a *Admin) Event(ctx context.Context, id string, tables []Outbox, ask func(context.Context) Relay) (*Event, error) {
 	var rows []*outboxRow
@@ -108,19 +113,20 @@ func (a *Admin) Event(ctx context.Context, id string, tables []Outbox, ask func(
 	}
 }
 
-// lookUp is Event, once. The rows are searched unless an earlier call has found them.
+// lookUp does the work of Event once. It searches the rows unless an earlier call has found them.
 //
-// How far the slot and the relay are is read first, then the retry table, then the dead-letter
-// table. An event that was settled at the first read is then either delivered, or it was in the
-// retry table at that time: it is found there, or in the dead-letter table, or it has been
-// delivered since. In another order an event could be deferred in between, and look delivered.
+// It first reads how far the slot and the relay are, then the retry table, and then the dead
+// letters. An event that was settled at the first read is either delivered, or was in the retry
+// table at that time: then it is found there or among the dead letters, or it has been delivered
+// since. In another order an event could be deferred in between, and would look delivered.
 func (a *Admin) lookUp(ctx context.Context, id string, tables []Outbox, relay Relay, rows []*outboxRow) (*Event, []*outboxRow, error) {
 	e := &Event{ID: id, Rows: []Row{}}
 	far, err := a.progress(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
-	if !far.known || !far.active { // it streams from another database, of which this one is a copy
+	// the relay streams from another database, of which this one is a copy
+	if !far.known || !far.active {
 		relay = Relay{Stops: relay.Stops}
 	}
 	for _, of := range []*Table{Deferred, DeadLetters} {
@@ -146,7 +152,7 @@ func (a *Admin) lookUp(ctx context.Context, id string, tables []Outbox, relay Re
 		}
 		unread = cmp.Or(why, unread)
 	}
-	// what is recorded of it has its own form of the id
+	// the records about the event have the row's form of the id
 	if ours < 0 && len(rows) > 0 && rows[0].id != id {
 		return a.lookUp(ctx, rows[0].id, tables, relay, rows)
 	}
@@ -184,7 +190,7 @@ func (a *Admin) lookUp(ctx context.Context, id string, tables []Outbox, relay Re
 	return e, rows, nil
 }
 
-// retryRow describes an event that has a row, by the first of its rows that is ours: its deferred
+// retryRow describes an event by the first of its rows that belongs to this system: its deferred
 // row, or its newest dead letter.
 func (a *Admin) retryRow(ctx context.Context, e *Event, r *Row) error {
 	e.CommittedAt = &r.CommittedAt
@@ -228,24 +234,25 @@ func (a *Admin) retryRow(ctx context.Context, e *Event, r *Row) error {
 	return nil
 }
 
-// The row of an event in an outbox table: how it is searched without running code of the table's
-// owner, and where its event is when it has no row in the retry table or among the dead letters.
+// The row of an event in an outbox table: how it is read without running code of the table's owner,
+// and where its event is when there is no deferred row or dead letter of it.
 
-// outboxRow is an event's row in an outbox table.
+// outboxRow is the row of an event in an outbox table.
 type outboxRow struct {
 	table string
 	id    string // as the stream has it
-	// as which the stream may name its table: the leaf that has it, and its parents
+	// relations are the OIDs by which the stream may name the row's table: the leaf that has it,
+	// and its parents.
 	relations   []uint32
-	tx          *int64 // the transaction that wrote it; nil: it does not say
-	noColumn    bool   // its table has no column for it
+	tx          *int64 // the transaction that wrote the row; nil when the row does not tell
+	noColumn    bool   // its table has no column for the transaction
 	committedAt *time.Time
-	seen        pglogrepl.LSN // the end of the WAL after the row was seen; 0: not known
+	seen        pglogrepl.LSN // the end of the WAL after the row was seen; 0 when it is not known
 }
 
-// rowSQL reads an outboxRow. The end of the WAL is read after the statement's snapshot. A standby
-// does not say it. The server forgets when old transactions were committed, and refuses ids that it
-// has given again.
+// rowSQL reads an outboxRow. It reads the end of the WAL after the statement's snapshot was taken.
+// A standby does not tell the end. The server forgets the commit times of old transactions, and
+// refuses ids that it has used again.
 const rowSQL = `SELECT r.id, array(SELECT r.tableoid UNION SELECT relid::oid FROM pg_partition_ancestors(r.tableoid) relid), r.tx,
 		CASE WHEN current_setting('track_commit_timestamp')::bool AND r.tx BETWEEN greatest(3, next - 2147483648) AND next - 1
 			THEN pg_xact_commit_timestamp((r.tx & 4294967295)::text::xid) END,
@@ -253,10 +260,10 @@ const rowSQL = `SELECT r.id, array(SELECT r.tableoid UNION SELECT relid::oid FRO
 	FROM (SELECT t.tableoid, %s AS id, %s AS tx FROM %s t WHERE %s) r, (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n
 	ORDER BY r.tx DESC NULLS LAST LIMIT 1`
 
-// committed searches the row in a table; of several the one that was written last. unread is why
-// the table is not looked into: reading it could run code of its owner. A value of a type that is
-// not PostgreSQL's own is not compared: its casts are its owner's functions. So is a column that is
-// computed when it is read.
+// committed searches the row in a table; of several rows it returns the one that was written last.
+// unread says why the table is not read: that could run code of its owner. A value of a type that
+// is not PostgreSQL's own is not compared, because its casts are functions of its owner. Neither is
+// a column that is computed when it is read.
 func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outboxRow, unread string, err error) {
 	o, err := describeOutbox(ctx, a.db, t)
 	ids := o.present(t.ID)
@@ -282,14 +289,14 @@ func (a *Admin) committed(ctx context.Context, id string, t Outbox) (row *outbox
 		})
 	}
 	err = query(c.quoted + "::" + c.kind + " = $1::text::" + c.kind)
-	// the type has no equality, or is not cast from text
+	// the type has no equality, or no cast from text
 	if sqlClass(err, "42883") || sqlClass(err, "42846") {
 		err = query(c.quoted + "::text = $1")
 	}
 	if refusal, ok := sent.IsRefusal(err); ok {
 		return nil, refusal.Error(), nil
 	}
-	// not a value of that type, or the table is gone
+	// the id is no value of that type, or the table no longer exists
 	if errors.Is(err, pgx.ErrNoRows) || sqlClass(err, "22") || sent.IsUndefinedTable(err) {
 		return nil, "", nil
 	}
@@ -302,23 +309,25 @@ func sqlClass(err error, class string) bool {
 	return errors.As(err, &server) && strings.HasPrefix(server.Code, class)
 }
 
-// progress is how far the slot is: what the server says, if the relay's record is of this system.
+// progress is how far the slot is, as the server tells, if the relay's record belongs to this
+// system.
 type progress struct {
-	there, active bool // the slot exists in this database; somebody reads it
-	// the record is of this system and its slot is ready; only then the others are set
+	there, active bool // the slot exists in this database; a process reads it
+	// known says that the record belongs to this system and that its slot is ready. The fields
+	// below are set only then.
 	known bool
 
-	// the slot's position, and the oldest transaction that it may still send; 0: not known, as when
-	// the slot is not where the relay has left it
+	// The slot's position, and the oldest transaction that it may still send; 0 when they are not
+	// known, as when the slot is not where the relay has left it.
 	confirmed  pglogrepl.LSN
 	catalogXID int64
 
-	gap int64 // that was accepted, and no relay has used the slot since; 0: none
+	gap int64 // an accepted gap, when no relay has used the slot since; 0 without one
 }
 
 // progressSQL reads a progress. A slot above the flush limit was re-created or moved, and its
-// position says nothing of what the relay has read. The limit is of the statement's snapshot, and
-// the slot's position is of a moment later: moved may be wrong while a relay raises the limit.
+// position does not tell what the relay has read. The limit is from the statement's snapshot, and
+// the slot's position from a moment later, so moved may be wrong while a relay raises the limit.
 var progressSQL = `SELECT r.slot_name IS NOT NULL, coalesce(r.active_pid IS NOT NULL, false),
 		coalesce(s.state = 'ready' AND s.system_id = (SELECT system_identifier::text FROM pg_control_system()), false),
 		coalesce(r.confirmed_flush_lsn, '0/0'), coalesce(` + sent.WholeXIDSQL("r.catalog_xmin") + `, 0),
@@ -342,18 +351,19 @@ func (a *Admin) progress(ctx context.Context) (p progress, err error) {
 	return p, err
 }
 
-// isPast reports whether the slot is past the transaction of a row, so that it does not send the
-// row any more. A row is visible only after its commit is in the WAL, and the slot's position
-// passes a transaction only when its events are settled (I1) and recorded.
+// isPast reports whether the slot is past the transaction of a row, and so does not send the row
+// any more. A row becomes visible only after its commit is in the WAL, and the slot's position
+// passes a transaction only when its events are settled (I1) and recorded. Either of these shows
+// it:
 //
-//  1. Below catalogXID: the older ones had ended below the slot's position.
-//  2. The position has reached the end of the WAL as it was after the row was seen.
+// 1. The transaction is below catalogXID: all older ones had ended below the slot's position. 2.
+// The position has reached the end of the WAL as it was after the row was seen.
 func (p *progress) isPast(row *outboxRow) bool {
 	return *row.tx < p.catalogXID || row.seen != 0 && p.confirmed >= row.seen
 }
 
-// isRetried reports whether one of the deferred rows and dead letters with an id is of a row: of
-// one whose transaction is not known it may be.
+// isRetried reports whether one of the deferred rows and dead letters with an id belongs to a row.
+// One without a known transaction counts as belonging to it.
 func (a *Admin) isRetried(ctx context.Context, id string, row *outboxRow) (yes bool, err error) {
 	const same = ` t WHERE t.slot = $1 AND t.id = $2::bytea AND (t.tx IS NULL OR $3::bigint IS NULL OR t.tx = $3) AND (t.relation IS NULL OR t.relation = ANY ($4::bigint[]))`
 	relations := make([]int64, len(row.relations))
@@ -365,8 +375,8 @@ func (a *Admin) isRetried(ctx context.Context, id string, row *outboxRow) (yes b
 	return yes, err
 }
 
-// place looks up what became of an event whose row is in the outbox, and that has no row in the
-// retry table and no dead letter with its id; a purged one is found by its digest.
+// place finds out what became of an event that has a row in an outbox table, and no deferred row or
+// dead letter with its id. A purged dead letter is found by its digest.
 func (a *Admin) place(ctx context.Context, e *Event, row *outboxRow, p progress, relay Relay) error {
 	var delivered bool
 	var purged int64
@@ -383,10 +393,11 @@ func (a *Admin) place(ctx context.Context, e *Event, row *outboxRow, p progress,
 	return nil
 }
 
-// addColumnFix is what makes deliveries known of a table that lacks the column.
+// addColumnFix tells how deliveries become known of a table without the column.
 const addColumnFix = "run the SQL that `cdc-relay init --add-transaction-column` prints, and deliveries of later rows are"
 
-// judge describes it by what is recorded: a confirm, and the number of its purged dead letter.
+// judge sets the state of an event: by a recorded confirm, by the number of its purged dead letter,
+// or by how far the slot and the relay are.
 func (a *Admin) judge(e *Event, row *outboxRow, delivered bool, purged int64, p progress, relay Relay) {
 	switch {
 	case purged > 0:

@@ -1,4 +1,4 @@
-// The events of a key: where each of them is, the newest first.
+// The list of a key's events: where each of them is, the newest first.
 
 package dlq
 
@@ -15,13 +15,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
-// EventFilter chooses the events of one key.
+// EventFilter chooses events of one key.
 type EventFilter struct {
 	Key             []byte
-	Aggregate, Type []byte // nil: any
-	State           string // one of EventStates; "": any
-	// When it was committed, as far as that is known, else the time that its row says:
-	// From <= at < To.
+	Aggregate, Type []byte // nil matches any
+	State           string // one of EventStates; "" matches any
+	// When the event was committed or, where that is not known, the time in its row: From <= at <
+	// To.
 	From, To time.Time
 	Limit    int // 1 to MaxLimit
 }
@@ -29,10 +29,10 @@ type EventFilter struct {
 // EventStates are the states that a filter can name.
 var EventStates = []string{EventNotSeen, EventInFlight, EventDeferred, EventDeadLetter, EventDelivered, EventUnknown}
 
-// EventState reads a state, whose words may be joined: dead-letter.
+// EventState reads the name of a state, whose words may be joined as in dead-letter.
 func EventState(s string) string { return strings.NewReplacer("-", " ", "_", " ").Replace(s) }
 
-// Check rejects a filter that cannot choose anything.
+// Check returns an error for a filter that could never choose an event.
 func (f *EventFilter) Check() error {
 	if f.Key == nil {
 		return &BadInput{"key", "is missing: whose events?"}
@@ -47,7 +47,7 @@ func (f *EventFilter) Check() error {
 	return same.Check(DeadLetters)
 }
 
-// Events is a filter of events; of the input it takes the parts that EventFilter has.
+// Events makes a filter of events. It uses the parts of the input that EventFilter has.
 func (in *FilterInput) Events(limit int) (f EventFilter, err error) {
 	f = EventFilter{Key: octets(in.Key), Aggregate: octets(in.Aggregate), Type: octets(in.Type), Limit: limit}
 	if in.State != nil {
@@ -66,55 +66,56 @@ func (in *FilterInput) Events(limit int) (f EventFilter, err error) {
 
 // ListedEvent is an event in a list. It has nothing of its payload and headers.
 type ListedEvent struct {
-	ID        *string `json:"id"` // null: its row could not be decoded
+	ID        *string `json:"id"` // null when the row could not be decoded
 	State     string  `json:"state"`
 	Why       string  `json:"why"` // how that is known
 	Aggregate *string `json:"aggregate"`
 	Key       *string `json:"key"`
 	Type      *string `json:"type"`
 
-	// null: not known, as when track_commit_timestamp is off
+	// null when it is not known, as when track_commit_timestamp is off
 	CommittedAt *time.Time `json:"committed_at"`
-	// that its row says, in outbox.timestamp or a column such as created_at; null: none
+	// the time in the row, from outbox.timestamp or a column such as created_at; null without one
 	EventTime *time.Time `json:"event_time"`
 
 	Table string `json:"table,omitempty"` // the outbox table that has its row
 	// the number of its deferred row or dead letter
 	N           int64  `json:"n,omitempty"`
-	Destination string `json:"destination,omitempty"` // of that
+	Destination string `json:"destination,omitempty"` // of the deferred row or dead letter
 	Reason      string `json:"reason,omitempty"`      // of its last refusal
 
-	Cut    []string `json:"cut,omitempty"`    // which values are not shown to their end
-	Copied bool     `json:"copied,omitempty"` // it is of another system, and not sent here
+	Cut    []string `json:"cut,omitempty"`    // names of values that are cut
+	Copied bool     `json:"copied,omitempty"` // it belongs to another system, and is not sent here
 
 	tx *int64
 }
 
-// at is when it was, as far as that is known.
+// at returns when the event was committed or, where that is not known, the time in its row.
 func (e *ListedEvent) at() *time.Time { return cmp.Or(e.CommittedAt, e.EventTime) }
 
-// EventList is what was found, the newest first.
+// EventList is the answer of Events, the newest event first.
 type EventList struct {
 	Items []ListedEvent `json:"items"`
-	More  bool          `json:"more"` // there are older ones
+	More  bool          `json:"more"` // there are older events
 	// Complete is false when something was not searched: an event may be missing.
 	Complete bool           `json:"complete"`
-	Notes    []string       `json:"notes"` // what the list does not have
+	Notes    []string       `json:"notes"` // what the list does not have, and why
 	Missing  []MissingIndex `json:"missing_indexes"`
 }
 
-// Events lists the events of a key: of the retry table, of the dead letters, and of the rows that
-// the outbox tables have. ask is as in Event. What it reads is bounded, whatever the tables have.
+// Events lists the events of a key: those in the retry table, among the dead letters, and with a
+// row in an outbox table. ask is as in Event. How much it reads is bounded, whatever the tables
+// have.
 //
-// The rows of the tables are read first, then how far the slot is, then the retry table, then the
-// dead letters, then what is recorded as sent: see lookUp.
+// It reads the rows of the outbox tables first, then how far the slot is, then the retry table,
+// then the dead letters, and then what is recorded as sent. lookUp explains this order.
 func (a *Admin) Events(ctx context.Context, f EventFilter, tables []Outbox, ask func(context.Context) Relay) (*EventList, error) {
 	if err := f.Check(); err != nil {
 		return nil, err
 	}
 	most := f.Limit
 	if f.State != "" || !f.From.IsZero() || !f.To.IsZero() {
-		most = maxExamined // these are known of a row only afterwards
+		most = maxExamined // these are known of a row only after it was read
 	}
 	search := eventSearch{a: a, f: &f, forms: []string{string(f.Key)}, list: &EventList{Complete: true, Notes: []string{}, Missing: []MissingIndex{}}}
 	for _, t := range tables {
@@ -155,22 +156,22 @@ func (a *Admin) Events(ctx context.Context, f EventFilter, tables []Outbox, ask 
 	}
 }
 
-// eventSearch is one call of Events.
+// eventSearch is the state of one call of Events.
 type eventSearch struct {
 	a     *Admin
 	f     *EventFilter
-	forms []string // of the key: as it was given, and as columns have it
-	rows  []keyRow // of the outbox tables
-	more  bool     // there are others
+	forms []string // forms of the key: as it was given, and as columns have it
+	rows  []keyRow // rows of the outbox tables
+	more  bool     // there are more of these rows
 	list  *EventList
 
-	items []ListedEvent // of the last look
+	items []ListedEvent // what the last look has found
 	notes []string      // likewise
-	whole bool          // likewise: nothing was left out
-	older bool          // likewise: of deferred rows or dead letters there are others
+	whole bool          // likewise; nothing was left out
+	older bool          // likewise; there are more deferred rows or dead letters
 }
 
-// look finds out where the events are, and reports whether one of them may be settled in a moment.
+// look finds out where the events are. It reports whether one of them may be settled in a moment.
 func (s *eventSearch) look(ctx context.Context, relay Relay) (unsettled bool, err error) {
 	s.items, s.notes, s.whole, s.older = nil, nil, true, false
 	far, err := s.a.progress(ctx)
@@ -184,7 +185,7 @@ func (s *eventSearch) look(ctx context.Context, relay Relay) (unsettled bool, er
 	if err != nil {
 		return false, err
 	}
-	seen := map[string]bool{} // events of which a newer row is listed
+	seen := map[string]bool{} // events with a newer row in the list
 	byID := map[string][]int{}
 	for i := range held {
 		r := &held[i]
@@ -235,14 +236,14 @@ func (s *eventSearch) look(ctx context.Context, relay Relay) (unsettled bool, er
 	return unsettled, nil
 }
 
-// isOf reports whether a deferred row or dead letter with its id is of this row.
+// isOf reports whether a deferred row or dead letter with the same id belongs to this row.
 func (row *keyRow) isOf(r *Row) bool {
 	return (r.tx == nil || row.tx == nil || *r.tx == *row.tx) && (r.relation == nil || slices.Contains(row.relations, uint32(*r.relation)))
 }
 
-// held returns the deferred rows, and then the dead letters, of the key and of the outbox rows that
-// were found. Of an event the first one counts. A retry table of more than small bytes is searched
-// by an index alone.
+// held returns the deferred rows and then the dead letters: those of the key, and those of the
+// outbox rows that were found. Of several for the same event the first one counts. A retry table of
+// more than small bytes is only searched by an index.
 func (s *eventSearch) held(ctx context.Context, small int64) (list []Row, err error) {
 	ids := [][]byte{}
 	for i := range s.rows {
@@ -283,7 +284,7 @@ func (s *eventSearch) held(ctx context.Context, small int64) (list []Row, err er
 	return list, nil
 }
 
-// ofIDs reads all rows of some ids from a table.
+// ofIDs reads all rows with these ids from a table.
 func (s *eventSearch) ofIDs(ctx context.Context, of *Table, ids [][]byte) ([]Row, error) {
 	prefixes := make([][]byte, len(ids))
 	for i := range ids {
@@ -298,7 +299,7 @@ func (s *eventSearch) ofIDs(ctx context.Context, of *Table, ids [][]byte) ([]Row
 		s.older = true
 		return rows, nil
 	}
-	// Rows that were not read would be taken for events that wait nowhere.
+	// Without the rows that were not read, their events would seem to wait nowhere.
 	first, err := s.ofIDs(ctx, of, ids[:len(ids)/2])
 	if err != nil {
 		return nil, err
@@ -307,7 +308,7 @@ func (s *eventSearch) ofIDs(ctx context.Context, of *Table, ids [][]byte) ([]Row
 	return append(first, second...), err
 }
 
-// rowsOfKey reads from a table the rows whose key is form, the newest first. more: there are
+// rowsOfKey reads the rows of a table whose key is form, the newest first. more says that there are
 // others.
 func (s *eventSearch) rowsOfKey(ctx context.Context, of *Table, form string) (list []Row, more bool, err error) {
 	f := Filter{Key: []byte(form), Aggregate: s.f.Aggregate, Type: s.f.Type}
@@ -327,12 +328,13 @@ func (s *eventSearch) rowsOfKey(ctx context.Context, of *Table, form string) (li
 	}
 }
 
-// retryIndexSQL makes the index by which deferred events of a key are found.
+// retryIndexSQL makes the index with which deferred events of a key are found in a large retry
+// table.
 const retryIndexSQL = "CREATE INDEX CONCURRENTLY ON cdc_relay.retry (substring(key, 1, 200), slot, n DESC)"
 
 // retryWithoutIndex reports whether a table is the retry table, is too large to be read whole, and
-// has no index on the key. An operator may add one: the relay has no use for it, and each deferred
-// event would pay for it.
+// has no index on the key. An operator may add the index. It does not exist by default, because the
+// relay has no use for it and every deferred event would pay for it.
 func (a *Admin) retryWithoutIndex(ctx context.Context, of *Table, small int64) (slow bool, err error) {
 	if of != Deferred {
 		return false, nil
@@ -345,13 +347,13 @@ func (a *Admin) retryWithoutIndex(ctx context.Context, of *Table, small int64) (
 	return slow, err
 }
 
-// recordedState is what is recorded of a row of an outbox table.
+// recordedState is what is recorded about a row of an outbox table.
 type recordedState struct {
 	delivered bool
-	purged    int64 // the number of its purged dead letter; 0: none
+	purged    int64 // the number of its purged dead letter; 0 without one
 }
 
-// recorded asks for all rows at once.
+// recorded reads what is recorded about rows, in one statement for all of them.
 func (a *Admin) recorded(ctx context.Context, rows []*keyRow) ([]recordedState, error) {
 	out := make([]recordedState, len(rows))
 	var at []int32
@@ -378,13 +380,13 @@ func (a *Admin) recorded(ctx context.Context, rows []*keyRow) ([]recordedState, 
 	return out, err
 }
 
-// chooses reports whether a row that was found by its id is of the key, too. An outbox row of the
-// key has events of other keys only if an UPDATE has changed it.
+// chooses reports whether a row that was found by its id also has the key. An outbox row can have
+// the id of an event with another key only if an UPDATE has changed its key.
 func (s *eventSearch) chooses(r *Row) bool {
 	return r.Key != nil && (slices.Contains(s.forms, *r.Key) || slices.Contains(r.Cut, "key"))
 }
 
-// heldEvent describes a deferred row or a dead letter.
+// heldEvent describes the event of a deferred row or dead letter.
 func heldEvent(r *Row, table string) ListedEvent {
 	e := ListedEvent{
 		ID: r.ID, State: EventDeadLetter, Why: fmt.Sprintf("dead letter %d: %s", r.N, r.State), Aggregate: r.Aggregate, Key: r.Key, Type: r.Type,
@@ -405,7 +407,8 @@ func heldEvent(r *Row, table string) ListedEvent {
 	return e
 }
 
-// name tells events apart: a row that could not be decoded, or is of another system, is one.
+// name tells events apart. A row that could not be decoded, or that belongs to another system,
+// counts as an event of its own.
 func (e *ListedEvent) name(r *Row) string {
 	if r.ID == nil || r.Copied || slices.Contains(r.Cut, "id") {
 		return fmt.Sprintf("row %d", r.N)
@@ -419,7 +422,7 @@ func (e *ListedEvent) name(r *Row) string {
 	return fmt.Sprintf("%d/%d/%s", number(r.tx), number(r.relation), *r.ID)
 }
 
-// result sorts what the last look has found, and cuts it.
+// result sorts and cuts what the last look has found.
 func (s *eventSearch) result(most int) *EventList {
 	out := s.list
 	out.Complete = out.Complete && s.whole
@@ -455,8 +458,9 @@ func (s *eventSearch) result(most int) *EventList {
 	return out
 }
 
-// sortEvents puts the newest first: by the commit if it is known of all, else by the transaction.
-// Those of which that is not known either are behind the others, by the time that they say.
+// sortEvents puts the newest first: by the commit time if that is known of all, otherwise by the
+// transaction. Events whose transaction is not known come after the others, by the time in their
+// row.
 func sortEvents(list []ListedEvent) {
 	dated := !slices.ContainsFunc(list, func(e ListedEvent) bool { return e.CommittedAt == nil })
 	slices.SortStableFunc(list, func(a, b ListedEvent) int {
@@ -468,8 +472,8 @@ func sortEvents(list []ListedEvent) {
 	})
 }
 
-// recordedSQL is sent.HasSQL, and the purged dead letter, of many rows: their places $2, digests
-// $3, transactions $4 and leaves $5.
+// recordedSQL does what sent.HasSQL does, and finds the purged dead letter, for many rows: their
+// places are $2, their digests $3, transactions $4 and leaves $5.
 var recordedSQL = `SELECT r.i,
 		EXISTS (SELECT FROM cdc_relay.sent s WHERE s.slot = $1 AND s.relation = ANY (r.relations) AND s.chunk = r.tx >> ` + fmt.Sprint(sent.ChunkBits) + ` AND r.digest = ANY (s.digests) AND s.at < 'infinity'),
 		coalesce((SELECT max(d.n) FROM cdc_relay.dead_letter d WHERE d.slot = $1 AND d.digest = r.digest AND d.relation::oid = ANY (r.relations)), 0)

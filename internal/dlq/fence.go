@@ -1,5 +1,5 @@
-// The fence: each statement of a leader is of its epoch, so a former leader changes nothing. The
-// retry table, repair and retention use the same fence.
+// The fence of a leader: each of its statements is bound to its epoch, so that a former leader
+// changes nothing. The retry table, repair and retention use the same fence.
 
 package dlq
 
@@ -15,20 +15,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Term runs the statements of one leader: for its slot and epoch, under the fence, and with a time
-// limit. It is the MirrorStore in PostgreSQL.
+// Term runs the statements of one leader, with its slot and epoch, under the fence and with a time
+// limit. In production it is the MirrorStore.
 type Term struct {
 	DB       Querier // the pool; each statement is one round trip
 	Slot     string
 	SystemID string
-	// of this term: no statement reads or changes anything once the slot has another one
+	// Epoch is that of this term. Once the slot has a newer one, no statement reads or changes
+	// anything.
 	Epoch int64
 
-	patience time.Duration // 0: statementTimeout
+	patience time.Duration // 0 means statementTimeout
 }
 
-// statementTimeout bounds on our side what the server bounds with statement_timeout: a server that
-// no longer answers bounds nothing, and would keep one of the pool's four connections.
+// statementTimeout bounds on our side what statement_timeout bounds on the server: a server that no
+// longer answers would otherwise keep one of the pool's four connections.
 const statementTimeout = 20 * time.Second
 
 // Every statement of a leader begins with a fence: WriteFence if it writes, ReadFence if not. $1 is
@@ -53,16 +54,17 @@ const (
 	ReadFence  = `WITH fence AS MATERIALIZED (SELECT FROM cdc_relay.slots WHERE slot = $1::text AND epoch = $2)`
 )
 
-// ErrFenced means that a newer leader has raised the epoch: nothing was read or changed, and this
+// ErrFenced says that a newer leader has raised the epoch. Nothing was read or changed, and this
 // leader must not try again.
 var ErrFenced = errors.New("fenced by a newer leader")
 
 // Run runs one statement of a leader in one round trip, and calls each for every row whose first
-// column is not NULL. What it answers is joined to the fence: no row at all is ErrFenced.
+// column is not NULL. The statement joins its answer to the fence, so an answer without any row
+// means ErrFenced.
 //
-// It is planned again every time (QueryExecModeCacheDescribe). The tables grow from empty to a
-// million rows and shrink again in minutes, and an old plan would scan the whole table for each of
-// a thousand rows.
+// The statement is planned again every time (QueryExecModeCacheDescribe). The tables grow from
+// empty to a million rows and shrink again within minutes, and an old plan would scan the whole
+// table for each of a thousand rows.
 func Run(ctx context.Context, db Querier, slot string, epoch int64, sql string, args []any, each func(pgx.Rows) error) error {
 	rows, err := db.Query(ctx, sql, append([]any{pgx.QueryExecModeCacheDescribe, slot, epoch}, args...)...)
 	if err != nil {
@@ -88,8 +90,8 @@ func Run(ctx context.Context, db Querier, slot string, epoch int64, sql string, 
 	return nil
 }
 
-// change runs a statement that writes and gives one row. sql is what follows the fence, WriteFence:
-// it begins with a comma.
+// change runs a statement that writes and returns one row. sql is what follows WriteFence, and
+// begins with a comma.
 func (t *Term) change(ctx context.Context, what, sql string, args []any, into ...any) error {
 	return t.run(ctx, what, WriteFence+sql, args, func(rows pgx.Rows) error {
 		if len(into) == 0 {
@@ -99,7 +101,7 @@ func (t *Term) change(ctx context.Context, what, sql string, args []any, into ..
 	})
 }
 
-// readRows runs a statement that only reads.
+// readRows runs a statement that only reads. sql is what follows ReadFence.
 func (t *Term) readRows(ctx context.Context, what, sql string, args []any, each func(pgx.Rows) error) error {
 	return t.run(ctx, what, ReadFence+sql, args, each)
 }
@@ -114,7 +116,7 @@ func (t *Term) run(ctx context.Context, what, sql string, args []any, each func(
 	return explain(what, err)
 }
 
-// Fenced is the error of a leader that another one replaced.
+// Fenced makes the Stop of a leader that a newer one has replaced.
 func Fenced(slot string, epoch int64) *event.Stop {
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "fenced",

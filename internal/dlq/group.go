@@ -1,4 +1,4 @@
-// Groups count rows by what they have in common: the reason, the destination, the type.
+// Groups: the number of deferred rows or dead letters for each reason, destination or type.
 
 package dlq
 
@@ -16,47 +16,50 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Group is the rows with a value.
+// Group is the rows that have the same value.
 type Group struct {
-	Value  *string `json:"value"`   // its first 200 bytes; null: NULL
-	Count  int64   `json:"count"`   // with OrMore: there may be more
-	OrMore bool    `json:"or_more"` // they were not counted to the end
-	// when it died, or the commit of the first deferred one; null: not known
+	Value  *string `json:"value"`   // the first 200 bytes of the value; null for NULL
+	Count  int64   `json:"count"`   // the number of rows; with OrMore there may be more
+	OrMore bool    `json:"or_more"` // the rows were not counted to the end
+	// when the oldest dead letter died, or the first deferred row was committed; null when it is
+	// not known
 	Oldest *time.Time `json:"oldest"`
 
-	// of the first deferred one that was refused: of its last refusal
-	Reason    string `json:"reason,omitempty"`
-	Error     string `json:"error,omitempty"`      // as rows are chosen by it: numbers are #
-	ErrorText string `json:"error_text,omitempty"` // the broker's own words
+	// Of the first deferred row that was refused, its last refusal.
+	Reason string `json:"reason,omitempty"`
+	// in the form that a filter compares: with # for numbers
+	Error     string `json:"error,omitempty"`
+	ErrorText string `json:"error_text,omitempty"` // the broker's own text
 }
 
 // Groups are the groups of a table, the largest first.
 type Groups struct {
 	By    string  `json:"group"`
 	Items []Group `json:"items"`
-	More  bool    `json:"more"` // there are others
+	More  bool    `json:"more"` // there are more groups
 }
 
-// What counting may cost, whatever the tables have.
+// The bounds of counting, whatever the tables have.
 const (
 	maxGroups  = 200
-	maxCounted = 10_000  // rows of a group
-	maxLooked  = 100_000 // rows of all groups: each is fetched from somewhere in the table
-	// the oldest rows of a group of which one with an error is looked for
+	maxCounted = 10_000  // rows of one group
+	maxLooked  = 100_000 // rows of all groups, because each may lie anywhere in the table
+	// lookedForError is among how many of the oldest rows of a group one with an error is looked
+	// for.
 	lookedForError = 100
 )
 
-// countedOf is how many rows are counted of each of some groups.
+// countedOf returns how many rows of each group are counted when there are so many groups.
 func countedOf(groups int) int { return min(maxCounted, maxLooked/max(groups, 1)) }
 
-// grouping is SQL that counts rows of slot $1 by a value.
+// grouping is the SQL that counts rows of slot $1 by a value.
 type grouping struct {
-	with string // the common table g of the groups
-	// the rest: counts each group to most rows
+	with string // the common table g, which has the groups
+	// count returns the rest of the statement, which counts each group up to most rows.
 	count func(most int) string
 }
 
-// GroupNames are what rows of a table can be counted by.
+// GroupNames returns the columns by which rows of a table can be counted.
 func GroupNames(of *Table) []string {
 	if of == Deferred {
 		return []string{"destination"}
@@ -64,7 +67,8 @@ func GroupNames(of *Table) []string {
 	return []string{"reason", "destination", "type"}
 }
 
-// CheckGroup refuses what rows cannot be counted by, and states without groups.
+// CheckGroup returns an error for a column by which rows cannot be counted, and for a state without
+// groups.
 func CheckGroup(of *Table, by, state string) error {
 	if names := GroupNames(of); !slices.Contains(names, by) {
 		return &BadInput{"group", fmt.Sprintf("is %q, want one of %s", by, strings.Join(names, ", "))}
@@ -77,12 +81,13 @@ func CheckGroup(of *Table, by, state string) error {
 
 // WaitingRows are the deferred rows that wait for a destination.
 type WaitingRows struct {
-	Events int       // with OrMore: there may be more
-	OrMore bool      // they were not counted to the end
-	Oldest time.Time // commit time of the first one, by our clock; zero: none was found
+	Events int       // with OrMore there may be more
+	OrMore bool      // the rows were not counted to the end
+	Oldest time.Time // commit time of the first one, by our clock; zero when none was found
 }
 
-// CountWaiting counts the rows of each place; Dest 0 is all of its exchange or topic.
+// CountWaiting counts the deferred rows of each place. A place with Dest 0 stands for its whole
+// exchange or topic.
 func CountWaiting(ctx context.Context, db Querier, slot, systemID string, places []sink.Place) (map[sink.Place]WaitingRows, error) {
 	if len(places) == 0 {
 		return nil, nil
@@ -112,8 +117,9 @@ func CountWaiting(ctx context.Context, db Querier, slot, systemID string, places
 	return waiting, explain("count what waits for paused destinations", err)
 }
 
-// Groups counts the rows of a table: dead letters of a state, "" for open ones. An index leads from
-// one value to the next, and each group is counted to a limit, a lower one where there are many.
+// Groups counts rows of a table by a column: deferred rows, or dead letters of a state ("" means
+// open). It finds the values with an index, and counts each group up to a limit, which is lower
+// when there are many groups.
 func (a *Admin) Groups(ctx context.Context, of *Table, by, state string) (*Groups, error) {
 	if err := CheckGroup(of, by, state); err != nil {
 		return nil, err
@@ -157,7 +163,7 @@ func (a *Admin) Groups(ctx context.Context, of *Table, by, state string) (*Group
 		case g.Count == 0 && !g.OrMore:
 		case same < 0:
 			out.Items = append(out.Items, g)
-		default: // of another class, or of another partition of its topic
+		default: // the same value with another class, or in another partition of its topic
 			o := &out.Items[same]
 			o.Count, o.OrMore = o.Count+g.Count, o.OrMore || g.OrMore
 			older := o.Oldest == nil || g.Oldest != nil && g.Oldest.Before(*o.Oldest)
@@ -173,9 +179,9 @@ func (a *Admin) Groups(ctx context.Context, of *Table, by, state string) (*Group
 	return out, nil
 }
 
-// waitingSQL counts the deferred rows of the exchanges and topics $3 with a destination from $4 to
-// $5. The index has the first row of each destination: the oldest one is looked for among as many
-// as groups are shown. Rows of another system have the same index.
+// waitingSQL counts the deferred rows of the exchanges and topics $3 whose destination is from $4
+// to $5. The index gives the first row of each destination. The oldest row is looked for among the
+// first maxGroups destinations. Rows of another system are in the same index.
 func waitingSQL(most int) string {
 	of := "FROM cdc_relay.retry t WHERE t.slot = $1 AND t.exchange_or_topic = p.whole AND "
 	next := func(after string) string {
@@ -201,8 +207,9 @@ var reasonGroups = grouping{ByState, func(most int) string {
 	WHERE g.state = $2 LIMIT %[2]d`, most, maxGroups+1)
 }}
 
-// valueGroups counts the dead letters of state $2 by a value of which an index has the beginning.
-// The index has no states: of each value only the oldest rows are looked at, up to a limit.
+// valueGroups counts the dead letters of state $2 by a value, with an index on the beginning of the
+// value. The index does not have the state, so of each value only the oldest rows are looked at, up
+// to a limit.
 func valueGroups(value string) grouping {
 	counted := func(most int, condition string) string {
 		return fmt.Sprintf(`(SELECT count(*) FILTER (WHERE x.state = $2) AS n, count(*) > %[1]d AS more, min(x.died_at) FILTER (WHERE x.state = $2) AS oldest
@@ -217,9 +224,9 @@ func valueGroups(value string) grouping {
 	}}
 }
 
-// deferredGroups counts the deferred rows by destination, each with its first one, and the first of
-// the oldest lookedForError that was refused: the others wait behind it, or came while the broker
-// was away, and have no error.
+// deferredGroups counts the deferred rows by destination. Each group has its first row, and an
+// error from the first refused row among its oldest lookedForError rows. The other rows wait behind
+// that one, or came while the broker was away, and have no error.
 var deferredGroups = func() grouping {
 	next := func(after string) string {
 		return "(SELECT t.exchange_or_topic, t.dest FROM cdc_relay.retry t WHERE t.slot = $1" + after + " ORDER BY t.exchange_or_topic, t.dest LIMIT 1)"

@@ -1,4 +1,5 @@
-// Bulk jobs: one request about many rows. Resend is one that copies rows of the outbox tables.
+// Jobs: requests about many rows, which the leader carries out bit by bit. A resend is a job that
+// copies rows of the outbox tables.
 
 package dlq
 
@@ -21,18 +22,20 @@ type Bulk struct {
 	Kind   Kind
 	Filter Filter
 	Route  event.Route // of Replay, as in Action
-	Rate   int         // requests per second; 0: as fast as they are carried out
-	By     Requester
+	// requests per second; 0 means that they are made as fast as they are carried out
+	Rate int
+	By   Requester
 }
 
-// MaxRate is the highest rate of a Bulk.
+// MaxRate is the highest Rate of a Bulk.
 const MaxRate = 1_000_000
 
-// chosen adds the conditions for the rows that a Bulk is about: those of its filter whose state
-// allows it. A purge without a key empties only closed dead letters, unless it names a state. A
-// replay leaves out what was too large to read, because that may need more memory than the relay
-// has, unless the filter names an event or its fault. A retry is about rows that wait for a time,
-// and about the first row of each destination: all others follow as soon as that one was sent.
+// chosen adds the conditions for the rows that a Bulk is about: those that its filter chooses and
+// whose state allows the request. A purge without a key is only about closed dead letters, unless
+// it names a state. A replay leaves out rows that were too large to read, because they may need
+// more memory than the relay has, unless the filter names an event or its fault. A retry is about
+// rows that wait for a time of their own, and about the first row of each destination: all other
+// rows follow once that one was sent.
 func (b *Bulk) chosen(w *where, t *Table) {
 	b.Filter.choose(w, t)
 	w.and("(" + b.Kind.allowed(t) + ")")
@@ -47,8 +50,8 @@ func (b *Bulk) chosen(w *where, t *Table) {
 	}
 }
 
-// firstRowsSQL goes from the first row of a destination to that of the next one in the index
-// retry_dest: its cost is by destinations.
+// firstRowsSQL finds the first row of each destination. It goes from one destination to the next in
+// the index retry_dest, so its cost depends only on the number of destinations.
 var firstRowsSQL = func() string {
 	next := func(where string) string {
 		return `(SELECT t.n, t.exchange_or_topic, t.dest FROM cdc_relay.retry t WHERE ` + mine + where + `
@@ -58,8 +61,8 @@ var firstRowsSQL = func() string {
 		next(` AND (t.exchange_or_topic, t.dest) > (d.exchange_or_topic, d.dest)`) + ` x) SELECT d.n FROM d`
 }()
 
-// tables returns the tables with rows that the Bulk may be about, in the order in which they are
-// processed: a deferred row can become a dead letter, never the reverse.
+// tables returns the tables whose rows the Bulk may be about, in the order in which they are
+// processed: a deferred row can become a dead letter, but never the reverse.
 func (b *Bulk) tables() []*Table {
 	if b.Kind == Purge && b.Filter.Key != nil && b.Filter.State == "" {
 		return []*Table{Deferred, DeadLetters}
@@ -67,19 +70,21 @@ func (b *Bulk) tables() []*Table {
 	return []*Table{b.Kind.table()}
 }
 
-// since is the column with the time at which a row became one that the Bulk is about. A job is
-// about the rows that existed when it was requested: the operator has not seen later ones.
+// since returns the column with the time from which on a row is one that the Bulk is about. A job
+// is about the rows that existed when it was requested, because the operator has not seen later
+// ones.
 func (b *Bulk) since(t *Table) string {
 	switch {
 	case len(b.tables()) > 1:
-		return Deferred.at // of both tables: a row that was deferred then counts where it is now
+		// of both tables: a row that was deferred at that time counts wherever it is now
+		return Deferred.at
 	case t == DeadLetters && b.isAboutClosed():
 		return "closed_at"
 	}
 	return t.at
 }
 
-// isAboutClosed reports whether the Bulk is about closed dead letters only.
+// isAboutClosed reports whether the Bulk is only about closed dead letters.
 func (b *Bulk) isAboutClosed() bool {
 	return b.Filter.State == Replayed || b.Filter.State == Discarded ||
 		b.Kind == Purge && b.Filter.Key == nil && b.Filter.State == ""
@@ -134,9 +139,9 @@ type Job struct {
 	State   string     `json:"state"`
 	EndedAt *time.Time `json:"ended_at"`
 
-	Matched   int64 `json:"matched"` // when it was requested
+	Matched   int64 `json:"matched"` // rows that were chosen when the job was requested
 	Asked     int64 `json:"asked"`   // requests that were made for it so far
-	Skipped   int64 `json:"skipped"` // rows that had somebody else's waiting request
+	Skipped   int64 `json:"skipped"` // rows with a waiting request of somebody else
 	Done      int64 `json:"done"`
 	Failed    int64 `json:"failed"`
 	Cancelled int64 `json:"cancelled"`
@@ -144,11 +149,11 @@ type Job struct {
 	// of a resend: why it failed, or what became of it when it was cancelled
 	Result string `json:"result,omitempty"`
 
-	// only where one job is read, not in a list of jobs
+	// set only when a single job is read, not in a list of jobs
 	Failures []Failure `json:"failures,omitempty"`
 }
 
-// Failure is a result with which rows of a job failed, and one of these rows.
+// Failure is a result with which rows of a job have failed, and one of these rows.
 type Failure struct {
 	N      int64  `json:"n"`
 	Result string `json:"result"`
@@ -159,10 +164,11 @@ const (
 	JobRuns      = "running"
 	JobDone      = "done"
 	JobCancelled = "cancelled"
-	JobFailed    = "failed" // of a resend: nothing was copied, Result says why
+	JobFailed    = "failed" // of a resend: nothing was copied, and Result says why
 )
 
-// Start stores a Bulk as a job. When no row is chosen nothing is stored, and the job's ID is 0.
+// Start stores a Bulk as a job. When no row is chosen it stores nothing, and the ID of the job is
+// 0.
 func (a *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
 	matched, err := a.Match(ctx, b)
 	if err != nil {
@@ -186,7 +192,7 @@ func (a *Admin) Start(ctx context.Context, b Bulk) (Job, error) {
 	return a.Job(ctx, j.ID)
 }
 
-// stored is a filter, or a choice, as JSON, as which a job stores it.
+// stored encodes a filter, or a choice, as a job stores it.
 func stored(v any) ([]byte, error) {
 	filter, err := json.Marshal(v)
 	if err != nil {
@@ -198,8 +204,8 @@ func stored(v any) ([]byte, error) {
 	return filter, nil
 }
 
-// jobColumns are the columns of which a Job is made. What became of the rows of a resend is where
-// they are now.
+// jobColumns are the columns for a Job. For a resend, its counts come from where the copied rows
+// are now.
 const jobColumns = `b.job, b.kind, b.who, b.reason, b.created_at, coalesce(b.rate, 0), b.state, b.closed_at, b.matched, b.asked, b.skipped,
 	CASE WHEN b.kind = 'resend'
 		THEN b.asked - b.removed - (SELECT count(*) FROM cdc_relay.retry t WHERE t.slot = b.slot AND t.resend = b.job) - (SELECT count(*) FROM cdc_relay.dead_letter d WHERE d.resend = b.job AND d.state <> 'replayed')
@@ -222,7 +228,8 @@ func (a *Admin) Job(ctx context.Context, id int64) (Job, error) {
 }
 
 // failures returns the most frequent failures of a job, one for each text that differs in more than
-// numbers. It reads only a thousand of its requests, since it is called while the job runs, too.
+// numbers. It reads at most a thousand of the job's requests, because it is also called while the
+// job runs.
 func (a *Admin) failures(ctx context.Context, id int64) ([]Failure, error) {
 	return all(ctx, a, "read cdc_relay.request", `SELECT (array_agg(n ORDER BY n))[1], (array_agg(result ORDER BY n))[1]
 		FROM (SELECT n, result FROM cdc_relay.request WHERE job = $1 AND state = 'failed' LIMIT 1000) f
@@ -246,9 +253,9 @@ func scanJob(row pgx.Row) (Job, error) {
 	return j, err
 }
 
-// Cancel ends a job: no more requests are made for it, and those that wait are cancelled.
-// Cancelling keeps the work already done, and what is being carried out at this moment. A job that
-// has ended stays as it is.
+// Cancel ends a job: no more requests are made for it, and those that wait are cancelled. The work
+// already done stays, and what is being carried out at this moment is finished. A job that has
+// ended stays as it is.
 func (a *Admin) Cancel(ctx context.Context, id int64, by Requester) (Job, error) {
 	if err := by.Check(); err != nil {
 		return Job{}, err
@@ -259,9 +266,9 @@ func (a *Admin) Cancel(ctx context.Context, id int64, by Requester) (Job, error)
 		}
 		return a.Job(ctx, id)
 	}
-	// This does what the SQL function cancel_job does, but as the relay's role, which may name who
-	// asks. Two statements: the second one must see the requests that the leader made before the
-	// first one took the job from it.
+	// This does the same as the SQL function cancel_job, but as the relay's role, which may name
+	// who asks. It takes two statements, because the second one must see the requests that the
+	// leader made before the first one took the job from it.
 	_, err := a.db.Exec(ctx, `WITH job AS (UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now(), filter = NULL
 			WHERE job = $1 AND slot = $2 AND closed_at IS NULL RETURNING system_id)
 		INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT $2, system_id, $3, 'cancel', 0, $4, 'job ' || $1::bigint FROM job`,
@@ -277,47 +284,52 @@ func (a *Admin) Cancel(ctx context.Context, id int64, by Requester) (Job, error)
 	return a.Job(ctx, id)
 }
 
-// Resend: rows of the outbox tables that an operator has sent again. Whether they were sent before
-// does not matter. A job says which; the leader copies them into the retry table, in one
-// transaction, and from there they go like any deferred row (internal/replication/repair).
+// Resend: an operator sends rows of the outbox tables again, whether they were sent before or not.
+// A job says which rows. The leader copies them into the retry table in one transaction, and from
+// there they go like any deferred row (internal/replication/repair).
 
-// ResendRows is the kind of a job that sends rows again. No request is made for it.
+// ResendRows is the kind of a job that sends rows again. No request about a single row is made for
+// it.
 const ResendRows Kind = "resend"
 
 // Choice says which rows of the outbox tables are sent again, and in which order. A row is chosen
-// when it meets all that is set. Texts are bytes, as in Filter.
+// when it meets every field that is set. Texts are bytes, as in Filter.
 type Choice struct {
-	Table string   `json:"table,omitempty"` // schema.name; "": every outbox table
+	Table string   `json:"table,omitempty"` // schema.name; "" means every outbox table
 	IDs   [][]byte `json:"ids,omitempty"`
-	Key   []byte   `json:"key,omitempty"` // of the event, as is Aggregate; nil: any
+	Key   []byte   `json:"key,omitempty"` // of the event, like Aggregate; nil matches any
 
 	Aggregate []byte    `json:"aggregate,omitempty"`
-	From      time.Time `json:"from,omitzero"` // of the event's time, inclusive; zero: any
+	From      time.Time `json:"from,omitzero"` // of the event's time, inclusive; zero matches any
 	To        time.Time `json:"to,omitzero"`   // exclusive
-	Gap       int64     `json:"gap,omitempty"` // rows of an accepted gap; 0: none
-	Unsent    bool      `json:"unsent,omitempty"`
-	OrderBy   string    `json:"order_by,omitempty"`
-	// OrderBy may be a column that is set when a transaction begins
+	// the number of an accepted gap, whose rows are chosen; 0 for none
+	Gap     int64  `json:"gap,omitempty"`
+	Unsent  bool   `json:"unsent,omitempty"`
+	OrderBy string `json:"order_by,omitempty"`
+	// OrderByBegin accepts a column OrderBy that is set when a transaction begins.
 	OrderByBegin bool `json:"order_by_begin,omitempty"`
 
 	Unordered bool `json:"unordered,omitempty"`
 }
 
-// MaxResent bounds the rows of one job: they are in the retry table at once.
+// MaxResent is how many rows one job may send again, because they are in the retry table at once.
 const MaxResent = 1_000_000
 
 // Resend is a request to send rows again.
 type Resend struct {
 	Choice
-	Condition string      // SQL that the rows must meet, which runs as the relay; "": none
-	Route     event.Route // where to; nil parts are those that each event has by the configuration
-	Rate      int         // rows per second; 0: as fast as they go
-	By        Requester
-	Matched   int64 // rows that were chosen when it was counted
+	// SQL that the rows must meet; it runs with the relay's rights; "" for none
+	Condition string
+	// where the rows go; a nil part is the one that each event has by the configuration
+	Route   event.Route
+	Rate    int // rows per second; 0 means as fast as they go
+	By      Requester
+	Matched int64 // rows that were chosen when they were counted
 }
 
-// StartResend stores a Resend as a job. One copies at a time. Until it has copied, it is of no
-// system: a leader of the version before would take it for a job that makes requests.
+// StartResend stores a Resend as a job. Only one resend copies its rows at a time. Until it has
+// copied them its job has no system id, so that a leader of an earlier version does not take it for
+// a job that makes requests.
 func (a *Admin) StartResend(ctx context.Context, r Resend) (Job, error) {
 	choice, err := stored(&r.Choice)
 	if err := errors.Join(err, (&Action{Route: r.Route, By: r.By}).check()); err != nil {
@@ -342,7 +354,7 @@ func (a *Admin) StartResend(ctx context.Context, r Resend) (Job, error) {
 	return a.Job(ctx, id)
 }
 
-// Busy is the error for a resend while the rows of another one are not copied yet.
+// Busy is the error for a resend while another one has not copied its rows yet.
 type Busy struct {
 	Job int64
 	Who string
@@ -356,7 +368,7 @@ func (a *Admin) busy(ctx context.Context) error {
 	var other Busy
 	err := a.one(ctx, "read cdc_relay.bulk", `SELECT job, who FROM cdc_relay.bulk WHERE slot = $1 AND kind = $2 AND state = 'asking'`, []any{a.slot, ResendRows}, &other.Job, &other.Who)
 	switch {
-	case errors.Is(err, pgx.ErrNoRows): // it is done by now
+	case errors.Is(err, pgx.ErrNoRows): // the other one has copied its rows by now
 		return errors.New("another resend was copying its rows: run it again")
 	case err != nil:
 		return err
@@ -364,7 +376,7 @@ func (a *Admin) busy(ctx context.Context) error {
 	return &other
 }
 
-// CloseGap closes an accepted gap by an operator's word: nothing of it needs to be sent.
+// CloseGap closes an accepted gap because an operator says that nothing of it needs to be sent.
 func (a *Admin) CloseGap(ctx context.Context, gap int64, by Requester) error {
 	if err := by.Check(); err != nil {
 		return err
@@ -380,7 +392,7 @@ func (a *Admin) CloseGap(ctx context.Context, gap int64, by Requester) error {
 	return a.CheckGapIsOpen(ctx, gap)
 }
 
-// OpenGaps are the accepted gaps of the slot that have ended, and whose rows may never have been
+// OpenGaps returns the accepted gaps of the slot that have ended and whose rows may never have been
 // sent.
 func (a *Admin) OpenGaps(ctx context.Context) (list []int64, err error) {
 	err = a.one(ctx, "read cdc_relay.gap", `SELECT coalesce(array_agg(g.id ORDER BY g.id), '{}') FROM cdc_relay.gap g JOIN cdc_relay.slots s ON s.slot = g.slot AND s.system_id = g.system_id

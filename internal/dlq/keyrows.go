@@ -1,4 +1,5 @@
-// The rows of one key in an outbox table: found by an index, or the index is named that is missing.
+// The rows of one key in an outbox table. They are found by an index; when a large table has none,
+// the search names the index to make.
 
 package dlq
 
@@ -16,38 +17,39 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
-// What a search by key may cost, whatever the tables have.
+// The bounds of a search by key, whatever the tables have.
 const (
-	smallTable  = 16 << 20 // bytes of the rows that are read whole where there is no index
+	smallTable  = 16 << 20 // bytes of a table that is read whole when no index serves
 	smallRetry  = 256 << 20
-	maxExamined = 10_000 // rows of a key
+	maxExamined = 10_000 // rows of one key
 	keyBytes    = 8 << 20
-	// reading one table may take this long
+	// keyTimeout is how long reading one table may take.
 	keyTimeout = 8 * time.Second
 )
 
-// MissingIndex is an index without which a table is not searched, or not in order.
+// MissingIndex is an index without which a table is not searched, or is not read in order.
 type MissingIndex struct {
 	Table string   `json:"table"`
 	Why   string   `json:"why"`
-	SQL   []string `json:"sql"` // that makes it; each statement outside a transaction
+	SQL   []string `json:"sql"` // the statements that make it, each to be run outside a transaction
 }
 
-// keyTable is an outbox table as a search by key sees it.
+// keyTable is an outbox table with what a search by key needs to know of it.
 type keyTable struct {
 	outboxTable
-	leaves  map[string]*keyLeaf // the tables that have the rows, by their quoted names
-	ownTime string              // looks like a row's time, where Timestamp names none
-	parent  bool                // the rows are in partitions; heirs are tables of their own
+	leaves map[string]*keyLeaf // the tables that have the rows, by their quoted names
+	// a column that looks like the time of a row, when Timestamp names none
+	ownTime string
+	parent  bool // the rows are in partitions; tables that only inherit do not count
 }
 
 type keyLeaf struct {
 	bytes   int64
-	indexes [][]string // their columns; "" for an expression
+	indexes [][]string // the columns of each; "" for an expression
 }
 
-// keyLeavesSQL reads the tables with the rows of the table $1, each with its indexes that can find
-// the rows with a value.
+// keyLeavesSQL reads the tables that have the rows of the table $1, each with its indexes that can
+// find rows by a value.
 const keyLeavesSQL = `WITH RECURSIVE root AS (SELECT oid, relkind = 'p' AS parent FROM pg_class WHERE oid = to_regclass($1)),
 	tree AS (SELECT oid, parent FROM root UNION SELECT inhrelid, parent FROM ` + sent.HeirsSQL + ` JOIN tree ON inhparent = tree.oid WHERE parent)
 	SELECT format('%I.%I', nspname, relname), pg_relation_size(c.oid), parent, x.columns
@@ -58,7 +60,8 @@ const keyLeavesSQL = `WITH RECURSIVE root AS (SELECT oid, relkind = 'p' AS paren
 			WHERE i.indrelid = c.oid AND i.indisvalid AND i.indpred IS NULL AND amname IN ('btree', 'hash')) x ON true
 	WHERE c.relkind = 'r'`
 
-// describeKeyTable reads what a table is; nil: it does not exist, or has no column for the key.
+// describeKeyTable reads what a search needs to know of a table. It returns nil when the table does
+// not exist, or has no column for the key or the id.
 func (a *Admin) describeKeyTable(ctx context.Context, o Outbox) (*keyTable, error) {
 	t := &keyTable{leaves: map[string]*keyLeaf{}}
 	name := pgx.Identifier{o.Schema, o.Table}.Sanitize()
@@ -101,7 +104,7 @@ func (a *Admin) describeKeyTable(ctx context.Context, o Outbox) (*keyTable, erro
 	return t, nil
 }
 
-// bytes is the size of all rows.
+// bytes returns the size of all rows.
 func (t *keyTable) bytes() (n int64) {
 	for _, leaf := range t.leaves {
 		n += leaf.bytes
@@ -109,9 +112,9 @@ func (t *keyTable) bytes() (n int64) {
 	return n
 }
 
-// lacking are the leaves that no index serves which begins with the key, behind the aggregate if
-// that is given, and continues with then; then "" is anything. big reports that they are too large
-// to be read whole.
+// lacking returns the leaves that no index serves. An index serves when it begins with the key and
+// the aggregate, if that is given, in either order, and continues with then; then "" accepts
+// anything. big reports whether these leaves are too large to be read whole.
 func (t *keyTable) lacking(key, aggregate, then string) (leaves []string, big bool) {
 	size := int64(0)
 	for name, leaf := range t.leaves {
@@ -136,8 +139,9 @@ func (t *keyTable) lacking(key, aggregate, then string) (leaves []string, big bo
 	return leaves, size > smallTable
 }
 
-// indexSQL makes the index that a search by key wants. An index of a partitioned table cannot be
-// made concurrently: each partition gets its own, and the one above it is for later partitions.
+// indexSQL returns the statements for the index that a search by key wants. An index of a
+// partitioned table cannot be made concurrently, so each partition gets its own, and the one of the
+// table itself is for later partitions.
 func (t *keyTable) indexSQL(key string, leaves []string) (list []string) {
 	columns := pgx.Identifier{key}.Sanitize()
 	if _, tx := t.transaction(); tx != "" {
@@ -152,29 +156,28 @@ func (t *keyTable) indexSQL(key string, leaves []string) (list []string) {
 	return list
 }
 
-// keyRow is a row of an outbox table that has the key.
+// keyRow is a row of an outbox table with the key.
 type keyRow struct {
 	outboxRow
 	leaf            uint32
-	digest          *int64 // as cdc_relay.sent has it; nil: not known
+	digest          *int64 // as cdc_relay.sent has it; nil when it is not known
 	key             string // as the column has it
 	aggregate, kind *string
-	at              *time.Time // that the row says
+	at              *time.Time // the time in the row
 	cut             []string
 }
 
 // keyAnswer is what was found in one table.
 type keyAnswer struct {
 	rows    []keyRow
-	more    bool // there are others, older ones
+	more    bool // there are more rows, which are older
 	notes   []string
 	missing []MissingIndex
-	ownTime string   // the column that the rows' times are of, if nobody named it
-	forms   []string // of the key, as events have it: 42 for 042 in a column of integers
+	ownTime string   // the column of the rows' times, when the configuration names none
+	forms   []string // forms of the key that events have: 42 for 042 in a column of integers
 }
 
-// keyRows reads no more than most rows of a key from a table, the newest first, as far as that is
-// known.
+// keyRows reads at most most rows of a key from a table, the newest first as far as that is known.
 func (a *Admin) keyRows(ctx context.Context, f *EventFilter, o Outbox, most int) (out keyAnswer, err error) {
 	t, err := a.describeKeyTable(ctx, o)
 	if t == nil || err != nil {
@@ -190,7 +193,7 @@ func (a *Admin) keyRows(ctx context.Context, f *EventFilter, o Outbox, most int)
 	return out, nil
 }
 
-// rowsOfColumn adds the rows that have the key in one column, and NULL in those before it.
+// rowsOfColumn adds the rows with the key in one column, and NULL in the columns before it.
 func (a *Admin) rowsOfColumn(ctx context.Context, f *EventFilter, t *keyTable, before []string, key string, most int, out *keyAnswer) error {
 	not := func(why string) error {
 		out.notes = append(out.notes, fmt.Sprintf("%s is not searched: %s", t.name, why))
@@ -203,7 +206,7 @@ func (a *Admin) rowsOfColumn(ctx context.Context, f *EventFilter, t *keyTable, b
 	var w where
 	form := string(f.Key)
 	if c.own {
-		// a text that is no value of the type is no row's
+		// a text that is no value of the type is in no row
 		err := a.one(ctx, "read the key", "SELECT "+sent.TextSQL("$1::text::"+c.kind, c.kind == "bpchar"), []any{form}, &form)
 		if sqlClass(err, "22") {
 			return nil
@@ -289,15 +292,15 @@ type keyReading struct {
 	most    int
 }
 
-// run reads the rows: by an index in the order of their transactions, or in any order and sorts
-// them.
+// run reads the rows. With an index it reads them in the order of their transactions; otherwise in
+// any order, and sorts them.
 func (k *keyReading) run(ctx context.Context, a *Admin, ordered *bool, tx string) (list []keyRow, more bool, err error) {
 	err = sent.ReadTable(ctx, a.db, k.t.name, func(of pgx.Tx) (err error) {
 		if err := k.t.checkUnaltered(ctx, of); err != nil {
 			return err
 		}
 		settings := fmt.Sprintf("SET LOCAL statement_timeout = %d", keyTimeout.Milliseconds())
-		if k.indexed { // statistics that are old must not lead to reading it all
+		if k.indexed { // old statistics must not lead to reading the whole table
 			settings += "; SET LOCAL enable_seqscan = off"
 		}
 		if _, err := of.Exec(ctx, settings); err != nil {
@@ -307,7 +310,7 @@ func (k *keyReading) run(ctx context.Context, a *Admin, ordered *bool, tx string
 			if more, err = k.part(ctx, of, "", "", maxExamined, &list); err == nil {
 				slices.SortStableFunc(list, newerRow)
 				if len(list) > k.most && !more {
-					list, more, *ordered = list[:k.most], true, true // all were seen
+					list, more, *ordered = list[:k.most], true, true // all rows were seen
 				}
 			}
 			return err
@@ -322,7 +325,7 @@ func (k *keyReading) run(ctx context.Context, a *Admin, ordered *bool, tx string
 	return list, more, err
 }
 
-// newerRow orders rows by their transactions, and those without one by what they say.
+// newerRow orders rows by their transactions, and rows without one by the time in the row.
 func newerRow(a, b keyRow) int {
 	if a.tx != nil || b.tx != nil {
 		return -compareOr(a.tx, b.tx, func(a, b int64) int { return cmp.Compare(a, b) })
@@ -330,7 +333,8 @@ func newerRow(a, b keyRow) int {
 	return -compareOr(a.at, b.at, time.Time.Compare)
 }
 
-// compareOr compares what is known; what is not known is less.
+// compareOr compares two values of which each may be unknown. An unknown value is less than a known
+// one.
 func compareOr[T any](a, b *T, compare func(a, b T) int) int {
 	switch {
 	case a != nil && b != nil:
@@ -343,8 +347,8 @@ func compareOr[T any](a, b *T, compare func(a, b T) int) int {
 	return 0
 }
 
-// partSQL reads rows as rowSQL does, each text up to listText bytes and one, and the digest of the
-// whole id.
+// partSQL reads rows as rowSQL does, with one byte more than listText of each text, and with the
+// digest of the whole id.
 const partSQL = `SELECT r.leaf, array(SELECT r.leaf UNION SELECT relid::oid FROM pg_partition_ancestors(r.leaf) relid), r.tx,
 		CASE WHEN current_setting('track_commit_timestamp')::bool AND r.tx BETWEEN greatest(3, next - 2147483648) AND next - 1
 			THEN pg_xact_commit_timestamp((r.tx & 4294967295)::text::xid) END,
@@ -354,7 +358,7 @@ const partSQL = `SELECT r.leaf, array(SELECT r.leaf UNION SELECT relid::oid FROM
 			FROM %[9]s t WHERE %[10]s OFFSET 0) r,
 		(SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n`
 
-// part appends no more than most rows, and reports whether there are others.
+// part appends at most most rows, and reports whether there are more.
 func (k *keyReading) part(ctx context.Context, of pgx.Tx, condition, order string, most int, list *[]keyRow) (more bool, err error) {
 	t := k.t
 	tx, column := t.transaction()

@@ -1,4 +1,5 @@
-// Leader makes the requests of bulk jobs, and purges by age, under the fence of its epoch.
+// Leader is the part of the leading relay that works for operators: it makes the requests of bulk
+// jobs, and purges by age, under the fence of its epoch.
 
 package dlq
 
@@ -18,50 +19,51 @@ import (
 // LeaderConfig is the configuration of a Leader.
 type LeaderConfig struct {
 	Term
-	// Expire is the store's: it purges by age. It is called once a minute, and again while it
-	// changes something. nil: never.
+	// Expire purges by age; the store of the retry table has it. It is called once a minute, and
+	// again while it changes something. nil means that nothing is purged.
 	Expire func(ctx context.Context) (changed int, err error)
-	Resend func()        // called while there is a job of ResendRows; nil: nobody carries it out
-	Keep   time.Duration // jobs that ended longer ago are forgotten; 0: never
+	// called while there is a job of ResendRows; nil means that nobody carries it out
+	Resend func()
+	Keep   time.Duration // jobs that ended longer ago are forgotten; 0 keeps them
 	Log    *zap.Logger
 }
 
-// Itself is the actor, in the audit, of what the relay does by itself. It is no name that a
-// person's role or token has by accident, as "relay" is.
+// Itself is the actor in the audit for what the relay does by itself. No role or token of a person
+// has this name by accident, as could be with "relay".
 const Itself = "(the relay)"
 
-// Leader is what the leader does for operators, in addition to the retry table's feeder: it makes
-// the requests of bulk jobs, and purges by age. One goroutine, for one term.
+// Leader works for operators during one term, in one goroutine. It makes the requests of bulk jobs,
+// which the retry table carries out, and purges by age.
 type Leader struct {
 	cfg LeaderConfig
 
-	pace    map[int64]pace // of the jobs with a rate
-	expired time.Time      // when Expire was called last
+	pace    map[int64]pace // of jobs with a rate
+	expired time.Time      // when Expire was last called
 	logged  logged
 }
 
-// pace is how much of its rate a job has used.
+// pace is how much of its rate a job may still use.
 type pace struct {
 	at   time.Time
-	left float64 // requests that may be made
+	left float64 // requests that may be made now
 }
 
-// NewLeader makes a Leader; it starts nothing.
+// NewLeader makes a Leader. It starts nothing.
 func NewLeader(cfg LeaderConfig) *Leader {
 	return &Leader{cfg: cfg, pace: map[int64]pace{}}
 }
 
 const (
-	leaderTick  = time.Second            // between two checks for jobs
-	busyTick    = 200 * time.Millisecond // while there is one
+	leaderTick  = time.Second            // between two looks for jobs
+	busyTick    = 200 * time.Millisecond // likewise, while there is a job
 	expireEvery = time.Minute
 
-	pageSize = 1000 // requests that are made for a job at once
-	maxAhead = 2000 // waiting requests of a job; bounds the table, and the work of a cancel
+	pageSize = 1000 // requests that are made for a job in one statement
+	maxAhead = 2000 // waiting requests of a job; it bounds the table, and the work of a cancel
 )
 
-// Run works until ctx is done, and returns nil then. It retries after errors of the database, and
-// logs each text once; only a newer leader, an *event.Stop, ends it.
+// Run works until ctx is done, and returns nil then. It goes on after errors of the database, and
+// logs each text once. Only a newer leader ends it, with an *event.Stop.
 func (l *Leader) Run(ctx context.Context) error {
 	return repeat(ctx, nil, func(now time.Time) (time.Duration, error) {
 		busy, err := l.once(ctx, now)
@@ -74,9 +76,9 @@ func (l *Leader) Run(ctx context.Context) error {
 	})
 }
 
-// repeat calls once, and again when it says, until ctx is done or stop is closed; it returns nil
-// then. failed is told of errors of the database ("": none); a newer leader, an *event.Stop, ends
-// it.
+// repeat calls once, and again after the time that it returns, until ctx is done or stop is closed;
+// then it returns nil. It calls failed with each error of the database, and with "" after a
+// success. It returns the *event.Stop of a newer leader.
 func repeat(ctx context.Context, stop <-chan struct{}, once func(now time.Time) (wait time.Duration, err error), failed func(why string)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -92,7 +94,7 @@ func repeat(ctx context.Context, stop <-chan struct{}, once func(now time.Time) 
 		fenced, why := (*event.Stop)(nil), ""
 		switch {
 		case ctx.Err() != nil:
-			return nil // whatever the error, the term is over
+			return nil // the term is over, whatever the error
 		case errors.As(err, &fenced):
 			return fenced
 		case err != nil:
@@ -103,7 +105,8 @@ func repeat(ctx context.Context, stop <-chan struct{}, once func(now time.Time) 
 	}
 }
 
-// logged is what was logged last: each text is logged once, until another one or none follows.
+// logged is the text that was last logged. A text is logged again only after another one, or after
+// a success.
 type logged string
 
 func (l *logged) warn(log *zap.Logger, what, why string) {
@@ -117,7 +120,7 @@ func (l *logged) warn(log *zap.Logger, what, why string) {
 func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error) {
 	jobs, err := l.jobs(ctx)
 	if err != nil {
-		// nothing about jobs keeps dead letters past their time
+		// an error about jobs must not keep dead letters beyond their time
 		return false, errors.Join(err, l.expireDeadLetters(ctx, now))
 	}
 	running := map[int64]pace{}
@@ -135,7 +138,7 @@ func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error)
 			running[j.id] = p
 		}
 		if err := l.advance(ctx, j, n); err != nil {
-			errs = append(errs, fmt.Errorf("job %d: %w", j.id, err)) // the others go on
+			errs = append(errs, fmt.Errorf("job %d: %w", j.id, err)) // the other jobs go on
 		}
 		busy = busy || j.state == "asking"
 	}
@@ -143,8 +146,8 @@ func (l *Leader) once(ctx context.Context, now time.Time) (busy bool, err error)
 	return busy, errors.Join(append(errs, l.expireDeadLetters(ctx, now))...)
 }
 
-// allowance returns how many requests of a job may be made now. It is the job's rate times the time
-// since the last requests, for one second at most, and no more than may wait at once.
+// allowance returns how many requests of a job may be made now: its rate times the time since the
+// last requests, but at most for one second, and no more than may wait at once.
 func (l *Leader) allowance(j *job, now time.Time) int {
 	n := min(pageSize, maxAhead-j.waiting)
 	if j.rate > 0 {
@@ -186,28 +189,29 @@ func (l *Leader) forgetOldJobs(ctx context.Context) error {
 		SELECT true FROM fence`, []any{l.cfg.Keep.Seconds()})
 }
 
-// job is a row of cdc_relay.bulk that is not closed.
+// job is a job that is not closed, as the leader reads it.
 type job struct {
 	id          int64
 	bulk        Bulk
 	rate        float64
-	state       string // asking, asked
-	deadLetters bool   // place is in the dead letters
+	state       string // asking or asked: whether all its requests were made
+	deadLetters bool   // place is among the dead letters
 	place       place
 	created     time.Time
-	waiting     int  // of its requests
+	waiting     int  // requests of it that wait
 	broken      bool // its filter cannot be read
 }
 
-// place is a position with the incarnation of its slot: rows are processed in this order.
+// place is a position together with the incarnation of its slot. Rows are processed in the order of
+// their places.
 type place struct {
 	incarnation int64
 	commit      string // as text
 	index       int64
 }
 
-// jobs are those that are not closed, as many as have filters of leaderFilters bytes. The others
-// wait until these have made their requests.
+// jobs reads the jobs that are not closed, as many as have leaderFilters bytes of filters. The
+// others wait until these have made their requests.
 func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 	resends := false
 	err = l.cfg.readRows(ctx, "read cdc_relay.bulk", ` SELECT b.job, b.kind, b.filter, coalesce(b.rate, 0), b.state, b.in_dead_letters,
@@ -224,7 +228,8 @@ func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 				resends = true
 				return nil
 			}
-			// whoever may ask in SQL may write a filter that is none: the other jobs go on
+			// whoever may request by SQL may write a filter that cannot be read; the other jobs
+			// must go on
 			j.broken = err == nil && j.state == "asking" && json.Unmarshal(filter, &j.bulk.Filter) != nil
 			list = append(list, j)
 			return err
@@ -238,7 +243,7 @@ func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 	return list, nil
 }
 
-// reject cancels a job whose filter cannot be read, and says so in the audit.
+// reject cancels a job whose filter cannot be read, and notes that in the audit.
 func (l *Leader) reject(ctx context.Context, j *job) error {
 	return l.cfg.change(ctx, "cancel the job", `, job AS (UPDATE cdc_relay.bulk b SET state = 'cancelled', closed_at = now(), filter = NULL FROM fence
 			WHERE b.job = $3 AND b.closed_at IS NULL RETURNING b.slot, b.system_id, b.job),
@@ -247,7 +252,7 @@ func (l *Leader) reject(ctx context.Context, j *job) error {
 		SELECT true FROM fence`, []any{j.id})
 }
 
-// advance makes up to n requests of a job, or closes a job that has no request left to make and
+// advance makes up to n requests of a job. It closes a job that has no request left to make, and
 // none that waits.
 func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 	switch {
@@ -272,7 +277,7 @@ func (l *Leader) advance(ctx context.Context, j *job, n int) error {
 func (l *Leader) makeRequests(ctx context.Context, j *job, t *Table, last bool, n int) error {
 	w := where{args: []any{l.cfg.Slot, l.cfg.Epoch, j.id, l.cfg.SystemID, n, j.place.incarnation, j.place.commit, j.place.index, j.created, last}}
 	w.and("t.slot = $1 AND t.system_id = $4 AND (t.incarnation, t.commit_lsn, t.idx) > ($6::bigint, $7::pg_lsn, $8::bigint)")
-	w.and("t." + j.bulk.since(t) + " <= $9") // both are the database's now()
+	w.and("t." + j.bulk.since(t) + " <= $9") // both are times of the database
 	if t == DeadLetters && (j.bulk.Filter.Class != "" || j.bulk.Filter.Error != "") {
 		// The filter is about the last rejection: a dead letter that was rejected after the job was
 		// requested is left out.

@@ -1,4 +1,5 @@
-// List returns pages of rows, newest first. A filter chooses them, for lists and for jobs.
+// Lists of deferred rows and dead letters: pages of rows, the newest first, and the filter that
+// chooses rows for lists and for jobs.
 
 package dlq
 
@@ -17,23 +18,24 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Filter chooses rows of a table. A row is chosen when it matches all fields that are set; nil and
-// zero match everything. Texts of events are bytes: they may not be UTF-8, and JSON, as which a job
-// stores its filter, does not change them.
+// Filter chooses rows of a table. A row is chosen when it matches every field that is set; nil and
+// zero match everything. Texts of events are bytes, because they may not be UTF-8 and must not
+// change in the JSON in which a job stores its filter.
 type Filter struct {
-	// These are compared byte for byte with the event's columns. "" matches the empty text, not
-	// NULL.
+	// These are compared byte for byte with the event's columns. An empty value matches the empty
+	// text, not NULL.
 	ID, Key, Aggregate, Type []byte
-	// NoAggregate wants events without an aggregate.
+	// NoAggregate chooses events without an aggregate.
 	NoAggregate bool
 
-	Destination []byte // exchange or topic, or exchange/routing key: as lists show it
-	Class       string // of the last refusal: one of Classes
-	// of the last rejection: its reason, or a part of its text, in any case and with any digits
+	Destination []byte // the exchange or topic, or exchange/routing key, as lists show it
+	Class       string // of the last refusal, one of Classes
+	// Error is the reason of the last rejection, or a part of its text, in any case and with any
+	// digits.
 	Error string
-	State string // of dead letters, one of States; "" is all but Purged
+	State string // of dead letters, one of States; "" matches all except Purged
 
-	// When it became a dead letter, or was deferred: From <= at < To.
+	// When the row became a dead letter, or was deferred: From <= at < To.
 	From, To time.Time
 }
 
@@ -41,10 +43,10 @@ type Filter struct {
 const (
 	Waiting   = "deferred"  // in the retry table
 	Open      = "open"      // a dead letter that somebody has to decide about
-	Replaying = "replaying" // an open one whose replay was asked for
+	Replaying = "replaying" // an open dead letter whose replay was requested
 	Replayed  = "replayed"
 	Discarded = "discarded"
-	Purged    = "purged" // nothing is left of it but its position
+	Purged    = "purged" // nothing is left of it except its position
 )
 
 // States are the states of dead letters that a filter can name.
@@ -53,7 +55,7 @@ var States = []string{Open, Replaying, Replayed, Discarded, Purged}
 // Classes are the classes of a refusal that a filter can name.
 var Classes = []string{sink.Destination.String(), sink.Transient.String(), sink.Permanent.String()}
 
-// reasons are the values of Filter.Error that mean a reason, not a part of the broker's text.
+// reasons are the values of Filter.Error that mean a reason and not a part of the broker's text.
 var reasons = []sink.Reason{
 	sink.Unroutable, sink.NoExchange, sink.NotPermitted, sink.NoTopic, sink.NotAllowed, sink.NoLeader, sink.TooFewReplicas, sink.Nacked, sink.Unconfirmed,
 	sink.TooLarge, sink.RowTooLarge, sink.Invalid, sink.NullInTemplate, sink.Undecodable, sink.BrokerException,
@@ -67,7 +69,7 @@ type BadInput struct {
 
 func (e *BadInput) Error() string { return e.Name + " " + e.What }
 
-// Check rejects a filter that could never choose anything.
+// Check returns an error for a filter that could never choose a row.
 func (f *Filter) Check(of *Table) error {
 	oneOf := func(name, value string, want []string) error {
 		if value == "" || slices.Contains(want, value) {
@@ -127,11 +129,12 @@ func (f *Filter) choose(w *where, t *Table) {
 	}
 }
 
-// namesFault reports whether the filter is by the fault of an event, or names the event.
+// namesFault reports whether the filter names an event, or the fault of events.
 func (f *Filter) namesFault() bool { return f.ID != nil || f.Class != "" || f.Error != "" }
 
-// same adds the comparison of a column of the event. Dead letters have an index on the beginning of
-// the value, the retry table has one of ids, and may be given one of keys.
+// same adds the comparison of a column of the event. It also compares the beginning of the value
+// where an index may have that: dead letters have one for each column, the retry table has one of
+// ids and may be given one of keys.
 func (f *Filter) same(w *where, t *Table, column string, value []byte) {
 	if value == nil {
 		return
@@ -147,16 +150,16 @@ const prefixSize = 200
 
 func prefix(b []byte) []byte { return b[:min(len(b), prefixSize)] }
 
-// prefixExpression is the expression that the indexes of cdc_relay.dead_letter are on.
+// prefixExpression returns the expression that the indexes of cdc_relay.dead_letter have.
 func prefixExpression(column string) string {
 	return fmt.Sprintf("substring(%s, 1, %d)", column, prefixSize)
 }
 
-// destinationExpression is the destination of a row, as lists show it.
+// destinationExpression is SQL for the destination of a row, as lists show it.
 const destinationExpression = `(CASE WHEN t.routing_key IS NULL THEN t.route_name ELSE t.route_name || '/'::bytea || t.routing_key END)`
 
 // destination chooses the rows of a destination, or of an exchange or topic with any routing key.
-// The name of an exchange and a routing key may have slashes.
+// It tries both, because an exchange and a routing key may have slashes in them.
 func (f *Filter) destination(w *where, t *Table) {
 	name := f.isDestination(w, t, "t.route_name")
 	if bytes.Contains(f.Destination, []byte("/")) {
@@ -165,7 +168,8 @@ func (f *Filter) destination(w *where, t *Table) {
 	w.and(name)
 }
 
-// isDestination is the condition that a column, or an expression, is the requested destination.
+// isDestination returns the condition that a column, or an expression, is the destination of the
+// filter.
 func (f *Filter) isDestination(w *where, t *Table, column string) string {
 	if t == DeadLetters {
 		return w.bind(prefixExpression(column)+" = ? AND "+column+" = ?", prefix(f.Destination), f.Destination)
@@ -184,36 +188,38 @@ func (f *Filter) state(w *where) {
 	}
 }
 
-// isReason reports whether Error names a reason; a reason is never a part of an error text.
+// isReason reports whether Error names a reason. A reason is never taken for a part of an error
+// text.
 func (f *Filter) isReason() bool { return slices.Contains(reasons, sink.Reason(f.Error)) }
 
-// isByColumn reports whether the index on an aggregate, type or destination serves the list of
-// dead letters.
+// isByColumn reports whether the index on an aggregate, type or destination serves a list of dead
+// letters.
 func (f *Filter) isByColumn() bool {
 	return (f.Aggregate != nil || f.Type != nil || f.Destination != nil) && f.Class == "" && f.Error == "" && f.State == ""
 }
 
-// isSplit reports whether a list of dead letters is made of two: of the exchange or topic with that
-// name, and of the destination. An index gives each in order, but not both together.
+// isSplit reports whether a list of dead letters is made of two lists: of the exchange or topic
+// with that name, and of the destination. An index has each of them in order, but not both
+// together.
 func (f *Filter) isSplit(t *Table) bool {
 	return t == DeadLetters && bytes.Contains(f.Destination, []byte("/")) && f.ID == nil && f.Key == nil && f.isByColumn()
 }
 
-// byText reports whether the filter has a part of the error text.
+// byText reports whether the filter has a part of an error text.
 func (f *Filter) byText() bool { return f.Error != "" && !f.isReason() }
 
-// textCondition is the condition that the error of alias contains that text.
+// textCondition returns the condition that the error of alias contains the text of the filter.
 func (f *Filter) textCondition(w *where, alias string) string {
 	return w.bind("strpos(lower("+alias+".error), lower(?)) > 0", WithoutNumbers(f.Error))
 }
 
-// WithoutNumbers replaces what differs between equal faults by #: UUIDs, and runs of digits. Error
-// texts are stored, and searched, in this form.
+// WithoutNumbers replaces what differs between equal faults by #: UUIDs and runs of digits. Error
+// texts are stored and searched in this form.
 func WithoutNumbers(words string) string { return numbers().ReplaceAllString(words, "#") }
 
 var numbers = lazy.Regexp(`\b[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b|[0-9#]+`)
 
-// where collects the conditions of a statement, with their arguments.
+// where collects the conditions of a statement with their arguments.
 type where struct {
 	sql  strings.Builder
 	args []any
@@ -227,7 +233,7 @@ func (w *where) and(condition string, args ...any) {
 	w.sql.WriteString(w.bind(condition, args...))
 }
 
-// bind gives the parameters of a piece of SQL their numbers.
+// bind gives the parameters in a piece of SQL their numbers.
 func (w *where) bind(sql string, args ...any) string {
 	var b strings.Builder
 	for _, arg := range args {
@@ -240,12 +246,12 @@ func (w *where) bind(sql string, args ...any) string {
 	return b.String()
 }
 
-// FilterInput is a filter in the flags of a command, in a query or a body of the API. What is nil
-// was not given.
+// FilterInput is a filter as flags of a command, or as a query or body of the API. A nil field was
+// not given.
 type FilterInput struct {
 	ID          *string    `json:"id"`
 	Key         *string    `json:"key"`
-	KeyOf       *int64     `json:"key_of"` // number of a row with that key
+	KeyOf       *int64     `json:"key_of"` // the number of a row with that key
 	Aggregate   *string    `json:"aggregate"`
 	Type        *string    `json:"type"`
 	Destination *string    `json:"destination"`
@@ -284,7 +290,7 @@ func (in *FilterInput) Set(name, value string) (known bool, err error) {
 	return true, err
 }
 
-// Filter is the filter. a finds the row of KeyOf; without a, KeyOf is only checked.
+// Filter makes the Filter. a finds the row of KeyOf; with a nil, KeyOf is only checked.
 func (in *FilterInput) Filter(ctx context.Context, a *Admin) (Filter, error) {
 	f := Filter{ID: octets(in.ID), Key: octets(in.Key), Aggregate: octets(in.Aggregate), Type: octets(in.Type), Destination: octets(in.Destination)}
 	for _, text := range []struct {
@@ -294,7 +300,7 @@ func (in *FilterInput) Filter(ctx context.Context, a *Admin) (Filter, error) {
 	}{{"destination", in.Destination, nil}, {"class", in.Class, &f.Class}, {"error", in.Error, &f.Error}, {"state", in.State, &f.State}} {
 		switch {
 		case text.given == nil:
-		case *text.given == "": // a variable of a script that is not set must not choose everything
+		case *text.given == "": // an empty variable of a script must not choose everything
 			return f, &BadInput{text.name, "is empty; leave it out to match any"}
 		case text.into != nil:
 			*text.into = *text.given
@@ -317,11 +323,11 @@ func (in *FilterInput) Filter(ctx context.Context, a *Admin) (Filter, error) {
 	return f, a.SameKey(ctx, *in.KeyOf, &f)
 }
 
-// MaxLimit is the longest page of a list.
+// MaxLimit is how many rows a page of a list may have.
 const MaxLimit = 1000
 
-// List returns a page of rows, the newest first, from a cursor on: the Next of the page before, ""
-// for the first page. Long values are cut, and a page of many long ones has fewer rows than limit.
+// List returns a page of rows, the newest first. cursor is the Next of the page before, or "" for
+// the first page. Long values are cut, and a page with many long values has fewer rows than limit.
 func (a *Admin) List(ctx context.Context, of *Table, f Filter, cursor string, limit int) (Page, error) {
 	t := of
 	if err := f.Check(of); err != nil {
@@ -353,8 +359,9 @@ func (a *Admin) List(ctx context.Context, of *Table, f Filter, cursor string, li
 	return p, nil
 }
 
-// order is newest first. The numbers of deferred rows rise in the order in which they came;
-// dead letters keep the number from when they were deferred.
+// order returns the ORDER BY for the newest first. The numbers of deferred rows rise in the order
+// in which the rows came. Dead letters keep the number that they had as deferred rows, so they go
+// by time.
 func (t *Table) order() string {
 	if t == Deferred {
 		return "t.n DESC"
@@ -362,7 +369,7 @@ func (t *Table) order() string {
 	return "t.died_at DESC, t.n DESC"
 }
 
-// page is the statement that reads a page of what w chooses. $1 is the slot.
+// page makes the statement that reads a page of the rows that w chooses. $1 is the slot.
 func (f *Filter) page(t *Table, w *where, limit int) string {
 	query := "SELECT " + columnList(t, listText) + " FROM " + t.name + " t WHERE " + w.sql.String()
 	last := fmt.Sprintf(" ORDER BY %s LIMIT %d", t.order(), limit)
@@ -380,7 +387,8 @@ func (f *Filter) page(t *Table, w *where, limit int) string {
 	return query + last
 }
 
-// byState takes a page of each state, class and reason that the filter chooses.
+// byState makes a page from one page for each state, class and reason that the filter chooses,
+// because the index has them in this order.
 func (f *Filter) byState(query string, w *where, last string) string {
 	of := where{args: w.args}
 	if f.State != "" {
@@ -399,13 +407,13 @@ func (f *Filter) byState(query string, w *where, last string) string {
 		" AND t.state = g.state AND t.class = g.class AND t.reason = g.reason" + last + ") t WHERE " + of.sql.String() + last
 }
 
-// ByState is the common table g of the states, classes and reasons that dead letters of slot $1
-// have.
+// ByState is SQL for the common table g, with the states, classes and reasons of the dead letters
+// of slot $1.
 var ByState = groups("state", "class", "reason")
 
-// groups is the common table g of the distinct values that dead letters of slot $1 have in some
-// columns, with which an index begins. It skips from one to the next: for a few groups among a
-// million rows that takes well under a millisecond.
+// groups makes SQL for the common table g, with the distinct values that dead letters of slot $1
+// have in some columns with which an index begins. It skips from one value to the next: for a few
+// values among a million rows that takes well under a millisecond.
 func groups(columns ...string) string {
 	of := func(alias string) string { return alias + "." + strings.Join(columns, ", "+alias+".") }
 	next := func(after string) string {
@@ -415,7 +423,7 @@ func groups(columns ...string) string {
 		next(" AND ("+of("t")+") > ("+of("g")+")") + " n)"
 }
 
-// columnList are the columns that scan reads, each value up to most bytes and one.
+// columnList returns the columns that scanned reads, with one byte more than most of each value.
 func columnList(t *Table, most int) string {
 	named := func(columns ...string) string {
 		for i, c := range columns {
@@ -434,19 +442,20 @@ func columnList(t *Table, most int) string {
 		t.died_at, t.closed_at, t.mirrored_at, t.redacted_at IS NOT NULL AS redacted, t.left_out, t.bytes, t.tx, t.relation`
 }
 
-// again has a statement planned at each execution, for its arguments. A cached plan would be used
-// for all arguments of a filter, and would be slow for values that few rows have, or only old rows.
+// again lets a statement be planned at each execution, for its arguments. A cached plan would be
+// used for all arguments of a filter, and would be slow for values that few rows have, or only old
+// rows.
 const again = pgx.QueryExecModeDescribeExec
 
-// rows reads what columnList names, each value cut to most bytes: at most limit rows, and none
-// after pageBytes; more reports that there are others.
+// rows reads at most limit rows with the columns of columnList, each value cut to most bytes, and
+// stops once they have pageBytes. more reports that there are others.
 func (a *Admin) rows(ctx context.Context, sql string, args []any, most, limit int) (list []Row, more bool, err error) {
 	rows, err := a.db.Query(ctx, sql, append([]any{again}, args...)...)
 	if err != nil {
 		return nil, false, explain("read the rows", err)
 	}
 	defer rows.Close()
-	list = []Row{} // [] as JSON
+	list = []Row{} // so that it is [] as JSON
 	for size := 0; rows.Next(); {
 		if len(list) == limit || size >= pageBytes {
 			more = true
@@ -463,12 +472,13 @@ func (a *Admin) rows(ctx context.Context, sql string, args []any, most, limit in
 		s.finish(&r, most)
 		list = append(list, r)
 	}
-	rows.Close() // what follows is passed, row by row
+	rows.Close() // closing passes over the rest, row by row
 	return list, more, explain("read the rows", rows.Err())
 }
 
-// find reads a row wherever it is, and says in which table; nil when it is nowhere. It looks at the
-// retry table first: a row can leave it for the dead letters in between, and not the other way.
+// find reads a row from the table that has it, and returns that table, or nil when no table has the
+// row. It looks at the retry table first, because a row can move from there to the dead letters in
+// between, and not the other way.
 func (a *Admin) find(ctx context.Context, n int64) (row Row, is *Table, err error) {
 	for _, t := range []*Table{Deferred, DeadLetters} {
 		rows, _, err := a.rows(ctx, "SELECT "+columnList(t, showText)+" FROM "+t.name+" t WHERE t.slot = $1 AND t.n = $2",
@@ -480,10 +490,10 @@ func (a *Admin) find(ctx context.Context, n int64) (row Row, is *Table, err erro
 	return Row{}, nil, nil
 }
 
-// cursor is a place in a list: behind the row with that number and, in dead letters, that time.
+// cursor is a place in a list: behind the row with its number and, among dead letters, its time.
 // Rows that come meanwhile do not move it.
 type cursor struct {
-	n      int64 // 0: the first page
+	n      int64 // 0 means the first page
 	micros int64 // of died_at, since 1970
 }
 
@@ -512,7 +522,7 @@ func parseCursor(s string) (c cursor, err error) {
 	return c, nil
 }
 
-// after adds the condition for what is behind the cursor.
+// after adds the condition for the rows behind the cursor.
 func (c cursor) after(w *where, t *Table) {
 	switch {
 	case c.n == 0:

@@ -1,4 +1,5 @@
-// The mirror: a copy of each dead letter.
+// The mirror publishes a copy of each dead letter, so that other programs can see what was given
+// up.
 
 package dlq
 
@@ -20,13 +21,14 @@ import (
 // MirrorConfig is the configuration of a Mirror.
 type MirrorConfig struct {
 	Store MirrorStore
-	Route event.Route // where dead letters are mirrored to
-	// how many extra columns the sink expects of an event; the mirror leaves them NULL
+	Route event.Route // where the copies go
+	// Columns is how many extra columns the sink expects of an event. The mirror leaves them NULL.
 	Columns int
-	// Publish publishes the events and waits for their outcomes, one each. Those that are neither
-	// Confirmed nor Rejected are offered again. It returns soon after ctx is done.
+	// Publish publishes the events and waits for their outcomes, one for each. Events that are
+	// neither Confirmed nor Rejected are offered again. It returns soon after ctx is done.
 	Publish func(ctx context.Context, events []*event.Event) []sink.Outcome
-	// Mirrored and Failed count confirmed dead letters and rejected attempts; either may be nil.
+	// Mirrored counts dead letters whose copy was confirmed, and Failed attempts that were
+	// rejected. Either may be nil.
 	Mirrored, Failed func(n int)
 	Log              *zap.Logger
 }
@@ -34,8 +36,8 @@ type MirrorConfig struct {
 var _ MirrorStore = (*Term)(nil)
 
 // Mirror publishes a copy of each dead letter: the original body, with headers that say what
-// happened. It offers each until the broker has confirmed it; after a crash in between it may offer
-// it once more. One goroutine, for one term.
+// happened. It offers a copy until the broker has confirmed it; after a crash in between it may
+// offer it once more. It works for one term, in one goroutine.
 type Mirror struct {
 	cfg MirrorConfig
 
@@ -43,36 +45,38 @@ type Mirror struct {
 	stopped sync.Once
 	// The mirror walks through the table by number. A dead letter that the broker rejects for a
 	// fault of its own is skipped, so that the others go on, and is tried again in the next walk.
-	passed   int64     // of this walk: those up to this number rest; 0: none
-	nextWalk time.Time // while some rest
+	// dead letters up to this number are left out until the next walk; 0 for none
+	passed   int64
+	nextWalk time.Time // when the next walk begins, while some are left out
 
-	backoff time.Duration // for all, while the mirror's destination refuses
+	backoff time.Duration // for all dead letters, while the destination of the mirror refuses
 	logged  logged
 }
 
-// NewMirror makes a Mirror; it starts nothing.
+// NewMirror makes a Mirror. It starts nothing.
 func NewMirror(cfg MirrorConfig) *Mirror {
 	return &Mirror{cfg: cfg, stop: make(chan struct{})}
 }
 
 const (
-	mirrorTick  = time.Second // between two checks for new dead letters
-	mirrorRows  = 200         // published at once
-	mirrorBytes = 4 << 20     // likewise; one larger dead letter goes alone
+	mirrorTick  = time.Second // between two looks for new dead letters
+	mirrorRows  = 200         // dead letters that are published at once
+	mirrorBytes = 4 << 20     // likewise, their bytes; a larger dead letter goes alone
 
 	mirrorBackoff    = time.Second
 	maxMirrorBackoff = time.Minute
-	walkPause        = time.Minute // between two walks, while some are passed
-	// A walk that has passed some ends even while new dead letters come faster than it reads them.
+	walkPause        = time.Minute // between two walks, while some dead letters are left out
+	// maxWalk is when a walk ends that has left some out, even if new dead letters come faster than
+	// it reads them.
 	maxWalk = 10 * time.Minute
 )
 
-// Stop makes Run return once copies in flight are answered and recorded, so that a clean stop
+// Stop lets Run return once the copies in flight are answered and recorded, so that a clean stop
 // repeats nothing.
 func (m *Mirror) Stop() { m.stopped.Do(func() { close(m.stop) }) }
 
-// Run mirrors until Stop, or until ctx is done, and returns nil then. Only a newer leader, an
-// *event.Stop, ends it before.
+// Run mirrors until Stop is called or ctx is done, and returns nil then. Only a newer leader ends
+// it earlier, with an *event.Stop.
 func (m *Mirror) Run(ctx context.Context) error {
 	return repeat(ctx, m.stop, func(now time.Time) (time.Duration, error) {
 		wait, err := m.once(ctx, now)
@@ -89,7 +93,7 @@ func (m *Mirror) Run(ctx context.Context) error {
 
 const notMirrored = "dead letters are not mirrored"
 
-// once mirrors some dead letters and returns how long to wait before the next ones.
+// once mirrors some dead letters, and returns how long to wait before the next ones.
 func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, err error) {
 	if !now.Before(m.nextWalk) {
 		m.passed = 0
@@ -125,7 +129,7 @@ func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, e
 				}
 				m.passed = n
 			}
-		case sink.Unknown, sink.Unsent: // offered again
+		case sink.Unknown, sink.Unsent: // they are offered again
 		}
 	}
 	if failed > 0 && m.cfg.Failed != nil {
@@ -147,7 +151,8 @@ func (m *Mirror) once(ctx context.Context, now time.Time) (wait time.Duration, e
 	return m.pause(trouble, len(confirmed), len(deadLetters)), nil
 }
 
-// pause is long while nothing can be mirrored, short while dead letters are left.
+// pause returns how long to wait: long while nothing can be mirrored, short while dead letters are
+// left.
 func (m *Mirror) pause(trouble *sink.Fault, confirmed, read int) time.Duration {
 	switch {
 	case confirmed > 0 || trouble != nil && trouble.Class != sink.Destination:
@@ -170,9 +175,9 @@ func (m *Mirror) pause(trouble *sink.Fault, confirmed, read int) time.Duration {
 // trip.
 type MirrorStore interface {
 	// Unmirrored reads the next dead letters above a number that are not recorded as mirrored, in
-	// the order of their numbers: at most limit, and no further ones once these have size bytes.
-	// Those whose contents were removed are no longer mirrored. Once a newer leader has raised the
-	// epoch it returns an *event.Stop and no dead letters.
+	// the order of their numbers: at most limit, and none after these have size bytes. Dead letters
+	// whose contents were removed are left out. Once a newer leader has raised the epoch it returns
+	// an *event.Stop and no dead letters.
 	Unmirrored(ctx context.Context, after int64, limit int, size int64) ([]DeadLetterRow, error)
 	// NoteMirrored records that dead letters were mirrored. Once a newer leader has raised the
 	// epoch it changes nothing and returns an *event.Stop.
@@ -182,12 +187,13 @@ type MirrorStore interface {
 // DeadLetterRow is a dead letter as a Mirror reads it.
 type DeadLetterRow struct {
 	N int64
-	// Event is the dead-lettered event, with the Route it was going to. What is not in a copy
-	// (Traceparent, Headers, Columns) is left out; Raw is set when it could not be decoded.
+	// Event is the event of the dead letter, with the Route it was going to. Fields that a copy
+	// does not have (Traceparent, Headers, Columns) are not set. Raw is set when the event could
+	// not be decoded.
 	Event               event.Event
 	Class, Reason, Text string // of the last rejection
 	Attempts            int
-	First, Last         *time.Time // of the rejections; nil without one
+	First, Last         *time.Time // times of the first and last rejection; nil without one
 	Died                time.Time
 }
 
@@ -219,14 +225,14 @@ func (t *Term) Unmirrored(ctx context.Context, after int64, limit int, size int6
 	return list, nil
 }
 
-// A dead letter may be dead because of its id, type, key or headers: the mirror's message has only
-// those that any broker accepts.
+// A dead letter may be dead because of its id, type, key or headers. So the mirror's message has
+// only values that any broker accepts.
 const (
-	maxShort = 255  // bytes of a message id and a type: AMQP's short strings
+	maxShort = 255  // bytes of a message id and a type, as in AMQP's short strings
 	maxKey   = 1024 // bytes of an aggregate and a key
 )
 
-// facts are the headers of a mirrored dead letter, besides cdc_position, which the sink writes.
+// facts are the headers of the mirror's message, besides cdc_position, which the sink writes.
 type facts struct {
 	ID          string `json:"event_id,omitempty"`
 	Key         string `json:"event_key,omitempty"`
@@ -238,8 +244,8 @@ type facts struct {
 	Destination string `json:"original_destination"`
 }
 
-// copy makes the message of a dead letter. One that could not be decoded is sent as the whole row,
-// in JSON.
+// copy makes the mirror's message of a dead letter. An event that could not be decoded is sent as
+// its whole row, in JSON.
 func (l *DeadLetterRow) copy(to *event.Route, columns int) *event.Event {
 	dead := &l.Event
 	ev := &event.Event{
@@ -248,7 +254,7 @@ func (l *DeadLetterRow) copy(to *event.Route, columns int) *event.Event {
 		Payload: dead.Payload, PayloadKind: dead.PayloadKind, Columns: make([][]byte, columns), Route: to, Copy: true,
 	}
 	if ev.ID == nil {
-		ev.ID = []byte(ev.Position.String()) // a message has an id
+		ev.ID = []byte(ev.Position.String()) // every message needs an id
 	}
 	if dead.Raw != nil {
 		ev.Payload, ev.PayloadKind = dead.Raw, event.JSON
@@ -271,7 +277,8 @@ func (l *DeadLetterRow) copy(to *event.Route, columns int) *event.Event {
 	return ev
 }
 
-// short returns nil for a value that is too long for its place; a header has its beginning instead.
+// short returns nil for a value that is too long for its place. facts has the beginning of it
+// instead.
 func short(b []byte, most int) []byte {
 	if len(b) > most {
 		return nil
@@ -279,7 +286,7 @@ func short(b []byte, most int) []byte {
 	return b
 }
 
-// cutText is the beginning of a text that may be very long.
+// cutText returns the beginning of a text that may be very long.
 func cutText(b []byte) string {
 	if len(b) <= maxKey {
 		return string(b)

@@ -1,5 +1,5 @@
-// An outbox table as events are searched in it: what its columns are, and how they are read without
-// running code of the table's owner.
+// An outbox table as operators' searches read it: which columns it has, and SQL that reads them
+// without running code of the table's owner.
 
 package dlq
 
@@ -14,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
-// outboxTable is an outbox table with those of its configured columns that it has.
+// outboxTable is an outbox table with those of the configured columns that it really has.
 type outboxTable struct {
 	Outbox
 	name    string // quoted
@@ -23,11 +23,11 @@ type outboxTable struct {
 
 type outboxColumn struct {
 	quoted string // with the alias t
-	// of a domain the base type. It is without a length, to which a cast would cut a longer value:
-	// -1, for NULL is one character
+	// kind is the type, for a domain its base type. It has no length, because a cast to a length
+	// would cut a longer value: format_type needs -1 for that, as NULL means one character.
 	kind     string
-	own      bool // the type is PostgreSQL's own: comparing runs no code of the table's owner
-	computed bool // when it is read
+	own      bool // the type is PostgreSQL's own, so comparing runs no code of the table's owner
+	computed bool // the column is computed when it is read
 }
 
 // outboxColumnsSQL reads the columns $2 of the table $1.
@@ -40,8 +40,8 @@ type querier interface {
 	Query(ctx context.Context, sql string, args ...any) (pgx.Rows, error)
 }
 
-// describeOutbox reads the columns of a table and their types; a table that does not exist has
-// none.
+// describeOutbox reads the columns of a table and their types. A table that does not exist has no
+// columns.
 func describeOutbox(ctx context.Context, q querier, o Outbox) (t outboxTable, err error) {
 	t = outboxTable{Outbox: o, name: pgx.Identifier{o.Schema, o.Table}.Sanitize()}
 	t.columns, err = t.readColumns(ctx, q)
@@ -63,8 +63,8 @@ func (t *outboxTable) readColumns(ctx context.Context, q querier) (map[string]ou
 	return columns, explain("read the columns of "+t.name, err)
 }
 
-// checkUnaltered returns a *sent.Refusal if the columns are no longer what they were: a cast
-// to a type that has come since could run code of the table's owner.
+// checkUnaltered returns a *sent.Refusal if the columns are no longer what they were: a cast to a
+// type that a column has got since could run code of the table's owner.
 func (t *outboxTable) checkUnaltered(ctx context.Context, of pgx.Tx) error {
 	now, err := t.readColumns(ctx, of)
 	if err == nil && !maps.Equal(now, t.columns) {
@@ -73,7 +73,7 @@ func (t *outboxTable) checkUnaltered(ctx context.Context, of pgx.Tx) error {
 	return err
 }
 
-// present are the columns among names that the table has, in their order.
+// present returns those of names that the table has, in their order.
 func (t *outboxTable) present(names []string) (list []string) {
 	for _, name := range names {
 		if _, is := t.columns[name]; is {
@@ -83,10 +83,11 @@ func (t *outboxTable) present(names []string) (list []string) {
 	return list
 }
 
-// textOf is SQL of a column that is not NULL, as text, which runs no code of the table's owner.
+// textOf returns SQL for a column that is not NULL, as text. It runs no code of the table's owner.
 func (c *outboxColumn) textOf() string { return sent.TextSQL(c.quoted, c.kind == "bpchar") }
 
-// firstText is SQL of the first of some columns that is not NULL, as text; NULL: there is none.
+// firstText returns SQL for the first of some columns that is not NULL, as text. It is NULL when
+// there is none.
 func (t *outboxTable) firstText(names []string) string {
 	parts := []string{}
 	for _, name := range t.present(names) {
@@ -96,18 +97,19 @@ func (t *outboxTable) firstText(names []string) string {
 	return "coalesce(" + strings.Join(append(parts, "NULL"), ", ") + ")"
 }
 
-// transaction is SQL of the row's transaction, as bigint, and its column; NULL and "": there is
-// none.
+// transaction returns SQL for the row's transaction as bigint, and the name of its column. They are
+// NULL and "" when there is none.
 func (t *outboxTable) transaction() (sql, column string) {
 	for _, name := range t.present(t.Transaction) {
 		if c := t.columns[name]; c.own && (c.kind == "xid8" || c.kind == "bigint") {
-			return sent.TxSQL(c.quoted+"::text::xid8", false), name // whichever of the two it is
+			return sent.TxSQL(c.quoted+"::text::xid8", false), name // which works for both types
 		}
 	}
 	return "NULL::bigint", ""
 }
 
-// timestamp is SQL of the time in the row, if a column for it has a type of times; else NULL.
+// timestamp returns SQL for the time in the row if a column for it has a type of times, and NULL
+// otherwise.
 func (t *outboxTable) timestamp() string {
 	for _, name := range t.present(t.Timestamp) {
 		if c := t.columns[name]; c.kind == "timestamp with time zone" && !c.computed {

@@ -1,4 +1,5 @@
-// Requests about one row.
+// Requests about one row: what operators may ask for, how a request is stored, and why it may be
+// refused.
 
 package dlq
 
@@ -13,7 +14,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Kind is what a request asks for.
+// Kind says what a request asks for.
 type Kind string
 
 // The kinds of requests. Replay, Discard, Redact and Purge are about dead letters, Retry and
@@ -40,7 +41,7 @@ func (k Kind) table() *Table {
 type Action struct {
 	Kind  Kind
 	N     int64
-	Route event.Route // of Replay: where to; nil parts stay as they were
+	Route event.Route // of Replay: where it goes; a nil part stays as it was
 	By    Requester
 }
 
@@ -69,7 +70,8 @@ type Request struct {
 	RouteName  *string `json:"route_name,omitempty"`
 	RoutingKey *string `json:"routing_key,omitempty"`
 
-	// Again says that Who has requested the same before, and that nothing was stored.
+	// Again says that the same request waits already, so nothing was stored. Who is the one who
+	// requested it first.
 	Again bool `json:"again,omitempty"`
 }
 
@@ -82,7 +84,7 @@ type NotNow struct {
 
 func (e *NotNow) Error() string { return fmt.Sprintf("%s %d: %s", e.Kind, e.N, e.Why) }
 
-// Done is the error for a request that was carried out before: there is nothing to do.
+// Done is the error for a request that was carried out before, so that there is nothing to do.
 type Done struct {
 	N     int64
 	State string
@@ -96,8 +98,8 @@ func (e *Done) Error() string {
 	return fmt.Sprintf("dead letter %d was %s already, at %s", e.N, e.State, e.At.Format(time.RFC3339))
 }
 
-// Request stores a request. When the same request waits already, it returns that one. If the row
-// does not allow the request, the error is a *NotNow, *Done or *NotFound.
+// Request stores a request. When the same request waits already, it returns that one. When the row
+// does not allow the request, its error is a *NotNow, *Done or *NotFound.
 func (a *Admin) Request(ctx context.Context, action Action) (Request, error) {
 	if err := action.check(); err != nil {
 		return Request{}, err
@@ -108,9 +110,9 @@ func (a *Admin) Request(ctx context.Context, action Action) (Request, error) {
 		SELECT $1, t.system_id, $3, $2, $4, $5, $6` + value + ` FROM ` + t.name + ` t WHERE t.n = $2 AND ` + mine + ` AND ` + action.Kind.allowed(t) + `
 		ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING ` + requestColumns
 	args := append([]any{a.slot, action.N, action.Kind, action.Route.Name, action.Route.RoutingKey, action.By.Why}, who...)
-	// Nothing is stored when there is no such row in a state that allows the request, or a request
-	// waits already. A row can change its state, or get somebody else's request, between the two
-	// statements. Then both are repeated.
+	// Nothing is stored when no such row is in a state that allows the request, or when a request
+	// waits already. Between the two statements the row can change its state, or get a request of
+	// somebody else. Then both are repeated.
 	for range 3 {
 		r, err := scanRequest(a.db.QueryRow(ctx, sql, args...))
 		if !errors.Is(err, pgx.ErrNoRows) {
@@ -126,7 +128,7 @@ func (a *Admin) Request(ctx context.Context, action Action) (Request, error) {
 	return Request{}, &NotNow{action.Kind, action.N, "it changes faster than it can be asked for; try again"}
 }
 
-// allowed is the condition that the state of a row of a table allows the request.
+// allowed returns the condition that the state of a row of a table allows the request.
 func (k Kind) allowed(t *Table) string {
 	switch {
 	case k == Replay:
@@ -141,16 +143,16 @@ func (k Kind) allowed(t *Table) string {
 	return "true"
 }
 
-// requestColumns are the columns of which a Request is made; the schema bounds what operators write
-// in them.
+// requestColumns are the columns for a Request. The schema bounds what operators write into them.
 const requestColumns = `id, kind, n, job, who, reason, created_at, state, result, done_at, route_name, routing_key`
 
-// mine is the condition for rows of the slot's system: it leaves out rows that came with a copy of
-// another database.
+// mine is the condition for rows of the slot's own system. It leaves out rows that came with a copy
+// of another database.
 const mine = `t.slot = $1 AND t.system_id = (SELECT system_id FROM cdc_relay.slots WHERE slot = $1::text)`
 
-// evict cancels a request that waits in the place of this one: about a row of the slot, but for
-// another slot or system, whose leader has no such row. Anybody who may request can write one.
+// evict cancels a request that waits in the place of this one: it is about a row of this slot, but
+// was stored for another slot or system, whose leader has no such row. Anybody who may request can
+// store such a request.
 func (a *Admin) evict(ctx context.Context, action Action) error {
 	const what = "cancel a request for another slot"
 	var id int64
@@ -168,7 +170,7 @@ func (a *Admin) evict(ctx context.Context, action Action) error {
 
 const aboutNothing = "it is about a row of another slot or system"
 
-// whyNot returns why nothing is stored; pgx.ErrNoRows when it would be now.
+// whyNot returns why a request was not stored, or pgx.ErrNoRows when it would be stored now.
 func (a *Admin) whyNot(ctx context.Context, action Action) (Request, error) {
 	waiting, err := scanRequest(a.db.QueryRow(ctx, `SELECT `+requestColumns+` FROM cdc_relay.request t WHERE n = $2 AND state = 'waiting' AND `+mine, a.slot, action.N))
 	switch {
@@ -200,13 +202,13 @@ func (a *Admin) notFound(want *Table, n int64, is *Table) error {
 		e.Hint = "it is a dead letter: cdc-relay dead-letters show " + fmt.Sprint(n)
 	case Deferred:
 		e.Hint = "it is deferred: cdc-relay deferred show " + fmt.Sprint(n)
-	default: // nowhere
+	default: // no table has it
 	}
 	return e
 }
 
-// notAllowed returns why a row of the right table does not allow the request; pgx.ErrNoRows when it
-// does.
+// notAllowed returns why a row of the right table does not allow the request, or pgx.ErrNoRows when
+// it does.
 func (k Kind) notAllowed(r *Row) error {
 	closed := r.ClosedAt != nil && (k == Replay && r.State == Replayed || k == Discard && r.State == Discarded || k == Purge && r.State == Purged)
 	switch {
@@ -224,7 +226,7 @@ func (k Kind) notAllowed(r *Row) error {
 	return pgx.ErrNoRows
 }
 
-// same reports whether a waiting replay goes to that place.
+// same reports whether a waiting replay goes to the same place.
 func (r *Request) same(to event.Route) bool {
 	equal := func(a *string, b []byte) bool { return (a == nil) == (b == nil) && (a == nil || *a == string(b)) }
 	return equal(r.RouteName, to.Name) && equal(r.RoutingKey, to.RoutingKey)
@@ -269,8 +271,8 @@ func (a *Admin) RequestByID(ctx context.Context, id int64) (Request, error) {
 	return append(list, Request{})[0], err
 }
 
-// Withdraw cancels a request that waits. One that is being carried out at this moment is not
-// stopped, and one that has ended stays as it is: the returned request says which.
+// Withdraw cancels a request that waits. It does not stop a request that is being carried out at
+// this moment, and does not change one that has ended; the returned request says which.
 func (a *Admin) Withdraw(ctx context.Context, id int64, by Requester) (Request, error) {
 	err := by.Check()
 	if err == nil {
@@ -287,7 +289,7 @@ func (a *Admin) cancel(ctx context.Context, id int64, slot string, by Requester)
 		_, err := a.db.Exec(ctx, `SELECT cdc_relay.cancel_request($1, $2, $3)`, id, slot, by.Why)
 		return err
 	}
-	// what cancel_request does, by the relay's role, which names who
+	// the same as the SQL function cancel_request, but as the relay's role, which may name who asks
 	_, err := a.db.Exec(ctx, `WITH q AS (UPDATE cdc_relay.request SET state = 'cancelled', done_at = now()
 			WHERE id = $1 AND slot = $2 AND state = 'waiting' RETURNING *)
 		INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result, request)

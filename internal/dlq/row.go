@@ -1,4 +1,5 @@
-// Row is a deferred row or a dead letter as operators see it. Show adds its contents and history.
+// Rows as operators see them: Row is a deferred row or a dead letter in a list; Show adds its
+// contents and its history.
 
 package dlq
 
@@ -22,7 +23,7 @@ import (
 // Table is a table of rows.
 type Table struct {
 	name string
-	at   string // when a row came to it
+	at   string // the column with the time when a row came to the table
 }
 
 // The tables of rows.
@@ -31,7 +32,7 @@ var (
 	Deferred    = &Table{"cdc_relay.retry", "deferred_at"} // the retry table
 )
 
-// Row is a deferred row or a dead letter, as lists show it. Nil means NULL, or not yet.
+// Row is a deferred row or a dead letter, as lists show it. A nil field is NULL, or not set yet.
 type Row struct {
 	N        int64  `json:"n"`
 	State    string `json:"state"`
@@ -44,43 +45,43 @@ type Row struct {
 	CommittedAt  time.Time `json:"committed_at"`
 	PayloadBytes *int64    `json:"payload_bytes"` // null: no payload, or no longer
 
-	Cut []string `json:"cut,omitempty"` // which values are not shown to their end
+	Cut []string `json:"cut,omitempty"` // names of values that are cut
 
-	// values that are left out, because the row is over source.max_event_bytes; nil: none
+	// values that are left out because the row is over source.max_event_bytes; nil when none are
 	LeftOut *LeftOut `json:"left_out,omitempty"`
 
-	Destination string `json:"destination"` // exchange or topic, and behind a slash the routing key
+	Destination string `json:"destination"` // exchange or topic, and after a slash the routing key
 
 	// Of the last rejection; "" for a row that waits behind another one and was not rejected.
 	Class  string `json:"class"`
 	Reason string `json:"reason"`
 	Error  string `json:"error"` // the broker's error text, with # for numbers
-	// the broker's error text as it was; as Error where it is not kept
+	// the broker's error text as it was; the same as Error where that is not kept
 	ErrorText string `json:"error_text"`
-	Accused   string `json:"accused"` // what the broker's answer accuses
+	Accused   string `json:"accused"` // what the broker's answer blames
 
-	Attempts      int        `json:"attempts"` // that count against retry.max_attempts
+	Attempts      int        `json:"attempts"` // attempts that count against retry.max_attempts
 	FirstFailedAt *time.Time `json:"first_failed_at"`
 	FailedAt      *time.Time `json:"failed_at"`
 	DeferredAt    time.Time  `json:"deferred_at"`
 	NextAttempt   *time.Time `json:"next_attempt,omitempty"` // of a deferred row
 
-	DiedAt     *time.Time `json:"died_at,omitempty"` // of a dead letter, as what follows
+	DiedAt     *time.Time `json:"died_at,omitempty"` // of a dead letter, like the fields below
 	ClosedAt   *time.Time `json:"closed_at,omitempty"`
 	MirroredAt *time.Time `json:"mirrored_at,omitempty"`
 	Redacted   bool       `json:"redacted,omitempty"`
 
-	// it is of another system (pg_upgrade, restore or copy): nobody acts on it here
+	// it belongs to another system (pg_upgrade, restore or copy), and nobody acts on it here
 	Copied bool `json:"copied,omitempty"`
 
-	// of the outbox row: the transaction that wrote it, and the OID of its table as the stream
-	// named it; nil: not known
+	// Of the outbox row: the transaction that wrote it, and the OID of its table as the stream
+	// named it; nil when they are not known.
 	tx, relation *int64
 }
 
-// LeftOut says where the values are that a row lacks.
+// LeftOut says where to find the values that a row does not have.
 type LeftOut struct {
-	Table    string `json:"table"` // that a replay reads; "": it was a logical message
+	Table    string `json:"table"` // the table that a replay reads; "" for a logical message
 	RowBytes int64  `json:"row_bytes"`
 }
 
@@ -95,11 +96,11 @@ type Detail struct {
 	Row
 	EventTime   time.Time `json:"event_time"` // of the timestamp column, else CommittedAt
 	ContentType string    `json:"content_type"`
-	Payload     *Content  `json:"payload"` // null: none, or no longer
+	Payload     *Content  `json:"payload"` // null when there is none, or no longer
 	Traceparent *string   `json:"traceparent"`
 	Headers     *Content  `json:"headers"` // the headers column
 	Columns     []Column  `json:"columns,omitempty"`
-	// why the row of the outbox could not be relayed as configured
+	// why the row of the outbox table could not be relayed as configured
 	Fault *string  `json:"fault,omitempty"`
 	Raw   *Content `json:"raw,omitempty"` // that row, or the text of the logical message
 	// of a deferred row: the number of the first row of its key, which it waits for
@@ -109,13 +110,13 @@ type Detail struct {
 	Audit    []Entry   `json:"audit"`    // what was done, the newest first
 }
 
-// Content is bytes of an event for people: text as it is, anything else in base64. Hidden says that
-// they are not shown.
+// Content is bytes of an event for people: valid text as it is, other bytes in base64. Hidden says
+// that they are not shown.
 type Content struct {
 	Text   *string `json:"text,omitempty"`
 	Base64 *string `json:"base64,omitempty"`
 	Hidden bool    `json:"hidden,omitempty"`
-	Cut    bool    `json:"cut,omitempty"` // there is more than is shown
+	Cut    bool    `json:"cut,omitempty"` // only the beginning is shown
 }
 
 // Column is an extra column of the outbox table.
@@ -133,7 +134,7 @@ type Entry struct {
 	Result string    `json:"result"`
 }
 
-// scanned is a row as columnList returns it, where that differs from a Row.
+// scanned has the values of columnList that a Row has in another form.
 type scanned struct {
 	commit              pglogrepl.LSN
 	index               uint32
@@ -144,7 +145,7 @@ type scanned struct {
 	first, last, next   *time.Time
 	died, closed, sent  *time.Time
 	leftOut             *string
-	words               *string // error_text; nil: it is not kept
+	words               *string // error_text; nil when it is not kept
 	bytes               int64
 }
 
@@ -156,10 +157,10 @@ func (s *scanned) into(r *Row) []any {
 	}
 }
 
-// finish makes the values those of the row, each cut to most bytes.
+// finish puts the values into the row, each cut to most bytes.
 func (s *scanned) finish(r *Row, most int) {
 	words, accused, full := []byte(r.Error), []byte(r.Accused), []byte(r.Error)
-	// a version that does not know the column leaves it in a row that it redacts or purges
+	// a version that does not know the column leaves its value when it redacts or purges a row
 	if s.words != nil && !r.Redacted && r.State != Purged && isSpoken(*s.words, r.Error) {
 		full = []byte(*s.words)
 	}
@@ -194,14 +195,14 @@ func (s *scanned) finish(r *Row, most int) {
 	r.DiedAt, r.ClosedAt, r.MirroredAt = utc(s.died), utc(s.closed), utc(s.sent)
 }
 
-// isSpoken reports whether a text is what error was made of: a version that does not know the
+// isSpoken reports whether a text is the one that err was made of. A version that does not know the
 // column leaves an older text there. Either may be cut.
 func isSpoken(words, err string) bool {
 	without := WithoutNumbers(words)
 	return strings.HasPrefix(without, err) || strings.HasPrefix(err, without)
 }
 
-// destination is where a row goes, as Filter.Destination takes it.
+// destination returns where a row goes, in the form of Filter.Destination.
 func destination(name, routingKey []byte) string {
 	if routingKey == nil {
 		return string(name)
@@ -217,7 +218,7 @@ func text(b []byte) *string {
 	return &s
 }
 
-// octets keeps nil different from the empty text.
+// octets returns the bytes of a text. It keeps nil and the empty text apart.
 func octets(s *string) []byte {
 	if s == nil {
 		return nil
@@ -233,11 +234,11 @@ func utc(t *time.Time) *time.Time {
 	return &u
 }
 
-// history is how many requests and entries of the audit are shown of a row.
+// history is how many requests and audit entries of a row are shown.
 const history = 20
 
-// Show returns a row with its contents and its history. Without payloads the contents are not read,
-// only reported as hidden. Of large contents the beginning is shown.
+// Show returns a row with its contents and its history. Without payloads it does not read the
+// contents, and reports them as hidden. Of large contents it shows the beginning.
 func (a *Admin) Show(ctx context.Context, of *Table, n int64, payloads bool) (*Detail, error) {
 	row, is, err := a.find(ctx, n)
 	if err != nil {
@@ -267,7 +268,7 @@ func (a *Admin) Show(ctx context.Context, of *Table, n int64, payloads bool) (*D
 	return out, err
 }
 
-// contents reads what lists leave out. If the row is gone meanwhile there are none.
+// contents reads what lists leave out. It reads nothing when the row is gone meanwhile.
 func (a *Admin) contents(ctx context.Context, out *Detail, t *Table, payloads bool) error {
 	var kind event.PayloadKind
 	var payload, traceparent, headers, columns, fault, raw []byte
@@ -295,8 +296,9 @@ func (a *Admin) contents(ctx context.Context, out *Detail, t *Table, payloads bo
 	return nil
 }
 
-// earlier finds the row of a table that a deferred one waits for: the first of its ordering group,
-// or the first open dead letter, where these block their group; nil: none.
+// earlier finds the row of a table that a deferred row waits for: the first row of its ordering
+// group, or the first open dead letter of the group where dead letters block it. It returns nil
+// without one.
 func (a *Admin) earlier(ctx context.Context, in *Table, n int64) (first *int64, err error) {
 	among := in.name + " h"
 	if in == DeadLetters {

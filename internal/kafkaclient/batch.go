@@ -1,5 +1,6 @@
-// Record batches, version 2, https://kafka.apache.org/documentation/#recordbatch: records,
-// compression, and the partition of a key.
+// How records are encoded into a record batch of version 2,
+// https://kafka.apache.org/documentation/#recordbatch, with its compression, and which partition a
+// key belongs to.
 
 package kafkaclient
 
@@ -32,11 +33,11 @@ const (
 	recordsAt       = 65
 )
 
-// RecordFrame is more than the lengths and deltas of one record take, in bytes.
+// RecordFrame is an upper bound for what the lengths and deltas of one record take, in bytes.
 const RecordFrame = 48
 
-// keptBuffer is the largest buffer that a batch keeps between uses, in bytes: one of the largest
-// ordinary size, and as much again. A buffer that grew for a larger event is given back.
+// keptBuffer is the largest buffer that a batch keeps between uses, in bytes: twice the largest
+// ordinary size. A buffer that grew further for a large event is given back.
 const keptBuffer = 2 << 20
 
 // CRCTable is the table for a record batch's checksum, CRC-32C.
@@ -45,16 +46,16 @@ var CRCTable = crc32.MakeTable(crc32.Castagnoli)
 // Batch gathers records and makes one record batch of them, in buffers that it uses again. It is
 // not safe for concurrent use.
 type Batch struct {
-	codec           compress.Codec // nil: none
+	codec           compress.Codec // nil means that records are not compressed
 	buf             []byte         // recordsAt bytes of room, then the records
-	compressedBytes appendBuffer   // the same, compressed; good while isCompressed
+	compressedBytes appendBuffer   // the same, compressed; valid while isCompressed
 	isCompressed    bool
 	records         int
 	baseTime        int64
 	maxTime         int64
 }
 
-// NewBatch makes an empty batch that will be compressed in this way.
+// NewBatch makes an empty batch with this compression.
 func NewBatch(c compress.Compression) *Batch {
 	b := &Batch{codec: c.Codec()}
 	b.Reset()
@@ -79,9 +80,9 @@ func (b *Batch) Count() int { return b.records }
 // Size is the number of bytes that Seal returns, before compression.
 func (b *Batch) Size() int { return len(b.buf) }
 
-// Add appends a record. The caller keeps the batch below 2 GiB, the protocol's lengths being int32:
-// the sink bounds a record, and one that is larger than a batch should be is
-// alone in it.
+// Add appends a record. The caller keeps the batch below 2 GiB, because the protocol's lengths are
+// int32: the sink bounds the size of a record, and a record that is larger than a batch should be
+// has a batch of its own.
 func (b *Batch) Add(r *Record) {
 	if b.records == 0 {
 		b.baseTime, b.maxTime = r.Time, r.Time
@@ -90,7 +91,7 @@ func (b *Batch) Add(r *Record) {
 	length := 1 + varintSize(timeDelta) + varintSize(offsetDelta) + nullableSize(r.Key) + nullableSize(r.Value) +
 		varintSize(int64(r.HeaderCount)) + len(r.Headers)
 	buf := binary.AppendVarint(b.buf, int64(length))
-	buf = append(buf, 0) // attributes: none are defined
+	buf = append(buf, 0) // attributes: the protocol defines none
 	buf = binary.AppendVarint(buf, timeDelta)
 	buf = binary.AppendVarint(buf, offsetDelta)
 	buf = appendNullable(buf, r.Key)
@@ -102,10 +103,10 @@ func (b *Batch) Add(r *Record) {
 	b.isCompressed = false
 }
 
-// Seal returns the batch as rawproduce takes it, for a producer and the sequence of the first
-// record; all -1: for no idempotent producer. The bytes belong to the batch and are valid until its
-// next Reset, Add or Seal. The batch must have a record. A second Seal returns the same bytes
-// except for producer, epoch, sequence and checksum.
+// Seal returns the encoded batch for a request, with the producer and the sequence of its first
+// record. All three are -1 for a batch of no idempotent producer. The bytes belong to the batch and
+// are valid until its next Reset, Add or Seal. The batch must have a record. A second Seal returns
+// the same bytes except for producer, epoch, sequence and checksum.
 func (b *Batch) Seal(producerID int64, epoch int16, sequence int32) []byte {
 	out, attributes := b.compressed()
 	be := binary.BigEndian
@@ -126,7 +127,8 @@ func (b *Batch) Seal(producerID int64, epoch int16, sequence int32) []byte {
 	return out
 }
 
-// compressed compresses the records, once, with room for the fields in front of them.
+// compressed returns the records with room for the fields in front of them. It compresses them only
+// once.
 func (b *Batch) compressed() (out []byte, attributes uint16) {
 	if b.codec == nil {
 		return b.buf, 0
@@ -136,7 +138,8 @@ func (b *Batch) compressed() (out []byte, attributes uint16) {
 		w := b.codec.NewWriter(&b.compressedBytes)
 		_, err := w.Write(b.buf[recordsAt:])
 		if closed := w.Close(); err != nil || closed != nil {
-			return b.buf, 0 // no codec fails into memory; uncompressed is as good to a broker
+			// no codec fails to write to memory, and a broker takes uncompressed records as well
+			return b.buf, 0
 		}
 		b.isCompressed = true
 	}
@@ -151,21 +154,21 @@ func (b *appendBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Record is one record. Its headers are encoded as they stand in the batch.
+// Record is one record of a batch. Its headers are encoded already, by AddHeader.
 type Record struct {
-	Key, Value  []byte // nil: null
+	Key, Value  []byte // nil is null
 	Time        int64  // ms since 1970
 	Headers     []byte
 	HeaderCount int
 }
 
-// AddHeader appends one header; a nil value is null.
+// AddHeader appends a header. A nil value is null.
 func (r *Record) AddHeader(name string, value []byte) {
 	r.HeaderCount++
 	r.Headers = appendNullable(append(appendLength(r.Headers, len(name)), name...), value)
 }
 
-// appendNullable appends a byte string whose nil is null.
+// appendNullable appends a byte string with its length. nil is null.
 func appendNullable(buf, s []byte) []byte {
 	if s == nil {
 		return binary.AppendVarint(buf, -1)
@@ -173,7 +176,7 @@ func appendNullable(buf, s []byte) []byte {
 	return append(appendLength(buf, len(s)), s...)
 }
 
-// appendLength is binary.AppendVarint, inlined for the lengths that most have.
+// appendLength is binary.AppendVarint for a length, with a fast path for short ones.
 func appendLength(buf []byte, n int) []byte {
 	if n < 64 {
 		return append(buf, byte(n<<1))
@@ -188,17 +191,17 @@ func nullableSize(s []byte) int {
 	return varintSize(int64(len(s))) + len(s)
 }
 
-// varintSize is the number of bytes of a zigzag varint.
+// varintSize returns how many bytes a zigzag varint takes.
 func varintSize(i int64) int {
 	zigzag := uint64(i)<<1 ^ uint64(i>>63)
 	return (bits.Len64(zigzag|1) + 6) / 7
 }
 
-// PartitionOf is the partition of a key among count > 0 of them: the one that Java's producer
-// chooses.
+// PartitionOf returns the partition of a key among count of them, which must be above 0. It is the
+// one that Java's producer chooses.
 func PartitionOf(key []byte, count int32) int32 { return int32(Murmur2(key)&0x7fffffff) % count }
 
-// Murmur2 is org.apache.kafka.common.utils.Utils.murmur2: MurmurHash2 of 32 bits with Kafka's seed.
+// Murmur2 is org.apache.kafka.common.utils.Utils.murmur2: 32-bit MurmurHash2 with Kafka's seed.
 func Murmur2(key []byte) uint32 {
 	const (
 		seed = 0x9747b28c

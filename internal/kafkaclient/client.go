@@ -1,5 +1,4 @@
-// Client: the connections to one Kafka cluster for the batches of idempotent producers, and what
-// they share.
+// The client of the relay's sink: its connections to one Kafka cluster, and what its workers share.
 
 package kafkaclient
 
@@ -18,35 +17,36 @@ import (
 )
 
 // Client keeps the connections to one cluster: the control connection, which asks for metadata and
-// producer ids, and two to each broker that leads a partition.
+// producer ids, and two connections to each broker that leads a partition.
 type Client struct {
 	Options Options
 	Control *control
 	Dial    func(ctx context.Context, addr string) (Connection, error) // tests replace it
 
-	clusterID atomic.Pointer[string]   // of the cluster; nil: no broker has named it yet
-	Metadata  atomic.Pointer[Metadata] // the newest; the control connection stores it
+	clusterID atomic.Pointer[string]   // the cluster's id; nil until a broker has named it
+	Metadata  atomic.Pointer[Metadata] // the newest metadata; the control connection stores it
 
-	Connections atomic.Int64 // that are open
-	Pending     atomic.Int64 // records in requests that are under way
+	Connections atomic.Int64 // connections that are open
+	Pending     atomic.Int64 // records in requests that are not answered yet
 
 	brokersMu sync.RWMutex
 	brokers   map[int32]*Broker
-	launch    func(*Broker) // starts a broker's workers; nil outside run
+	launch    func(*Broker) // starts the workers of a broker; nil while Run does not run
 
 	stateMu sync.Mutex
-	// why a broker is down, by node; None is the control connection, replicas all partitions
+	// why each broker is down, by its node; None stands for the control connection, and allReplicas
+	// for all partitions
 	downReasons map[int32]string
 	logged      string
 }
 
-// NotConnected is why a client is down that has not run.
+// NotConnected is why a client is down before Run has connected it.
 const NotConnected = "not connected yet"
 
 // allReplicas is the node of NoteReplicas in Client.downReasons. It comes after all brokers.
 const allReplicas = math.MaxInt32
 
-// NewClient makes a client. Nothing is connected before run.
+// NewClient makes a client. Run connects it.
 func NewClient(opts Options) *Client {
 	c := &Client{Options: opts, brokers: map[int32]*Broker{}, downReasons: map[int32]string{None: NotConnected}, logged: NotConnected}
 	c.Dial = func(ctx context.Context, addr string) (Connection, error) {
@@ -57,8 +57,8 @@ func NewClient(opts Options) *Client {
 	return c
 }
 
-// Run keeps the connections until ctx is done. The error wraps ErrLogin: the brokers refused
-// the login for LoginTimeout and no connection was ever made.
+// Run keeps the connections until ctx is done. Its error wraps ErrLogin: the brokers have refused
+// the login for LoginTimeout, and no connection was ever made.
 func (c *Client) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var working sync.WaitGroup
@@ -82,14 +82,14 @@ func (c *Client) Run(ctx context.Context) error {
 	return err
 }
 
-// Broker is a node that leads partitions: its queue, and the workers that send what is in it. What
-// is queued when Run ends stays queued, for Withdraw.
+// Broker is a node that leads partitions: the queue of its batches, and the workers that send them.
+// Batches that are queued when Run ends stay queued, so that Withdraw can take them back.
 type Broker struct {
 	queue
 	workers [workersPerBroker]worker
 }
 
-// Broker returns the broker of a node.
+// Broker returns the broker of a node, and makes it at the first call.
 func (c *Client) Broker(node int32) *Broker {
 	c.brokersMu.RLock()
 	b := c.brokers[node]
@@ -116,26 +116,28 @@ func (c *Client) Broker(node int32) *Broker {
 // Options configure a client.
 type Options struct {
 	DialOptions
-	Brokers        []string      // host:port, the first to ask; they name the others
-	ConfirmTimeout time.Duration // of a broker's answer to a produce request
-	// The functions must not block. Explain is an error in one line, the others may be nil.
-	Explain     func(error) string
-	OnConnected func(again bool)              // a connection is open; again: there was one before
-	OnMetadata  func()                        // metadata was answered
-	OnState     func(why string, brokers int) // Up or its reason has changed
+	Brokers        []string      // host:port of brokers to ask first; they name the others
+	ConfirmTimeout time.Duration // how long a broker may take to answer a produce request
+	// The functions must not block. Explain makes one line of an error. The others may be nil.
+	Explain func(error) string
+	// a connection was opened; again says that there was one before
+	OnConnected func(again bool)
+	OnMetadata  func()                        // a broker has answered with metadata
+	OnState     func(why string, brokers int) // Up, or its reason, has changed
 }
 
-// ErrOtherCluster says that a broker is not of the cluster that the client has begun with.
+// ErrOtherCluster says that a broker belongs to another cluster than the one the client first
+// connected to.
 var ErrOtherCluster = errors.New("a broker of another cluster")
 
-// RedpandaStarting is the cluster id that some versions of Redpanda name before they have one.
+// RedpandaStarting is the cluster id that some versions of Redpanda report before they have one.
 const RedpandaStarting = "redpanda.initializing"
 
-// connect opens a connection to a broker of the cluster that the client has begun with. Producer
-// ids and sequence numbers belong to the cluster that gave them. In another cluster they may belong
-// to another producer. A broker there acknowledges a batch that looks like one of that producer's
-// last ones, and stores nothing. So each new connection first asks the broker for its cluster. A
-// broker that does not name its cluster is accepted.
+// connect opens a connection to a broker and checks that it is of the cluster that the client first
+// connected to. Producer ids and sequence numbers belong to the cluster that gave them. In another
+// cluster they may belong to another producer: a broker there acknowledges a batch that looks like
+// one of that producer's last ones, and stores nothing. So each new connection first asks the
+// broker for its cluster. A broker that does not name its cluster is accepted.
 func (c *Client) connect(ctx context.Context, addr string) (Connection, error) {
 	w, err := c.Dial(ctx, addr)
 	if err != nil {
@@ -155,7 +157,7 @@ func (c *Client) connect(ctx context.Context, addr string) (Connection, error) {
 	return w, nil
 }
 
-// countConnection counts a connection.
+// countConnection counts a new connection and reports it to the options' OnConnected.
 func (c *Client) countConnection(again bool) {
 	c.Connections.Add(1)
 	if c.Options.OnConnected != nil {
@@ -163,8 +165,8 @@ func (c *Client) countConnection(again bool) {
 	}
 }
 
-// noteBroker records why a broker cannot be reached; "" when it can. Node None is the control
-// connection.
+// noteBroker records why a broker cannot be reached, or with "" that it can. Node None stands for
+// the control connection.
 func (c *Client) noteBroker(node int32, why string) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
@@ -179,11 +181,12 @@ func (c *Client) noteBroker(node int32, why string) {
 	c.logState()
 }
 
-// NoteReplicas records why no partition takes batches although its leader is reached; "" when one
-// does.
+// NoteReplicas records why no partition takes batches although the leaders are reached, or with ""
+// that some partition does.
 func (c *Client) NoteReplicas(why string) { c.noteBroker(allReplicas, why) }
 
-// leadersChanged forgets why brokers are down that no longer lead a partition of ours.
+// leadersChanged forgets why brokers are down that no longer lead a partition of ours. The control
+// connection calls it after each answer with metadata.
 func (c *Client) leadersChanged(known *Metadata) {
 	c.stateMu.Lock()
 	defer c.stateMu.Unlock()
@@ -216,7 +219,7 @@ func (c *Client) firstReason() string {
 	return c.downReasons[first]
 }
 
-// logState tells when Up or its reason has changed.
+// logState calls OnState when Up or its reason has changed.
 func (c *Client) logState() {
 	why := c.firstReason()
 	if why == c.logged {
@@ -229,16 +232,16 @@ func (c *Client) logState() {
 }
 
 // ProducerBatch is a sealed record batch on its way to the leader of its partition, or a request
-// for a producer id. It is reused for the next batch of the partition. Between Push (or Identify)
-// and Deliver it belongs to the client, unless Withdraw takes it back.
+// for a producer id. A lane reuses it for the next batch of the partition. Between Push (or
+// Identify) and Deliver it belongs to the client, unless Withdraw takes it back.
 type ProducerBatch struct {
 	Topic     string
 	Partition int32
 
-	Bytes   []byte // the batch, sealed
+	Bytes   []byte // the sealed batch
 	Records int    // in the batch
-	Tried   bool   // the bytes were in a request: they may be in the log
-	Session int64  // of the control connection in which the producer id came
+	Tried   bool   // the bytes were in a request, so they may be in the log
+	Session int64  // of the control connection that the producer id came from
 
 	// Slow is set when the broker has waited in vain for the partition's replicas, and has stored
 	// no batch since. It outlives a call, because a pause repairs no replica. Only the answer to
@@ -248,38 +251,38 @@ type ProducerBatch struct {
 
 	Reader  bytes.Reader // of Bytes, for the request
 	Answer  Answer
-	Deliver func() // gives the batch back to its owner, with its answer
+	Deliver func() // gives the batch back to its owner, with Answer set
 }
 
-// Answer is the result of a submitted batch.
+// Answer is what became of a batch that was pushed. Which fields are set depends on Kind.
 type Answer struct {
 	Kind     AnswerKind
-	Code     int16   // answered, identity: the broker's error code
-	Message  string  // answered: its text, or ""
-	Culprits []int32 // answered: the records that it names, by their place in the batch
-	Why      error   // unsent, lost
-	Cut      bool    // lost: the broker ended a new connection over this batch alone
-	Producer int64   // identity, code 0
+	Code     int16   // of Answered and Identity: the broker's error code
+	Message  string  // of Answered: the broker's text, or ""
+	Culprits []int32 // of Answered: the records that the broker names, by their place in the batch
+	Why      error   // of Unsent and Lost
+	Cut      bool    // of Lost: the broker ended a new connection over this batch alone
+	Producer int64   // of Identity with code 0
 	Epoch    int16
-	Session  int64 // identity: of the control connection in which it came
+	Session  int64 // of Identity: the number of the control connection that it came from
 }
 
-// AnswerKind is the kind of an answer: whether the batch may be written, and who has answered.
+// AnswerKind says whether the batch may be written, and who has answered.
 type AnswerKind uint8
 
 const (
 	Unsent   AnswerKind = iota // certainly not written
-	Lost                       // perhaps written, and not answered
-	Answered                   // by the broker, for the batch
-	Identity                   // by any broker: a producer id, or an error
-	Outdated                   // not written: the producer id may now belong to another producer
+	Lost                       // perhaps written: no answer came
+	Answered                   // the leader has answered for the batch
+	Identity                   // a broker has answered with a producer id or an error
+	Outdated                   // not written: the producer id may belong to another producer now
 )
 
 // Duplicate reports whether the broker has called the batch a duplicate.
 func (a *Answer) Duplicate() bool { return kafkago.Error(a.Code) == kafkago.DuplicateSequenceNumber }
 
-// samePartition reports whether both batches are for one partition. Two lanes have such batches
-// when a topic was re-created with fewer partitions.
+// samePartition reports whether both batches are for one partition. Two lanes can have such batches
+// after a topic was re-created with fewer partitions.
 func (b *ProducerBatch) samePartition(other *ProducerBatch) bool {
 	return b.Partition == other.Partition && b.Topic == other.Topic
 }

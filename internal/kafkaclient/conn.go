@@ -46,18 +46,20 @@ const (
 	// FetchLimit is the least limit for the records of one answer: no broker's default allows a
 	// batch that takes as much.
 	FetchLimit = 64 << 20
-	// a buffer that grew past this for a large answer, in bytes, is given back
+	// keptFrame is the largest buffer for an answer that is kept, in bytes. One that grew further
+	// is given back.
 	keptFrame = 1 << 20
 )
 
-// highestVersions has the highest version of a request that is used; of a request that is not here
-// it is the highest of kafka-go. None is flexible: kafka-go takes what an answer's tags claim for
-// lengths, whatever it is, and the versions before give all there is to know. An answer with
-// records is decoded here, in one version.
+// highestVersions has the highest version of each request that is used. A request that is not
+// listed uses kafka-go's highest. No listed version is flexible: kafka-go takes what the tags of a
+// flexible answer claim for lengths, and older versions have all that is needed. An answer with
+// records is decoded in this package, which knows one version of it.
 var highestVersions = map[protocol.ApiKey]int16{
 	protocol.InitProducerId: 1, protocol.CreateTopics: 4, protocol.Fetch: fetchVersion, protocol.FindCoordinator: 2,
 	protocol.JoinGroup: 4, protocol.SyncGroup: 2, protocol.OffsetCommit: 5,
-	// From v1 on kafka-go reads the throttle time of these two as the error code, so as no error.
+	// From v1 on kafka-go reads the throttle time of these two as the error code, and so misses the
+	// error.
 	protocol.Heartbeat: 0, protocol.LeaveGroup: 0,
 }
 
@@ -68,8 +70,8 @@ func highestVersion(key protocol.ApiKey) int16 {
 	return key.MaxVersion()
 }
 
-// neededRequests are the requests that a broker must know, with the lowest sufficient version. They
-// give batches of magic 2, metadata requests that create no topics, and producer ids.
+// neededRequests are the requests that a broker must know, with the lowest version that is enough:
+// batches of magic 2, metadata requests that create no topics, and producer ids.
 var neededRequests = []struct {
 	key     protocol.ApiKey
 	version int16
@@ -77,41 +79,42 @@ var neededRequests = []struct {
 
 // DialOptions say how a connection is opened.
 type DialOptions struct {
-	// SASL is asked at every connect; nil means no login.
+	// SASL is called at every connect; nil means that there is no login.
 	SASL func() (*SASL, error)
-	// TLS is asked at every connect; nil means plaintext. An empty ServerName becomes the broker's
+	// TLS is called at every connect; nil means plaintext. An empty ServerName becomes the broker's
 	// host.
 	TLS func() (*tls.Config, error)
-	// Secure takes a connection with TLS before its handshake, and returns the one to use; nil
-	// takes it as it is.
+	// Secure takes a TLS connection before its handshake, and returns the connection to use. nil
+	// leaves it as it is.
 	Secure func(*tls.Conn) net.Conn
 	// ClientID is the client.id that brokers log and set quotas for.
 	ClientID string
-	// Limit bounds the memory that the records of one answer take; FetchLimit at least.
+	// Limit bounds the memory for the records of one answer. It counts as at least FetchLimit.
 	Limit int
 }
 
 // Conn is a connection to one broker, logged in. It carries one request at a time, from one
-// goroutine at a time; Close may be called from any. It has a goroutine of its own only while it is
-// watched.
+// goroutine at a time. Close may be called from any goroutine. A Conn has a goroutine of its own
+// only while Watch watches it.
 type Conn struct {
 	Addr          string
 	opts          *DialOptions
 	net           net.Conn
 	idle          idleSocket
 	reader        *bufio.Reader
-	gather        gatherWriter              // of the last request
-	frame         []byte                    // of the last answer
-	produceAnswer produce.Response          // the last answer to a produce request
-	Versions      map[protocol.ApiKey]int16 // of each request that both sides know: what is used
-	lastID        int32                     // correlation id of the last request
-	usedAt        time.Time                 // of the last answer
-	Expires       time.Time                 // when the broker wants a new login; zero: never
-	closed        atomic.Bool
+	gather        gatherWriter     // writes the last request
+	frame         []byte           // the bytes of the last answer
+	produceAnswer produce.Response // the last answer to a produce request
+	// the version that is used, of each request that both sides know
+	Versions map[protocol.ApiKey]int16
+	lastID   int32     // the correlation id of the last request
+	usedAt   time.Time // when the last answer came
+	Expires  time.Time // when the broker wants a new login; zero means never
+	closed   atomic.Bool
 }
 
-// Dial connects, within ctx and DialTimeout. The error wraps ErrLogin when the broker refuses the
-// login.
+// Dial connects within DialTimeout, or until ctx ends. Its error wraps ErrLogin when the broker
+// refuses the login.
 func Dial(ctx context.Context, opts *DialOptions, addr string) (*Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, DialTimeout)
 	defer cancel()
@@ -128,7 +131,7 @@ func Dial(ctx context.Context, opts *DialOptions, addr string) (*Conn, error) {
 	return c, nil
 }
 
-// prepare makes a TCP connection one that carries requests.
+// prepare makes a TCP connection fit for requests: TLS, versions and login.
 func (c *Conn) prepare(ctx context.Context) error {
 	if c.opts.TLS != nil {
 		if err := c.encrypt(ctx); err != nil {
@@ -181,8 +184,8 @@ func (c *Conn) encrypt(ctx context.Context) error {
 	return err
 }
 
-// negotiate learns which versions of which requests the broker knows, and settles on the highest of
-// each that both do.
+// negotiate asks which versions of which requests the broker knows. It chooses the highest version
+// of each that both sides know.
 func (c *Conn) negotiate(ctx context.Context) error {
 	res, err := RoundTripAs[*apiversions.Response](ctx, c, DialTimeout, new(apiversions.Request))
 	if err != nil {
@@ -212,12 +215,12 @@ func (c *Conn) negotiate(ctx context.Context) error {
 	return nil
 }
 
-// Connection is a *Conn, or what tests put in its place.
+// Connection is a *Conn, or what a test uses instead.
 type Connection interface {
 	RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (protocol.Message, error)
 	Usable() bool
-	// Watch notices the end of the connection while it is idle. It costs a goroutine each time: it
-	// is for the control connection.
+	// Watch notices when the connection ends while it is idle. It costs a goroutine each time, so
+	// only the control connection uses it.
 	Watch(ended chan<- struct{}) (unwatch func())
 	Close()
 }
@@ -237,8 +240,8 @@ func RoundTripAs[R protocol.Message](ctx context.Context, c Connection, timeout 
 }
 
 // RoundTrip sends a request and waits for its answer, at most for timeout. The end of ctx breaks it
-// at once; the error then wraps ctx's. Any error closes the connection, and whether the broker had
-// the request is not known.
+// off at once, and its error then wraps that of ctx. After any error the connection is closed, and
+// it is not known whether the broker got the request.
 func (c *Conn) RoundTrip(ctx context.Context, timeout time.Duration, req protocol.Message) (answer protocol.Message, err error) {
 	err = c.exchange(ctx, timeout, req, func(body []byte, version int16) error {
 		answer, err = c.decodeAnswer(body, req.ApiKey(), version)
@@ -247,7 +250,7 @@ func (c *Conn) RoundTrip(ctx context.Context, timeout time.Duration, req protoco
 	return answer, err
 }
 
-// decodeAnswer decodes an answer without its size and correlation id.
+// decodeAnswer decodes the body of an answer: what comes after its size and correlation id.
 func (c *Conn) decodeAnswer(body []byte, key protocol.ApiKey, version int16) (protocol.Message, error) {
 	if key == protocol.Produce {
 		return &c.produceAnswer, readProduceAnswer(body, version, &c.produceAnswer)
@@ -262,7 +265,7 @@ func (c *Conn) decodeAnswer(body []byte, key protocol.ApiKey, version int16) (pr
 	return answer, err
 }
 
-// exchange sends a request, and has the body of its answer decoded.
+// exchange sends a request and calls decode with the body of its answer.
 func (c *Conn) exchange(ctx context.Context, timeout time.Duration, req protocol.Message, decode func(body []byte, version int16) error) error {
 	version, err := c.sendRequest(ctx, timeout, req)
 	if err == nil {
@@ -271,7 +274,7 @@ func (c *Conn) exchange(ctx context.Context, timeout time.Duration, req protocol
 	if err != nil {
 		c.Close()
 		if ended := ctx.Err(); ended != nil {
-			err = ended // the cause: the deadline that broke the exchange was set by its end
+			err = ended // the end of ctx set the deadline that broke the exchange
 		}
 		return fmt.Errorf("send %v to broker %s: %w", req.ApiKey(), c.Addr, err)
 	}
@@ -279,7 +282,7 @@ func (c *Conn) exchange(ctx context.Context, timeout time.Duration, req protocol
 	return nil
 }
 
-// sendRequest sends a request, and reads its answer into frame.
+// sendRequest sends a request and reads its answer into frame.
 func (c *Conn) sendRequest(ctx context.Context, timeout time.Duration, req protocol.Message) (version int16, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -297,7 +300,7 @@ func (c *Conn) sendRequest(ctx context.Context, timeout time.Duration, req proto
 	})
 	defer func() {
 		if !stop() {
-			c.Close() // the deadline in the past may come at any time from now on
+			c.Close() // the end of ctx may set the deadline at any time from now on
 		}
 	}()
 	c.lastID++
@@ -309,12 +312,12 @@ func (c *Conn) sendRequest(ctx context.Context, timeout time.Duration, req proto
 }
 
 // gatherWriter writes a request in one system call, where kafka-go makes one for each 64 KiB. That
-// saves a third of the time that both ends spend on 1 MiB. The request begins with its size, so
-// it knows when it is complete; until then WriteRequest keeps its pages.
+// saves a third of the time that both ends spend on 1 MiB. A request begins with its size, so
+// gatherWriter knows when it is complete. WriteRequest keeps the pages until then.
 type gatherWriter struct {
 	to    net.Conn
 	pages net.Buffers
-	left  int // bytes to come
+	left  int // bytes of the request that are still to come
 }
 
 func (g *gatherWriter) Write(page []byte) (int, error) {
@@ -325,21 +328,22 @@ func (g *gatherWriter) Write(page []byte) (int, error) {
 	if g.left -= len(page); g.left > 0 {
 		return len(page), nil
 	}
-	rest := g.pages // WriteTo moves its receiver's start, and the room in front would be lost
+	rest := g.pages // WriteTo moves the start of its receiver, and the room in front would be lost
 	_, err := rest.WriteTo(g.to)
-	clear(g.pages) // they are kafka-go's again
+	clear(g.pages) // kafka-go uses the pages again
 	return len(page), err
 }
 
-// The errors of a port that expects something else than it gets.
+// The errors that explain a port which expects TLS or a login.
 var (
 	ErrWantsTLS   = errors.New("the broker answers with a TLS alert: the port expects TLS")
 	ErrWantsLogin = errors.New("the broker closed the connection at the first request, as one does that wants a login")
 )
 
-// readFrame reads an answer. Its size and its correlation id are checked before anything is
-// decoded: what is not Kafka's would be taken for lengths of gigabytes. The frame is valid until
-// the next request. What has grown for a large one is dropped before the next.
+// readFrame reads an answer into frame, which is valid until the next request. It checks the size
+// and the correlation id before anything is decoded, because bytes of another protocol would be
+// taken for lengths of gigabytes. A frame that grew for a large answer is dropped before the next
+// one.
 func (c *Conn) readFrame(key protocol.ApiKey) error {
 	head, err := c.reader.Peek(8)
 	if len(head) >= 3 && head[0] == 21 && head[1] == 3 {
@@ -373,7 +377,8 @@ func (c *Conn) readFrame(key protocol.ApiKey) error {
 	return err
 }
 
-// readBody reads n bytes into b's memory: no more is allocated than twice what has come.
+// readBody reads n bytes into b's memory. It allocates at most twice what has come so far, so that
+// a wrong length cannot take all memory.
 func readBody(r io.Reader, b []byte, n int) ([]byte, error) {
 	const piece = 64 << 10
 	for b = b[:0]; len(b) < n; {
@@ -390,8 +395,8 @@ func readBody(r io.Reader, b []byte, n int) ([]byte, error) {
 	return b, nil
 }
 
-// forgetEpochs marks leaders' epochs as missing in metadata without them (before v7): kafka-go
-// leaves 0.
+// forgetEpochs marks the leaders' epochs as missing in metadata before v7, which has none: kafka-go
+// leaves 0 there.
 func forgetEpochs(res *metadata.Response) {
 	for _, topic := range res.Topics {
 		for i := range topic.Partitions {
@@ -400,7 +405,7 @@ func forgetEpochs(res *metadata.Response) {
 	}
 }
 
-// Close ends the connection. A request under way fails.
+// Close ends the connection. A request that is not answered fails.
 func (c *Conn) Close() {
 	if !c.closed.Swap(true) {
 		c.net.Close()
@@ -420,11 +425,12 @@ func (c *Conn) Usable() bool {
 type idleSocket struct {
 	sock  syscall.RawConn
 	asked [1]unix.PollFd
-	ask   func(fd uintptr) // made once: one for each question would be allocated
+	ask   func(fd uintptr) // made once; a new function for each question would be allocated
 	quiet bool
 }
 
-// watchSocket names the connection; it has a socket unless a test made it.
+// watchSocket sets the connection whose socket is asked. A connection that a test made may have no
+// socket.
 func (i *idleSocket) watchSocket(c net.Conn) (err error) {
 	if s, ok := c.(syscall.Conn); ok {
 		i.sock, err = s.SyscallConn()
@@ -432,7 +438,7 @@ func (i *idleSocket) watchSocket(c net.Conn) (err error) {
 	i.ask = func(fd uintptr) {
 		i.asked[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
 		n, err := unix.Poll(i.asked[:], 0)
-		for err == unix.EINTR { // a signal, such as Go's own
+		for err == unix.EINTR { // interrupted by a signal, such as Go's own
 			n, err = unix.Poll(i.asked[:], 0)
 		}
 		i.quiet = n == 0 && err == nil
@@ -440,8 +446,9 @@ func (i *idleSocket) watchSocket(c net.Conn) (err error) {
 	return err
 }
 
-// isQuiet reports whether the connection has not ended and nothing has come: between an answer and
-// the next request the broker sends nothing.
+// isQuiet reports whether the connection is open and nothing has come. Between an answer and the
+// next request a broker sends nothing, so anything that comes means that the connection is of no
+// use any more.
 func (i *idleSocket) isQuiet() bool {
 	if i.sock == nil {
 		return true
@@ -455,7 +462,7 @@ func (i *idleSocket) isQuiet() bool {
 func (c *Conn) Watch(ended chan<- struct{}) (unwatch func()) {
 	var unwatched atomic.Bool
 	done := make(chan struct{})
-	failed := c.net.SetReadDeadline(time.Time{}) // the last request's deadline is still set
+	failed := c.net.SetReadDeadline(time.Time{}) // the deadline of the last request is still set
 	go func() {
 		defer close(done)
 		if failed == nil {
@@ -469,13 +476,14 @@ func (c *Conn) Watch(ended chan<- struct{}) (unwatch func()) {
 	return func() {
 		unwatched.Store(true)
 		if err := c.net.SetReadDeadline(time.Unix(1, 0)); err != nil {
-			c.Close() // it ends the wait, too
+			c.Close() // which ends the wait, too
 		}
 		<-done
 	}
 }
 
-// Notify signals a channel with room for one.
+// Notify signals a channel with room for one signal, and does not wait when a signal is there
+// already.
 func Notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -1,5 +1,6 @@
-// The control connection: it asks for metadata and for producer ids. Which broker it is to, its
-// timeouts, and a login that is refused for good.
+// The control connection: it asks any broker of the cluster for metadata and producer ids. Workers
+// and lanes wait for its answers, so it bounds each request, changes the broker when one does not
+// answer, and ends Run when the login is refused for good.
 
 package kafkaclient
 
@@ -19,18 +20,20 @@ import (
 )
 
 const (
-	RefreshEvery = 30 * time.Second // of all topics, when nobody asks
+	RefreshEvery = 30 * time.Second // how often all topics are asked for when nobody asks
 	// the shortest time between two refreshes that ended connections cause
 	endedEvery = 2 * time.Second
 	AskEvery   = 10 * time.Millisecond // the shortest time between two requests for metadata
-	// the timeout of an answer; it doubles with each answer that does not come
+	// ControlFirst is the first timeout of an answer. It doubles with each answer that does not
+	// come.
 	ControlFirst   = time.Second
 	ControlTimeout = 16 * time.Second // the longest timeout of an answer
-	// after so long with requests without a pause another broker is asked
+	// StaleAfter is how long there may be questions without a pause before another broker is asked.
 	StaleAfter = 10 * time.Second
-	// the timeout of a connection; it doubles with each round
+	// controlDial is the first timeout of a connect. It doubles with each round over the brokers,
+	// twice at most.
 	controlDial = 3 * time.Second
-	// after so long a topic in error that no lane asks for is forgotten
+	// forgetAfter is how long a topic in error is remembered that no lane asks for.
 	forgetAfter = 30 * time.Second
 	// LoginTimeout ends Run when the brokers have refused the login for this long and no connection
 	// was ever made.
@@ -43,25 +46,26 @@ type control struct {
 	client *Client
 
 	mu sync.Mutex
-	// the topics that are refreshed, with the time of a lane's last question; zero: for ever
+	// topics has the topics that are refreshed, with the time when a lane last asked for each; zero
+	// means that the topic is always refreshed.
 	topics map[string]time.Time
 	due    map[string]struct{} // topics to ask for now
-	ids    []*ProducerBatch    // batches that need a producer id
-	woken  chan struct{}       // cap 1
+	ids    []*ProducerBatch    // batches that wait for a producer id
+	woken  chan struct{}       // has room for one signal
 
-	questions atomic.Int64 // for metadata, so far
+	questions atomic.Int64 // requests for metadata so far
 
 	// The fields below belong to the goroutine.
 	conn          Connection
 	addr          string
 	session       int64     // the number of this connection
-	askedAt       time.Time // when metadata was asked for last
-	allAskedAt    time.Time // when all topics were asked for last
-	idsTurn       bool      // metadata was asked for since the last id
-	busySince     time.Time // since when there are questions without a pause
+	askedAt       time.Time // when metadata was last asked for
+	allAskedAt    time.Time // when all topics were last asked for
+	idsTurn       bool      // metadata was asked for since the last producer id, so an id is next
+	busySince     time.Time // since when questions come without a pause
 	unanswered    int       // answers in a row that did not come
-	fails         int       // rounds over all brokers in a row that found none
-	refusedSince  time.Time // since when the login is refused; zero: it is not
+	fails         int       // rounds over all brokers in a row that reached none of them
+	refusedSince  time.Time // since when the login is refused; zero means that it is not
 	everConnected bool      // a connection was made at least once
 }
 
@@ -71,14 +75,14 @@ func newControl(client *Client) *control {
 	}
 }
 
-// KeepFresh has the metadata of a topic refreshed from now on.
+// KeepFresh lets the metadata of a topic be refreshed from now on, as long as the client runs.
 func (c *control) KeepFresh(topic string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.topics[topic] = time.Time{}
 }
 
-// RequestMetadata has the metadata of a topic requested soon. The answer is in a later Metadata
+// RequestMetadata lets the metadata of a topic be asked for soon. The answer is in a later Metadata
 // than the present one.
 func (c *control) RequestMetadata(topic string) {
 	c.mu.Lock()
@@ -90,7 +94,8 @@ func (c *control) RequestMetadata(topic string) {
 	Notify(c.woken)
 }
 
-// Identify has a producer id requested, and delivers the batch with an answer of kind Identity.
+// Identify asks for a producer id for a batch. The batch is delivered with an answer of kind
+// Identity, or Unsent when no broker has answered.
 func (c *control) Identify(b *ProducerBatch) {
 	c.mu.Lock()
 	c.ids = append(c.ids, b)
@@ -98,8 +103,8 @@ func (c *control) Identify(b *ProducerBatch) {
 	Notify(c.woken)
 }
 
-// Withdraw takes back a batch that was given to Identify. It returns false when it is too late for
-// that.
+// Withdraw takes back a batch that was given to Identify. It returns false when the request for the
+// id is under way already.
 func (c *control) Withdraw(b *ProducerBatch) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,8 +115,9 @@ func (c *control) Withdraw(b *ProducerBatch) bool {
 	return i >= 0
 }
 
-// awaitWitness asks for the topic's metadata, waits for an answer to a question that was sent after
-// the call, and returns the session of that answer.
+// awaitWitness asks for a topic's metadata and waits for an answer to a question that was sent
+// after the call. It returns the session of that answer. A worker calls it after it has connected:
+// see worker.dropOutdated.
 func (c *control) awaitWitness(ctx context.Context, topic string) (session int64, err error) {
 	asked := c.questions.Load()
 	for {
@@ -128,7 +134,7 @@ func (c *control) awaitWitness(ctx context.Context, topic string) (session int64
 	}
 }
 
-// run asks until ctx is done. It returns an error only for a login that is refused for good.
+// run asks until ctx is done. It returns an error only when the login is refused for good.
 func (c *control) run(ctx context.Context) error {
 	defer c.hangUp()
 	timer := time.NewTimer(0)
@@ -161,7 +167,8 @@ func (c *control) run(ctx context.Context) error {
 	}
 }
 
-// sendDue sends the requests that are due, and returns how long run may pause unless it is woken.
+// sendDue sends the requests that are due. It returns how long run may then pause, unless it is
+// woken.
 func (c *control) sendDue(ctx context.Context) (pause time.Duration, err error) {
 	for ctx.Err() == nil {
 		b, topics, pause := c.nextQuestion(time.Now())
@@ -197,9 +204,9 @@ func (c *control) sendDue(ctx context.Context) (pause time.Duration, err error) 
 	return 0, nil
 }
 
-// nextQuestion returns what to do now: get an id for a batch, ask for metadata of some topics, or
-// pause. When both are wanted they take turns, because batches ask again and again while there are
-// no ids.
+// nextQuestion returns what to do now: ask for an id for a batch, ask for metadata of topics, or
+// pause. When an id and metadata are both wanted they take turns, because batches ask again and
+// again while there are no ids.
 func (c *control) nextQuestion(now time.Time) (b *ProducerBatch, topics []string, pause time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,7 +227,8 @@ func (c *control) nextQuestion(now time.Time) (b *ProducerBatch, topics []string
 	if since > time.Second {
 		c.busySince = now
 	}
-	topics = make([]string, 0, len(c.due)) // never nil: that would be all topics of the cluster
+	// never nil, which would ask for all topics of the cluster
+	topics = make([]string, 0, len(c.due))
 	if everything {
 		for topic, asked := range c.topics {
 			if !asked.IsZero() && now.Sub(asked) > forgetAfter {
@@ -240,7 +248,7 @@ func (c *control) nextQuestion(now time.Time) (b *ProducerBatch, topics []string
 	return nil, topics, 0
 }
 
-// putBack puts back what could not be done.
+// putBack puts back the questions that were not answered.
 func (c *control) putBack(b *ProducerBatch, topics []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -251,11 +259,12 @@ func (c *control) putBack(b *ProducerBatch, topics []string) {
 		c.due[topic] = struct{}{}
 	}
 	if topics != nil && len(topics) == 0 {
-		c.allAskedAt = time.Time{} // the question was for the brokers alone
+		// an empty list asks for the brokers alone, which is due with all topics
+		c.allAskedAt = time.Time{}
 	}
 }
 
-// refreshMetadata asks for metadata and publishes the new snapshot.
+// refreshMetadata asks for metadata and publishes it.
 func (c *control) refreshMetadata(ctx context.Context, topics []string) error {
 	question := c.questions.Add(1)
 	res, err := askControl[*metadata.Response](ctx, c, &metadata.Request{TopicNames: topics})
@@ -273,8 +282,8 @@ func (c *control) refreshMetadata(ctx context.Context, topics []string) error {
 	}
 	c.client.noteBroker(None, "")
 	c.client.leadersChanged(is)
-	// A broker may lag behind the controllers, or be cut off from them and give no ids. Another one
-	// is asked next.
+	// A broker may lag behind the controllers, or be cut off from them and give no ids. So another
+	// broker is asked next.
 	if is.showsOlderState() || now.Sub(c.busySince) > StaleAfter {
 		c.busySince = now
 		c.hangUp()
@@ -282,7 +291,7 @@ func (c *control) refreshMetadata(ctx context.Context, topics []string) error {
 	return nil
 }
 
-// isRefreshed reports whether a topic is refreshed, or was asked for lately.
+// isRefreshed reports whether a topic is refreshed, or was asked for within forgetAfter.
 func (c *control) isRefreshed(topic string, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -307,7 +316,7 @@ func (c *control) requestIdentity(ctx context.Context, b *ProducerBatch) error {
 	return err
 }
 
-// Sleep waits for d; false when ctx ended first.
+// Sleep waits for d. It returns false when ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -319,8 +328,8 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// connect ensures a connection. It keeps the present one; otherwise it tries the known brokers,
-// then the configured ones.
+// connect makes sure that there is a connection. It keeps the present one if that can be used.
+// Otherwise it tries the known brokers, and then the configured ones.
 func (c *control) connect(ctx context.Context) error {
 	if c.conn != nil && c.conn.Usable() {
 		return nil
@@ -351,8 +360,8 @@ func (c *control) connect(ctx context.Context) error {
 	return err
 }
 
-// candidates are the addresses to try: the known brokers in random order, then the configured ones.
-// The one that was just lost comes last.
+// candidates returns the addresses to try: the known brokers in random order, then the configured
+// ones. The address that was used last comes last.
 func (c *control) candidates() []string {
 	var all []string
 	for _, addr := range c.client.Metadata.Load().Brokers {
@@ -379,7 +388,7 @@ func (c *control) hangUp() {
 	}
 }
 
-// askControl sends a request over the control connection.
+// askControl sends a request over the control connection. After an error the connection is closed.
 func askControl[R protocol.Message](ctx context.Context, c *control, req protocol.Message) (R, error) {
 	res, err := RoundTripAs[R](ctx, c.conn, min(ControlFirst<<min(c.unanswered, 4), ControlTimeout), req)
 	if err != nil {
@@ -391,7 +400,7 @@ func askControl[R protocol.Message](ctx context.Context, c *control, req protoco
 	return res, nil
 }
 
-// roundPause is the pause after a round that found no broker.
+// roundPause returns the pause after a round that has reached no broker.
 func (c *control) roundPause() time.Duration {
 	d := min(25*time.Millisecond<<min(c.fails, 8), time.Second)
 	if !c.refusedSince.IsZero() {
@@ -401,7 +410,7 @@ func (c *control) roundPause() time.Duration {
 }
 
 // loginRefused returns err, which ends run, when the login was refused for LoginTimeout and no
-// connection was ever made.
+// connection was ever made. Otherwise it returns nil.
 func (c *control) loginRefused(err error) error {
 	if c.everConnected || !errors.Is(err, ErrLogin) {
 		c.refusedSince = time.Time{}

@@ -1,6 +1,6 @@
-// What the members of a consumer group say to each other: the topics that each reads, and the
-// partitions that each gets. Brokers hand both on and do not read them (ConsumerProtocol, version
-// 0).
+// The messages that members of a consumer group send each other through the brokers: the topics
+// that each reads, and the partitions that each gets. Brokers pass these bytes on and do not read
+// them, so all clients of a group must write the same format (ConsumerProtocol, version 0).
 
 package kafkaclient
 
@@ -16,16 +16,16 @@ func appendText(b []byte, s string) []byte {
 
 func appendInt32(b []byte, n int) []byte { return binary.BigEndian.AppendUint32(b, uint32(n)) }
 
-// EncodeSubscription says which topics a member reads.
+// EncodeSubscription encodes the topics that a member reads. A member sends it when it joins.
 func EncodeSubscription(topics []string) []byte {
-	b := appendInt32([]byte{0, 0}, len(topics)) // version
+	b := appendInt32([]byte{0, 0}, len(topics)) // the version
 	for _, topic := range topics {
 		b = appendText(b, topic)
 	}
-	return appendInt32(b, None) // no data of ours
+	return appendInt32(b, None) // no user data
 }
 
-// ReadSubscription reads what another member has written.
+// ReadSubscription decodes the topics that another member reads. The leader of the group calls it.
 func ReadSubscription(body []byte) ([]string, error) {
 	b := &bytesLeft{rest: body}
 	b.int16()
@@ -36,7 +36,8 @@ func ReadSubscription(body []byte) ([]string, error) {
 	return topics, b.err
 }
 
-// EncodeAssignment says which partitions a member gets, by their topic.
+// EncodeAssignment encodes the partitions that a member gets, by topic. The leader of the group
+// sends it.
 func EncodeAssignment(partitions map[string][]int) []byte {
 	b := appendInt32([]byte{0, 0}, len(partitions))
 	for _, topic := range slices.Sorted(maps.Keys(partitions)) {
@@ -48,7 +49,7 @@ func EncodeAssignment(partitions map[string][]int) []byte {
 	return appendInt32(b, None)
 }
 
-// ReadAssignment reads what the leader of the group has written. A member may get nothing.
+// ReadAssignment decodes the partitions that the leader gave this member, by topic. It may be none.
 func ReadAssignment(body []byte) (map[string][]int, error) {
 	if len(body) == 0 {
 		return nil, nil

@@ -1,5 +1,5 @@
-// Answers are checked before kafka-go decodes them, which would allocate as much as they claim to
-// have. The answer to a produce request is decoded here.
+// The check of answers before kafka-go decodes them: kafka-go allocates as many elements as an
+// answer claims to have. The answer to a produce request is decoded here instead.
 
 package kafkaclient
 
@@ -32,17 +32,18 @@ import (
 	"github.com/segmentio/kafka-go/protocol/syncgroup"
 )
 
-// ErrDamaged is the error of an answer that is not as its own counts and lengths say.
+// ErrDamaged says that an answer contradicts its own counts and lengths.
 var ErrDamaged = errors.New("the answer is damaged")
 
-// TooLargeError is the error of an answer that takes more memory than is given to it.
+// TooLargeError says that an answer would take more memory than it may.
 type TooLargeError struct{ Limit int }
 
 func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("the answer takes more than %d bytes of memory", e.Limit)
 }
 
-// answerTypes are those that kafka-go decodes, by what was asked. No other question is asked.
+// answerTypes are the answers that kafka-go decodes, by the request. CheckAnswer refuses every
+// other answer.
 var answerTypes = func() map[protocol.ApiKey]reflect.Type {
 	all := map[protocol.ApiKey]reflect.Type{}
 	for _, res := range []protocol.Message{
@@ -56,10 +57,9 @@ var answerTypes = func() map[protocol.ApiKey]reflect.Type {
 	return all
 }()
 
-// CheckAnswer reports whether an answer, without its size and correlation id, is one to a request
-// of that kind, and can be decoded in less than limit bytes of memory. kafka-go allocates as many
-// elements as an answer says that it has. Here each count and length is compared with the bytes
-// that are there before kafka-go sees them.
+// CheckAnswer reports whether a body, without its size and correlation id, is an answer to this
+// kind of request and can be decoded in limit bytes of memory. It compares each count and length
+// with the bytes that are there, before kafka-go allocates for them.
 func CheckAnswer(body []byte, key protocol.ApiKey, version int16, limit int) error {
 	typ := answerTypes[key]
 	if typ == nil || version > highestVersion(key) {
@@ -70,7 +70,7 @@ func CheckAnswer(body []byte, key protocol.ApiKey, version int16, limit int) err
 	return w.err
 }
 
-// budget is the memory that may still be taken.
+// budget is how much more memory an answer may take.
 type budget struct{ left, limit int }
 
 func (b *budget) charge(n int) error {
@@ -81,8 +81,8 @@ func (b *budget) charge(n int) error {
 	return nil
 }
 
-// bytesLeft is the part of a body that is not decoded. When it has too few bytes err is set, and
-// all that is read from then on is zero.
+// bytesLeft is the part of a body that was not decoded yet. When too few bytes are left it sets
+// err, and everything read after that is zero.
 type bytesLeft struct {
 	rest []byte
 	err  error
@@ -94,7 +94,7 @@ func (b *bytesLeft) setError(format string, args ...any) {
 	}
 }
 
-// nextBytes is the next n bytes.
+// nextBytes returns the next n bytes.
 func (b *bytesLeft) nextBytes(n int) []byte {
 	if b.err == nil && (n < 0 || n > len(b.rest)) {
 		b.setError("%d bytes are announced, %d are there", n, len(b.rest))
@@ -111,8 +111,8 @@ func (b *bytesLeft) int16() int16 { return int16(binary.BigEndian.Uint16(b.nextB
 func (b *bytesLeft) int32() int32 { return int32(binary.BigEndian.Uint32(b.nextBytes(4))) }
 func (b *bytesLeft) int64() int64 { return int64(binary.BigEndian.Uint64(b.nextBytes(8))) }
 
-// count is how many elements an array has, of least bytes each: never more than there are bytes
-// for.
+// count reads the number of elements of an array. least is how many bytes an element has at least,
+// so the number is never more than there are bytes for.
 func (b *bytesLeft) count(least int) int {
 	n := int(b.int32())
 	if n > len(b.rest)/least {
@@ -121,10 +121,10 @@ func (b *bytesLeft) count(least int) int {
 	if b.err != nil {
 		return 0
 	}
-	return max(n, 0) // -1 is an array that is null
+	return max(n, 0) // -1 means that the array is null
 }
 
-// text reads a string, with an allocation only when it is another one than before.
+// text reads a string into s. It allocates only when the string differs from the one in s.
 func (b *bytesLeft) text(s *string) {
 	if next := b.nextBytes(int(max(b.int16(), 0))); b.err != nil {
 		*s = ""
@@ -133,7 +133,7 @@ func (b *bytesLeft) text(s *string) {
 	}
 }
 
-// answerWalk goes through an answer as kafka-go's decoder does, and allocates nothing for it.
+// answerWalk goes through an answer as kafka-go's decoder does, without allocating anything.
 type answerWalk struct {
 	bytesLeft
 	version int16
@@ -146,7 +146,7 @@ func (w *answerWalk) charge(n int) {
 	}
 }
 
-// passBytes passes a string, or bytes. Its length is below 0 when it is null.
+// passBytes passes a string, or bytes, of length n. A length below 0 means null.
 func (w *answerWalk) passBytes(n int) {
 	if n > 0 {
 		w.charge(n)
@@ -154,7 +154,7 @@ func (w *answerWalk) passBytes(n int) {
 	}
 }
 
-// passValue passes a value of a type.
+// passValue passes a value of a type of kafka-go.
 func (w *answerWalk) passValue(typ reflect.Type) {
 	if w.err != nil {
 		return
@@ -179,7 +179,7 @@ func (w *answerWalk) passValue(typ reflect.Type) {
 			w.passBytes(int(w.int32()))
 			return
 		}
-		n := w.count(1) // an element has a byte at least
+		n := w.count(1) // an element has at least one byte
 		w.charge(n * int(typ.Elem().Size()))
 		for i := 0; i < n && w.err == nil; i++ {
 			w.passValue(typ.Elem())
@@ -189,7 +189,7 @@ func (w *answerWalk) passValue(typ reflect.Type) {
 	}
 }
 
-// fieldTypes are the fields of kafka-go's structs, by version: reading their tags takes long.
+// fieldTypes caches fieldsOf, because it takes long to read the tags of kafka-go's structs.
 var fieldTypes sync.Map
 
 type structVersion struct {
@@ -197,7 +197,7 @@ type structVersion struct {
 	version int16
 }
 
-// fieldsOf are the types of the fields that a struct has in a version.
+// fieldsOf returns the types of the fields that a struct has in a version.
 func fieldsOf(typ reflect.Type, version int16) []reflect.Type {
 	if list, ok := fieldTypes.Load(structVersion{typ, version}); ok {
 		return list.([]reflect.Type) //nolint:forcetypeassert // nothing else is stored
@@ -212,8 +212,8 @@ func fieldsOf(typ reflect.Type, version int16) []reflect.Type {
 	return list
 }
 
-// hasVersion reports whether kafka-go's tag of a field, such as
-// "min=v0,max=v5|min=v6,max=v7,compact", has it in a version.
+// hasVersion reports whether the field with this tag of kafka-go's, such as
+// "min=v0,max=v5|min=v6,max=v7,compact", exists in a version.
 func hasVersion(tag string, version int16) bool {
 	for part := range strings.SplitSeq(tag, "|") {
 		low, high := -1, -1
@@ -271,5 +271,5 @@ func readProduceAnswer(body []byte, version int16, res *produce.Response) error 
 	return b.err
 }
 
-// resized is s with n elements, of which each is what it was before, or zero.
+// resized returns s with n elements. Each is what it was before, or zero.
 func resized[T any](s []T, n int) []T { return slices.Grow(s[:0], n)[:n] }

@@ -1,5 +1,5 @@
-// The login: SASL by Kafka's own requests, SaslHandshake and SaslAuthenticate, and how much work a
-// broker may ask for.
+// The login by SASL, with Kafka's requests SaslHandshake and SaslAuthenticate, and a bound for the
+// work that a broker may ask for.
 
 package kafkaclient
 
@@ -20,19 +20,19 @@ import (
 	"github.com/segmentio/kafka-go/sasl/scram"
 )
 
-// SASL is a login.
+// SASL says how a connection logs in.
 type SASL struct {
 	Mechanism          string // plain, scram-sha-256 or scram-sha-512
 	Username, Password string
-	Own                sasl.Mechanism // of the caller, in place of all this
+	Own                sasl.Mechanism // the caller's own mechanism, instead of the fields above
 }
 
-// ErrLogin is a broker's refusal of the login. A refused certificate is not one: it is an error of
-// TLS.
+// ErrLogin says that a broker has refused the login. A certificate that is refused is an error of
+// TLS instead.
 var ErrLogin = errors.New("login refused")
 
-// mechanism is the client's side of the login. Its errors do not quote user or password, as
-// those of the libraries do.
+// mechanism returns the client's side of the login. Its errors do not quote the user or the
+// password, as errors of the libraries do.
 func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	if s.Own != nil {
 		return boundRounds(s.Own), nil
@@ -58,7 +58,7 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	return boundRounds(m), nil
 }
 
-// login proves who we are.
+// login logs in on a new connection.
 func (c *Conn) login(ctx context.Context, s *SASL) error {
 	mechanism, err := s.mechanism()
 	if err != nil {
@@ -96,7 +96,7 @@ func (c *Conn) login(ctx context.Context, s *SASL) error {
 	return nil
 }
 
-// authenticate sends one message of the mechanism and returns the broker's.
+// authenticate sends one message of the mechanism and returns the broker's answer to it.
 func (c *Conn) authenticate(ctx context.Context, response []byte) (challenge []byte, err error) {
 	res, err := RoundTripAs[*saslauthenticate.Response](ctx, c, DialTimeout, &saslauthenticate.Request{AuthBytes: response})
 	if err != nil {
@@ -110,18 +110,20 @@ func (c *Conn) authenticate(ctx context.Context, response []byte) (challenge []b
 		return nil, errors.New(ErrorText(res.ErrorCode, res.ErrorMessage))
 	}
 	if life := time.Duration(res.SessionLifetimeMs) * time.Millisecond; life > 0 {
-		// connections.max.reauth.ms: the broker drops the connection at the first request after it.
-		// A new one is made in time, because a request that is lost with it would be in doubt.
+		// connections.max.reauth.ms: the broker drops the connection at the first request after
+		// this time. So a new connection is made earlier: a request that is lost with the old one
+		// would be in doubt.
 		c.Expires = time.Now().Add(life - life/10)
 	}
 	return res.AuthBytes, nil
 }
 
-// maxRounds is six times the most that Kafka stores for a user, 16,384. So many take a tenth of a
-// second, which nothing interrupts.
+// maxRounds is six times the most rounds that Kafka stores for a user, 16,384. So many rounds take
+// a tenth of a second, which nothing can interrupt.
 const maxRounds = 100_000
 
-// boundRounds bounds the work of a login by SCRAM.
+// boundRounds wraps a mechanism so that a broker cannot ask for more than maxRounds rounds of
+// SCRAM.
 func boundRounds(m sasl.Mechanism) sasl.Mechanism {
 	if !strings.HasPrefix(m.Name(), "SCRAM-") {
 		return m

@@ -1,4 +1,5 @@
-// The metadata of the cluster: brokers, topics, partitions and their leaders.
+// The metadata of the cluster, and how answers are merged into it: brokers may contradict each
+// other while a leader changes.
 
 package kafkaclient
 
@@ -11,33 +12,33 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 )
 
-// None means no node, no epoch, no partition or no producer id.
+// None stands for no node, no epoch, no partition and no producer id.
 const None = -1
 
-// Metadata combines the answers so far. It is immutable, except that Stale is closed.
+// Metadata is what the answers so far say together. It is immutable, except that Stale is closed.
 type Metadata struct {
-	Version int64     // counts the answers
-	At      time.Time // of the newest
+	Version int64     // how many answers there were
+	At      time.Time // when the newest answer came
 	Brokers map[int32]string
 	Topics  map[string]*Topic
-	witness witness       // the newest answer
-	Stale   chan struct{} // closed when there is a newer one
+	witness witness       // identifies the newest answer
+	Stale   chan struct{} // closed once there is a newer Metadata
 }
 
-// witness is an answer on the control connection: the number of the connection, and the number of
-// the question, counted over all connections.
+// witness identifies an answer on the control connection: by the number of the connection, and by
+// the number of the question, which counts over all connections.
 type witness struct{ session, question int64 }
 
 // Topic is the metadata of one topic. It is immutable.
 type Topic struct {
 	Name       string
-	Code       int16     // why it cannot be published to; 0: it can
-	Partitions []Leader  // by number; none when code is set
-	InSync     []bool    // by number: all replicas of the partition are in sync
-	Version    int64     // the answer that said so
-	At         time.Time // of the answer that said all this
-	// olderSince is the time since when answers show an earlier state than this one; zero: they do
-	// not.
+	Code       int16     // why nothing can be published to it; 0 means that it can
+	Partitions []Leader  // by number; empty when Code is set
+	InSync     []bool    // by number: whether all replicas of the partition are in sync
+	Version    int64     // the number of the last answer about it
+	At         time.Time // when the answer came that has this state
+	// olderSince is since when answers show an earlier state than this one. The zero time means
+	// that they do not.
 	olderSince time.Time
 }
 
@@ -50,10 +51,10 @@ type Leader struct{ Node, Epoch int32 }
 // again with epoch 0, so its answers continue to look older.
 const believeOlder = 2 * time.Second
 
-// NewMetadata makes the Metadata before any answer: no broker and no topic is known.
+// NewMetadata makes the Metadata that is used before any answer. It knows no broker and no topic.
 func NewMetadata() *Metadata { return &Metadata{Stale: make(chan struct{})} }
 
-// Leader returns the leader of a partition; false while none is known.
+// Leader returns the leader of a partition, or false while none is known.
 func (m *Metadata) Leader(topic string, partition int32) (Leader, bool) {
 	t := m.Topics[topic]
 	if t == nil || int(partition) >= len(t.Partitions) {
@@ -75,8 +76,8 @@ func (m *Metadata) leads(node int32) bool {
 	return false
 }
 
-// showsOlderState reports whether the newest answer shows an earlier state of a topic than an
-// answer before it.
+// showsOlderState reports whether the newest answer shows an earlier state of a topic than a former
+// answer.
 func (m *Metadata) showsOlderState() bool {
 	for _, t := range m.Topics {
 		if t.Version == m.Version && !t.olderSince.IsZero() {
@@ -86,7 +87,8 @@ func (m *Metadata) showsOlderState() bool {
 	return false
 }
 
-// Merge adds an answer to the metadata. keep says which topics without an answer are remembered.
+// Merge returns the metadata with an answer added. keep says which known topics are kept when the
+// answer does not have them.
 func (m *Metadata) Merge(res *metadata.Response, keep func(*Topic) bool, now time.Time) *Metadata {
 	next := &Metadata{
 		Version: m.Version + 1, At: now, Brokers: m.Brokers, Stale: make(chan struct{}),
@@ -111,13 +113,14 @@ func (m *Metadata) Merge(res *metadata.Response, keep func(*Topic) bool, now tim
 	return next
 }
 
-// MaybeNew reports whether the topic has an error that a topic has right after its creation.
+// MaybeNew reports whether the topic has an error that every topic has right after its creation.
 func (t *Topic) MaybeNew() bool {
 	code := kafkago.Error(t.Code)
 	return code == kafkago.UnknownTopicOrPartition || code == kafkago.LeaderNotAvailable
 }
 
-// Merge adds an answer to the metadata of a topic; t may be nil.
+// Merge returns the metadata of a topic with an answer added. t may be nil. An answer that shows an
+// earlier state is ignored for believeOlder.
 func (t *Topic) Merge(said *Topic, now time.Time) *Topic {
 	if t == nil {
 		return said
@@ -154,7 +157,7 @@ func (t *Topic) olderThan(known *Topic) bool {
 	return false
 }
 
-// readTopic reads an answer.
+// readTopic converts the part of an answer about one topic.
 func readTopic(said *metadata.ResponseTopic, version int64, now time.Time) *Topic {
 	t := &Topic{Name: said.Name, Code: said.ErrorCode, Version: version, At: now}
 	if t.Code != 0 {
@@ -171,7 +174,7 @@ func readTopic(said *metadata.ResponseTopic, version int64, now time.Time) *Topi
 	}
 	for _, p := range said.Partitions {
 		if p.PartitionIndex < 0 || int(p.PartitionIndex) >= len(t.Partitions) {
-			continue // partitions are numbered without gaps
+			continue // cannot happen: partitions are numbered without gaps
 		}
 		t.Partitions[p.PartitionIndex] = Leader{max(p.LeaderID, None), p.LeaderEpoch}
 		t.InSync[p.PartitionIndex] = len(p.ReplicaNodes) > 0 && len(p.IsrNodes) >= len(p.ReplicaNodes)

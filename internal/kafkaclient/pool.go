@@ -1,5 +1,5 @@
-// Pool: the connections to a cluster for everything that is asked of it, but for the batches of
-// idempotent producers.
+// Pool: the connections for everything that is asked of a cluster, except the batches of idempotent
+// producers, which Client sends.
 
 package kafkaclient
 
@@ -24,30 +24,30 @@ import (
 	"github.com/segmentio/kafka-go/protocol/rawproduce"
 )
 
-// RequestTimeout bounds each question.
+// RequestTimeout is how long a broker may take to answer a request.
 const RequestTimeout = 30 * time.Second
 
-// Pool keeps connections to the brokers of a cluster, as many to each as have questions at the same
-// time. It knows where to ask until a broker is not reached, or answers that others are to be
-// asked. Its methods may be called concurrently.
+// Pool keeps connections to the brokers of a cluster: as many to each broker as there are requests
+// at the same time. It remembers which broker to ask until that broker cannot be reached, or
+// answers that another one is to be asked. Its methods may be called concurrently.
 type Pool struct {
 	opts    DialOptions
-	brokers []string // host:port, the first to ask
+	brokers []string // host:port of brokers to ask first
 
 	mu           sync.Mutex
 	closed       bool
-	idle         map[string][]*Conn // by address
+	idle         map[string][]*Conn // idle connections, by address
 	known        *Metadata
 	controller   int32
-	coordinators map[string]string // address, by group
+	coordinators map[string]string // the coordinators' addresses, by group
 }
 
-// NewPool makes a pool. Nothing is connected before the first question.
+// NewPool makes a pool. It connects at the first request.
 func NewPool(opts DialOptions, brokers ...string) *Pool {
 	return &Pool{opts: opts, brokers: slices.Clone(brokers), idle: map[string][]*Conn{}, known: NewMetadata(), coordinators: map[string]string{}}
 }
 
-// Close ends the connections. One that has a question ends with it.
+// Close ends the idle connections. A connection with a request ends once that is answered.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -60,7 +60,7 @@ func (p *Pool) Close() {
 	clear(p.idle)
 }
 
-// takeConn returns a connection to a broker.
+// takeConn returns an idle connection to a broker, or a new one.
 func (p *Pool) takeConn(ctx context.Context, addr string) (*Conn, error) {
 	for {
 		p.mu.Lock()
@@ -79,9 +79,10 @@ func (p *Pool) takeConn(ctx context.Context, addr string) (*Conn, error) {
 	}
 }
 
-// withConn calls do with a connection to a broker, "" for any. A broker that is not reached is
-// forgotten: others may have its work by now. So are the other connections to it: each would have
-// its question wait as long when the broker, or what lies before it, is frozen.
+// withConn calls do with a connection to the broker at addr, or to any broker when addr is "". When
+// a broker does not answer, the pool forgets which brokers lead, because others may have taken over
+// its work. It also closes the other connections to that broker: when the broker or its network is
+// frozen, a request on each of them would wait as long.
 func (p *Pool) withConn(ctx context.Context, addr string, do func(*Conn) error) error {
 	addrs := []string{addr}
 	if addr == "" {
@@ -104,7 +105,7 @@ func (p *Pool) withConn(ctx context.Context, addr string, do func(*Conn) error) 
 	}
 	if err := do(c); err != nil {
 		c.Close()
-		if ctx.Err() == nil { // else the question was given up, and the brokers are where they were
+		if ctx.Err() == nil { // otherwise the caller gave up, which says nothing about the brokers
 			p.forgetLeaders()
 			p.closeIdle(c.Addr)
 		}
@@ -120,8 +121,8 @@ func (p *Pool) withConn(ctx context.Context, addr string, do func(*Conn) error) 
 	return nil
 }
 
-// addresses are those to ask when any will do: those with an idle connection, the known brokers,
-// the first ones.
+// addresses returns the addresses to try when any broker will do: first those with an idle
+// connection, then the configured brokers, then the other known ones.
 func (p *Pool) addresses() (all []string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -142,7 +143,8 @@ func (p *Pool) addresses() (all []string) {
 	return all
 }
 
-// forgetLeaders forgets where to ask; what the brokers' addresses are stays.
+// forgetLeaders forgets which brokers lead partitions and coordinate groups. The brokers' addresses
+// stay.
 func (p *Pool) forgetLeaders() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +152,7 @@ func (p *Pool) forgetLeaders() {
 	clear(p.coordinators)
 }
 
-// closeIdle ends the idle connections to a broker.
+// closeIdle closes the idle connections to a broker.
 func (p *Pool) closeIdle(addr string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -160,7 +162,7 @@ func (p *Pool) closeIdle(addr string) {
 	delete(p.idle, addr)
 }
 
-// askAt asks the broker at an address, "" for any.
+// askAt asks the broker at an address, or any broker when it is "".
 func askAt[R protocol.Message](ctx context.Context, p *Pool, addr string, timeout time.Duration, req protocol.Message) (res R, err error) {
 	err = p.withConn(ctx, addr, func(c *Conn) (err error) {
 		res, err = RoundTripAs[R](ctx, c, timeout, req)
@@ -174,7 +176,7 @@ func AskAny[R protocol.Message](ctx context.Context, p *Pool, req protocol.Messa
 	return askAt[R](ctx, p, "", RequestTimeout, req)
 }
 
-// AskController asks the controller, or the broker that stands for it.
+// AskController asks the controller of the cluster, or the broker that acts as such.
 func AskController[R protocol.Message](ctx context.Context, p *Pool, req protocol.Message) (res R, err error) {
 	if _, err = p.Topics(ctx, []string{}); err != nil {
 		return res, err
@@ -185,9 +187,9 @@ func AskController[R protocol.Message](ctx context.Context, p *Pool, req protoco
 	return askAt[R](ctx, p, addr, RequestTimeout, req)
 }
 
-// AskCoordinator asks the coordinator of a group, which may take as long as timeout to answer.
-// codeOf returns the code of an answer. When it says that others are to be asked, they are the next
-// time.
+// AskCoordinator asks the coordinator of a group, which may take timeout to answer. codeOf returns
+// the error code of an answer. When the code says that the broker is not the coordinator, the next
+// call asks for the coordinator again.
 func AskCoordinator[R protocol.Message](ctx context.Context, p *Pool, group string, timeout time.Duration, req protocol.Message, codeOf func(R) int16) (res R, err error) {
 	p.mu.Lock()
 	addr := p.coordinators[group]
@@ -217,7 +219,8 @@ func AskCoordinator[R protocol.Message](ctx context.Context, p *Pool, group stri
 	return res, nil
 }
 
-// Topics are what a broker says of some topics; of all that the login may see when names is nil.
+// Topics asks any broker for metadata of topics. With nil it returns all topics that the login may
+// see; with an empty list it returns none, and only updates the brokers.
 func (p *Pool) Topics(ctx context.Context, names []string) ([]metadata.ResponseTopic, error) {
 	res, err := AskAny[*metadata.Response](ctx, p, &metadata.Request{TopicNames: names})
 	if err != nil {
@@ -230,7 +233,7 @@ func (p *Pool) Topics(ctx context.Context, names []string) ([]metadata.ResponseT
 	return res.Topics, nil
 }
 
-// knownTopic is what is known of a topic, after a question unless it was asked before.
+// knownTopic returns the metadata of a topic. It asks for it unless it is known.
 func (p *Pool) knownTopic(ctx context.Context, name string) (*Topic, error) {
 	for asked := false; ; asked = true {
 		p.mu.Lock()
@@ -250,7 +253,7 @@ func (p *Pool) knownTopic(ctx context.Context, name string) (*Topic, error) {
 	}
 }
 
-// leaderAddress is the address of a partition's leader.
+// leaderAddress returns the address of a partition's leader.
 func (p *Pool) leaderAddress(ctx context.Context, topic string, partition int32) (addr string, err error) {
 	if _, err := p.knownTopic(ctx, topic); err != nil {
 		return "", err
@@ -266,8 +269,8 @@ func (p *Pool) leaderAddress(ctx context.Context, topic string, partition int32)
 	return addr, nil
 }
 
-// codeError is the error of an answer's code; nil for 0. After an error it is asked again who
-// leads.
+// codeError returns the error of a code in an answer, or nil for 0. After an error the pool asks
+// again which brokers lead.
 func (p *Pool) codeError(code int16) error {
 	if code == 0 {
 		return nil
@@ -276,14 +279,16 @@ func (p *Pool) codeError(code int16) error {
 	return kafkago.Error(code)
 }
 
-// The times whose offsets are those of the first message, and the one after the last.
+// The times that Offsets takes for the offset of the first message, and for the offset after the
+// last one.
 const (
 	FirstOffset = kafkago.FirstOffset
 	EndOffset   = kafkago.LastOffset
 )
 
-// Offsets returns for each partition the offset of its first message that is not older than at, in
-// Unix milliseconds, or First or After; -1 if there is none.
+// Offsets returns for each partition the offset of the first message that is not older than at. at
+// is in Unix milliseconds, or FirstOffset or EndOffset. The offset is -1 when there is no such
+// message.
 func (p *Pool) Offsets(ctx context.Context, topic string, partitions []int, at int64) (found map[int]int64, err error) {
 	err = tryThrice(ctx, func() error {
 		found, err = p.listOffsets(ctx, topic, partitions, at)
@@ -293,7 +298,7 @@ func (p *Pool) Offsets(ctx context.Context, topic string, partitions []int, at i
 }
 
 func (p *Pool) listOffsets(ctx context.Context, topic string, partitions []int, at int64) (map[int]int64, error) {
-	of := map[string][]listoffsets.RequestPartition{} // by the leader's address
+	of := map[string][]listoffsets.RequestPartition{} // partitions by the address of their leader
 	for _, id := range partitions {
 		addr, err := p.leaderAddress(ctx, topic, int32(id))
 		if err != nil {
@@ -326,8 +331,9 @@ func (p *Pool) listOffsets(ctx context.Context, topic string, partitions []int, 
 	return found, nil
 }
 
-// Write returns nil once all in-sync replicas have the message, in the partition of its key. After
-// an error it may be there or not. What may pass is tried a few times.
+// Write returns nil once all in-sync replicas of a partition have the message. The partition is
+// that of the key. After an error the message may be in the log or not. Errors that may pass are
+// tried up to three times.
 func (p *Pool) Write(ctx context.Context, m *kafkago.Message) error {
 	ctx, cancel := context.WithTimeout(ctx, RequestTimeout)
 	defer cancel()
@@ -341,8 +347,8 @@ func (p *Pool) Write(ctx context.Context, m *kafkago.Message) error {
 	return tryThrice(ctx, func() error { return p.writeBatch(ctx, m, batch) })
 }
 
-// tryThrice calls do up to three times while it fails of what may pass: a leader moves, or has just
-// been elected.
+// tryThrice calls do up to three times, as long as it fails with an error that may pass: a leader
+// moves, or was just elected.
 func tryThrice(ctx context.Context, do func() error) error {
 	for try := 1; ; try++ {
 		err := do()
@@ -382,7 +388,7 @@ func (p *Pool) writeBatch(ctx context.Context, m *kafkago.Message, batch []byte)
 	return p.codeError(res.Topics[0].Partitions[0].ErrorCode)
 }
 
-// deleteRequest is DeleteRecords, which kafka-go does not have.
+// deleteRequest is the request DeleteRecords, which kafka-go does not have.
 type deleteRequest struct {
 	Topics    []deleteRequestTopic `kafka:"min=v0,max=v1"`
 	TimeoutMs int32                `kafka:"min=v0,max=v1"`

@@ -28,20 +28,22 @@ import (
 	"github.com/segmentio/kafka-go/protocol/fetch"
 )
 
+// How records are fetched and decoded.
 const (
-	// fetchVersion is the first with batches and transactions, and the last that Kafka will drop.
+	// fetchVersion is the first version with batches and transactions, and the last one that Kafka
+	// will drop.
 	fetchVersion = 4
-	// maxWait is how long a broker holds a request for messages that are not there yet.
+	// maxWait is how long a broker holds a request until there are messages.
 	maxWait = 2 * time.Second
 
-	perRecord = 256 // about what a message takes, apart from its bytes
+	perRecord = 256 // about the memory that a message takes, apart from its bytes
 	perHeader = 64
-	batchHead = 61 // bytes up to the first record of a batch
+	batchHead = 61 // the bytes of a batch before its first record
 )
 
-// Fetch returns the messages of a partition from an offset on, and the offset to go on with. It
-// waits a little for the first one. There is an error when the broker does not have the offset.
-// When what comes takes too much memory it asks for one batch alone.
+// Fetch returns messages of a partition from an offset on, and the offset to continue with. It
+// waits up to maxWait for the first message. It fails when the broker does not have the offset.
+// When the messages would take too much memory it asks again for a single batch.
 func (p *Pool) Fetch(ctx context.Context, topic string, partition int, from int64, size int) ([]kafkago.Message, int64, error) {
 	messages, next, err := p.fetchOnce(ctx, topic, partition, from, size)
 	var over *TooLargeError
@@ -61,7 +63,7 @@ func (p *Pool) fetchOnce(ctx context.Context, topic string, partition int, from 
 	}
 	req := &fetch.Request{
 		ReplicaID: None, MaxWaitTime: int32(maxWait.Milliseconds()), MinBytes: 1, MaxBytes: int32(size),
-		IsolationLevel: 1, // committed
+		IsolationLevel: 1, // read only committed messages
 		Topics: []fetch.RequestTopic{{Topic: topic, Partitions: []fetch.RequestPartition{{
 			Partition: int32(partition), FetchOffset: from, PartitionMaxBytes: int32(size),
 		}}}},
@@ -82,16 +84,16 @@ func (p *Pool) fetchOnce(ctx context.Context, topic string, partition int, from 
 	return messages, next, nil
 }
 
-// readFetchAnswer reads the answer for one partition in limit bytes of memory.
+// readFetchAnswer decodes an answer for one partition, within limit bytes of memory.
 func readFetchAnswer(body []byte, topic string, partition int, from int64, limit int) (_ []kafkago.Message, next int64, code int16, err error) {
 	b := &bytesLeft{rest: body}
-	b.int32() // throttle
+	b.int32() // throttle time
 	var name string
 	topics := b.count(1)
 	b.text(&name)
 	partitions, number := b.count(1), b.int32()
 	code = b.int16()
-	b.nextBytes(8 + 8) // high watermark, last stable offset
+	b.nextBytes(8 + 8) // high watermark and last stable offset
 	r := fetchedBatches{topic: topic, partition: partition, next: from, budget: budget{limit, limit}}
 	r.aborted = make([]abortedTransaction, b.count(8+8))
 	for i := range r.aborted {
@@ -112,20 +114,22 @@ func readFetchAnswer(body []byte, topic string, partition int, from int64, limit
 	return r.messages, r.next, 0, nil
 }
 
-// abortedTransaction is one that was aborted.
+// abortedTransaction is a transaction that the answer names as aborted: its producer, and its first
+// offset.
 type abortedTransaction struct{ producer, first int64 }
 
-// fetchedBatches takes the messages out of an answer.
+// fetchedBatches collects the messages of an answer.
 type fetchedBatches struct {
 	topic     string
 	partition int
-	next      int64 // the first offset that was not read
+	next      int64 // the first offset that was not read yet
 	aborted   []abortedTransaction
 	budget    budget
 	messages  []kafkago.Message
 }
 
-// readBatches reads batches. A broker may cut the last one.
+// readBatches reads the batches of an answer. It ignores the last one when it is incomplete, which
+// brokers allow.
 func (r *fetchedBatches) readBatches(set []byte) error {
 	for len(set) >= batchHead {
 		size := int(int32(binary.BigEndian.Uint32(set[8:])))
@@ -151,8 +155,10 @@ const (
 	controlBatch  = 0x20
 )
 
-// readBatch reads a batch. Batches of transactions that were aborted have no messages, and the ends
-// of transactions are none. Nor is there one where the log was compacted.
+// readBatch reads one batch, and adds the messages in it that a consumer may see. It leaves out
+// batches of aborted transactions, the markers that end transactions, and messages before the
+// offset that was asked for. A batch of a compacted log may have fewer messages than offsets: next
+// is then set behind all of its offsets.
 func (r *fetchedBatches) readBatch(b []byte) error {
 	if crc32.Checksum(b[21:], CRCTable) != binary.BigEndian.Uint32(b[17:]) {
 		return fmt.Errorf("%w: a batch has another checksum", ErrDamaged)
@@ -162,7 +168,7 @@ func (r *fetchedBatches) readBatch(b []byte) error {
 	first := head.int64()
 	head.int64() // the latest time
 	producer := head.int64()
-	head.nextBytes(2 + 4) // its epoch, the sequence
+	head.nextBytes(2 + 4) // the producer's epoch, and the sequence
 	count := head.int32()
 	from, err := r.decompress(b[batchHead:], compress.Compression(attributes&codecBits))
 	if err != nil {
@@ -177,7 +183,7 @@ func (r *fetchedBatches) readBatch(b []byte) error {
 		if attributes&controlBatch != 0 {
 			r.endAborted(producer, &m)
 		}
-		if !hidden && m.Offset >= r.next { // a batch may begin earlier
+		if !hidden && m.Offset >= r.next { // a batch may begin before the offset that was asked for
 			m.Topic, m.Partition = r.topic, r.partition
 			r.messages = append(r.messages, m)
 		}
@@ -186,17 +192,17 @@ func (r *fetchedBatches) readBatch(b []byte) error {
 	return nil
 }
 
-// records are the records of a batch. What is kept of them is charged before it is allocated.
+// records reads the records of a batch. It charges the memory for each before it allocates it.
 type records struct {
 	*bufio.Reader
 	budget *budget
 	err    error
 }
 
-// readRecord reads one into memory of its own.
+// readRecord reads one record into memory of its own.
 func (r *records) readRecord(base, first int64) (m kafkago.Message, err error) {
 	r.charge(perRecord)
-	r.readVarint() // its length, which its parts say, too
+	r.readVarint() // its length, which follows from its parts
 	if r.err == nil {
 		_, r.err = r.Discard(1) // attributes
 	}
@@ -224,7 +230,7 @@ func (r *records) readVarint() (n int64) {
 	return n
 }
 
-// readNullable reads bytes; nil: they are null.
+// readNullable reads a byte string. It returns nil for null.
 func (r *records) readNullable() []byte {
 	n := r.readVarint()
 	if n < 0 {
@@ -240,7 +246,7 @@ func (r *records) readNullable() []byte {
 	return b
 }
 
-// readError is the error of records that end too early, or cannot be decompressed.
+// readError makes the error for records that end too early or cannot be decompressed.
 func (r *records) readError(err error) error {
 	switch {
 	case err == nil:
@@ -251,7 +257,7 @@ func (r *records) readError(err error) error {
 	return fmt.Errorf("%w: its records: %w", ErrDamaged, err)
 }
 
-// decompress returns the records of a batch, to be read within the memory that is left.
+// decompress returns a reader of the records of a batch. It takes no more memory than is left.
 func (r *fetchedBatches) decompress(b []byte, codec compress.Compression) (*records, error) {
 	var from io.Reader = bytes.NewReader(b)
 	switch codec {
@@ -275,8 +281,8 @@ func (r *fetchedBatches) decompress(b []byte, codec compress.Compression) (*reco
 	return &records{Reader: bufio.NewReader(from), budget: &r.budget}, nil
 }
 
-// checkSnappy compares the lengths in a snappy stream with its bytes: kafka-go allocates what they
-// say.
+// checkSnappy compares the lengths in a snappy stream with the bytes that are there, because
+// kafka-go allocates what the lengths say.
 func checkSnappy(b []byte, left int) error {
 	const head = 16
 	if len(b) < head || !bytes.HasPrefix(b, []byte("\x82SNAPPY\x00")) {
@@ -296,19 +302,20 @@ func checkSnappy(b []byte, left int) error {
 }
 
 func checkSnappyBlock(b []byte, left int) error {
-	if n, err := snappy.DecodedLen(b); err == nil && n > left { // else the decoder says it
+	// the decoder reports any other error
+	if n, err := snappy.DecodedLen(b); err == nil && n > left {
 		return &TooLargeError{left}
 	}
 	return nil
 }
 
-// isAborted reports whether a batch is of a transaction that was aborted: one of its producer has
-// begun before, and its end is yet to come.
+// isAborted reports whether a batch belongs to an aborted transaction: its producer has begun one
+// at this offset or before, and the end of it was not read yet.
 func (r *fetchedBatches) isAborted(producer, offset int64) bool {
 	return slices.ContainsFunc(r.aborted, func(t abortedTransaction) bool { return t.producer == producer && t.first <= offset })
 }
 
-// endAborted forgets a producer's aborted transaction at the marker of its end.
+// endAborted forgets a producer's aborted transaction once the marker of its end was read.
 func (r *fetchedBatches) endAborted(producer int64, marker *kafkago.Message) {
 	const abort = 0
 	if len(marker.Key) != 4 || marker.Key[2] != 0 || marker.Key[3] != abort {
@@ -320,7 +327,7 @@ func (r *fetchedBatches) endAborted(producer int64, marker *kafkago.Message) {
 	}
 }
 
-// MessageSize is about how much memory a message takes, in bytes.
+// MessageSize returns about how much memory a message takes, in bytes.
 func MessageSize(m *kafkago.Message) int {
 	n := perRecord + len(m.Key) + len(m.Value)
 	for _, h := range m.Headers {

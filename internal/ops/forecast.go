@@ -1,4 +1,5 @@
-// How long the broker is down, and how long until the slot is lost: what one snapshot cannot tell.
+// How long the broker has been down, and how long until the slot is lost: both need several
+// snapshots.
 
 package ops
 
@@ -7,12 +8,12 @@ import (
 	"time"
 )
 
-// Course remembers what the last snapshots have seen. Its zero value has seen nothing. It is safe
-// for concurrent use.
+// Course remembers what former snapshots showed of the broker and of one slot. The zero value is
+// ready. It is safe for concurrent use.
 type Course struct {
 	mu        sync.Mutex
-	downSince time.Time // zero: the broker is up, or was not looked at
-	brokerAt  time.Time // the last look at the broker
+	downSince time.Time // zero when the broker is up, or was never looked at
+	brokerAt  time.Time // when the broker was last looked at
 	safe      []safeWAL // the oldest first, at most courseFor old
 }
 
@@ -21,24 +22,24 @@ type safeWAL struct {
 	bytes int64
 }
 
-// The forecast compares the newest reading with the highest of this time.
-//
-// A burst of WAL is no pace. So the look is to be as long as longLook, or a quarter of the time
-// that is left, where that is less: what fills the room within a minute is said after 15 seconds.
-// A burst that has ended does not go on in the newer half of the look, whose pace counts if it is
-// the slower one.
+// The forecast compares the newest reading of a slot with the reading within courseFor that had the
+// most room left. A burst of WAL does not tell the pace. So the readings must span longLook, or a
+// quarter of the time left if that is less: room that fills within a minute is reported after 15
+// seconds. When a burst has ended, the newer half of the span has a slower pace, and the slower
+// pace counts.
 const (
 	courseFor = 2 * time.Minute
 	longLook  = 30 * time.Second
-	shortLook = 5 * time.Second // for any forecast
+	shortLook = 5 * time.Second // the least span of any forecast
 	lookShare = 4
-	// longestGap between two looks at the broker: it may have been up in a longer one. A relay that
-	// leads looks each second, a standby only when it is asked.
+	// longestGap is the longest time between two looks at the broker that is not a gap: in a longer
+	// one the broker may have been up. A leading relay looks each second, a standby only when it is
+	// asked.
 	longestGap = 10 * time.Second
 )
 
-// SeeBroker takes whether the broker is up, and returns since when it is seen down, without a gap;
-// zero: it is up.
+// SeeBroker takes whether the broker is up now, and returns since when it has been seen down
+// without a gap. The zero time means that it is up.
 func (c *Course) SeeBroker(up bool, now time.Time) time.Time {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,9 +53,9 @@ func (c *Course) SeeBroker(up bool, now time.Time) time.Time {
 	return c.downSince
 }
 
-// SeeSlot takes a reading of the slot, and returns the seconds from then on until the slot is lost
-// if the WAL goes on to grow as in the last two minutes; nil: not known yet, there is no limit,
-// nothing is left, or what is left does not shrink.
+// SeeSlot takes a reading of the slot, and returns the seconds from that reading until the slot is
+// lost if WAL goes on to grow as in the last two minutes. It returns nil when that is not known
+// yet, when there is no limit, when nothing is left, or when what is left does not shrink.
 func (c *Course) SeeSlot(checked time.Time, safe *int64) *float64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -91,7 +92,7 @@ func (c *Course) SeeSlot(checked time.Time, safe *int64) *float64 {
 	return &left
 }
 
-// secondsTo is how long what is left at a time lasts, at the pace since s.
+// secondsTo returns how long the bytes left at a time last, at the pace since s.
 func (s safeWAL) secondsTo(left int64, at time.Time) float64 {
 	return float64(left) * at.Sub(s.at).Seconds() / float64(s.bytes-left)
 }

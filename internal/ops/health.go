@@ -1,4 +1,5 @@
-// Health and readiness, as /healthz and /readyz answer them.
+// Health and readiness: whether a loop is stuck, and whether a relay does its part. /healthz and
+// /readyz answer with them.
 
 package ops
 
@@ -12,10 +13,10 @@ import (
 // Health is the body of /healthz.
 type Health struct {
 	Healthy bool     `json:"healthy"`
-	Stuck   []string `json:"stuck"` // one sentence a loop
+	Stuck   []string `json:"stuck"` // one sentence for each loop that is stuck
 }
 
-// HealthOf says which of the loops are stuck.
+// HealthOf checks the heartbeat of every loop.
 func HealthOf(beats []*Heartbeat, now time.Time) Health {
 	h := Health{Stuck: []string{}}
 	for _, beat := range beats {
@@ -34,7 +35,7 @@ const (
 	RoleNone    = "none" // starting, waiting for PostgreSQL, or stopped
 )
 
-// Role is leader, standby or none.
+// Role returns leader, standby or none.
 func (s *Snapshot) Role() string {
 	switch {
 	case s.Leads():
@@ -45,21 +46,22 @@ func (s *Snapshot) Role() string {
 	return RoleNone
 }
 
-// Leader is the relay that holds the slot.
+// Leader is the relay that holds the slot, as the status names it.
 type Leader struct {
 	Name string `json:"name"` // its host and process
-	// its admin.advertise: an http(s) URL; "": it has none
+	// its admin.advertise, an http or https URL; "" when it has none
 	Address string `json:"address"`
 }
 
 // Readiness is the body of /readyz. What is paused, deferred or refused does not make a relay
 // unready: the others flow.
 type Readiness struct {
-	Ready          bool     `json:"ready"`
-	Role           string   `json:"role"`
-	Reasons        []string `json:"reasons"`           // why it is not ready
-	Finding        string   `json:"finding,omitempty"` // of a stop: the ID that accept takes
-	Paused         []Paused `json:"paused"`            // destinations, the longest first
+	Ready   bool     `json:"ready"`
+	Role    string   `json:"role"`
+	Reasons []string `json:"reasons"` // why it is not ready
+	// the ID that accept takes, when it has stopped over a finding
+	Finding        string   `json:"finding,omitempty"`
+	Paused         []Paused `json:"paused"` // destinations, the longest first
 	PausedTotal    int      `json:"paused_total"`
 	DeferredEvents int      `json:"deferred_events"`
 	// rows that the database refuses, the longest first
@@ -103,6 +105,7 @@ func (s *Snapshot) Readiness(wantLeader bool) Readiness {
 	return r
 }
 
+// withReason joins what is wrong with why, if that is known.
 func withReason(what, why string) string {
 	if why == "" {
 		return what
@@ -110,7 +113,7 @@ func withReason(what, why string) string {
 	return what + ": " + why
 }
 
-// orEmpty is never null in JSON.
+// orEmpty returns an empty list for nil, so that JSON has [] and not null.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}
@@ -123,29 +126,31 @@ func orEmpty[T any](list []T) []T {
 type Heartbeat struct {
 	name    string
 	bound   time.Duration
-	running func() (since time.Time) // when the loop began; zero: it does not run
-	last    atomic.Int64             // of the last beat, since origin; zero while at rest
+	running func() (since time.Time) // when the loop began; zero means that it does not run
+	// the time of the last beat since origin; zero while the loop waits for work
+	last atomic.Int64
 }
 
 // origin is the zero of beats. It keeps their times monotonic: setting the clock neither makes a
 // loop look stuck nor hides one.
 var origin = time.Now()
 
-// NewHeartbeat is one loop, which counts as stuck when it has not beaten for bound. running says
-// since when it runs, zero for not now.
+// NewHeartbeat makes the heartbeat of a loop, which counts as stuck when it has not beaten for
+// bound. running returns since when the loop runs, or zero while it does not.
 func NewHeartbeat(name string, bound time.Duration, running func() (since time.Time)) *Heartbeat {
 	return &Heartbeat{name: name, bound: bound, running: running}
 }
 
-// NewWork is a loop that says when it waits for something to do, and cannot be stuck then: see
-// Work.
+// NewWork makes the heartbeat of a loop that says when it waits for something to do, and cannot be
+// stuck meanwhile. The loop calls Work.
 func NewWork(name string, bound time.Duration) *Heartbeat {
 	h := &Heartbeat{name: name, bound: bound}
 	h.running = h.beat
 	return h
 }
 
-// Work is called by such a loop with each thing that it begins (true), and before it waits (false).
+// Work is called by a loop of NewWork: with true at each thing that it begins, with false before it
+// waits.
 func (h *Heartbeat) Work(atWork bool) {
 	if atWork {
 		h.Beat()
@@ -154,10 +159,10 @@ func (h *Heartbeat) Work(atWork bool) {
 	h.last.Store(0)
 }
 
-// Beat is called by the loop every time around, by any goroutine.
+// Beat is called by the loop each time around; any goroutine may call it.
 func (h *Heartbeat) Beat() { h.last.Store(int64(time.Since(origin))) }
 
-// beat is the time of the last one, zero for none.
+// beat returns the time of the last beat, or zero without one.
 func (h *Heartbeat) beat() time.Time {
 	if last := h.last.Load(); last != 0 {
 		return origin.Add(time.Duration(last))
@@ -165,7 +170,7 @@ func (h *Heartbeat) beat() time.Time {
 	return time.Time{}
 }
 
-// Stuck is "" or the sentence that says for how long.
+// Stuck returns a sentence about how long the loop has been stuck, or "" when it is not.
 func (h *Heartbeat) Stuck(now time.Time) string {
 	since := h.running()
 	if since.IsZero() {

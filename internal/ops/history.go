@@ -1,4 +1,5 @@
-// The last hour of a relay: a point each ten seconds, and a timeline of what happened.
+// The last hour of a relay, kept in memory for the console: a point each ten seconds, and a
+// timeline of what happened.
 
 package ops
 
@@ -12,27 +13,27 @@ import (
 	"time"
 )
 
-// What a History keeps, whatever happens.
+// The bounds of a History.
 const (
 	PointEvery = 10 * time.Second
-	maxPoints  = 360 // an hour
+	maxPoints  = 360 // the points of an hour
 	maxMarks   = 200
 	maxMark    = 500 // bytes of a sentence
 )
 
-// The values of a point, in this order.
+// series names the values of a Point, in their order.
 var series = [...]string{
 	"published_per_second", "latency_p50_seconds", "latency_p99_seconds", "lag_bytes", "lag_seconds",
 	"deferred", "dead_letters", "in_flight", "retained_bytes", "limit_bytes",
 }
 
-// Point is what a Status said at a time. A value that was not known is NaN.
+// Point is some numbers of a Status. A value that is not known is NaN.
 type Point struct {
 	At     int64 // Unix time, a multiple of PointEvery
 	values [len(series)]float64
 }
 
-// MarshalJSON implements json.Marshaler: null is not known.
+// MarshalJSON implements json.Marshaler. A value that is not known becomes null.
 func (p *Point) MarshalJSON() ([]byte, error) {
 	out := map[string]any{"at": p.At}
 	for i, name := range series {
@@ -41,7 +42,7 @@ func (p *Point) MarshalJSON() ([]byte, error) {
 	return json.Marshal(out)
 }
 
-// known is null in JSON for NaN.
+// known returns nil, which is null in JSON, for NaN.
 func known(value float64) *float64 {
 	if math.IsNaN(value) {
 		return nil
@@ -49,13 +50,13 @@ func known(value float64) *float64 {
 	return &value
 }
 
-// Mark is an entry of the timeline.
+// Mark is an entry of the timeline: something that changed between two statuses.
 type Mark struct {
 	At time.Time `json:"at"`
 	// start, leader, postgres, broker, reconnect, destination, finding
 	Kind  string `json:"kind"`
 	Level string `json:"level"` // ok, info, bad
-	Text  string `json:"text"`  // a sentence, with the words of others
+	Text  string `json:"text"`  // a sentence, with the error texts of others
 }
 
 // The levels of marks.
@@ -65,18 +66,18 @@ const (
 	bad  = "bad"
 )
 
-// History is what the last statuses have shown. Its zero value has seen nothing. It is safe for
-// concurrent use, and never larger than its arrays and the sentences of its marks.
+// History keeps the points and marks of the last statuses. The zero value is ready. It is safe for
+// concurrent use, and its size is bounded.
 type History struct {
 	mu     sync.Mutex
 	points [maxPoints]Point
-	taken  int // points since the start; the newest is before taken % maxPoints
+	taken  int // points taken since the start; the newest is at (taken-1) % maxPoints
 	marks  []Mark
-	last   *Status // the marks come from what has changed since
+	last   *Status // the former status: marks are the changes since it
 }
 
-// Look takes a status, one a second, and returns what is new by it: a point (nil: none is due yet),
-// and marks.
+// Look takes a status, once a second, and returns what it adds: a point, or nil when none is due
+// yet, and marks.
 func (h *History) Look(s *Status) (*Point, []Mark) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -88,7 +89,7 @@ func (h *History) Look(s *Status) (*Point, []Mark) {
 	if h.taken > 0 {
 		switch ahead := h.points[(h.taken-1)%maxPoints].At - at; {
 		case ahead > 60:
-			h.taken = 0 // the clock was set back: times rise
+			h.taken = 0 // the clock was set back, and times must rise
 		case ahead >= 0:
 			return nil, marks
 		}
@@ -101,7 +102,7 @@ func (h *History) Look(s *Status) (*Point, []Mark) {
 	return &taken, marks
 }
 
-// pointOf reads a status.
+// pointOf takes the values of a point from a status.
 func pointOf(s *Status) (p Point) {
 	unknown := math.NaN()
 	or := func(value *float64) float64 {
@@ -127,7 +128,7 @@ func pointOf(s *Status) (p Point) {
 	return p
 }
 
-// MarshalJSON implements json.Marshaler: the points in columns, the oldest first.
+// MarshalJSON implements json.Marshaler: the points by columns, the oldest first, and the marks.
 func (h *History) MarshalJSON() ([]byte, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -149,7 +150,7 @@ func (h *History) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{"every_seconds": int(PointEvery / time.Second), "points": columns, "marks": orEmpty(h.marks)})
 }
 
-// marksOf is what happened between two statuses; was is nil for the first one.
+// marksOf returns what changed between two statuses. was is nil for the first status.
 func marksOf(was, is *Status) (marks []Mark) {
 	mark := func(kind, level, format string, args ...any) {
 		text := fmt.Sprintf(format, args...)
@@ -178,7 +179,7 @@ func marksOf(was, is *Status) (marks []Mark) {
 	return marks
 }
 
-// markRole marks who leads, what is waited for, and a stop.
+// markRole marks a change of who leads, a wait for PostgreSQL, and a stop.
 func markRole(was, is *Status, mark func(kind, level, format string, args ...any)) {
 	before, now := "", ""
 	if was.Leader != nil {
@@ -205,8 +206,9 @@ func markRole(was, is *Status, mark func(kind, level, format string, args ...any
 	}
 }
 
-// markPaused marks the destinations that are paused now, and those that were. A relay that does not
-// lead any more has forgotten them.
+// markPaused marks destinations that are paused now, and destinations that no longer are. For a
+// relay that does not lead any more it marks only new ones: it has forgotten the others, and they
+// may still be paused.
 func markPaused(was, is []Paused, leads bool, mark func(kind, level, format string, args ...any)) {
 	lacks := func(list []Paused, destination string) bool {
 		return !slices.ContainsFunc(list, func(p Paused) bool { return p.Destination == destination })

@@ -1,4 +1,5 @@
-// How a paused destination is named to be tried now.
+// How a paused destination is named in `deferred retry`. Status and console print the command with
+// it.
 
 package ops
 
@@ -9,11 +10,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
-// destinationTitle is how sinks name a destination.
+// destinationTitle matches the titles that sinks give to destinations.
 var destinationTitle = lazy.Regexp(`^(?:exchange|topic) ("(?:[^"\\]|\\.)*")(?:, routing key ("(?:[^"\\]|\\.)*"))?$`)
 
-// RetryName is the destination in the form that `deferred retry` takes; "": it has none, or has a
-// placeholder and stands for many.
+// RetryName returns the destination in the form that `deferred retry` takes. It returns "" for a
+// destination without a name, and for one with a placeholder, which stands for many.
 func (p *Paused) RetryName() string {
 	found := destinationTitle().FindStringSubmatch(p.Destination)
 	if found == nil {

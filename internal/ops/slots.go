@@ -1,4 +1,5 @@
-// What the slots of a server need.
+// What an operator has to do about the slots of a server: a slot that nobody reads keeps WAL until
+// the disk is full.
 
 package ops
 
@@ -8,7 +9,8 @@ import (
 	"time"
 )
 
-// fix is what an operator does about a slot whose WAL is lost or soon will be; "": nothing.
+// fix returns what an operator does about a slot whose WAL is lost or soon will be. "" means that
+// nothing is to be done, or that it is not known what.
 func (s *SlotItem) fix() string {
 	drop := "SELECT pg_drop_replication_slot(" + quoteSQL(s.Name) + ")"
 	switch {
@@ -22,20 +24,21 @@ func (s *SlotItem) fix() string {
 	return "start the program that reads it, or, if nobody needs it: " + drop
 }
 
-// dangerWithin is how soon a slot that nobody reads needs somebody.
+// dangerWithin is how long before its WAL is lost a slot that nobody reads gets a fix.
 const dangerWithin = 24 * time.Hour
 
-// quoteSQL is a text as a literal.
+// quoteSQL writes a text as an SQL literal.
 func quoteSQL(text string) string { return "'" + strings.ReplaceAll(text, "'", "''") + "'" }
 
-// Courses are the courses of the slots of a server. Its zero value has seen nothing. It is safe for
+// Courses has a Course for each slot of a server. The zero value is ready. It is safe for
 // concurrent use.
 type Courses struct {
 	mu sync.Mutex
-	of map[string]*Course // by the slot's name
+	of map[string]*Course // by the slots' names
 }
 
-// SeeSlots takes the slots as they were read last, fills in their forecasts, and forgets others.
+// SeeSlots takes the last reading of all slots, fills in their forecasts, and forgets slots that
+// are not among them.
 func (c *Courses) SeeSlots(slots []Slot) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,8 +21,8 @@ const (
 	Stopped   Phase = "stopped" // for good: the process stays up only to report why
 )
 
-// Snapshot is the state of the whole relay, taken at every scrape and request. Its parts may be
-// moments apart.
+// Snapshot is the state of the whole relay. One is taken at every scrape and request. Its parts may
+// be moments apart.
 type Snapshot struct {
 	Phase  Phase
 	Why    string    // what Waiting waits for, who leads in Standby, why it is Stopped
@@ -174,13 +174,14 @@ type Slot struct {
 	BehindSince time.Time // of OtherSlots: since when WAL waits; zero: none
 }
 
-// LagBytes is the WAL between the confirmed position and the server's.
+// LagBytes returns how much WAL is between the confirmed position and the server's.
 func (s Slot) LagBytes() int64 { return behind(s.Current, s.ConfirmedFlush) }
 
-// RetainedBytes is the WAL that the server keeps for the slot.
+// RetainedBytes returns how much WAL the server keeps for the slot.
 func (s Slot) RetainedBytes() int64 { return behind(s.Current, s.Restart) }
 
-// behind is 0 for a position that is unknown or ahead: the two are not read at one moment.
+// behind returns the distance of two positions. It is 0 when position is unknown or ahead of
+// current: the two are not read at one moment.
 func behind(current, position pglogrepl.LSN) int64 {
 	if position == 0 || position >= current {
 		return 0
@@ -200,7 +201,7 @@ func (s *Snapshot) lag(now time.Time) time.Duration {
 	return max(0, now.Sub(s.Since))
 }
 
-// lagSeconds is nil when another relay leads: only the leader knows the commits.
+// lagSeconds returns the lag, or nil when another relay leads: only the leader knows the commits.
 func (s *Snapshot) lagSeconds(now time.Time) *float64 {
 	active := s.Slot.Active && s.Slot.Checked.After(s.Since) && isFresh(s.Slot.Checked, now)
 	if s.Phase == Standby || active && !s.Leads() {
@@ -210,16 +211,16 @@ func (s *Snapshot) lagSeconds(now time.Time) *float64 {
 	return &seconds
 }
 
-// Leads is true for the relay that holds the slot.
+// Leads reports whether this relay holds the slot.
 func (s *Snapshot) Leads() bool { return s.Phase == Streaming || s.Phase == Stopping }
 
-// freshFor bounds the age of what was read of a slot. Older readings are not shown: they may be
+// freshFor is how old a reading of a slot may be. Older readings are not shown, because they may be
 // wrong by now.
 const freshFor = time.Minute
 
 func isFresh(checked, now time.Time) bool { return !checked.IsZero() && now.Sub(checked) <= freshFor }
 
-// Behind is for how long the oldest row that may be deleted has waited.
+// Behind returns for how long the oldest row that may be deleted has waited.
 func (r *Retention) Behind(now time.Time) time.Duration {
 	if r.Overdue.IsZero() {
 		return 0

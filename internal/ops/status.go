@@ -11,7 +11,7 @@ import (
 // Status is the body of GET /api/v1/status. Names are stable: they are added to, not changed.
 type Status struct {
 	// AnsweredBy says whose answer it is: the relay's own, or what `cdc-relay status` has found
-	// without it. Then what only the relay knows is null.
+	// without the relay. In the latter, values that only the relay knows are null.
 	AnsweredBy string `json:"answered_by"`
 	// State is one of the States, the first that applies in this order: stopped, stopping,
 	// starting, waiting for postgres, standby, broker down, deferring while the database refuses a
@@ -104,7 +104,7 @@ const (
 	StateStreaming = "streaming"
 )
 
-// States are all of them.
+// States are all states.
 var States = []string{
 	StateStopped, StateStopping, StateStarting, StateWaiting, StateStandby, StateBrokerDown, StatePaused, StateDeferring, StateCatchingUp, StateIdle, StateStreaming,
 }
@@ -247,7 +247,7 @@ type TotalsStatus struct {
 	BrokerReconnects uint64 `json:"broker_reconnects"` // connections that replaced a lost one
 }
 
-// Status describes a Snapshot for people and programs.
+// Status makes the status of a Snapshot, for people and programs.
 func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time) Status {
 	out := Status{
 		AnsweredBy: AnsweredByRelay, Role: s.Role(), Leader: s.Leader, Now: now,
@@ -308,7 +308,7 @@ func (s *Snapshot) retention(deleted uint64, now time.Time) RetentionStatus {
 	}
 }
 
-// orNil is nil for the zero time.
+// orNil returns nil for the zero time, so that JSON has null.
 func orNil(at time.Time) *time.Time {
 	if at.IsZero() {
 		return nil
@@ -323,7 +323,8 @@ func (out *SlotStatus) describe(s Slot) {
 	out.Active, out.WALStatus, out.SafeWALBytes, out.SafeWALSeconds, out.SpilledBytes = s.Active, s.WALStatus, s.SafeWALBytes, s.LeftSeconds, s.SpilledBytes
 }
 
-// state is what matters most: what keeps the relay from working comes before how well it works.
+// state returns the state that matters most, and why. What keeps the relay from working comes
+// before how well it works.
 func state(s *Snapshot, rate float64, now time.Time) (state, why string) {
 	switch s.Phase {
 	case Stopped:
@@ -363,7 +364,7 @@ func whySilent(s *Snapshot) string {
 	return "waiting for standby " + strings.Join(s.WaitingForStandby, ", ")
 }
 
-// whyRefused and whyPaused name what an operator has to fix.
+// whyRefused says what an operator has to fix when the database refuses rows.
 func whyRefused(s *Snapshot) string {
 	if s.RetryTable.RefusedTotal == 1 && len(s.RetryTable.Refused) == 1 {
 		return "the database refuses the row of an event that is to be deferred: " + s.RetryTable.Refused[0].Error
@@ -371,6 +372,7 @@ func whyRefused(s *Snapshot) string {
 	return fmt.Sprintf("the database refuses the rows of %d events that are to be deferred", s.RetryTable.RefusedTotal)
 }
 
+// whyPaused says what an operator has to fix when destinations are paused.
 func whyPaused(s *Snapshot) string {
 	if s.PausedTotal == 1 && len(s.Paused) == 1 {
 		p := &s.Paused[0]
@@ -410,7 +412,8 @@ type SlotItem struct {
 // IsFresh reports whether the slot was read within the last minute.
 func (out *SlotStatus) IsFresh(now time.Time) bool { return isFresh(out.CheckedAt, now) }
 
-// Slots are the slots that are known, the relay's own first.
+// Slots returns the slots that were read within the last minute. The relay's own comes first, and
+// is in the list even if its reading is older.
 func (s *Snapshot) Slots(now time.Time) []SlotItem {
 	own := s.Slot.item(now)
 	own.WaitingForStandby = len(s.WaitingForStandby) > 0
@@ -433,11 +436,13 @@ func (s *Snapshot) Slots(now time.Time) []SlotItem {
 	return items
 }
 
-// item shows a slot, only its name if it was not read lately.
+// item shows a slot. A reading older than a minute may be wrong by now, so only the name of the
+// slot is shown then.
 func (s Slot) item(now time.Time) SlotItem {
-	item := SlotItem{SlotStatus: SlotStatus{Name: s.Name}, Database: s.Database, Plugin: s.Plugin, InvalidationReason: s.Invalidation, Failover: s.Failover}
+	item := SlotItem{SlotStatus: SlotStatus{Name: s.Name}}
 	if isFresh(s.Checked, now) {
 		item.describe(s)
+		item.Database, item.Plugin, item.InvalidationReason, item.Failover = s.Database, s.Plugin, s.Invalidation, s.Failover
 	}
 	return item
 }

@@ -116,3 +116,19 @@ func TestRefusedNames(t *testing.T) {
 		}
 	}
 }
+
+// Of its own slot the relay shows the name alone while the reading is old: what the server said of
+// it then may have changed.
+func TestOldReadingOfTheOwnSlot(t *testing.T) {
+	s := opstest.Busy()
+	s.Slot.Invalidation, s.Slot.Failover = "wal_removed", true
+	for _, c := range []struct {
+		age  time.Duration
+		want bool
+	}{{time.Minute, true}, {time.Minute + time.Second, false}} {
+		own := s.Slots(opstest.Noon.Add(c.age))[0]
+		if own.Name != "cdc_relay" || own.Failover != c.want || (own.InvalidationReason != "") != c.want || (own.Database != "") != c.want || (own.Plugin != "") != c.want {
+			t.Errorf("%s old: %+v", c.age, own)
+		}
+	}
+}

@@ -1,6 +1,6 @@
-// The contract with what makes a record of a row: the relay's own format, Debezium's profiles. What
-// the plain encoders of brokers with headers have in common. Events of which much is made are made
-// into messages one at a time.
+// The contract between a sink and what makes a record of a row: the relay's own format, or one of
+// Debezium's profiles. The headers of the relay's own format for all brokers are here, too, and the
+// lock that makes large messages one at a time.
 
 package sink
 
@@ -15,68 +15,68 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Encoder makes records of rows. A sink is given one when it is opened and does not know which. The
-// plain format of each sink is one, and so is a Debezium profile. It is safe for concurrent use,
-// and pure: the same event gives the same record at every delivery, because a repeat must be a
-// repeat.
+// Encoder makes records of rows. A sink is given one when it is opened, and does not know which.
+// The plain format of each sink is an Encoder, and so is each Debezium profile. An Encoder is safe
+// for concurrent use and pure: the same event gives the same record at every delivery, because a
+// repeat must be the same message.
 //
-// Both methods begin by emptying what they fill in (Record.ResetPlace, Record.Reset), which gives
-// the record the event's budget: what would be over it is refused before it is made. It aliases the
-// event, rec.Buf, rec.Scratch or the encoder: it is valid until rec is used again and as long as
-// the event's bytes are, and nobody writes to it. They allocate nothing once rec has grown. Encode
-// is never given an event with a Fault or LeftOut; Place is, for the route of its dead letter: what
-// could be decoded is there.
+// Both methods first empty what they fill in (Record.ResetPlace, Record.Reset). That gives the
+// record the event's budget, and what would exceed it is refused before it is made. A record
+// aliases the event, rec.Buf, rec.Scratch or the encoder. It is valid until rec is used again, as
+// long as the event's bytes are, and nobody may write to it. The methods allocate nothing once rec
+// has grown. Encode is never given an event with a Fault or LeftOut. Place is given such an event
+// for the route of its dead letter, with the parts that could be decoded.
 //
-// A fault is of class Permanent: the event is refused for ever, and becomes a dead letter. It has
-// no value of the row in its text.
+// A fault has the class Permanent: the event is refused for ever, and becomes a dead letter. The
+// text of a fault has no value of the row in it.
 type Encoder interface {
 	// Traits are what all records of the encoder have in common. They never change.
 	Traits() Traits
 	// Place fills in what decides where the record goes: its destination, Key and Partition. A
-	// fault says that there is no destination; Key and Partition are filled in all the same. What
-	// else is wrong with an event is left to Encode: the ordering group, the partition that is
-	// paused and a replay depend on its place also when there is no record of it.
+	// fault says that there is no destination; Key and Partition are filled in all the same. Place
+	// leaves every other fault to Encode, because the ordering group, the partition that is paused
+	// and a replay depend on the place of an event also when no record can be made of it.
 	Place(ev *event.Event, rec *Record) *Fault
-	// Encode fills in the whole record. The destination of an event with a Route is decided: it is
-	// that of the Route, and Encode does not refuse an event because a template has none.
+	// Encode fills in the whole record. For an event with a Route the destination is that of the
+	// Route, so Encode does not refuse the event when a template has none.
 	Encode(ev *event.Event, rec *Record) *Fault
 }
 
 // Traits are what all records of an encoder have in common.
 type Traits struct {
-	// The destination of every event without a Route; nil: it depends on the event.
+	// The destination of every event without a Route; nil means that it depends on the event.
 	Topic, Exchange, RoutingKey []byte
 	// Partitions says that a row may name its partition.
 	Partitions bool
 }
 
-// Record is what an event becomes. A sink sends what its broker has a place for: the destination in
-// its broker's terms, and as much of the rest as there is.
+// Record is what an event becomes. A sink sends the parts that its broker has a place for.
 type Record struct {
-	Topic                []byte // nil: none
-	Exchange, RoutingKey []byte // nil: none; empty names are names
-	Key, Value           []byte // nil: null
+	Topic                []byte // nil when there is none
+	Exchange, RoutingKey []byte // nil when there is none; an empty name is a name
+	Key, Value           []byte // nil is null
 	Time                 int64  // ms since 1970
-	Partition            int32  // one that the row names, ByKey or Anywhere
+	Partition            int32  // the partition that the row names, ByKey or Anywhere
 	Headers              []Header
 	Properties           Properties
 
-	Budget event.Budget // of the event: what may be made for this record, and was not
-	// the budget is only a small one: others are made at the same time, see Large
+	Budget event.Budget // Budget is how much more may be made for the record of this event.
+	// Small says that Budget is only a small one, because other records are made at the same time;
+	// see LargeLock.
 	Small bool
-	Buf   []byte // what was made for this record
-	// the encoder's scratch space, for its next record; its method Forget, if there is one, drops
-	// what is large
+	Buf   []byte // bytes that were made for this record
+	// Scratch is the encoder's own memory, which it keeps between records. If it has a method
+	// Forget, that drops what is large.
 	Scratch any
 }
 
-// Partitions that no row names.
+// The values of Record.Partition when the row names no partition.
 const (
-	ByKey    int32 = -1 // the bytes of Key decide; any will do when it is null
-	Anywhere int32 = -2 // any will do: the event has no order
+	ByKey    int32 = -1 // the bytes of Key decide; a null key may go to any partition
+	Anywhere int32 = -2 // the event has no order and may go to any partition
 )
 
-// Properties are what AMQP has next to headers. The zero value is none.
+// Properties are what AMQP has beside headers. The zero value has none.
 type Properties struct {
 	ContentType   string
 	ID, Type      []byte
@@ -85,27 +85,28 @@ type Properties struct {
 	Priority      uint8
 	Timestamp     time.Time
 	Transient     bool   // the message need not survive a restart of the broker
-	NullBody      []byte // the body of a record whose Value is null
+	NullBody      []byte // the body when Value is null
 }
 
-// Header is one header of a record. A sink whose broker has each name once takes the last one.
+// Header is one header of a record. A sink whose broker has each name only once uses the last one.
 type Header struct {
 	Name  string
-	Value []byte // nil: null
+	Value []byte // nil is null
 	Kind  HeaderKind
 }
 
-// HeaderKind says what a header's value is, for a broker with types; another one takes the bytes.
+// HeaderKind says what kind of value a header has, for brokers with types. Other brokers get only
+// the bytes.
 type HeaderKind uint8
 
 // The kinds of headers.
 const (
 	Bytes HeaderKind = iota
 	Text
-	JSON // a JSON value as it stands, but no string: a number, true, false, an array, an object
+	JSON // a JSON value as it stands, except a string: a number, true, false, an array or an object
 )
 
-// JSONHeader is the header of a JSON member: a string is its text.
+// JSONHeader makes the header of a member of a JSON object. A string becomes its text.
 func JSONHeader(name string, raw []byte) Header {
 	switch raw[0] {
 	case 'n':
@@ -116,15 +117,15 @@ func JSONHeader(name string, raw []byte) Header {
 	return Header{Name: name, Value: raw, Kind: JSON}
 }
 
-// AddTextHeader adds a header of text, unless it is nil.
+// AddTextHeader adds a header of text, unless value is nil.
 func (r *Record) AddTextHeader(name string, value []byte) {
 	if value != nil {
 		r.Headers = append(r.Headers, Header{Name: name, Value: value, Kind: Text})
 	}
 }
 
-// AddMemberHeader adds a header of a JSON object's member (JSONHeader), if the budget has room for
-// it; false: it has not.
+// AddMemberHeader adds the header of a member of a JSON object (JSONHeader). It returns false, and
+// adds nothing, when the budget has no room for it.
 func (r *Record) AddMemberHeader(name string, raw []byte) bool {
 	if !r.Budget.Make(headerSize+len(name)+len(raw)) || !r.Budget.Work(1) {
 		return false
@@ -133,17 +134,17 @@ func (r *Record) AddMemberHeader(name string, raw []byte) bool {
 	return true
 }
 
-// OverBudget is the fault of an event that would cost more than its budget.
+// OverBudget is the fault of an event whose record would exceed its budget.
 func OverBudget(err error) *Fault { return PermanentFault(TooLarge, err.Error()) }
 
 const (
-	// keptBuffer bounds what a record keeps of a buffer between two uses, in bytes.
+	// keptBuffer is the largest buffer that a record keeps between two uses, in bytes.
 	keptBuffer = 64 << 10
 	headerSize = int(unsafe.Sizeof(Header{}))
 )
 
-// ReuseBuffer is a buffer, empty, for the next use: nil for one that has grown for an unusual
-// event.
+// ReuseBuffer empties a buffer for its next use. It returns nil for a buffer that has grown for an
+// unusual event.
 func ReuseBuffer[T any](b []T) []T {
 	if uintptr(cap(b))*unsafe.Sizeof(*new(T)) > keptBuffer {
 		return nil
@@ -151,14 +152,14 @@ func ReuseBuffer[T any](b []T) []T {
 	return b[:0]
 }
 
-// Reset empties the record for an event.
+// Reset empties the whole record, for Encode.
 func (r *Record) Reset(ev *event.Event) {
 	r.ResetPlace(ev)
 	r.Headers, r.Value, r.Time, r.Properties = ReuseBuffer(r.Headers), nil, 0, Properties{}
 }
 
-// Forget drops every reference to the last events' bytes, which belong to the caller again, and
-// the buffers of an unusual one.
+// Forget drops every reference to the last event's bytes, which belong to the caller again, and the
+// buffers that have grown for an unusual event.
 func (r *Record) Forget() {
 	r.Headers = ReuseBuffer(r.Headers)
 	clear(r.Headers[:cap(r.Headers)])
@@ -168,7 +169,7 @@ func (r *Record) Forget() {
 	}
 }
 
-// ResetPlace empties what Place fills in, and Buf.
+// ResetPlace empties Buf and what Place fills in.
 func (r *Record) ResetPlace(ev *event.Event) {
 	r.Topic, r.Exchange, r.RoutingKey, r.Key, r.Partition, r.Buf = nil, nil, nil, nil, ByKey, ReuseBuffer(r.Buf)
 	if r.Budget = ev.Budget(); r.Small {
@@ -176,8 +177,8 @@ func (r *Record) ResetPlace(ev *event.Event) {
 	}
 }
 
-// MadeSince returns what was appended to Buf since it had this length. It is not nil, and cannot
-// grow into what comes behind it.
+// MadeSince returns what was appended to Buf after it had the length start. The result is never
+// nil, and appending to it cannot overwrite what follows in Buf.
 func (r *Record) MadeSince(start int) []byte {
 	if len(r.Buf) == start {
 		return []byte{}
@@ -185,8 +186,8 @@ func (r *Record) MadeSince(start int) []byte {
 	return r.Buf[start:len(r.Buf):len(r.Buf)]
 }
 
-// Traceparent is the traceparent that an event's message carries: what trace says, in room of Buf,
-// or without trace the row's. The result is nil when there is none.
+// Traceparent returns the traceparent of an event's message: what trace returns, in room of Buf, or
+// the row's when trace is nil. The result is nil when the message has none.
 func (r *Record) Traceparent(ev *event.Event, trace func(ev *event.Event, buf []byte) []byte) []byte {
 	if trace == nil {
 		return ev.Traceparent
@@ -197,28 +198,28 @@ func (r *Record) Traceparent(ev *event.Event, trace func(ev *event.Event, buf []
 	return trace(ev, r.Buf[start:start:start+size])
 }
 
-// The headers of the relay's own format with any broker.
+// The headers of the relay's own format on every broker.
 const (
 	HeaderPosition    = "cdc_position"
 	HeaderReplay      = "cdc_replay" // on a dead letter that is published again
 	headerTraceparent = "traceparent"
 )
 
-// ReservedHeaders are the names of headers that the relay writes itself or leaves to a consumer's
-// retry, with any broker: not to be configured, dropped from the headers column.
+// ReservedHeaders are the names of headers that the relay writes on every broker, or leaves to the
+// retries of a consumer. They cannot be configured, and are dropped from the headers column.
 var ReservedHeaders = []string{HeaderPosition, HeaderReplay, headerTraceparent, "x-retry-count"}
 
-// PlainConfig is the configuration of the relay's own format.
+// PlainConfig configures the relay's own format.
 type PlainConfig struct {
-	// Columns are the extra columns in the order of Event.Columns; templates, headers and
+	// Columns are the extra columns in the order of Event.Columns. Templates, headers and
 	// properties name them.
 	Columns []string
 	// Headers are written when their column is not NULL.
 	Headers []setting.NamedColumn
-	// Traceparent is what a message carries as its traceparent, of its own in buf[:0]; nil:
-	// nothing. Without this function it is the row's.
+	// Traceparent makes a message's traceparent, in buf[:0]; its result nil means that the message
+	// has none. When the function is nil, the message has the row's.
 	Traceparent func(ev *event.Event, buf []byte) []byte
-	// HeaderDropped is called for a key of the headers column that has one of the relay's own
+	// HeaderDropped is called for each key of the headers column that is one of the relay's own
 	// names. It may be nil.
 	HeaderDropped func(name string)
 }
@@ -227,11 +228,11 @@ type PlainConfig struct {
 type PlainHeaders struct {
 	cfg      PlainConfig
 	reserved []string
-	columns  []int // of Headers: places in Event.Columns
+	columns  []int // of Headers: their indexes in Event.Columns
 }
 
-// NewPlainHeaders resolves the columns of headers. own are the names of those that the relay writes
-// for this broker only.
+// NewPlainHeaders finds the columns of the configured headers. own are the names of the headers
+// that the relay writes on this broker only.
 func NewPlainHeaders(cfg PlainConfig, own []string) (PlainHeaders, error) {
 	h := PlainHeaders{cfg: cfg, reserved: slices.Concat(own, ReservedHeaders)}
 	for _, named := range cfg.Headers {
@@ -244,11 +245,11 @@ func NewPlainHeaders(cfg PlainConfig, own []string) (PlainHeaders, error) {
 	return h, nil
 }
 
-// Append writes the headers that do not depend on the broker, in this order: the relay's own, the
-// configured ones, those of the headers column. That is a JSON object, whose keys are dropped and
-// counted when they are the relay's own; a configured header that has a value goes before a key of
-// its name. A key that is there twice (type json keeps it) is written twice, and the last one is
-// what JSON means. A JSON null is no headers.
+// Append adds the headers that do not depend on the broker: first the relay's own, then the
+// configured ones, then those of the headers column. That column is a JSON object. A key of it that
+// is one of the relay's own names is dropped and counted; a configured header with a value goes
+// before a key of the same name. A key that is there twice (type json keeps both) is written twice,
+// and the last one is what JSON means. A JSON null has no headers.
 func (h *PlainHeaders) Append(ev *event.Event, rec *Record) *Fault {
 	start := len(rec.Buf)
 	rec.Buf = ev.Position.Append(rec.Buf)
@@ -268,7 +269,8 @@ func (h *PlainHeaders) Append(ev *event.Event, rec *Record) *Fault {
 		return PermanentFault(Invalid, "the headers column is not a JSON object")
 	}
 	for name, raw, more := members.Next(); more; name, raw, more = members.Next() {
-		name := unsafe.String(unsafe.SliceData(name), len(name)) // aliases the event, as raw does
+		// it aliases the event, as raw does
+		name := unsafe.String(unsafe.SliceData(name), len(name))
 		if !h.isTaken(name, ev) && !rec.AddMemberHeader(name, raw) {
 			return OverBudget(rec.Budget.Err())
 		}
@@ -278,12 +280,11 @@ func (h *PlainHeaders) Append(ev *event.Event, rec *Record) *Fault {
 
 var replayedValue = []byte("true")
 
-// isTaken reports whether the record has a header of the relay's own or a configured one of this
-// name.
+// isTaken reports whether a name belongs to the relay or to a configured header that has a value.
 func (h *PlainHeaders) isTaken(name string, ev *event.Event) bool {
 	if i := slices.Index(h.reserved, name); i >= 0 {
 		if h.cfg.HeaderDropped != nil {
-			h.cfg.HeaderDropped(h.reserved[i]) // not name, which aliases the event
+			h.cfg.HeaderDropped(h.reserved[i]) // a name of the list, because name aliases the event
 		}
 		return true
 	}
@@ -295,28 +296,28 @@ func (h *PlainHeaders) isTaken(name string, ev *event.Event) bool {
 	return false
 }
 
-// LargeLock has large messages made one at a time, whatever the number of lanes: what is made of a
-// row is up to nine times as large, and while it is made it takes several times as much. Who is
-// inside never waits for a broker. Small ones are made by all lanes at once, since the lock would
-// cost more than it saves. That a message becomes large is seen when it is over a small budget:
-// then it is made again, alone.
+// LargeLock makes large messages one at a time, whatever the number of lanes: a message may be nine
+// times as large as its row, and takes several times as much memory while it is made. Who has the
+// lock never waits for a broker. Small messages are made by all lanes at once, because the lock
+// would cost more than it saves. A message that grows large is noticed when it exceeds a small
+// budget, and is then made again under the lock.
 type LargeLock struct{ mu sync.Mutex }
 
-// largeRow is the size of a row that is made alone at once, in bytes.
+// largeRow is the size from which on a row is made under the lock at once, in bytes.
 const largeRow = 8 << 10
 
-// IsLarge reports whether an event is to be made alone at once.
+// IsLarge reports whether an event is to be made under the lock at once.
 func (*LargeLock) IsLarge(ev *event.Event) bool { return ev.Size() > largeRow }
 
-// Enter is called before an event is made, and Leave when what was made is the connection's or is
-// dropped.
+// Enter is called before a message is made. alone says that it is made under the lock.
 func (l *LargeLock) Enter(rec *Record, alone bool) {
 	if rec.Small = !alone; alone {
 		l.mu.Lock()
 	}
 }
 
-// Leave lets the next one in. again: the event is over its small budget, and to be made alone.
+// Leave is called when the message was given to the connection, or was dropped. It returns true
+// when the message exceeded its small budget, and is to be made again with alone set.
 func (l *LargeLock) Leave(rec *Record, alone bool) (again bool) {
 	if alone {
 		l.mu.Unlock()
@@ -325,7 +326,7 @@ func (l *LargeLock) Leave(rec *Record, alone bool) (again bool) {
 	return rec.Budget.Err() != nil
 }
 
-// Place is the encoder's Place.
+// Place is the encoder's Place, under the lock when the event needs it.
 func (l *LargeLock) Place(by Encoder, ev *event.Event, rec *Record) *Fault {
 	for alone := l.IsLarge(ev); ; alone = true {
 		l.Enter(rec, alone)

@@ -1,4 +1,5 @@
-// The log lines about a broker that is away.
+// The log lines about a broker that is away: when that begins, each minute while it lasts, and when
+// it ends.
 
 package sink
 
@@ -9,23 +10,23 @@ import (
 	"go.uber.org/zap"
 )
 
-// remindEvery is the pause between two lines about a broker that stays away.
+// remindEvery is how often a line says that a broker is still away.
 const remindEvery = time.Minute
 
-// OutageLog logs that the broker is away, again each minute, and for how long it was when it is
+// OutageLog logs that the broker is away, again each minute, and how long it was away when it is
 // back. Its methods may be called concurrently.
 type OutageLog struct {
 	log  *zap.Logger
 	back string
 
 	mu     sync.Mutex
-	since  time.Time // zero: the broker is not away
+	since  time.Time // zero while the broker is not away
 	why    string
-	remind *time.Timer // nil: the broker is not away
+	remind *time.Timer // nil while the broker is not away
 	closed bool
 }
 
-// NewOutageLog makes an OutageLog. back is the text of the line about a broker that is reached.
+// NewOutageLog makes an OutageLog. back is the text of the line when the broker is reached.
 func NewOutageLog(log *zap.Logger, back string) *OutageLog {
 	return &OutageLog{log: log, back: back}
 }
@@ -45,19 +46,19 @@ func (l *OutageLog) Away(why string) {
 func (l *OutageLog) stillAway() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.remind == nil { // it is back, or the log is closed, since the timer has fired
+	if l.remind == nil { // the broker is back, or the log was closed, after the timer fired
 		return
 	}
 	l.log.Warn("broker still unavailable", l.away(), zap.String("reason", l.why))
 	l.remind.Reset(remindEvery)
 }
 
-// away is how long the broker has been away.
+// away returns the log field with how long the broker has been away.
 func (l *OutageLog) away() zap.Field {
 	return zap.Duration("away", time.Since(l.since).Round(time.Millisecond))
 }
 
-// Back logs that the broker is reached. After an outage the line has its length.
+// Back logs that the broker is reached, and after an outage also how long that was.
 func (l *OutageLog) Back(fields ...zap.Field) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,7 +69,7 @@ func (l *OutageLog) Back(fields ...zap.Field) {
 	l.log.Info(l.back, fields...)
 }
 
-// Close ends the reminders.
+// Close ends the reminders when the sink stops.
 func (l *OutageLog) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

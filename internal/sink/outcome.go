@@ -1,5 +1,6 @@
-// The outcome of an event: its state, and the fault of a rejection; the state of a Publish call,
-// with what waits behind a rejection; and the digests of exchanges, topics and destinations.
+// What became of an event in a Publish call: its state, and the fault of a rejection. Call, which
+// all sinks share, keeps later events of a key behind a rejected one; digests name exchanges,
+// topics and destinations.
 
 package sink
 
@@ -14,15 +15,17 @@ import (
 type State uint8
 
 const (
-	// Unknown: possibly sent, and not answered: the connection broke or ctx ended. It is the zero
-	// value because it is the only state that is safe to leave by mistake: the event is sent again
-	// and nothing is settled.
+	// Unknown means that the event may have been sent and was not answered: the connection broke or
+	// ctx ended. It is the zero value because it is the only state that is safe to leave by
+	// mistake: the event is sent again, and nothing is settled.
 	Unknown State = iota
-	// Unsent: certainly not at the broker: it was skipped, or not reached.
+	// Unsent means that the event is certainly not at the broker: it was skipped, or its turn did
+	// not come.
 	Unsent
-	// Confirmed: the broker took responsibility for it. Only now is it settled.
+	// Confirmed means that the broker has taken responsibility for the event. Only this settles it.
 	Confirmed
-	// Rejected: the broker (or a check on its behalf) refused it; Fault says why.
+	// Rejected means that the broker, or a check on its behalf, has refused the event; Fault says
+	// why.
 	Rejected
 )
 
@@ -39,8 +42,8 @@ type Outcome struct {
 	Fault *Fault
 }
 
-// Class says what is at fault for a rejection (invariant I4): the destination, or the event. An
-// unavailable broker is not a class: it is Publish's error.
+// Class says what is at fault for a rejection (invariant I4): the destination, or the event. A
+// broker that is not available is no class, but an error of Publish.
 type Class uint8
 
 const (
@@ -58,7 +61,8 @@ func (c Class) String() string {
 	return [...]string{"destination", "transient", "permanent"}[c]
 }
 
-// Reason is the closed list of why an event was rejected: the label of cdc_relay_rejections_total.
+// Reason says why an event was rejected. The list is closed, because it is a label of
+// cdc_relay_rejections_total.
 type Reason string
 
 // The reasons.
@@ -111,33 +115,34 @@ type Fault struct {
 	// whole (Place.ExchangeOrTopic), not only the pair of exchange and routing key or the partition
 	// (Place.Dest).
 	Whole bool
-	// Destination is what the broker's answer blames, when Class is Destination, as an operator
-	// would name it: `exchange "outbox.events"`, `exchange "outbox.events", routing key
-	// "order.created"`. Else it is where the event was going, or "".
+	// Destination is what the broker's answer blames, when Class is Destination, in an operator's
+	// words: `exchange "outbox.events"`, or `exchange "outbox.events", routing key
+	// "order.created"`. With another Class it is where the event was going, or "".
 	Destination string
 	// Text is the broker's own error text, or names the limit that was exceeded. It carries no
 	// payload, key or header value.
 	Text string
-	// Held says what an operator does first, where only his `deferred retry` may end the pause: who
-	// is bound first would get what waits, and who is bound later would miss it. "": the pause ends
-	// by itself.
+	// Held says what an operator has to do when only his `deferred retry` may end the pause:
+	// consumers that are bound before get what waits, and consumers that are bound later would miss
+	// it. "" means that the pause ends by itself.
 	Held string
 }
 
-// PermanentFault is the fault of an event that can never be published; text says why.
+// PermanentFault makes the fault of an event that can never be published; text says why.
 func PermanentFault(reason Reason, text string) *Fault {
 	return &Fault{Class: Permanent, Reason: reason, Text: text}
 }
 
-// RowFault is why an event is never sent, whatever record it would become; nil: it may be sent.
+// RowFault returns why an event can never be sent, whatever record it would become, or nil.
 func RowFault(ev *event.Event) *Fault {
-	if ev.Fault == nil && ev.LeftOut == nil { // the usual case, which is inlined
+	if ev.Fault == nil && ev.LeftOut == nil { // the usual case, which the compiler inlines
 		return nil
 	}
 	return leftOutOrUndecodable(ev)
 }
 
-// leftOutOrUndecodable is RowFault of an event that has one: the rest is inlined without it.
+// leftOutOrUndecodable returns the fault of an event that has one. It is apart from RowFault so
+// that the compiler can inline RowFault.
 func leftOutOrUndecodable(ev *event.Event) *Fault {
 	if ev.Fault != nil {
 		return PermanentFault(Undecodable, ev.Fault.Error())
@@ -149,27 +154,27 @@ func leftOutOrUndecodable(ev *event.Event) *Fault {
 	return PermanentFault(RowTooLarge, "the "+what+" has more bytes than source.max_event_bytes allows: its large values are left out")
 }
 
-// Call is the Publish call that a lane has under way. A lane uses one for all its calls, one at a
-// time.
+// Call is the state of a lane's Publish call that all sinks need. A lane uses the same Call for all
+// its calls, one at a time.
 type Call struct {
 	Events   []*event.Event
 	Outcomes []Outcome
-	// the broker's answers so far, by event; for Opening.Confirms
+	// The broker's answers so far, by event, for Opening.Confirms.
 	Acks, Nacks, Returned, Timeouts int
 
 	confirms        func(acks, nacks, returned, timeouts int)
 	exchangeOrTopic func(*event.Event) uint64
-	// the first rejected event of each ordering group that has one
+	// firstRejected has the first rejected event of each ordering group that has one.
 	firstRejected map[uint64]int
 }
 
-// NewCall makes a lane's call. confirms takes the answers of each call and may be nil;
-// exchangeOrTopic digests where an event goes, as Place.ExchangeOrTopic.
+// NewCall makes a lane's Call. confirms takes the answers of each call and may be nil.
+// exchangeOrTopic returns the digest of where an event goes, as in Place.ExchangeOrTopic.
 func NewCall(confirms func(acks, nacks, returned, timeouts int), exchangeOrTopic func(*event.Event) uint64) Call {
 	return Call{confirms: confirms, exchangeOrTopic: exchangeOrTopic, firstRejected: map[uint64]int{}}
 }
 
-// Begin starts a call, of which nothing is sent yet.
+// Begin starts a call: every event is Unsent.
 func (c *Call) Begin(events []*event.Event, outcomes []Outcome) {
 	c.Events, c.Outcomes = events, outcomes
 	c.Acks, c.Nacks, c.Returned, c.Timeouts = 0, 0, 0, 0
@@ -178,7 +183,7 @@ func (c *Call) Begin(events []*event.Event, outcomes []Outcome) {
 	}
 }
 
-// End reports the answers and releases the call's events.
+// End reports the answers and drops the references to the call's events.
 func (c *Call) End() {
 	if c.confirms != nil {
 		c.confirms(c.Acks, c.Nacks, c.Returned, c.Timeouts)
@@ -187,8 +192,8 @@ func (c *Call) End() {
 	c.Events, c.Outcomes = nil, nil
 }
 
-// Reject rejects an event, unless its outcome is certain already. Later events of its ordering
-// group are not to be sent in this call.
+// Reject rejects an event, unless its outcome is certain already. After that later events of its
+// ordering group must not be sent in this call.
 func (c *Call) Reject(i int, fault *Fault) {
 	if c.Outcomes[i].State == Confirmed || c.Outcomes[i].State == Rejected {
 		return
@@ -201,7 +206,7 @@ func (c *Call) Reject(i int, fault *Fault) {
 	}
 }
 
-// IsBehindRejected reports whether an earlier event of the i-th one's ordering group was rejected
+// IsBehindRejected reports whether an earlier event of the i-th event's ordering group was rejected
 // in this call.
 func (c *Call) IsBehindRejected(i int) bool {
 	if len(c.firstRejected) == 0 {
@@ -212,9 +217,9 @@ func (c *Call) IsBehindRejected(i int) bool {
 	return ordered && rejected && first < i
 }
 
-// groupOf is the ordering group that a rejection stops: the key in the exchange or topic. The key's
-// events for another one go on: if they stopped, events of other keys would overtake them there
-// with ordering commit.
+// groupOf returns the ordering group that a rejection stops: the key, within its exchange or topic.
+// The key's events for another exchange or topic go on. If they stopped, events of other keys would
+// overtake them there when the ordering is commit.
 func (c *Call) groupOf(i int) (group uint64, ordered bool) {
 	return event.PerKey.Group(c.Events[i], c.exchangeOrTopic(c.Events[i]))
 }
@@ -247,16 +252,18 @@ func (c *Call) Unavailable(err error) error {
 	return fmt.Errorf("publish: %w", err)
 }
 
-// ExchangeOrTopicOf digests the name of an exchange or topic; never 0, which means no name. The
-// retry table stores these digests, so they must never change.
+// ExchangeOrTopicOf returns the digest of the name of an exchange or topic. It is never 0, which
+// stands for no name. The retry table stores these digests, so they must never change.
 func ExchangeOrTopicOf(name []byte) uint64 { return max(1, event.HashName(0, name)) }
 
-// DestOfPair digests the pair of an exchange, by its ExchangeOrTopicOf, and a routing key.
+// DestOfPair returns the digest of a routing key with its exchange, which is given by its
+// ExchangeOrTopicOf.
 func DestOfPair(exchangeOrTopic uint64, routingKey []byte) uint64 {
 	return max(1, event.HashName(exchangeOrTopic, routingKey))
 }
 
-// DestOfPartition digests a partition of the topic whose ExchangeOrTopicOf is exchangeOrTopic.
+// DestOfPartition returns the digest of a partition with its topic, which is given by its
+// ExchangeOrTopicOf.
 func DestOfPartition(exchangeOrTopic uint64, partition int32) uint64 {
 	var number [4]byte
 	binary.BigEndian.PutUint32(number[:], uint32(partition))

@@ -15,12 +15,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
-// Place is where an event belongs inside the relay. Digests are of 64 bits; two names that share
-// one only wait and pause together.
+// Place is where an event belongs inside the relay. Digests have 64 bits. Two names with the same
+// digest only wait and pause together.
 type Place struct {
-	Lane            int    // from 0
-	ExchangeOrTopic uint64 // digest of the exchange or topic; order is kept per key within it
-	// digest of the pair of exchange and routing key, or of topic and partition
+	Lane int // from 0
+	// digest of the exchange or topic, within which the order of a key is kept
+	ExchangeOrTopic uint64
+	// Dest is the digest of exchange and routing key, or of topic and partition.
 	Dest uint64
 }
 
@@ -66,11 +67,11 @@ type Sink interface {
 	Run(ctx context.Context) error
 }
 
-// Placer is a Sink whose Place may have no answer before the broker gives one.
+// Placer is a Sink whose Place may have no answer until the broker gives one.
 type Placer interface {
-	// PlaceAnyway tells that the disk guard is on, or off. While it is on, Place answers for a
-	// topic of which nothing is known, too: like one in error it has a lane of its own, for the
-	// life of the sink. Changed delivers when the guard begins.
+	// PlaceAnyway is called when the disk guard begins (on) or ends. While it is on, Place also
+	// answers for a topic of which nothing is known: like a topic in error, it gets a lane of its
+	// own for the life of the sink. Changed delivers when the guard begins.
 	PlaceAnyway(on bool)
 }
 
@@ -85,19 +86,19 @@ type Prober interface {
 	Probe(ctx context.Context, ev *event.Event, suspect bool) (Outcome, error)
 }
 
-// Leader is a Sink that takes more of the broker while its relay leads. Lead is called when a term
+// Leader is a Sink that uses more of the broker while its relay leads. Lead is called when a term
 // begins, and when all calls of the term have ended. It returns at once.
 type Leader interface{ Lead(on bool) }
 
-// Holder is a Sink whose exchanges give a message only to who is bound when it comes.
+// Holder is a Sink whose exchanges give a message only to queues that are bound when it comes.
 type Holder interface {
-	// Held is Fault.Held of an exchange that was missing.
+	// Held returns Fault.Held for an exchange that was missing.
 	Held(exchangeOrTopic uint64) string
 }
 
-// A call carries at most MaxCallEvents events or MaxCallBytes bytes (one larger event goes alone),
-// which bounds what a sink must keep in addition to the in-flight budget: a lane of RabbitMQ has
-// room for as many returned messages.
+// The bounds of a call: MaxCallEvents events, or MaxCallBytes bytes (a larger event goes alone).
+// They bound what a sink keeps in addition to the in-flight budget, for example the room for
+// returned messages of a lane on RabbitMQ.
 const (
 	MaxCallEvents = 512
 	MaxCallBytes  = 1 << 20
@@ -107,10 +108,11 @@ const (
 type Finding struct {
 	Name   string
 	OK     bool
-	Warn   bool   // not OK, but the relay can work
+	Warn   bool   // it is not OK, but the relay can work
 	Detail string // what was found
 	Fix    string // what to do about it; "" when OK
-	// Running takes its place beside a relay that runs: what is missing is made at a start alone.
+	// Running replaces the finding while a relay runs: what is missing would be made only at a
+	// start.
 	Running *Finding
 }
 
@@ -153,13 +155,13 @@ type RoutePart struct {
 	Check func(name string) error
 }
 
-// Title is the part in prose.
+// Title returns the name of the part in prose.
 func (p *RoutePart) Title() string { return strings.ReplaceAll(p.Key, "_", " ") }
 
-// Flag is the name of the part's flag.
+// Flag returns the name of the part's flag.
 func (p *RoutePart) Flag() string { return strings.ReplaceAll(p.Key, "_", "-") }
 
-// Section is the path of the sink's section, with a dot at its end.
+// Section returns the path of the sink's section, with a dot at its end.
 func (d *Driver) Section() string { return "sink." + d.Name + "." }
 
 // RouteText names a route for people.
@@ -174,8 +176,8 @@ func (d *Driver) RouteText(r *event.Route) string {
 	return text
 }
 
-// RouteOf is the route of some of its parts, by their keys; one that is not given is nil. Parts of
-// other sinks count as not given.
+// RouteOf makes a route of some of its parts, by their keys. A part that is not given is nil. Parts
+// of other sinks are ignored.
 func (d *Driver) RouteOf(parts map[string]string) (r event.Route) {
 	for i, p := range d.Route {
 		if value, given := parts[p.Key]; given {
@@ -190,17 +192,17 @@ func (d *Driver) HasPart(key string) bool {
 	return slices.ContainsFunc(d.Route, func(p RoutePart) bool { return p.Key == key })
 }
 
-// Settings is a sink's section of the configuration: a struct of its own.
+// Settings is a sink's section of the configuration; each sink has a struct of its own for it.
 type Settings interface {
-	// Keys are the keys of the section, bound to the struct, in the order of `config print`. None:
-	// naming the sink is all there is to say.
+	// Keys returns the keys of the section, bound to the struct, in the order of `config print`.
+	// There are none when naming the sink is enough.
 	Keys() []setting.Key
 	// Validate reports what is wrong with the values together. It opens nothing.
 	Validate(v *Validation)
-	// Templates say where a message goes, as parts of the Driver's Route. A profile writes its own
-	// into them. They are validated by the configuration.
+	// Templates returns the templates that say where a message goes, as parts of the Driver's
+	// Route. A profile writes its own into them. The configuration validates them.
 	Templates() []NamedTemplate
-	// Columns are the extra columns that the section names outside its templates.
+	// Columns returns the extra columns that the section names outside its templates.
 	Columns() []string
 	// Open makes the sink. It starts nothing.
 	Open(o *Opening) (Opened, error)
@@ -209,17 +211,17 @@ type Settings interface {
 	Check(ctx context.Context, o *Opening) ([]Finding, error)
 }
 
-// NamedTemplate is a template and its key, which names a part of the route.
+// NamedTemplate is a template with its key, which names a part of the route.
 type NamedTemplate struct {
 	Key string
 	*Template
-	// Allow are the names that rows may make of it.
+	// Allow has the patterns of names that rows may make.
 	Allow Allow
-	// Check refuses a template that can never give a valid name; nil: any will do.
+	// Check refuses a template that can never give a valid name. nil means that any template can.
 	Check func(Template) error
 }
 
-// Validation is where a section reports its faults.
+// Validation is where a section reports what is wrong with it.
 type Validation struct {
 	*setting.Reader
 	Section string // the section's path, with a dot at its end
@@ -233,14 +235,15 @@ type Opening struct {
 	OneLane        bool   // commit order over all keys
 	ConfirmTimeout time.Duration
 	PlainConfig
-	// Encoder gives the encoder of a profile for these extra columns; nil: there is no profile, and
-	// the sink's plain one is used. A profile leaves copies of dead letters to plain.
+	// Encoder makes the encoder of a profile, for these extra columns. nil means that there is no
+	// profile, and the sink's plain encoder is used. A profile leaves copies of dead letters to
+	// plain.
 	Encoder func(columns []string, plain Encoder) (Encoder, error)
 	Log     *zap.Logger
-	// Mirror is where copies of dead letters go, for Check; nil: nowhere.
+	// Mirror is where copies of dead letters go, for Check; nil when there is no mirror.
 	Mirror *event.Route
 
-	// Connected is called when a connection is open; again says that there was one before.
+	// Connected is called when a connection was opened; again says that there was one before.
 	Connected   func(again bool)
 	ChannelOpen func()
 	// Confirms counts the broker's answers by event.
@@ -251,7 +254,7 @@ type Opening struct {
 type Opened interface {
 	Sink
 	Status() Status
-	// SentTo is where an event was sent, as people may see it.
+	// SentTo returns where an event was sent, as people may see it.
 	SentTo(ev *event.Event) Sent
 }
 
@@ -260,28 +263,31 @@ type Status struct {
 	Up              bool
 	Why             string // when it is not up
 	Connections     int
-	Channels        int      // of a broker that has them
-	PendingConfirms int      // published and not answered
-	Ignored         int64    // returned events that count as delivered
-	Waiting         []Paused // by calls, which do not know yet what becomes of their events
+	Channels        int   // of a broker that has them
+	PendingConfirms int   // published and not answered
+	Ignored         int64 // returned events that count as delivered
+	// destinations that calls wait for, while they do not know yet what becomes of their events
+	Waiting []Paused
 }
 
-// Paused is a destination whose events wait: it rejected what was sent to it last, or has not
-// answered for a while.
+// Paused is a destination whose events wait: it has rejected the last event that was sent to it, or
+// has not answered for a while.
 type Paused struct {
 	Destination string // as an operator would name it
 	Reason      Reason
 	Text        string
 	Since       time.Time
-	Fix         string    // Fault.Held
-	NextProbe   time.Time // zero: one is out, or none is sent, or it is not known
-	// Place is what is paused, without its lane; Dest 0: a whole exchange or topic; zero: not known
+	Fix         string // Fault.Held
+	// zero when a probe is on its way, when none is sent, or when it is not known
+	NextProbe time.Time
+	// Place is what is paused, without its lane. Dest 0 means a whole exchange or topic, and the
+	// zero value that it is not known.
 	Place Place
 }
 
-// Sent is where an event was sent.
+// Sent says where an event was sent, as people may see it.
 type Sent struct {
 	Name       string // exchange or topic
 	RoutingKey string
-	Partition  int // -1: there is none, or it is not known
+	Partition  int // -1 when there is none, or it is not known
 }

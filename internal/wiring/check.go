@@ -1,4 +1,5 @@
-// The preflight check of PostgreSQL, broker and configuration.
+// The check before the relay runs: does everything that it will need of PostgreSQL, the broker and
+// the configuration work? Nothing is published or changed.
 
 package wiring
 
@@ -31,11 +32,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// CheckTimeout bounds a whole check.
+// CheckTimeout is how long `cdc-relay check` lets a whole check take.
 const CheckTimeout = 30 * time.Second
 
-// Check checks PostgreSQL, the broker and the configuration. It publishes nothing.
-// PostgreSQL and the broker are checked at the same time: a silent one uses up all the time.
+// Check checks PostgreSQL, the broker and the configuration. It publishes nothing. PostgreSQL and
+// the broker are checked at the same time, because one that does not answer uses up the time of the
+// whole check.
 func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Logger) ([]check.Finding, error) {
 	rc.Log = zap.NewNop()
 	var broker []sink.Finding
@@ -53,8 +55,8 @@ func Check(ctx context.Context, c *config.Config, rc source.Config, log *zap.Log
 }
 
 // checkOrdering warns of a template that sends the events of one key to several exchanges or
-// topics: order is kept within one of them only. Nothing is found for a sink without a template.
-// With a profile it describes the order kept.
+// topics, because order is kept only within one of them. It returns no finding for a sink without a
+// template. With a profile it describes the order that the profile keeps.
 func checkOrdering(c *config.Config) []check.Finding {
 	driver := c.Sink.Driver
 	if len(driver.Route) == 0 {
@@ -85,9 +87,9 @@ func checkOrdering(c *config.Config) []check.Finding {
 	return []check.Finding{f}
 }
 
-// profileOrdering describes the order that a profile keeps. Debezium's options choose the topics,
-// so there is nothing to fix, and one constant topic in its options is not the only one: a value
-// that the expression does not match is its own topic.
+// profileOrdering describes the order that a profile keeps. It proposes no fix: Debezium's options
+// choose the topics. Even with one constant topic in the options there can be others, because a
+// value that the expression does not match becomes a topic itself.
 func profileOrdering(scope, ordering string) string {
 	if scope == "topic" {
 		scope = "partition"
@@ -99,14 +101,14 @@ func profileOrdering(scope, ordering string) string {
 }
 
 // placeholdersWithinKey match the placeholders that may differ between events of one ordering key,
-// which is aggregate and key; placeholders match all.
+// which is aggregate and key. placeholders match all placeholders.
 var (
 	placeholdersWithinKey = lazy.Regexp(`\{(?:type|id|column:[^{}]*)\}`)
 	placeholders          = lazy.Regexp(`\{[^{}]*\}`)
 )
 
-// removePlaceholders is the template without some of its parts, and without the dots and dashes
-// that they leave behind.
+// removePlaceholders returns a template without the given parts, and without the dots and dashes
+// that they leave behind. The fix of a finding proposes it.
 func removePlaceholders(template string, parts *regexp.Regexp) string {
 	left := parts.ReplaceAllString(template, "")
 	left = regexp.MustCompile(`([._/-])[._/-]+`).ReplaceAllString(left, "$1")
@@ -116,9 +118,9 @@ func removePlaceholders(template string, parts *regexp.Regexp) string {
 	return left
 }
 
-// CheckRetained returns a Stop with exit code event.ExitUsage if a table lacks a column, default or
-// trigger that retention needs. If the database does not answer it only logs that: delivery does
-// not depend on it.
+// CheckRetained checks at the start whether the tables have what retention needs. It returns a Stop
+// with exit code event.ExitUsage if a table lacks a column, default or trigger. If the database
+// does not answer, CheckRetained only logs that, because delivery does not depend on retention.
 func CheckRetained(ctx context.Context, c *config.Config, pool *pgxpool.Pool, log *zap.Logger) error {
 	if !c.Retention.IsSet() {
 		return nil
@@ -137,8 +139,9 @@ func CheckRetained(ctx context.Context, c *config.Config, pool *pgxpool.Pool, lo
 	return nil
 }
 
-// checkRetention has no finding while the schema is not there: the check of PostgreSQL says so.
-// Without retention it is about the column of the rows' transaction alone.
+// checkRetention checks whether the tables have what retention needs. Without retention it checks
+// only the column of the rows' transaction. It returns no finding while the relay's schema is
+// missing, because the check of PostgreSQL reports that.
 func checkRetention(ctx context.Context, c *config.Config, rc source.Config) []check.Finding {
 	const name = "retention"
 	tables := Retained(c)
@@ -161,7 +164,8 @@ func checkRetention(ctx context.Context, c *config.Config, rc source.Config) []c
 		problems, err = retention.ExamineColumns(ctx, pool, c.Source.Publication, tables)
 	}
 	switch {
-	case source.SQLState(err) == "42501": // on the relay's own tables: Examine tells of the outbox
+	// It may not read the relay's own tables; Examine itself reports a missing right on the outbox.
+	case source.SQLState(err) == "42501":
 		return []check.Finding{{
 			Name: name, Level: check.LevelFail, Detail: "cannot be checked: " + source.OneLine(err).Error(),
 			Fix: fmt.Sprintf("cdc-relay init --url <of a role that may grant it> --role %s", pool.Config().ConnConfig.User),
@@ -190,18 +194,18 @@ func checkRetention(ctx context.Context, c *config.Config, rc source.Config) []c
 	return list
 }
 
-// The check of the admin side: tokens, socket, certificate. Each is a warning at most, because
-// delivery depends on none of them.
+// The check of the admin side looks at tokens, socket and certificate. Each finding is a warning at
+// most, because delivery depends on none of the three.
 
-// The names of the findings.
+// The names of these findings.
 const (
 	nameTokens      = "admin tokens"
 	nameSocket      = "admin socket"
 	nameCertificate = "admin certificate"
 )
 
-// checkAdmin checks whether tokens, socket and certificate of the API can be used, by the user who
-// runs the check.
+// checkAdmin checks whether the user who runs the check can use the tokens, the socket and the
+// certificate of the API.
 func checkAdmin(c *config.Admin, now time.Time) []check.Finding {
 	findings := checkTokens(c)
 	if c.Socket != "" {
@@ -211,13 +215,14 @@ func checkAdmin(c *config.Admin, now time.Time) []check.Finding {
 	if c.TLS.Cert != "" {
 		detail := ""
 		if err := admin.TLSFiles(c.TLS).Fault(now); err != nil {
-			detail = err.Error() // with its fix
+			detail = err.Error() // the error says how to fix it
 		}
 		findings = append(findings, warnOrOK(nameCertificate, c.TLS.Cert, detail, ""))
 	}
 	return findings
 }
 
+// warnOrOK returns a warning with the fault, or an OK with the text good when the fault is "".
 func warnOrOK(name, good, fault, fix string) check.Finding {
 	if fault != "" {
 		return check.Finding{Name: name, Level: check.LevelWarn, Detail: fault, Fix: fix}
@@ -225,7 +230,7 @@ func warnOrOK(name, good, fault, fix string) check.Finding {
 	return check.Finding{Name: name, Level: check.LevelOK, Detail: good}
 }
 
-// checkTokens names each token that opens nothing, and why.
+// checkTokens names each token that cannot be used, and why.
 func checkTokens(c *config.Admin) (findings []check.Finding) {
 	for i := range c.Tokens {
 		if _, err := c.Tokens[i].Read(); err != nil {
@@ -244,7 +249,8 @@ func checkTokens(c *config.Admin) (findings []check.Finding) {
 	return append(findings, warnOrOK(nameTokens, good, "", ""))
 }
 
-// socketFault is why the relay cannot listen on a socket at path; "" when it can, or does.
+// socketFault returns why the relay cannot listen on a socket at path. fault is "" when it can, or
+// when a socket is there already.
 func socketFault(path string) (fault, fix string) {
 	dir := filepath.Dir(path)
 	switch info, err := os.Lstat(path); {
@@ -261,8 +267,8 @@ func socketFault(path string) (fault, fix string) {
 	return "", ""
 }
 
-// checkAdminListen warns of tokens that cross the network as they are: whoever reads one may do
-// what it opens. Nothing is found where there is no token to read.
+// checkAdminListen warns when tokens cross the network unencrypted: whoever reads a token there may
+// use it. It returns no finding when no token is configured or admin.listen is empty.
 func checkAdminListen(a *config.Admin) []check.Finding {
 	const name = "admin listen"
 	if len(a.Tokens) == 0 || a.Listen == "" {

@@ -1,4 +1,5 @@
-// The last warnings and errors of the log, in memory.
+// The last warnings and errors of the log, kept in memory so that the status and the console can
+// show them.
 
 package wiring
 
@@ -14,21 +15,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/printable"
 )
 
-// What is kept of the log, whatever is logged.
+// The bounds of a RecentLog.
 const (
 	recentLines = 20
-	recentBytes = 1000 // of a line
+	recentBytes = 1000 // of a line; the rest is cut
 )
 
-// The fields of a line that name an event.
+// The keys of log fields that name an event.
 const (
 	logPosition = "position"
 	logEventID  = "event_id"
 )
 
-// RecentLog keeps the last warnings and errors, as people read them. They are lines of the log, so
-// no secret is in them. A line that comes again takes the place of its former one: the reminder of
-// an outage does not push out what else happened.
+// RecentLog keeps the last warnings and errors of the log, in the form that people read. It has no
+// secrets in it, because log lines have none. A line that comes again takes the place of its former
+// one, so that the reminders of an outage do not push out other lines.
 type RecentLog struct {
 	mu    sync.Mutex
 	lines []recentLine // the newest last
@@ -36,8 +37,8 @@ type RecentLog struct {
 
 type recentLine struct {
 	text string
-	same string // what the lines have in common that are one line again and again
-	// it names an event: a broker or the database may have quoted of its contents
+	same string // what a line has in common with its repetitions
+	// it names an event: the broker or the database may have quoted the event's contents in it
 	ofEvent bool
 }
 
@@ -52,7 +53,8 @@ func (r *RecentLog) Lines() []string {
 	return out
 }
 
-// ForgetEvents drops the lines that name an event: the contents of one were removed.
+// ForgetEvents drops the lines that name an event. It is called when the contents of an event were
+// removed, because a line may quote them.
 func (r *RecentLog) ForgetEvents() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -68,14 +70,15 @@ func (r *RecentLog) add(line recentLine) {
 	}
 }
 
-// core writes to it what is at least a warning, whatever log.level is.
+// core returns the zap core that adds each warning and error to the RecentLog, whatever log.level
+// is.
 func (r *RecentLog) core() zapcore.Core { return &recentCore{log: r, encoder: newEncoder("console")} }
 
-// recentCore implements zapcore.Core.
+// recentCore implements zapcore.Core for a RecentLog.
 type recentCore struct {
 	log     *RecentLog
 	encoder zapcore.Encoder
-	fields  []zapcore.Field // of all lines
+	fields  []zapcore.Field // the fields that every line has
 }
 
 // Enabled implements zapcore.LevelEnabler.
@@ -117,7 +120,8 @@ func (c *recentCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	return nil
 }
 
-// sameLine is a line without its time, and without the numbers that it counts or measures.
+// sameLine returns what identifies a line when it comes again: its level, logger, message and
+// fields, without its time and without numbers, which count or measure.
 func sameLine(entry zapcore.Entry, values map[string]any) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %q %q", entry.Level, entry.LoggerName, entry.Message)

@@ -1,5 +1,5 @@
-// Package wiring turns the configuration into that of the parts: source, sinks, TLS, log. The relay
-// and the commands use it. It starts nothing.
+// Package wiring makes the settings of each part (source, sinks, TLS, log) from the configuration.
+// The relay and the commands share it, so that both read a key in the same way. It starts nothing.
 package wiring
 
 import (
@@ -30,6 +30,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
+// orderings are the orders of the delivery line by the values of delivery.ordering.
 var orderings = map[string]relay.Ordering{
 	config.OrderingKey:       relay.Key,
 	config.OrderingPipelined: relay.Pipelined,
@@ -37,8 +38,9 @@ var orderings = map[string]relay.Ordering{
 	config.OrderingNone:      relay.None,
 }
 
-// Ordering is what the line does for the order that is configured. To a sink that appends a call as
-// a whole the events of a key go together: none waits for the earlier one.
+// Ordering returns the order in which the delivery line sends. It is that of delivery.ordering,
+// except for a sink that appends a call as a whole: there the events of a key may go together, and
+// none has to wait for the earlier one.
 func Ordering(c *config.Config) relay.Ordering {
 	o := orderings[c.Delivery.Ordering]
 	if c.Sink.Driver.AppendsCalls && o == relay.Key {
@@ -47,7 +49,7 @@ func Ordering(c *config.Config) relay.Ordering {
 	return o
 }
 
-// Replication is the source side; NewLine and Hooks are left to run.
+// Replication returns the settings of the source. The caller sets NewLine and Hooks.
 func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Config, error) {
 	url, err := c.Source.URL.Read()
 	if err != nil {
@@ -77,6 +79,8 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 	}, nil
 }
 
+// columnMapping says which columns of a row, or fields of a logical message, have the parts of an
+// event.
 func columnMapping(o config.Outbox) decode.Mapping {
 	must := func(c config.Column) decode.Names { return decode.Names{Any: c.Names} }
 	may := func(c config.Column) decode.Names { return decode.Names{Any: c.Names, Optional: !c.Written} }
@@ -86,7 +90,8 @@ func columnMapping(o config.Outbox) decode.Mapping {
 	}
 }
 
-// Outboxes are the tables in which an event's row can be.
+// Outboxes returns the outbox tables as the lists of events and dead letters need them: to find the
+// row of an event.
 func Outboxes(c *config.Config) []dlq.Outbox {
 	list := make([]dlq.Outbox, len(c.Source.Tables))
 	for i, t := range c.Source.Tables {
@@ -100,7 +105,8 @@ func Outboxes(c *config.Config) []dlq.Outbox {
 	return list
 }
 
-// Retained are the tables whose delivered rows are known, and deleted if retention is configured.
+// Retained returns the tables with a column for the rows' transaction. Of these tables it is known
+// which rows are delivered; retention deletes those rows if it is configured.
 func Retained(c *config.Config) (list []sent.Table) {
 	for _, t := range c.Source.Tables {
 		if t.Outbox.Transaction.Mapped() {
@@ -110,8 +116,9 @@ func Retained(c *config.Config) (list []sent.Table) {
 	return list
 }
 
-// Leader is who leads, as status shows it; nil: not known. An address that could be more than a
-// link to a server is left out: whoever may write to cdc_relay.slots may have written it.
+// Leader returns the leading relay as the status shows it, from the text in cdc_relay.slots. nil
+// means that the leader is not known. It leaves out an address that could be more than a link to a
+// server, because whoever may write to cdc_relay.slots may have written it.
 func Leader(text string) *ops.Leader {
 	if text == "" {
 		return nil
@@ -123,7 +130,7 @@ func Leader(text string) *ops.Leader {
 	return &ops.Leader{Name: name, Address: address}
 }
 
-// SlotSnapshot is a slot as metrics and status show it.
+// SlotSnapshot converts what was read of a slot to the form of metrics and status.
 func SlotSnapshot(name string, s slot.SlotSeen) ops.Slot {
 	return ops.Slot{
 		Name: name, Checked: s.Checked, ConfirmedFlush: s.ConfirmedFlush, Restart: s.Restart, Current: s.Current,
@@ -141,7 +148,8 @@ func OpenTransactions(list []source.OpenTransaction) []ops.OpenTransaction {
 	return out
 }
 
-// UnheldSlots are slots that nobody holds, as metrics and status show them; nil stays nil.
+// UnheldSlots converts slots that nobody holds to the form of metrics and status. nil, which means
+// that they are not known, stays nil.
 func UnheldSlots(list []slot.Unheld) (out []ops.UnheldSlot) {
 	if list != nil {
 		out = make([]ops.UnheldSlot, len(list))
@@ -152,16 +160,18 @@ func UnheldSlots(list []slot.Unheld) (out []ops.UnheldSlot) {
 	return out
 }
 
-// ConfigError is an error of exit 2: a key of the configuration is wrong.
+// ConfigError is the error for a wrong key of the configuration. The process exits with code 2 for
+// it.
 func ConfigError(key string, err error) error {
 	return &event.Stop{Code: event.ExitUsage, Reason: "config", What: key, Err: err}
 }
 
-// Traceparents gives the traceparent of an event's message; nil: it is the row's.
+// Traceparents returns the traceparent for an event's message. A nil function means that the
+// message has the traceparent of the row.
 type Traceparents func(ev *event.Event, buf []byte) []byte
 
-// OpenSink makes the sink that is configured, and names the extra columns it needs. connected is
-// called at each new connection; it may be nil.
+// OpenSink makes the configured sink for the relay, and returns it with the extra columns that it
+// needs. connected is called at each new connection to the broker; it may be nil.
 func OpenSink(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Traceparents, connected func()) (sink.Opened, []string, error) {
 	o := sinkOpening(c, log)
 	o.Traceparent, o.HeaderDropped = trace, m.HeaderDropped
@@ -179,8 +189,8 @@ func OpenSink(c *config.Config, log *zap.Logger, m *metrics.Metrics, trace Trace
 	return out, o.Columns, nil
 }
 
-// OfflineSink makes the sink that is configured, for what it knows without its broker: where events
-// go. It is never run.
+// OfflineSink makes the configured sink for callers that only ask where it would send events. It is
+// never run and reaches no broker.
 func OfflineSink(c *config.Config, log *zap.Logger) (sink.Opened, error) {
 	out, err := c.Sink.Settings.Open(sinkOpening(c, log))
 	if err != nil {
@@ -189,7 +199,7 @@ func OfflineSink(c *config.Config, log *zap.Logger) (sink.Opened, error) {
 	return out, nil
 }
 
-// sinkOpening collects the parts of the configuration that the sink gets.
+// sinkOpening collects the parts of the configuration that every sink gets.
 func sinkOpening(c *config.Config, log *zap.Logger) *sink.Opening {
 	o := &sink.Opening{
 		Slot: c.Source.Slot, Lanes: c.Delivery.Lanes, OneLane: c.Delivery.Ordering == config.OrderingCommit,
@@ -204,7 +214,8 @@ func sinkOpening(c *config.Config, log *zap.Logger) *sink.Opening {
 	return o
 }
 
-// sinkError is an error of the section sink, unless it is one already.
+// sinkError names the section of the sink in an error that is not an event.Stop. A Stop already
+// says where the fault is.
 func sinkError(c *config.Config, err error) error {
 	if stop := (*event.Stop)(nil); errors.As(err, &stop) {
 		return err
@@ -212,8 +223,8 @@ func sinkError(c *config.Config, err error) error {
 	return ConfigError("sink."+c.Sink.Driver.Name, err)
 }
 
-// SinkColumns are the extra columns that the sink needs: those of its headers and properties and of
-// its templates, or the profile's.
+// SinkColumns returns the extra columns that the sink needs. With a profile they are the profile's;
+// otherwise they are those of the sink's settings, the headers and the templates.
 func SinkColumns(c *config.Config) []string {
 	if records := c.Sink.Compat.Records(); records != nil {
 		return records.Columns().Extra
@@ -229,7 +240,8 @@ func SinkColumns(c *config.Config) []string {
 	return slices.Compact(named)
 }
 
-// SinkState is the state of a sink's connections, and the destinations that events wait for in it.
+// SinkState returns the state of the sink's connections, and the paused destinations that events
+// wait for.
 func SinkState(d *sink.Driver, s sink.Opened) (out ops.Sink, paused []ops.Paused) {
 	now := s.Status()
 	return ops.Sink{
@@ -238,7 +250,8 @@ func SinkState(d *sink.Driver, s sink.Opened) (out ops.Sink, paused []ops.Paused
 	}, Paused(now.Waiting, nil)
 }
 
-// Paused is what is shown of paused destinations; waiting are the events that were counted.
+// Paused converts paused destinations to the form of the status. waiting has the number of events
+// that wait for each; a destination that is not in it was not counted.
 func Paused(list []sink.Paused, waiting map[sink.Place]dlq.WaitingRows) (out []ops.Paused) {
 	for _, p := range list {
 		next := &p.NextProbe
@@ -257,7 +270,7 @@ func Paused(list []sink.Paused, waiting map[sink.Place]dlq.WaitingRows) (out []o
 	return out
 }
 
-// checkBroker checks what the relay needs of the broker that is configured.
+// checkBroker checks whether the configured broker has what the relay needs.
 func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink.Finding, error) {
 	o := sinkOpening(c, log)
 	if c.DeadLetters.Mirror.IsSet() {
@@ -271,7 +284,8 @@ func checkBroker(ctx context.Context, c *config.Config, log *zap.Logger) ([]sink
 	return found, nil
 }
 
-// brokerFindings are a sink's as lines of check. beside says that a relay runs.
+// brokerFindings converts a sink's findings to those of check. beside says that a relay runs
+// meanwhile; then a finding may have another form for that case.
 func brokerFindings(found []sink.Finding, beside bool) (lines []check.Finding) {
 	for _, f := range found {
 		if beside && f.Running != nil {
@@ -289,7 +303,7 @@ func brokerFindings(found []sink.Finding, beside bool) (lines []check.Finding) {
 	return lines
 }
 
-// The keys that every log line has.
+// The keys that log lines have.
 const (
 	logTime   = "time"
 	logLevel  = "level"
@@ -298,16 +312,18 @@ const (
 	logCaller = zapcore.OmitKey
 )
 
-// Of the lines of one level and message so many are written in a second, then every thousandth: a
-// fault of a thousand destinations is not a thousand lines.
+// Sampling of log lines: of the lines with one level and message linesPerSecond are written in a
+// second, then every thenEvery-th. Without it a fault of a thousand destinations would be a
+// thousand lines.
 const (
 	linesPerSecond = 10
 	thenEvery      = 1000
 )
 
-// NewLogger writes to stderr, as JSON or for people. No line is logged per event that passes, and a
-// repeated fault is logged when it changes. recent keeps its last lines; nil: nothing does.
-// SetLevel changes the level it returns.
+// NewLogger makes the logger of the process. It writes to stderr, as JSON or in the form for
+// people, and drops lines that come too often (see sampled). recent also gets the warnings and
+// errors; nil means that they are not kept. SetLevel changes the level that NewLogger returns while
+// the process runs.
 func NewLogger(c config.Log, recent *RecentLog) (*zap.Logger, zap.AtomicLevel) {
 	level := zap.NewAtomicLevel()
 	SetLevel(level, c)
@@ -318,24 +334,29 @@ func NewLogger(c config.Log, recent *RecentLog) (*zap.Logger, zap.AtomicLevel) {
 	return zap.New(sampled(core), zap.ErrorOutput(logOutput(os.Stderr))), level
 }
 
-// SetLevel sets a logger's level.
+// SetLevel sets the level of a logger to that of the configuration, at the start and when the
+// configuration is read again.
 func SetLevel(of zap.AtomicLevel, c config.Log) {
 	level, err := zapcore.ParseLevel(c.Level)
 	if err != nil {
-		level = zapcore.InfoLevel // never: config accepts only names of levels
+		level = zapcore.InfoLevel // cannot happen: config accepts only names of levels
 	}
 	of.SetLevel(level)
 }
 
-// logOutput is a file for the lines of a logger, which carry texts of brokers and of events.
+// logOutput makes a file safe for the lines of a logger: they carry texts of brokers and of events,
+// whose control characters are escaped.
 func logOutput(w io.Writer) zapcore.WriteSyncer {
 	return zapcore.Lock(zapcore.AddSync(printable.JSON(w)))
 }
 
+// sampled limits how many lines with one level and message are written in a second.
 func sampled(core zapcore.Core) zapcore.Core {
 	return zapcore.NewSamplerWithOptions(core, time.Second, linesPerSecond, thenEvery)
 }
 
+// newEncoder makes the encoder of log lines: JSON, or the form for people when format says so or
+// stderr is a terminal.
 func newEncoder(format string) zapcore.Encoder {
 	keys := zapcore.EncoderConfig{
 		TimeKey:        logTime,

@@ -1,4 +1,5 @@
-// Tasks on a fixed number of workers, those of one key one after another.
+// Workers: a fixed number of goroutines do tasks, and tasks with the same key one after another.
+// The consumers keep the order of a key with them.
 
 package work
 
@@ -11,22 +12,22 @@ import (
 // Workers do tasks of type T. Tasks of one key are done in the order in which they were added, by
 // one worker. Those without a key are done by whichever worker is free.
 type Workers[T any] struct {
-	queues       []*queue[T]   // of each worker, which has the tasks of some keys
-	keyless      *queue[T]     // of all workers, with the tasks that have no key
-	waiting      chan struct{} // one for each task in a queue
-	endedWorkers chan struct{} // one for each worker that has ended
-	seed         maphash.Seed  // of the hash that gives a key its worker
+	queues       []*queue[T]   // each worker's own queue, with the tasks of some keys
+	keyless      *queue[T]     // the queue of all workers, with tasks that have no key
+	waiting      chan struct{} // has one element for each task in a queue
+	endedWorkers chan struct{} // has one element for each worker that has ended
+	seed         maphash.Seed  // of the hash that chooses the worker of a key
 }
 
-// queue has the tasks that wait, and no room for more. Its channel counts them: what it holds takes
-// no memory.
+// queue has the tasks that wait. Its channel counts them and takes no memory for them; tasks grows
+// only as needed.
 type queue[T any] struct {
 	count chan struct{}
 	mu    sync.Mutex
 	tasks []T
 }
 
-// Start starts workers. At most depth tasks wait, of all workers.
+// Start starts the workers. At most depth tasks wait, in all queues together.
 func Start[T any](workers, depth int, do func(T)) *Workers[T] {
 	workers, depth = max(workers, 1), max(depth, 1)
 	w := &Workers[T]{
@@ -44,7 +45,7 @@ func Start[T any](workers, depth int, do func(T)) *Workers[T] {
 	return w
 }
 
-// runWorker does tasks until both queues are closed and empty.
+// runWorker does tasks until its own queue and the common one are closed and empty.
 func (w *Workers[T]) runWorker(queue *queue[T], do func(T)) {
 	own, without := queue.count, w.keyless.count
 	for own != nil || without != nil {
@@ -67,9 +68,9 @@ func (w *Workers[T]) runWorker(queue *queue[T], do func(T)) {
 	}
 }
 
-// Add gives a task to the worker of its key, and waits while there are too many. The task is not
-// added when ctx ends before. Add must not be called after Close. It may be called concurrently,
-// and has no order then, as of a key in a topic and in a retry topic.
+// Add gives a task to the worker of its key. It waits while depth tasks wait. When ctx ends first,
+// the task is not added. Add must not be called after Close. It may be called concurrently, but
+// then nothing orders the two tasks, as for a key in a topic and in a retry topic.
 func (w *Workers[T]) Add(ctx context.Context, key string, task T) error {
 	select {
 	case w.waiting <- struct{}{}:
@@ -84,7 +85,7 @@ func (w *Workers[T]) Add(ctx context.Context, key string, task T) error {
 	return nil
 }
 
-// push never waits: no queue has more tasks than wait in all.
+// push never blocks, because a queue never has more tasks than may wait in all.
 func (q *queue[T]) push(task T) {
 	q.mu.Lock()
 	q.tasks = append(q.tasks, task)
@@ -97,14 +98,13 @@ func (q *queue[T]) pop() T {
 	defer q.mu.Unlock()
 	var none T
 	task := q.tasks[0]
-	q.tasks[0] = none // what is done is not kept
+	q.tasks[0] = none // so that a finished task can be collected
 	q.tasks = q.tasks[1:]
 	return task
 }
 
-// Close waits until all tasks are done, and not after ctx has ended. It returns how many workers
-// still have one. These workers go on, with the tasks that wait behind it, too: do must then do
-// nothing.
+// Close waits until all tasks are done, or until ctx ends. It returns how many workers still have a
+// task. These workers go on, also with the tasks that wait behind it; do must then do nothing.
 func (w *Workers[T]) Close(ctx context.Context) int {
 	for _, queue := range w.queues {
 		close(queue.count)

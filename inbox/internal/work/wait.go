@@ -13,13 +13,14 @@ import (
 	"time"
 )
 
-// Backoff makes pauses that grow. The zero value begins with 50 ms and ends with 10 s.
+// Backoff makes pauses that grow, before something is tried again. The zero value begins with 50 ms
+// and ends with 10 s.
 type Backoff struct {
 	Min, Max time.Duration
 	length   time.Duration
 }
 
-// Pause waits, and returns why ctx has ended if it does before.
+// Pause waits for the next pause. When ctx ends first, it returns the cause.
 func (b *Backoff) Pause(ctx context.Context) error {
 	b.length = min(max(2*b.length, cmp.Or(b.Min, 50*time.Millisecond)), cmp.Or(b.Max, 10*time.Second))
 	timer := time.NewTimer(b.length/2 + rand.N(b.length/2))
@@ -32,29 +33,31 @@ func (b *Backoff) Pause(ctx context.Context) error {
 	}
 }
 
-// Reset lets the pauses begin again with the shortest.
+// Reset lets the pauses begin again with the shortest one.
 func (b *Backoff) Reset() { b.length = 0 }
 
-// Journal writes a line for each reason why one thing does not work, again each minute, and one
-// when it works again.
+// Journal logs failures of one thing, such as the connection to a broker. It writes a line for each
+// reason, but for the same reason at most once a minute, and one line when the thing works again.
 type Journal struct {
 	log              *slog.Logger
-	failing, working string // the texts of its lines
+	failing, working string // the texts of its two lines
 
 	mu       sync.Mutex
-	since    time.Time            // of the first failure; zero: it works
-	loggedAt map[string]time.Time // when a reason was logged last
+	since    time.Time            // when the first failure came; zero while the thing works
+	loggedAt map[string]time.Time // when each reason was last logged
 }
 
-// NewJournal makes a journal of something that works, with the texts of its lines.
+// NewJournal makes a journal. failing and working are the texts of its lines.
 func NewJournal(log *slog.Logger, failing, working string) *Journal {
 	return &Journal{log: log, failing: failing, working: working, loggedAt: map[string]time.Time{}}
 }
 
-// ephemeral is what differs at each connect in an error's text: the local end of a socket.
+// ephemeral matches the part of an error's text that differs at each connect, the local end of a
+// socket, so that such errors count as the same reason.
 var ephemeral = regexp.MustCompile(`[^ ]+:\d+->`)
 
-// Failed is called with each failure.
+// Failed is called at each failure. It writes a line unless this reason was logged within the last
+// minute.
 func (j *Journal) Failed(err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -70,7 +73,8 @@ func (j *Journal) Failed(err error) {
 	j.log.Warn(j.failing, "error", why, "since", j.since)
 }
 
-// Works is called when it works, and returns whether that is new and a line.
+// Works is called when the thing works. It writes a line, and returns true, if the thing has failed
+// before.
 func (j *Journal) Works() bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

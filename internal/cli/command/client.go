@@ -1,4 +1,4 @@
-// How a running relay is asked over HTTP.
+// How commands ask a running relay over HTTP: by its socket or its ports, and with which token.
 
 package command
 
@@ -31,14 +31,14 @@ import (
 // timeout is how long a relay may take to answer.
 const timeout = 3 * time.Second
 
-// AnswerError is the error for an unexpected answer. A server has answered, so the database is not
-// asked instead.
+// AnswerError is the error for an answer that no relay would give. Because some server has answered
+// at that address, a command does not fall back to the database.
 type AnswerError struct{ Text string }
 
 // Error implements error.
 func (e *AnswerError) Error() string { return e.Text }
 
-// RefusedError is the error of a relay that answers, and does not tell its status to who asks.
+// RefusedError is the error for a relay that answers and does not tell its status to this caller.
 type RefusedError struct{ At string }
 
 // Error implements error.
@@ -49,8 +49,8 @@ func (e *RefusedError) Error() string {
 	return "a relay answers at " + e.At + ", and wants a token: set admin.socket or a token of role read in admin.tokens, docs/running.md#security"
 }
 
-// Status asks a relay for its status: at the address admin or, when that is "", the one that c
-// configures, by its socket if it can. c has the tokens.
+// Status asks a relay for its status. It asks at the address admin or, when admin is "", at the
+// addresses of the configuration c, its socket first. The tokens are those of c.
 func Status(ctx context.Context, c *config.Config, admin string) (*ops.Status, error) {
 	var status ops.Status
 	err := anyOf(c, admin, false, func(t target) error {
@@ -69,8 +69,8 @@ func Status(ctx context.Context, c *config.Config, admin string) (*ops.Status, e
 	return &status, nil
 }
 
-// Health asks a relay, found as by Status, whether it is healthy. It returns "" or the reason why
-// not. c may be nil when admin is not "".
+// Health asks a relay, at the same addresses as Status, whether it is healthy. It returns "" or the
+// reason why not. c may be nil when admin is not "".
 func Health(ctx context.Context, c *config.Config, admin string) string {
 	err := anyOf(c, admin, true, func(t target) error {
 		var h ops.Health
@@ -79,7 +79,7 @@ func Health(ctx context.Context, c *config.Config, admin string) string {
 		case err != nil:
 			return err
 		case !h.Healthy || code != http.StatusOK:
-			// which loop it is it tells only who may read: by the socket
+			// /healthz tells which loop is stuck only to a caller who may read, as on the socket
 			why := cmp.Or(strings.Join(h.Stuck, "; "), "the log names the loop that is stuck")
 			return &AnswerError{fmt.Sprintf("%d %s: %s", code, http.StatusText(code), why)}
 		}
@@ -95,9 +95,9 @@ func Health(ctx context.Context, c *config.Config, admin string) string {
 	return "no relay answers: " + err.Error()
 }
 
-// anyOf asks one target after the other until one answers. A socket that refuses, or that a relay
-// left behind, is not the end: there may be a token for the port with TLS. The error is a refusal,
-// or says of each target why nobody answers there.
+// anyOf asks one target after the other until one answers. It goes on after a socket that refuses,
+// or that a dead relay has left, because there may be a token for the port with TLS. Its error is
+// the refusal of a relay, or else says of each target why nobody answers there.
 func anyOf(c *config.Config, admin string, probe bool, ask func(target) error) error {
 	all, err := targets(c, admin, probe)
 	if err != nil {
@@ -123,7 +123,7 @@ func anyOf(c *config.Config, admin string, probe bool, ask func(target) error) e
 	return errors.New(strings.Join(silent, ", and "))
 }
 
-// silence says why nobody answers.
+// silence says why nobody answers at a target.
 func (t *target) silence(err error) string {
 	path := strings.TrimPrefix(t.name, unixPrefix)
 	if whole, failed := filepath.Abs(path); failed == nil {
@@ -155,7 +155,7 @@ func (t *target) get(ctx context.Context, path, token string, into any) (code in
 	}
 	client := http.Client{
 		Transport: t.transport,
-		// a relay redirects nobody, and the token is for it alone
+		// a relay never redirects, and nobody else may see the token
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	defer client.CloseIdleConnections()
@@ -170,23 +170,23 @@ func (t *target) get(ctx context.Context, path, token string, into any) (code in
 	return resp.StatusCode, nil
 }
 
-// target is one way to a relay.
+// target is one address at which to ask the relay.
 type target struct {
-	name      string // as it was given
-	base      string // URL
-	socket    bool   // which wants no token
+	name      string // as the flag or the configuration has it
+	base      string // the URL
+	socket    bool   // a Unix socket, which needs no token
 	given     bool   // --admin names it
 	transport *http.Transport
 }
 
-// unixPrefix begins the address of a socket.
+// unixPrefix begins the address of a Unix socket.
 const unixPrefix = "unix:"
 
-// targets are the ways to the relay at the address admin; for "" to the one of the configuration:
-// its socket, where the peer's user is the proof, then its ports, of which probes alone may be
-// asked at metrics_listen. Beside a socket, admin.listen is asked only with TLS, where the
-// certificate is the proof: it has a default, and another relay may listen there while this one is
-// down.
+// targets returns the addresses at which to ask. With admin it is that one. Otherwise they are
+// those of the configuration: the socket, where the kernel tells who asks, and then the ports;
+// metrics_listen answers probes alone. When there is a socket, admin.listen is asked only with TLS,
+// where the certificate proves whose port it is. Without TLS another relay may listen there while
+// this one is down, because admin.listen has a default.
 func targets(c *config.Config, admin string, probe bool) ([]target, error) {
 	addresses := []string{admin}
 	if admin == "" {
@@ -213,9 +213,10 @@ func targets(c *config.Config, admin string, probe bool) ([]target, error) {
 	return out, nil
 }
 
+// newTarget makes the target of one address.
 func newTarget(c *config.Config, address string) (target, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone() //nolint:forcetypeassert // it is one
-	transport.Proxy = nil                                        // a token is for the relay alone
+	transport.Proxy = nil                                        // no proxy may see a token
 	t := target{name: address, base: address, transport: transport}
 	if path, ok := strings.CutPrefix(address, unixPrefix); ok {
 		if path = strings.TrimPrefix(path, "//"); path == "" {
@@ -244,9 +245,9 @@ func newTarget(c *config.Config, address string) (target, error) {
 	return t, nil
 }
 
-// trust verifies a relay's certificate against the system's roots and those of admin.tls. The very
-// certificate of admin.tls.cert is good under any name: the relay on this host is asked by its
-// address, which hardly any certificate has.
+// trust verifies a relay's certificate against the system's roots and those of admin.tls. It
+// accepts the very certificate of admin.tls.cert under any name, because the relay on this host is
+// asked by its address, which hardly any certificate names.
 func trust(c *config.Config, host string) *tls.Config {
 	roots, err := x509.SystemCertPool()
 	if err != nil {
@@ -255,7 +256,7 @@ func trust(c *config.Config, host string) *tls.Config {
 	var own []byte
 	if c != nil {
 		for _, path := range []string{c.Admin.TLS.CA, c.Admin.TLS.Cert} {
-			// one that cannot be read is missing when it is needed
+			// a file that cannot be read shows when its certificate is needed
 			if content, err := os.ReadFile(path); path != "" && err == nil {
 				roots.AppendCertsFromPEM(content)
 			}
@@ -283,7 +284,8 @@ func trust(c *config.Config, host string) *tls.Config {
 	}
 }
 
-// firstCertificate is the first of a file; nil: it has none, or cannot be read.
+// firstCertificate returns the first certificate of a file, or nil when the file has none or cannot
+// be read.
 func firstCertificate(path string) []byte {
 	content, err := os.ReadFile(path)
 	if path == "" || err != nil {
@@ -297,7 +299,7 @@ func firstCertificate(path string) []byte {
 	return nil
 }
 
-// reachable turns an address to listen on into one to connect to.
+// reachable turns an address to listen on into an address to connect to.
 func reachable(listen string) string {
 	host, port, err := net.SplitHostPort(listen)
 	if err != nil {
@@ -309,10 +311,11 @@ func reachable(listen string) string {
 	return net.JoinHostPort(host, port)
 }
 
-// readToken is a token of the configuration that can be read, rather one that may only read; ""
-// when there is none, or the target is not to have it. While the relay is down, any user of this
-// host may listen on its port and would be given the token: a port without TLS gets none where
-// there is a socket, and one that may operate only if --admin names an address of this host.
+// readToken returns a token of the configuration for this target. It prefers one that may only
+// read. It returns "" when no token can be read, or when the target is not to have one: while the
+// relay is down, any user of this host may listen on its port and would receive the token. So a
+// port without TLS gets no token when there is a socket, unless --admin names it. It gets a token
+// that may operate only if --admin names an address of this host.
 func (t *target) readToken(c *config.Config) (token string) {
 	secure := strings.HasPrefix(t.base, "https:")
 	if t.socket || c == nil || !secure && !t.given && c.Admin.Socket != "" {
@@ -321,7 +324,7 @@ func (t *target) readToken(c *config.Config) (token string) {
 	for _, configured := range c.Admin.Tokens {
 		value, err := configured.Read()
 		if err != nil {
-			continue // it belongs to another user, or is broken: the next
+			continue // it is broken or for another user; the next may work
 		}
 		if configured.Role == config.RoleRead {
 			return value

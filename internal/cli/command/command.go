@@ -1,5 +1,5 @@
-// Package command is what the commands share: the configuration of -c, errors of usage, exit codes,
-// times on the command line, what is written, and the way to a running relay.
+// Package command has what the commands share: the configuration of -c, errors of usage, exit
+// codes, times on the command line, output, and the way to a running relay.
 package command
 
 import (
@@ -26,20 +26,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// Where the configuration is when -c is not given.
+// Where the configuration is when the command line has no -c.
 const (
 	DefaultConfigFile = "cdc-relay.yaml"
 	ConfigVariable    = "CDC_RELAY_CONFIG"
 )
 
-// OrderByBeginUsage describes --order-by-begin.
+// OrderByBeginUsage is the help of --order-by-begin, which several commands have.
 const OrderByBeginUsage = "with --order-by: accept a column that is set when a transaction\nbegins, as DEFAULT now() is"
 
-// Options is what the commands share.
+// Options is what every command gets: the global flag, and facts about this process.
 type Options struct {
-	ConfigPath string // of -c; "" when it was not given
-	Started    bool   // the command line was understood and its command began
-	Build      Build  // this binary
+	ConfigPath string // the value of -c; "" when it was not given
+	// the command line was correct and its command began, so that an error is no error of usage
+	Started bool
+	Build   Build // of this binary
 }
 
 // Load reads the configuration of -c, else of $CDC_RELAY_CONFIG, else ./cdc-relay.yaml. Only the
@@ -55,7 +56,7 @@ func (g *Options) Load() (*config.Config, error) {
 	return c, err
 }
 
-// Path returns the path of the configuration file; "" when there is none.
+// Path returns the path of the configuration file, or "" when there is none.
 func (g *Options) Path() string {
 	path := cmp.Or(g.ConfigPath, os.Getenv(ConfigVariable))
 	if path == "" {
@@ -70,7 +71,8 @@ func (g *Options) Path() string {
 // DatabaseTimeout is how long the database may take to answer.
 const DatabaseTimeout = 10 * time.Second
 
-// Source is what a command needs that talks to the database alone.
+// Source reads what a command needs that talks to the database alone: the configuration, the
+// settings of the source, and a logger for people.
 func (g *Options) Source() (*config.Config, source.Config, *zap.Logger, error) {
 	c, err := g.Load()
 	if err != nil {
@@ -81,7 +83,8 @@ func (g *Options) Source() (*config.Config, source.Config, *zap.Logger, error) {
 	return c, rc, log, err
 }
 
-// NoArgs is the Args of a command that takes none.
+// NoArgs is the cobra Args of a command that takes no argument. Its error helps with a forgotten
+// -c.
 func NoArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -93,8 +96,8 @@ func NoArgs(cmd *cobra.Command, args []string) error {
 	return UsageError(fmt.Sprintf("`%s` takes no argument, has %q%s", cmd.CommandPath(), args[0], fix))
 }
 
-// OneArg is the Args of a command that takes one argument. what names the argument, such is an
-// example. The argument may be left out when least is 0.
+// OneArg makes the cobra Args of a command that takes one argument. what names the argument and
+// such is an example, for the error. The argument may be left out when least is 0.
 func OneArg(least int, what, such string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && len(args) <= 1 && !slices.Contains(args, "") {
@@ -104,7 +107,7 @@ func OneArg(least int, what, such string) cobra.PositionalArgs {
 	}
 }
 
-// FlagError reports an error of a flag.
+// FlagError makes an error of usage of pflag's error about a flag.
 func FlagError(cmd *cobra.Command, err error) error {
 	var value *pflag.InvalidValueError
 	var missing *pflag.ValueRequiredError
@@ -131,8 +134,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return UsageError(err.Error())
 }
 
-// NeedsSubcommand is the RunE of a command that only groups others: cobra would print its help and
-// exit 0 on a misspelt one.
+// NeedsSubcommand is the cobra RunE of a command that only groups others. Without it cobra would
+// print the help and exit 0 for a misspelt subcommand.
 func NeedsSubcommand(cmd *cobra.Command, args []string) error {
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -145,9 +148,9 @@ func NeedsSubcommand(cmd *cobra.Command, args []string) error {
 	return UsageError(what)
 }
 
-// UnknownCommand returns the error for an unknown command. It suggests commands: those with a
-// similar name, else those with this name in a group. In the other order "dead-letter list" would
-// lead to `deferred dead-letter`, which gives events up.
+// UnknownCommand returns the error for an unknown command, with commands that may be meant: those
+// with a similar name, or else those with this name in a group. Names in groups come second because
+// "dead-letter list" would otherwise lead to `deferred dead-letter`, which gives events up.
 func UnknownCommand(root *cobra.Command, name string) error {
 	var meant []string
 	root.SuggestionsMinimumDistance = 2
@@ -169,13 +172,13 @@ func UnknownCommand(root *cobra.Command, name string) error {
 	return UsageError(fmt.Sprintf("unknown command %q; there is %s", name, strings.Join(meant, ", ")))
 }
 
-// UsageError is an error of exit 2: the command line is wrong.
+// UsageError is the error for a wrong command line. The process exits with code 2.
 func UsageError(what string) error {
 	return &event.Stop{Code: event.ExitUsage, Reason: "usage", What: what}
 }
 
-// ExitCode is the code of a Stop; 2 for an error from before the command began (an unknown command,
-// flag or argument); else 1.
+// ExitCode returns the exit code for an error: that of a Stop; 2 for an error from before the
+// command began, such as an unknown flag; otherwise 1.
 func ExitCode(err error, started bool) int {
 	var stop *event.Stop
 	switch {
@@ -189,7 +192,7 @@ func ExitCode(err error, started bool) int {
 	return event.ExitFailure
 }
 
-// Logged is an error that was already logged or shown. It is not printed again.
+// Logged is an error that was already logged or shown. Execute does not print it again.
 type Logged struct{ Err error }
 
 // Error implements error.
@@ -198,7 +201,8 @@ func (l Logged) Error() string { return l.Err.Error() }
 // Unwrap returns the error that was logged.
 func (l Logged) Unwrap() error { return l.Err }
 
-// ParseTime reads a time: RFC 3339, a date, a date and a time, or how long ago, also in days.
+// ParseTime reads a time on the command line: RFC 3339, a date, a date and a time, or how long ago,
+// also in days.
 func ParseTime(s string, now time.Time) (time.Time, error) {
 	if ago, err := setting.ParseDuration(s); err == nil && ago >= 0 {
 		return now.Add(-ago), nil
@@ -211,10 +215,10 @@ func ParseTime(s string, now time.Time) (time.Time, error) {
 	return time.Time{}, errors.New("want a time in UTC such as 2026-11-20, 2026-11-20T15:04:05Z or \"2026-11-20 15:04\", or how long ago, such as 90m or 7d")
 }
 
-// duration is a flag of a time span, in the grammar of the configuration.
+// duration is the pflag.Value of a time span in the grammar of the configuration.
 type duration time.Duration
 
-// Duration adds a flag of a time span: 30s, 1h30m, 7d.
+// Duration adds a flag for a time span such as 30s, 1h30m or 7d.
 func Duration(flags *pflag.FlagSet, at *time.Duration, name string, otherwise time.Duration, usage string) {
 	*at = otherwise
 	flags.Var((*duration)(at), name, usage)
@@ -230,7 +234,8 @@ func (d *duration) Set(s string) error {
 // Type implements pflag.Value.
 func (d *duration) Type() string { return "duration" }
 
-// String implements pflag.Value; "0" is no default that help would print.
+// String implements pflag.Value. It returns "0" for no time, which help does not print as a
+// default.
 func (d *duration) String() string {
 	if *d == 0 {
 		return "0"
@@ -238,24 +243,25 @@ func (d *duration) String() string {
 	return setting.ShowDuration(time.Duration(*d))
 }
 
-// Build is what is known of this binary.
+// Build says which binary this is.
 type Build struct {
 	Version  string `json:"version"`
-	Commit   string `json:"commit"`   // "": not known, as when it was built outside a checkout
-	Date     string `json:"date"`     // of the commit, RFC 3339; "": not known
+	Commit   string `json:"commit"`   // "" when it is not known, as for a build outside a checkout
+	Date     string `json:"date"`     // of the commit, RFC 3339; "" when it is not known
 	Modified bool   `json:"modified"` // the checkout had changes
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
 }
 
-// Linked is what the linker was told of a build; "": what go build has found instead.
+// Linked is what the linker was told of a build. Where a field is "", ThisBuild uses what go build
+// has recorded.
 type Linked struct {
 	Version string
 	Commit  string // with "-dirty" when the checkout had changes
 	Date    string // of the commit
 }
 
-// ThisBuild is this binary.
+// ThisBuild returns what is known of this binary.
 func ThisBuild(linked Linked) Build {
 	b := Build{Version: linked.Version, Date: linked.Date, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	b.Commit, b.Modified = strings.CutSuffix(linked.Commit, "-dirty")
@@ -282,7 +288,7 @@ func ThisBuild(linked Linked) Build {
 	return b
 }
 
-// String is the build on one line.
+// String returns the build as one line.
 func (b Build) String() string {
 	out := "cdc-relay " + b.Version
 	if b.Commit != "" {

@@ -1,4 +1,4 @@
-// Tables.
+// Tables, numbers, sizes and times as people read them on a terminal.
 
 package command
 
@@ -11,24 +11,27 @@ import (
 	"time"
 )
 
-// Table is a table for people.
+// Table is a table that is printed for people.
 type Table struct {
 	Header []string
 	Rows   [][]string
-	Cut    []int // columns that may be cut so that a line fits the terminal: never those of numbers
-	// a line below each row, cut likewise; "": none. nil: there are none
+	// columns that may be cut so that a line fits the terminal; columns of numbers are never among
+	// them
+	Cut []int
+	// Below has a line to print below each row, "" for none; nil means no such lines.
 	Below []string
 }
 
-// A column is not cut below minColumn; a terminal that does not tell its width has defaultWidth.
+// The widths of a table. A column is not cut below minColumn. A terminal that does not tell its
+// width counts as defaultWidth.
 const (
 	minColumn    = 8
 	defaultWidth = 80
-	gap          = 2 // between two columns
+	gap          = 2 // columns between two columns of the table
 )
 
-// Write aligns the columns. On a terminal the header is bold, and the widest of the columns that
-// may be cut are cut until a line fits; piped, every text is complete.
+// Write aligns and prints the columns. On a terminal the header is bold, and the widest of the
+// columns in Cut are cut until a line fits. Elsewhere every text is complete.
 func (t *Table) Write(w io.Writer) error {
 	width := 0
 	if IsTerminal(w) {
@@ -45,7 +48,8 @@ func (t *Table) Write(w io.Writer) error {
 	return nil
 }
 
-// lines are the table in lines of at most width columns; 0: of any.
+// lines returns the table in lines of at most width columns. A width of 0 means that lines may have
+// any length.
 func (t *Table) lines(width int) (out []string) {
 	rows := [][]string{t.Header}
 	for _, row := range t.Rows {
@@ -95,7 +99,7 @@ func (t *Table) lines(width int) (out []string) {
 	return out
 }
 
-// If returns s if yes is true, else "".
+// If returns s if yes is true, and "" otherwise.
 func If(yes bool, s string) string {
 	if yes {
 		return s
@@ -103,7 +107,7 @@ func If(yes bool, s string) string {
 	return ""
 }
 
-// Since is how long ago at was, between two texts; "" when at is nil.
+// Since says how long ago at was, between two texts. It returns "" when at is nil.
 func Since(now time.Time, before string, at *time.Time, after string) string {
 	if at == nil {
 		return ""
@@ -111,7 +115,7 @@ func Since(now time.Time, before string, at *time.Time, after string) string {
 	return before + Age(now.Sub(*at)) + after
 }
 
-// Count is a number with its noun: 1 event, 2 events.
+// Count writes a number with its noun: 1 event, 2 events.
 func Count[N int | uint64](n N, noun string) string {
 	if n == 1 {
 		return "1 " + noun
@@ -119,7 +123,7 @@ func Count[N int | uint64](n N, noun string) string {
 	return Thousands(uint64(n)) + " " + noun + "s"
 }
 
-// Thousands groups digits: 1,234,567.
+// Thousands writes a number in groups of digits: 1,234,567.
 func Thousands(n uint64) string {
 	digits := strconv.FormatUint(n, 10)
 	for i := len(digits) - 3; i > 0; i -= 3 {
@@ -128,7 +132,7 @@ func Thousands(n uint64) string {
 	return digits
 }
 
-// Bytes shows a size: 1.5 KiB.
+// Bytes writes a size: 1.5 KiB.
 func Bytes(n int64) string {
 	const units = "KMGTPE"
 	if n < 1024 {
@@ -142,8 +146,8 @@ func Bytes(n int64) string {
 	return fmt.Sprintf("%.1f %ciB", value, units[unit])
 }
 
-// Age is as exact as it is of use: 0.3s, 42s, 5m7s, 3h2m, 4d5h. Clocks that disagree make no
-// negative age.
+// Age writes a time span as exactly as is of use: 0.3s, 42s, 5m7s, 3h2m, 4d5h. A negative span,
+// from clocks that disagree, is 0s.
 func Age(d time.Duration) string {
 	const day = 24 * time.Hour
 	switch {

@@ -1,5 +1,5 @@
-// What is written for people and programs: numbers, colors and line breaks on a terminal, plain
-// text and JSON elsewhere.
+// Output for people and for programs: color and line breaks on a terminal, plain text and JSON
+// elsewhere.
 
 package command
 
@@ -23,33 +23,33 @@ func IsTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// HasColor reports whether w is a terminal that may be written in color: NO_COLOR is not set.
+// HasColor reports whether w is a terminal and NO_COLOR is not set.
 func HasColor(w io.Writer) bool { return IsTerminal(w) && os.Getenv("NO_COLOR") == "" }
 
-// JSON writes v indented.
+// JSON writes v as indented JSON.
 func JSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(printable.JSON(w))
 	enc.SetIndent("", "  ")
 	return enc.Encode(v)
 }
 
-// JSONLine writes v in one line.
+// JSONLine writes v as one line of JSON.
 func JSONLine(w io.Writer, v any) error { return json.NewEncoder(printable.JSON(w)).Encode(v) }
 
-// Clean makes a text of others fit for a line of ours.
+// Clean makes a text of others fit for a line of output: nothing in it can control the terminal.
 func Clean(s string) string { return printable.Line(s) }
 
 // CleanLines is Clean for a text that may have several lines.
 func CleanLines(s string) string { return printable.Lines(s) }
 
-// Progress is one line on a terminal that is overwritten again and again. If the output is no
-// terminal, it prints nothing.
+// Progress is one line on a terminal that is overwritten again and again, to show how far something
+// is. If the output is no terminal, it prints nothing.
 type Progress struct {
 	W     io.Writer
 	width int // of the line that is shown
 }
 
-// Show replaces the line.
+// Show replaces the line by another one.
 func (p *Progress) Show(line string) {
 	line = Clean(line)
 	if !IsTerminal(p.W) {
@@ -59,7 +59,7 @@ func (p *Progress) Show(line string) {
 	p.width = len(line)
 }
 
-// Clear removes the line.
+// Clear removes the line, before other output is printed.
 func (p *Progress) Clear() {
 	if p.width > 0 {
 		fmt.Fprintf(p.W, "\r%s\r", strings.Repeat(" ", p.width))
@@ -67,10 +67,10 @@ func (p *Progress) Clear() {
 	}
 }
 
-// maxWidth is how long a line of a message is, on a terminal that is not narrower.
+// maxWidth is the longest line of a message, on a terminal that is at least that wide.
 const maxWidth = 100
 
-// terminalWidth is the width of the terminal w.
+// terminalWidth returns the width of the terminal w, or defaultWidth when it does not tell.
 func terminalWidth(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
@@ -80,7 +80,7 @@ func terminalWidth(w io.Writer) int {
 	return defaultWidth
 }
 
-// Width is the room for a message on w.
+// Width returns how long a line of a message to w may be.
 func Width(w io.Writer) int {
 	if f, ok := w.(*os.File); ok {
 		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
@@ -90,7 +90,7 @@ func Width(w io.Writer) int {
 	return maxWidth
 }
 
-// ForTerminal returns a line as it is printed to w. It is broken only on a terminal, so that a
+// ForTerminal lays out a line for a terminal. Elsewhere it returns the line as it is, so that a
 // program gets the whole line.
 func ForTerminal(w io.Writer, line string, hang int) string {
 	if IsTerminal(w) {
@@ -99,9 +99,10 @@ func ForTerminal(w io.Writer, line string, hang int) string {
 	return line
 }
 
-// Layout puts each clause of a line that is longer than width on a line of its own, so that the fix
-// is below the fault. Further lines are indented, by hang at least. It breaks nowhere else: the
-// terminal wraps, and a command or a statement can be copied whole.
+// Layout breaks a message for a terminal. In a line longer than width it puts each clause on a line
+// of its own, so that the fix is below the fault. Such further lines are indented, by at least
+// hang. It breaks nowhere else: the terminal wraps the rest, and a command or statement can be
+// copied whole.
 func Layout(message string, width, hang int) string {
 	var out []string
 	for line := range strings.Lines(strings.TrimRight(message, "\n")) {
@@ -116,16 +117,17 @@ func Layout(message string, width, hang int) string {
 	return strings.Join(out, "\n")
 }
 
-// columns counts as a terminal does: an escape sequence of ours has no width.
+// columns counts widths as a terminal does: an escape sequence has no width.
 var columns = displaywidth.Options{ControlSequences: true}
 
-// Columns is the width of a text on a terminal.
+// Columns returns the width of a text on a terminal.
 func Columns(s string) int { return columns.String(s) }
 
-// Cut shortens a text to a width, tail included.
+// Cut shortens a text to a width that includes the tail.
 func Cut(s string, width int, tail string) string { return columns.TruncateString(s, width, tail) }
 
-// Wrap breaks a text into lines at spaces, and within a word only when a line has no room for it.
+// Wrap breaks a text into lines at spaces. It breaks a word only when the word is longer than a
+// line.
 func Wrap(s string, width int) []string {
 	var out []string
 	line := ""
@@ -146,7 +148,7 @@ func Wrap(s string, width int) []string {
 	return append(out, line)
 }
 
-// hard is what of a word fits into a line: a character at least.
+// hard returns as much of a word as fits into a line, and at least one character.
 func hard(word string, width int) string {
 	end, used := 0, 0
 	for g := columns.StringGraphemes(word); g.Next(); end += len(g.Value()) {

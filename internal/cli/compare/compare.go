@@ -24,9 +24,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 
+// The bounds of a comparison.
 const (
-	maxEvents  = 1_000_000 // that one run compares: about 200 MB
-	maxWaiting = 64 << 20  // bytes of a side's messages that wait for their counterparts
+	maxEvents  = 1_000_000 // events that one run compares; they take about 200 MB
+	maxWaiting = 64 << 20  // bytes of messages of one side that wait for their counterparts
 	maxShown   = 100       // differences that are printed; all are counted
 )
 
@@ -36,20 +37,21 @@ type compareFlags struct {
 	routingKeys    []string
 	from           string
 	period, lag    time.Duration
-	timeout        time.Duration // of a side that sends nothing; 0: none
+	timeout        time.Duration // for a side that sends nothing; 0 waits for ever
 	count          int64
 	idHeader       string
 	ignore         []string
 	excerpts, json bool
 }
 
-// New is the command compare.
+// New makes the command compare, which groups compare debezium.
 func New(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{Use: "compare", Short: "Compare what two relays of one outbox send", Args: cobra.ArbitraryArgs, RunE: command.NeedsSubcommand}
 	cmd.AddCommand(newCompareDebezium(g))
 	return cmd
 }
 
+// newCompareDebezium makes the command compare debezium.
 func newCompareDebezium(g *command.Options) *cobra.Command {
 	f := &compareFlags{}
 	cmd := &cobra.Command{
@@ -108,7 +110,7 @@ differences, or if nothing could be compared.`,
 	return cmd
 }
 
-// validate checks the flags, and sets defaults that depend on others.
+// validate checks the flags and sets defaults that depend on other flags.
 func (f *compareFlags) validate(c *config.Config) error {
 	f.excerpts = f.excerpts && c.Admin.ShowPayloads
 	_, onRabbitMQ := c.Sink.Settings.(*rabbit.Settings)
@@ -129,11 +131,12 @@ func (f *compareFlags) validate(c *config.Config) error {
 	return nil
 }
 
-// side reads the topic or exchange of one relay.
+// side reads the messages of one relay: from a topic or an exchange.
 type side interface {
-	// read hands over messages until ctx ends, or fails. Its error after that means nothing.
+	// read hands over messages until ctx ends, or fails. An error that it returns after ctx has
+	// ended means nothing.
 	read(ctx context.Context, messages chan<- message) error
-	// behind is true until all was handed over that was there when it was opened
+	// behind reports whether messages are left that were there when the side was opened.
 	behind() bool
 	partitions() int
 	place() string // what it reads, for people
@@ -183,22 +186,22 @@ func (f *compareFlags) run(ctx context.Context, c *config.Config, out, errs io.W
 	return r.report(interrupted, err)
 }
 
-// comparison is one run of compare debezium: it hands the messages of two sides to the matcher,
-// pauses a side that is far ahead, and decides when it ends. Except for the reading it belongs to
-// one goroutine.
+// comparison is one run of compare debezium. It hands the messages of both sides to the matcher,
+// pauses a side that is far ahead, and decides when the run ends. Only reading has goroutines of
+// its own.
 type comparison struct {
 	f         *compareFlags
 	out, errs io.Writer
 	sides     [2]side
 	matcher   matcher
-	shown     []difference // differences that are printed
+	shown     []difference // the differences that are printed
 
-	countFrom time.Time // from when on a message without a counterpart counts
+	countFrom time.Time // from this time on, a message without a counterpart is a difference
 	silence   silence
-	ended     time.Time // when the requested end came
+	ended     time.Time // when the requested end came; zero before
 }
 
-// compare reads both sides until the requested end. Its error is why it was cut short.
+// compare reads both sides until the requested end. Its error says why it ended earlier.
 func (r *comparison) compare(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -220,7 +223,8 @@ func (r *comparison) compare(ctx context.Context) error {
 	return group.Wait()
 }
 
-// pairMessages is the loop.
+// pairMessages is the loop of a comparison: it takes messages of both sides until the comparison is
+// over.
 func (r *comparison) pairMessages(ctx context.Context, messages [2]chan message) error {
 	now, early, opened := time.Now(), time.Duration(0), "both sides are open"
 	if r.f.from == "now" {
@@ -236,7 +240,7 @@ func (r *comparison) pairMessages(ctx context.Context, messages [2]chan message)
 		in := messages
 		for side := range in {
 			if r.full(side) {
-				in[side] = nil // it waits until the other one has caught up
+				in[side] = nil // this side waits until the other one has caught up
 			}
 		}
 		select {
@@ -257,18 +261,19 @@ func (r *comparison) pairMessages(ctx context.Context, messages [2]chan message)
 	return nil
 }
 
-// checkSilence says what is waited for, and returns why it is not waited for any longer.
+// checkSilence prints what is waited for, now and then. It returns an error when it is no use to
+// wait any longer.
 func (r *comparison) checkSilence(now time.Time) error {
 	toTheEnd := r.f.count == 0 && r.f.period == 0
 	var done [2]bool
-	for side := range done { // the other one is silent, or waits too
+	for side := range done { // the other side is silent, or waits too
 		done[side] = r.full(side) || toTheEnd && !r.sides[side].behind()
 		if r.full(side) && r.silence.silentFor(1-side, now) >= r.f.lag {
 			return fmt.Errorf("64 MiB of messages of %s wait for counterparts that do not come: see that both relays run, and use --from now", sideName[side])
 		}
 	}
 	if !r.ended.IsZero() {
-		return nil // it waits for --lag at most
+		return nil // it waits at most --lag from now on
 	}
 	if text := r.silence.notice(now, r.matcher.waiting, done); text != "" {
 		fmt.Fprintln(r.errs, command.Clean(text))
@@ -276,7 +281,7 @@ func (r *comparison) checkSilence(now time.Time) error {
 	return r.silence.giveUp(now, done)
 }
 
-// add hands a message that has come to the matcher.
+// add hands a message to the matcher.
 func (r *comparison) add(side int, m message) {
 	now := time.Now()
 	r.silence.note(side, now)
@@ -284,8 +289,8 @@ func (r *comparison) add(side int, m message) {
 	r.matcher.add(side, m)
 }
 
-// isOver reports whether the comparison is complete: the requested end has come, and after it all
-// missing counterparts, or as much time as one side may be behind.
+// isOver reports whether the comparison is complete. First the requested end must come, and then
+// all missing counterparts, or as much time must pass as one side may be behind.
 func (r *comparison) isOver(now time.Time) bool {
 	if r.ended.IsZero() {
 		f := r.f
@@ -300,9 +305,11 @@ func (r *comparison) isOver(now time.Time) bool {
 	return r.matcher.waiting == [2]int{} || now.Sub(r.ended) >= r.f.lag
 }
 
+// full reports whether a side is so far ahead that it has to wait.
 func (r *comparison) full(side int) bool { return r.matcher.waiting[side] >= maxWaiting }
 
-// found keeps one of the first differences, and prints it unless the output is JSON.
+// found is called by the matcher at each difference. It keeps the first maxShown, and prints them
+// unless the output is JSON.
 func (r *comparison) found(d difference) {
 	if len(r.shown) == maxShown {
 		return
@@ -319,8 +326,8 @@ func (r *comparison) found(d difference) {
 	}
 }
 
-// report prints the summary. Its error is of exit 1: why it was cut short, or that there are
-// differences, or nothing to compare.
+// report prints the summary. Its error (exit 1) says why the comparison ended early, or that there
+// are differences, or that nothing was compared.
 func (r *comparison) report(interrupted bool, failure error) error {
 	m := &r.matcher
 	m.finish(interrupted || failure != nil)

@@ -1,5 +1,6 @@
-// The matcher pairs messages by the event's id, in whatever order the two sides send them, and
-// finds what differs, field by field. It is pure: no I/O, no clock, no goroutine.
+// The matcher of a comparison: it pairs messages by the event's id, in whatever order the two sides
+// send them, and finds what differs, field by field. It does no I/O and reads no clock, so that
+// tests need no broker.
 
 package compare
 
@@ -17,33 +18,36 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
-// sideName are the names of the two sides, by their places in arrays.
+// sideName has the names of the two sides. In all arrays here, theirs is 0 and ours is 1.
 var sideName = [2]string{"theirs", "ours"}
 
+// The places of the two sides in arrays.
 const theirs, ours = 0, 1
 
-// message is a message as it lay at the broker. The matcher keeps it: its bytes must not change.
+// message is a message as it lay at the broker. The matcher keeps it, so its bytes must not change.
 type message struct {
 	where      string // for people: "shop.order, partition 2, offset 17"
-	partition  int    // 0 where there are none
+	partition  int    // 0 for a broker without partitions
 	routingKey string
-	key, value []byte // nil: null
+	key, value []byte // nil is null
 	headers    []header
-	properties []header // those of an AMQP message that are set, sorted
-	time       int64    // of the record, milliseconds since 1970
-	// its counterpart may have been sent before anybody looked, or after: alone it is no difference
+	properties []header // the properties of an AMQP message that are set, sorted
+	time       int64    // of the record, in milliseconds since 1970
+	// atTheEdge says that its counterpart may have been sent before the comparison began or after
+	// it ended. Without a counterpart it is no difference.
 	atTheEdge bool
 }
 
-// header is a header or property.
+// header is a header of a message, or a property.
 type header struct {
 	name string
-	// its type, where the protocol has any: "text" and "bytes" are not the same to a consumer
+	// kind is its type, where the protocol has types: "text" and "bytes" are not the same to a
+	// consumer.
 	kind  string
-	value []byte // nil: null
+	value []byte // nil is null
 }
 
-// size is about what the message takes in memory.
+// size returns about how many bytes of memory the message takes.
 func (m *message) size() int {
 	const fixed, each = 256, 64
 	n := fixed + len(m.where) + len(m.routingKey) + len(m.key) + len(m.value)
@@ -53,9 +57,10 @@ func (m *message) size() int {
 	return n
 }
 
-// id is the event's id: the header's, else the property message_id, in which cdc-relay has it
-// without a profile. A header of Debezium Server is JSON: {"schema":…,"payload":"x"}, "x" and x are
-// one id, so that two formats are a difference of the header and not two events.
+// id returns the event's id: that of the header or, without the header, of the property message_id,
+// where cdc-relay has it without a profile. Debezium Server may write a header as JSON:
+// {"schema":…,"payload":"x"} and "x" mean the id x, so that two formats are a difference of the
+// header, and not two events.
 func (m *message) id(name string) (string, bool) {
 	at, list := slices.IndexFunc(m.headers, func(h header) bool { return h.name == name }), m.headers
 	if at < 0 {
@@ -76,22 +81,24 @@ func (m *message) id(name string) (string, bool) {
 	return string(text), true
 }
 
-// counts are what has been found so far. Arrays are by side.
+// counts are the results so far. Arrays have a value for each side.
 type counts struct {
 	Compared    int64            `json:"compared"` // pairs
-	Equal       int64            `json:"equal"`    // but for their order
+	Equal       int64            `json:"equal"`    // pairs that are equal; their order may differ
 	Differences map[string]int64 `json:"differences"`
 	LeftOut     leftOut          `json:"left_out"`
-	Events      [2]int64         `json:"messages"` // with an id, repetitions and all
+	Events      [2]int64         `json:"messages"` // messages with an id, including repeated ones
 	Duplicates  [2]int64         `json:"duplicates"`
-	NoID        [2]int64         `json:"without_id"`  // they are not compared
-	AtTheEdge   [2]int64         `json:"not_counted"` // alone
+	NoID        [2]int64         `json:"without_id"` // messages that are not compared
+	// messages without a counterpart at the beginning or the end
+	AtTheEdge [2]int64 `json:"not_counted"`
 }
 
-// leftOut counts pairs in which something differs, or may differ, that is left out.
+// leftOut counts the pairs with a difference, or a possible difference, that is not counted as one.
 type leftOut struct {
-	Headers     int64 `json:"headers"`            // of Debezium's run, and ignored ones
-	SchemaNames int64 `json:"value_schema_names"` // theirs is that of the first event
+	// pairs with headers of Debezium's run, or ignored headers
+	Headers     int64 `json:"headers"`
+	SchemaNames int64 `json:"value_schema_names"` // theirs has the name of the first event
 	Times       int64 `json:"times"`
 	Partitions  int64 `json:"partitions_without_key"` // of records without a key
 }
@@ -104,30 +111,30 @@ func (c *counts) total() (n int64) {
 	return n
 }
 
-// matcher pairs the messages of both sides. It is used from one goroutine.
+// matcher pairs the messages of both sides. Only one goroutine may use it.
 type matcher struct {
 	counts
-	idHeader string   // by which messages are paired
-	ignore   []string // names of headers that are left out
-	kafka    bool     // the order of headers means something, and so do keys
+	idHeader string   // the header by which messages are paired
+	ignore   []string // headers that are not compared
+	kafka    bool     // on Kafka the order of headers counts, and events are grouped by key
 	excerpts bool
 	report   func(difference)
 
 	events  map[string]*pair
-	number  [2]int64 // of messages so far
-	waiting [2]int   // bytes of those that wait for their counterparts
+	number  [2]int64 // messages so far
+	waiting [2]int   // bytes of messages that wait for their counterparts
 }
 
-// pair is an event, of which one side or both have sent a message.
+// pair is an event of which at least one side has sent a message.
 type pair struct {
 	id     string
-	m      [2]*message // nil: not sent, or compared already
-	number [2]int64    // 0: not sent
-	group  string      // in which order is compared: the key
-	loose  bool        // it has none, or another on each side
+	m      [2]*message // nil when it was not sent, or was compared already
+	number [2]int64    // 0 when it was not sent
+	group  string      // the key, within which the order is compared
+	loose  bool        // it has no key, or another one on each side
 }
 
-// add takes the next message of a side.
+// add takes the next message of a side. It compares the event once both sides have sent it.
 func (x *matcher) add(side int, m message) {
 	id, ok := m.id(x.idHeader)
 	if !ok {
@@ -161,14 +168,14 @@ func (x *matcher) add(side int, m message) {
 	p.m = [2]*message{}
 }
 
-// finish reports what has no counterpart, and pairs that stand in another order than an earlier one
-// of their key. Cut short, it says nothing of events that are alone: their counterparts may have
-// been on their way.
+// finish reports events without a counterpart, and pairs that stand in another order than an
+// earlier pair of their key. When the comparison was cut short, it reports nothing of events
+// without a counterpart, which may have been on its way.
 func (x *matcher) finish(cut bool) {
 	all := slices.SortedFunc(maps.Values(x.events), func(p, q *pair) int {
 		return cmp.Or(cmp.Compare(p.number[theirs], q.number[theirs]), cmp.Compare(p.number[ours], q.number[ours]))
 	})
-	last := map[string]*pair{} // of each key, the one that our side has sent last
+	last := map[string]*pair{} // of each key, the pair that our side has sent last
 	for _, p := range all {
 		switch before := last[p.group]; {
 		case p.number[theirs] == 0 || p.number[ours] == 0:
@@ -189,17 +196,17 @@ func (x *matcher) finish(cut bool) {
 	}
 }
 
-// difference is one thing that is not the same.
+// difference is one thing that differs between the two sides.
 type difference struct {
-	Kind  string    `json:"kind"` // "missing", "order", or the part that differs
+	Kind  string    `json:"kind"` // "missing", "order", or the part of the message that differs
 	ID    string    `json:"id"`
-	Where [2]string `json:"where"`          // by side; "" on a side that has it not
+	Where [2]string `json:"where"`          // by side; "" on a side that does not have it
 	Name  string    `json:"name,omitempty"` // of a header or property
-	Only  string    `json:"only,omitempty"` // the side that alone has it
+	Only  string    `json:"only,omitempty"` // the only side that has it
 	Text  string    `json:"text"`           // what differs, in words
 }
 
-// String is the difference for a person, without the id.
+// String describes the difference for people, without the id.
 func (d difference) String() string {
 	what := d.Kind
 	if d.Name != "" {
@@ -214,7 +221,7 @@ func (x *matcher) found(d difference) {
 	x.report(d)
 }
 
-// foundIn is found for what differs between the two messages of a pair.
+// foundIn counts and reports a difference between the two messages of a pair.
 func (x *matcher) foundIn(p *pair, d difference) {
 	d.ID, d.Where = p.id, [2]string{p.m[theirs].where, p.m[ours].where}
 	x.found(d)
@@ -238,6 +245,7 @@ func (x *matcher) compare(p *pair) {
 	x.LeftOut.Times += one(t.time != o.time)
 }
 
+// one returns 1 for true, to count with.
 func one(yes bool) int64 {
 	if yes {
 		return 1
@@ -245,21 +253,21 @@ func one(yes bool) int64 {
 	return 0
 }
 
-// compareBytes reports when two texts differ; null is not empty.
+// compareBytes reports when two texts differ. null and an empty text differ.
 func (x *matcher) compareBytes(p *pair, kind, name string, theirs, ours []byte) {
 	if (theirs == nil) != (ours == nil) || !bytes.Equal(theirs, ours) {
 		x.foundIn(p, difference{Kind: kind, Name: name, Text: bytesText(theirs, ours, x.excerpts)})
 	}
 }
 
-// valueSchema finds the name of the value's own schema in a value that carries its schema.
-// Debezium calls the schema of an envelope PREFIX.SCHEMA.TABLE.ROUTE.Value, and keeps for each
-// shape the name of the first event it saw since it started. The schema of a field is followed by
-// the field's name.
+// valueSchema finds the name of the value's schema in a value that carries its schema. Debezium
+// calls the schema of an envelope PREFIX.SCHEMA.TABLE.ROUTE.Value, and keeps for each shape the
+// name of the first event since its start. The schema of a field is no match: the field's name
+// follows it.
 var valueSchema = lazy.Regexp(`(?s)^\{"schema":\{.*?"name":"([^"]*\.Value)"(?:,"version":[0-9]+)?\},"payload":`)
 
-// sameSchema is our value under the name that the schema has in theirs; names that differ are
-// counted.
+// sameSchema returns our value with the name that the schema has in theirs, and counts names that
+// differ. That name depends on which event Debezium saw first, so it is no difference.
 func (x *matcher) sameSchema(theirs, ours []byte) []byte {
 	t, o := valueSchema().FindSubmatchIndex(theirs), valueSchema().FindSubmatchIndex(ours)
 	if t == nil || o == nil || bytes.Equal(theirs[t[2]:t[3]], ours[o[2]:o[3]]) {
@@ -269,10 +277,11 @@ func (x *matcher) sameSchema(theirs, ours []byte) []byte {
 	return slices.Concat(ours[:o[2]], theirs[t[2]:t[3]], ours[o[3]:])
 }
 
-// contextHeaders begin the names of four headers in which Debezium says which run of which
-// connector it is, by a random id.
+// contextHeaders is the prefix of four headers in which Debezium says, by a random id, which run of
+// which connector it is.
 const contextHeaders = "__debezium.context."
 
+// compareHeaders compares the headers, except those that are left out, and on Kafka their order.
 func (x *matcher) compareHeaders(p *pair) {
 	var lists [2][]header
 	for side := range lists {
@@ -295,8 +304,8 @@ func namesOf(headers []header) string {
 	return strings.Join(names, ", ")
 }
 
-// compareNamed compares headers or properties by name; the second of a name is compared with the
-// second. It reports whether both sides have all of them.
+// compareNamed compares headers or properties by name. The second one of a name is compared with
+// the second one. It reports whether both sides have all names.
 func (x *matcher) compareNamed(p *pair, kind string, theirs, ours []header) (both bool) {
 	both = true
 	only := func(name string, side int) {
@@ -323,7 +332,7 @@ func (x *matcher) compareNamed(p *pair, kind string, theirs, ours []header) (bot
 	return both
 }
 
-// bytesText tells how two texts differ, and shows excerpts of them if it may.
+// bytesText says how two texts differ, with excerpts if excerpts is true.
 func bytesText(theirs, ours []byte, excerpts bool) string {
 	at := 0
 	for at < len(theirs) && at < len(ours) && theirs[at] == ours[at] {
@@ -342,8 +351,7 @@ func bytesText(theirs, ours []byte, excerpts bool) string {
 	return text
 }
 
-// excerpt is a little of a text from before a place on, quoted so that a terminal has nothing to
-// obey.
+// excerpt returns a part of a text around a place, quoted so that it cannot control a terminal.
 func excerpt(b []byte, at int) string {
 	if b == nil {
 		return "null"

@@ -1,4 +1,5 @@
-// Reading the two sides: topics of Kafka, exchanges of RabbitMQ.
+// How a comparison reads its two sides: a topic of Kafka, or an exchange of RabbitMQ. Neither
+// leaves a trace at the broker.
 
 package compare
 
@@ -24,20 +25,22 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
-// topic reads all partitions of a topic, without a group. It writes nothing.
+// topic is a side on Kafka. It reads all partitions of a topic, without a consumer group.
 type topic struct {
 	pool   *kafkaclient.Pool
 	name   string
-	begins map[int]int64 // by partition: the offset to begin with
-	ends   map[int]int64 // what was its end when it was opened
-	unread atomic.Int32  // partitions not read up to there
+	begins map[int]int64 // the offset to begin with, by partition
+	ends   map[int]int64 // the end of each partition when the side was opened
+	unread atomic.Int32  // partitions that were not read up to that end
 }
 
+// The bounds of requests to Kafka.
 const (
-	kafkaTimeout = 20 * time.Second // for one answer, connecting included
+	kafkaTimeout = 20 * time.Second // for one answer, with connecting
 	kafkaFetch   = 1 << 20          // bytes in one answer; a larger record comes alone
 )
 
+// openTopic makes a side of a topic. It starts at the end when fromNow is true.
 func openTopic(ctx context.Context, k *kafka.Settings, name string, fromNow bool) (side, error) {
 	opts := kafkaclient.DialOptions{ClientID: "cdc-relay/compare", TLS: k.TLSFiles(), SASL: k.Login()}
 	t := &topic{name: name, pool: kafkaclient.NewPool(opts, k.Brokers...)}
@@ -55,7 +58,7 @@ func (t *topic) partitions() int { return len(t.ends) }
 func (t *topic) behind() bool    { return t.unread.Load() > 0 }
 func (t *topic) place() string   { return "topic " + t.name }
 
-// locate finds the partitions and their offsets.
+// locate finds the partitions, and the offsets at which to begin.
 func (t *topic) locate(ctx context.Context, fromNow bool) error {
 	all, err := t.pool.Topics(ctx, []string{t.name})
 	switch {
@@ -81,7 +84,7 @@ func (t *topic) locate(ctx context.Context, fromNow bool) error {
 	return nil
 }
 
-// read has a goroutine for each partition.
+// read implements side. It has a goroutine for each partition.
 func (t *topic) read(ctx context.Context, messages chan<- message) error {
 	group, ctx := errgroup.WithContext(ctx)
 	for partition, next := range t.begins {
@@ -100,7 +103,7 @@ func (t *topic) read(ctx context.Context, messages chan<- message) error {
 	return group.Wait()
 }
 
-// fetch asks once, hands over what came, and returns the offset to go on with.
+// fetch asks for records once, hands them over, and returns the offset to go on with.
 func (t *topic) fetch(ctx context.Context, partition int, from int64, messages chan<- message) (next int64, err error) {
 	asking, cancel := context.WithTimeout(ctx, kafkaTimeout)
 	defer cancel()
@@ -122,8 +125,8 @@ func (t *topic) fetch(ctx context.Context, partition int, from int64, messages c
 	return next, nil
 }
 
-// exchange consumes an exclusive queue of its own, bound to an exchange. The queue is deleted with
-// the connection.
+// exchange is a side on RabbitMQ. It consumes an exclusive queue of its own that is bound to the
+// exchange. The broker deletes the queue when the connection ends.
 type exchange struct {
 	name       string // with the queue and its bindings, for people
 	session    *conn.Session
@@ -131,12 +134,13 @@ type exchange struct {
 }
 
 const (
-	// rabbitPrefetch bounds what the broker sends ahead of what was taken. In front of a side that
-	// waits, the queue grows at the broker.
+	// rabbitPrefetch bounds how many messages the broker sends before earlier ones are taken. While
+	// a side is paused, its queue grows at the broker.
 	rabbitPrefetch = 100
 	rabbitPatience = 20 * time.Second // for one answer
 )
 
+// openExchange makes a side of an exchange, bound by the routing keys.
 func openExchange(ctx context.Context, s *rabbit.Settings, name string, keys []string) (_ side, err error) {
 	d := &conn.Dialer{
 		ConnectionName: "cdc-relay/compare", ConfirmTimeout: rabbitPatience, Lanes: 1, TLS: s.TLS.Load("sink.rabbitmq.tls"),
@@ -159,7 +163,7 @@ func openExchange(ctx context.Context, s *rabbit.Settings, name string, keys []s
 	return x, nil
 }
 
-// consume binds a queue and consumes it.
+// consume declares the queue, binds it and begins to consume it.
 func (x *exchange) consume(ctx context.Context, name string, keys []string) error {
 	opened, err := x.session.TakeChannel(ctx, conn.Lanes)
 	if err != nil {
@@ -187,8 +191,8 @@ func (x *exchange) partitions() int { return 0 }
 func (x *exchange) behind() bool    { return false }
 func (x *exchange) place() string   { return x.name }
 
-// read acknowledges the messages that it has handed over. When the connection is lost, the queue
-// and its messages are lost too.
+// read implements side. It acknowledges the messages that it has handed over. When the connection
+// is lost, the queue and its messages are lost too.
 func (x *exchange) read(ctx context.Context, messages chan<- message) error {
 	for n := 1; ; n++ {
 		select {
@@ -230,8 +234,8 @@ func rabbitMessage(d *amqp.Delivery, n int) message {
 	return m
 }
 
-// rabbitHeaders are the headers of an AMQP message by name: a table has no order. Each carries its
-// type, which consumers see.
+// rabbitHeaders returns the headers of an AMQP message sorted by name, because an AMQP table has no
+// order. Each has its type, which consumers see.
 func rabbitHeaders(table amqp.Table) (headers []header) {
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		h := header{name: name}

@@ -1,4 +1,4 @@
-// A side that sends nothing: what is said of it meanwhile, and when compare gives up.
+// What compare does about a side that sends nothing: it says so, and gives up after --timeout.
 
 package compare
 
@@ -10,27 +10,27 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
 )
 
-// Of a side that is waited for, something is said after firstNotice, and then at every noticeEvery.
+// When a side that is waited for is mentioned: after firstNotice, and then every noticeEvery.
 const (
 	firstNotice = 5 * time.Second
 	noticeEvery = 30 * time.Second
 )
 
-// silence watches for a side that sends nothing. Both may be quiet for long where few events are
-// written. So only a side that has never sent anything is given up, unless --count alone ends the
-// comparison. It is pure, and used from one goroutine.
+// silence watches for a side that sends nothing. Where few events are written, both sides may be
+// quiet for long, so it gives up only a side that has never sent anything. The exception is a
+// comparison that only --count can end. It reads no clock, and only one goroutine may use it.
 type silence struct {
-	places  [2]string     // topic, or exchange and queue
-	causes  [2]string     // what is likely where the side sends nothing
-	timeout time.Duration // 0: none
-	endless bool          // only messages end the comparison
+	places  [2]string     // the topic, or the exchange and its queue
+	causes  [2]string     // the likely cause when the side sends nothing
+	timeout time.Duration // 0 waits for ever
+	endless bool          // only --count can end the comparison
 
-	last [2]time.Time // a side's last message, else the start
-	sent [2]int64     // messages of a side
-	said time.Time    // the last notice
+	last [2]time.Time // when a side's last message came; at first the start
+	sent [2]int64     // how many messages a side has sent
+	said time.Time    // when the last notice was printed
 }
 
-// newSilence begins at now.
+// newSilence starts to watch at the time now.
 func newSilence(f *compareFlags, places [2]string, onKafka bool, now time.Time) silence {
 	s := silence{places: places, timeout: f.timeout, endless: f.period == 0 && f.count > 0, last: [2]time.Time{now, now}}
 	binding := ""
@@ -42,17 +42,17 @@ func newSilence(f *compareFlags, places [2]string, onKafka bool, now time.Time) 
 	return s
 }
 
-// note takes a message of a side.
+// note is called at each message of a side.
 func (s *silence) note(side int, now time.Time) {
 	s.last[side] = now
 	s.sent[side]++
 }
 
-// silentFor is for how long a side has sent nothing.
+// silentFor returns for how long a side has sent nothing.
 func (s *silence) silentFor(side int, now time.Time) time.Duration { return now.Sub(s.last[side]) }
 
-// notice is the line that is due; "": none is. waiting are the bytes of each side that wait for the
-// other one; from done sides nothing is wanted at the moment.
+// notice returns the line that is due, or "". waiting are the bytes of each side that wait for the
+// other one. done are the sides of which nothing is wanted at the moment.
 func (s *silence) notice(now time.Time, waiting [2]int, done [2]bool) string {
 	if !s.said.IsZero() && now.Sub(s.said) < noticeEvery {
 		return ""
@@ -84,7 +84,8 @@ func (s *silence) text(side int, now time.Time) string {
 	return fmt.Sprintf("%s (%s) has sent nothing for %s%s", s.places[side], sideName[side], command.Age(s.silentFor(side, now)), since)
 }
 
-// giveUp is the error of a comparison that has waited long enough; nil: it goes on.
+// giveUp returns the error of a comparison that has waited long enough, or nil while it is to go
+// on.
 func (s *silence) giveUp(now time.Time, done [2]bool) error {
 	if s.timeout == 0 {
 		return nil
@@ -106,13 +107,13 @@ func (s *silence) giveUp(now time.Time, done [2]bool) error {
 	return &silentError{strings.Join(silent, "; "), strings.Join(causes, "; ")}
 }
 
-// silentError is the end of a comparison over a side that sends nothing.
+// silentError is why a comparison gave up: a side sends nothing.
 type silentError struct{ what, causes string }
 
 // Error implements error.
 func (e *silentError) Error() string { return e.what }
 
-// fix says what is likely, and how to wait for longer.
+// fix names likely causes, and how to wait longer.
 func (e *silentError) fix() string {
 	return "likely causes: " + e.causes + "; wait longer with --timeout"
 }

@@ -1,4 +1,6 @@
-// An action: a command that requests something for rows, by their numbers or by a filter.
+// The actions of operators: replay, discard, redact and purge of dead letters, retry and
+// dead-letter of deferred events. They share one implementation, because each stores a request for
+// rows by their numbers or for all rows that a filter chooses.
 
 package operate
 
@@ -23,27 +25,28 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
-// action is a command that requests something for rows, by their numbers or by a filter.
+// action describes a command that requests something for rows. newAction makes the command of it.
 type action struct {
 	kind                 dlq.Kind
 	of                   *dlq.Table
-	done                 string // what a row is afterwards
+	done                 string // what a row is once the request is carried out, for output
 	short, long, example string
 }
 
-// actionFlags are the command line of an action.
+// actionFlags are the flags and arguments of an action.
 type actionFlags struct {
 	action
 	filterFlags
-	routeFlags        // of a replay
+	routeFlags        // only of a replay
 	rows              []int64
 	all, dryRun, json bool
-	named             string // the DESTINATION of `deferred retry`
+	named             string // the DESTINATION argument of `deferred retry`
 	rate, reason      string
 	perSecond         int
 	wait              time.Duration
 }
 
+// newAction makes the command of an action.
 func newAction(g *command.Options, a action) *cobra.Command {
 	f := &actionFlags{action: a}
 	cmd := &cobra.Command{
@@ -73,7 +76,7 @@ func newAction(g *command.Options, a action) *cobra.Command {
 	return cmd
 }
 
-// validate checks the flags. It needs no database.
+// validate checks the flags before anything is asked of the database.
 func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 	if args, err = f.destinationOf(args); err != nil {
 		return err
@@ -114,8 +117,9 @@ func (f *actionFlags) validate(args []string, c *config.Config) (err error) {
 	return f.routeFlags.readRoute(c)
 }
 
-// destinationOf sets the flag --destination if the argument of `deferred retry` is the name of a
-// destination, and returns the arguments that are left. A name that is a number needs the flag.
+// destinationOf turns the argument DESTINATION of `deferred retry` into the flag --destination with
+// --all, and returns the arguments that are left. An argument that is a number is a row: a
+// destination with such a name needs the flag.
 func (f *actionFlags) destinationOf(args []string) ([]string, error) {
 	if f.kind != dlq.Retry || len(args) != 1 || args[0] == "" {
 		return args, nil
@@ -130,7 +134,8 @@ func (f *actionFlags) destinationOf(args []string) ([]string, error) {
 	return nil, f.filterFlags.flags.Set("destination", args[0])
 }
 
-// run requests the action: for rows by their numbers, or for all that the filter selects.
+// run requests the action for rows by their numbers, or for all rows that the filter chooses, and
+// reports the outcome.
 func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClient) (err error) {
 	by := dlq.Requester{Why: f.reason}
 	out := &result{out: printable.Text(cmd.OutOrStdout()), line: command.Progress{W: cmd.ErrOrStderr()}, json: f.json, dryRun: f.dryRun, action: f.action}
@@ -165,8 +170,8 @@ func (f *actionFlags) run(ctx context.Context, cmd *cobra.Command, d *adminClien
 	return out.report(runs)
 }
 
-// rowsOfEvent are the rows of an event that allow the action; if none does, the newest, whose error
-// says why.
+// rowsOfEvent returns the numbers of an event's rows that allow the action. If no row does, it
+// returns the newest row, so that its error says why.
 func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int64, err error) {
 	filter, err := f.filter(ctx, d)
 	if err != nil {
@@ -197,7 +202,7 @@ func (f *actionFlags) rowsOfEvent(ctx context.Context, d *adminClient) (ns []int
 	return ns, nil
 }
 
-// runBulk requests the action for all rows that the filter selects.
+// runBulk requests the action for all rows that the filter chooses.
 func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Requester, out *result) error {
 	filter, err := f.filter(ctx, d)
 	if err != nil {
@@ -230,7 +235,8 @@ func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Reques
 	return out.reportJob(job, runs)
 }
 
-// nothingWaits is the error (exit 1) for a destination that nothing waits for: it may be misspelt.
+// nothingWaits returns the error (exit 1) for a destination that no deferred event waits for, with
+// the names of others, because the name may be misspelt.
 func (f *actionFlags) nothingWaits(ctx context.Context, d *adminClient) error {
 	list, err := d.Groups(ctx, dlq.Deferred, "destination", "")
 	if err != nil {
@@ -259,15 +265,16 @@ func noDestination(named string, list *dlq.Groups) error {
 	return stop
 }
 
-// filterFlags are the flags that select rows.
+// filterFlags are the flags that choose rows.
 type filterFlags struct {
 	table *dlq.Table
 	flags *pflag.FlagSet
 }
 
-// filterFlagNames are all of them. None of them goes together with row numbers.
+// filterFlagNames are the names of all filter flags. Row numbers exclude each of them.
 var filterFlagNames = []string{"id", "key", "key-of", "aggregate", "type", "destination", "class", "error", "state", "from", "to"}
 
+// add declares the filter flags on a command.
 func (f *filterFlags) add(cmd *cobra.Command, of *dlq.Table) {
 	f.table, f.flags = of, cmd.Flags()
 	at := "dead"
@@ -291,17 +298,18 @@ func (f *filterFlags) add(cmd *cobra.Command, of *dlq.Table) {
 	complete(cmd, "class", dlq.Classes)
 }
 
+// given reports whether a flag is on the command line.
 func (f *filterFlags) given(flag string) bool { return f.flags.Changed(flag) }
 
-// complete makes the shell offer the values of a flag.
+// complete lets the shell offer the values of a flag.
 func complete(cmd *cobra.Command, flag string, values []string) {
 	err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	if err != nil {
-		panic(err) // a flag that is not there
+		panic(err) // cannot happen: the flag exists
 	}
 }
 
-// count returns how many flags of the filter were given.
+// count returns how many filter flags were given.
 func (f *filterFlags) count() (n int) {
 	for _, name := range filterFlagNames {
 		if f.given(name) {
@@ -311,7 +319,7 @@ func (f *filterFlags) count() (n int) {
 	return n
 }
 
-// firstGiven is the first flag of the filter that was given.
+// firstGiven returns the name of the first filter flag that was given.
 func (f *filterFlags) firstGiven() (string, bool) {
 	for _, name := range filterFlagNames {
 		if f.given(name) {
@@ -321,7 +329,8 @@ func (f *filterFlags) firstGiven() (string, bool) {
 	return "", false
 }
 
-// filter reads the flags; d is asked only for --key-of.
+// filter makes the filter of the flags. It asks the database through d only for --key-of. d is nil
+// when the flags are only checked.
 func (f *filterFlags) filter(ctx context.Context, d *adminClient) (dlq.Filter, error) {
 	var in dlq.FilterInput
 	for _, flag := range filterFlagNames {
@@ -351,25 +360,26 @@ func (f *filterFlags) filter(ctx context.Context, d *adminClient) (dlq.Filter, e
 	return out, withExitCode(err)
 }
 
-// routeFlags are the flags of a destination, one for each part that a sink's routes have.
+// routeFlags are the flags for another destination: one for each part that a sink's routes have.
 type routeFlags struct {
 	cmd   *cobra.Command
-	parts map[string]*string // by key
-	route event.Route        // what is nil stays as it was
+	parts map[string]*string // the flags' values, by the key of the part
+	route event.Route        // a part that is nil stays as it was
 }
 
+// add declares the flags on a command.
 func (f *routeFlags) add(cmd *cobra.Command) {
 	f.cmd, f.parts = cmd, map[string]*string{}
 	for _, d := range drivers.All {
 		for _, p := range d.Route {
-			if f.parts[p.Key] == nil { // two sinks may have the same name for a part
+			if f.parts[p.Key] == nil { // two sinks may use the same name for a part
 				f.parts[p.Key] = cmd.Flags().String(p.Flag(), "", d.Broker+": "+p.Replay)
 			}
 		}
 	}
 }
 
-// readRoute checks that the flags name a destination of the configured broker.
+// readRoute reads the flags, and refuses parts that the configured sink does not have.
 func (f *routeFlags) readRoute(c *config.Config) error {
 	if f.cmd == nil {
 		return nil
@@ -391,7 +401,7 @@ func (f *routeFlags) readRoute(c *config.Config) error {
 	return nil
 }
 
-// given are the parts of a route that flags name, by their keys.
+// given returns the parts of a route that are on the command line, by their keys.
 func (f *routeFlags) given() map[string]string {
 	given := map[string]string{}
 	for key, value := range f.parts {
@@ -402,7 +412,7 @@ func (f *routeFlags) given() map[string]string {
 	return given
 }
 
-// flagsOf names the flags of a sink's routes.
+// flagsOf names the flags of a sink's routes, for errors.
 func flagsOf(d *sink.Driver) string {
 	var names []string
 	for _, p := range d.Route {
@@ -418,7 +428,8 @@ func isOrAre(d *sink.Driver) string {
 	return "is"
 }
 
-// numbers reads numbers of rows, requests or jobs, which a command shows.
+// numbers reads the numbers of rows, requests or jobs. what names them, and shown is the command
+// that lists them, for the error.
 func numbers(what, shown string, args []string) ([]int64, error) {
 	var ns []int64
 	for _, arg := range args {
@@ -431,6 +442,7 @@ func numbers(what, shown string, args []string) ([]int64, error) {
 	return ns, nil
 }
 
+// parseRate reads a --rate such as 50/s.
 func parseRate(s string) (int, error) {
 	n, err := strconv.Atoi(strings.TrimSuffix(s, "/s"))
 	if err != nil || n < 1 || n > dlq.MaxRate {
@@ -439,7 +451,7 @@ func parseRate(s string) (int, error) {
 	return n, nil
 }
 
-// commandName is an action on the command line and in messages.
+// commandName returns the name of an action on the command line and in messages.
 func commandName(k dlq.Kind) string {
 	if k == dlq.ToDeadLetter {
 		return "dead-letter"
@@ -447,7 +459,7 @@ func commandName(k dlq.Kind) string {
 	return command.Clean(string(k))
 }
 
-// arguments are the arguments of an action, as its usage shows them.
+// arguments returns the arguments of an action, as its usage shows them.
 func arguments(k dlq.Kind) string {
 	if k == dlq.Retry {
 		return " [NUMBER... | DESTINATION]"
@@ -455,7 +467,7 @@ func arguments(k dlq.Kind) string {
 	return " [NUMBER...]"
 }
 
-// tableCommand is the command of a table's rows.
+// tableCommand returns the command whose subcommands are about a table's rows.
 func tableCommand(of *dlq.Table) string {
 	if of == dlq.Deferred {
 		return "cdc-relay deferred"

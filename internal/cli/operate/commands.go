@@ -1,5 +1,6 @@
 // Package operate is the operators' commands: dead-letters, deferred, events, resend and status.
-// They read the database and store requests, which the leading relay carries out.
+// They read the database and store requests there, which the leading relay carries out. So they
+// also work while no relay runs.
 package operate
 
 import (
@@ -24,7 +25,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
-// NewDeadLetters is the command dead-letters, with all actions on events that were given up.
+// NewDeadLetters makes the command dead-letters, with all actions on events that were given up.
 func NewDeadLetters(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "dead-letters",
@@ -86,7 +87,7 @@ stays, until the slot can no longer send the event again.`,
 	return cmd
 }
 
-// NewDeferred is the command deferred, with all actions on events in the retry table.
+// NewDeferred makes the command deferred, with all actions on events in the retry table.
 func NewDeferred(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "deferred",
@@ -128,7 +129,7 @@ later events of their key are then published.`,
 	return cmd
 }
 
-// newRequest is the command request. It shows requests about rows of both tables.
+// newRequest makes the command request, which shows a request about one row of either table.
 func newRequest(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "request NUMBER",
@@ -167,7 +168,7 @@ func printRequest(w io.Writer, q *dlq.Request) error {
 	return err
 }
 
-// newJob is the command job. It shows bulk requests of both tables.
+// newJob makes the command job, which shows bulk requests about rows of either table.
 func newJob(g *command.Options) *cobra.Command {
 	var cancel, asJSON bool
 	var wait time.Duration
@@ -234,18 +235,20 @@ deferred events. Without a number it lists the newest. Cancelling a job keeps th
 	return cmd
 }
 
-// adminClient is the database connection of an operator's command. It works whether or not a relay
-// runs.
+// adminClient is an operator's command at work: its connections to the database and its
+// configuration. It works whether or not a relay runs.
 type adminClient struct {
 	*dlq.Admin
 	cfg  *config.Config
 	pool *pgxpool.Pool
 }
 
-// commandTimeout bounds a command, on top of --wait: a server that went silent must not block it.
+// commandTimeout bounds a command, on top of --wait, so that a server that no longer answers does
+// not block it.
 const commandTimeout = 2 * time.Minute
 
-// withAdminClient connects and calls do, which may take wait longer than usual.
+// withAdminClient connects to the database and calls do. wait is how much longer than usual do may
+// take.
 func withAdminClient(ctx context.Context, g *command.Options, wait time.Duration, do func(ctx context.Context, d *adminClient) error) error {
 	ctx, cancel := context.WithTimeout(ctx, commandTimeout+wait)
 	defer cancel()
@@ -257,7 +260,7 @@ func withAdminClient(ctx context.Context, g *command.Options, wait time.Duration
 	return withExitCode(do(ctx, d))
 }
 
-// openAdminClient connects. The caller closes the pool.
+// openAdminClient connects to the database. The caller closes the pool.
 func openAdminClient(ctx context.Context, g *command.Options) (*adminClient, error) {
 	c, rc, _, err := g.Source()
 	if err != nil {
@@ -272,7 +275,7 @@ func openAdminClient(ctx context.Context, g *command.Options) (*adminClient, err
 	}
 	d := &adminClient{Admin: dlq.New(pool, c.Source.Slot), cfg: c, pool: pool}
 	d.OnDeadLetter = c.DeadLetters.OnDeadLetter
-	// The commands often run as the relay, and nobody has to have started it before.
+	// The commands often run as the relay's role, and perhaps before any relay was started.
 	if err = schema.Verify(connecting, pool, schema.Trust{Replication: true}); err == nil {
 		err = withExitCode(d.Check(ctx))
 	}
@@ -283,8 +286,8 @@ func openAdminClient(ctx context.Context, g *command.Options) (*adminClient, err
 	return d, nil
 }
 
-// reads makes cmd a command that shows what find finds in the database, as text or as JSON. check
-// looks at its arguments and flags before.
+// reads completes a command that shows what find returns, as text or with --json. check looks at
+// the arguments and flags before the database is asked.
 func reads(g *command.Options, cmd *cobra.Command, check func(args []string) error, find func(ctx context.Context, d *adminClient, args []string) (v any, text func(io.Writer) error, err error)) *cobra.Command {
 	asJSON := cmd.Flags().Bool("json", false, "print JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -305,7 +308,7 @@ func reads(g *command.Options, cmd *cobra.Command, check func(args []string) err
 	return cmd
 }
 
-// withExitCode gives errors their exit codes and fixes.
+// withExitCode turns errors of the database and of dlq into errors with an exit code and a fix.
 func withExitCode(err error) error {
 	var bad *dlq.BadInput
 	var slot *dlq.NoSlot

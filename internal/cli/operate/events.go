@@ -1,4 +1,4 @@
-// The command events: where one event is, and the events of a key.
+// The command events: it shows where one event is, or lists the events of a key.
 
 package operate
 
@@ -24,7 +24,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// NewEvents is the command events: where an event is.
+// NewEvents makes the command events with its subcommands show and list.
 func NewEvents(g *command.Options) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "events",
@@ -57,8 +57,9 @@ track_commit_timestamp = on.`,
 	return cmd
 }
 
-// relayState is how far the relay that leads is. When none answers it is what the next start stops
-// at, unless somebody reads the slot; zero: it does not stop, or this role may not ask.
+// relayState returns how far the leading relay is. When no leader answers and nobody reads the
+// slot, it returns what the next start would stop at. It is zero when the next start would not
+// stop, or when this role may not ask.
 func relayState(ctx context.Context, d *adminClient, nextStop nextStopReader) dlq.Relay {
 	status, err := command.Status(ctx, d.cfg, "")
 	if err != nil || status.Slot.Name != d.cfg.Source.Slot || status.Role != ops.RoleLeader {
@@ -80,11 +81,11 @@ func relayState(ctx context.Context, d *adminClient, nextStop nextStopReader) dl
 	return dlq.Relay{Streaming: true, InFlight: status.InFlight.Events, Settled: settled}
 }
 
-// nextStopReader returns what the next start would stop at; nil: nothing.
+// nextStopReader returns what the next start would stop at, or nil when it would not stop.
 type nextStopReader func(ctx context.Context) (*event.Stop, error)
 
-// askNextStop asks over connections of its own, one for replication among them, and not again for
-// as long as keep.
+// askNextStop makes a nextStopReader. It asks over connections of its own, one of them for
+// replication, so it keeps an answer for the time keep.
 func askNextStop(g *command.Options, keep time.Duration) nextStopReader {
 	var asked time.Time
 	var stop *event.Stop
@@ -133,7 +134,7 @@ func printEvent(w io.Writer, e *dlq.Event) error {
 
 // The list of a key's events.
 
-// eventFlags are the command line of `events list`.
+// eventFlags are the flags of `events list`.
 type eventFlags struct {
 	in           dlq.FilterInput
 	limit        int
@@ -142,9 +143,10 @@ type eventFlags struct {
 	every        time.Duration
 }
 
-// eventFlagNames are those that choose events.
+// eventFlagNames are the flags that choose events.
 var eventFlagNames = []string{"key", "aggregate", "type", "state", "from", "to"}
 
+// newEventList makes the command events list.
 func newEventList(g *command.Options) *cobra.Command {
 	var f eventFlags
 	cmd := &cobra.Command{
@@ -192,7 +194,7 @@ Rows that were deleted are not listed: the relay knows deliveries by id and tran
 	return cmd
 }
 
-// filter reads the flags.
+// filter makes the filter of the flags.
 func (f *eventFlags) filter(cmd *cobra.Command) (dlq.EventFilter, error) {
 	for _, name := range eventFlagNames {
 		flag := cmd.Flags().Lookup(name)
@@ -221,6 +223,7 @@ func (f *eventFlags) filter(cmd *cobra.Command) (dlq.EventFilter, error) {
 	return filter, withExitCode(err)
 }
 
+// run prints the list once or, with --follow, what changes in it until it is interrupted.
 func (f *eventFlags) run(cmd *cobra.Command, g *command.Options, filter dlq.EventFilter) error {
 	out := cmd.OutOrStdout()
 	next, streaming := askNextStop(g, followKeeps), false
@@ -254,7 +257,7 @@ func (f *eventFlags) run(cmd *cobra.Command, g *command.Options, filter dlq.Even
 	case err != nil:
 		return err
 	}
-	defer d.pool.Close() // it keeps one connection, and makes it again when it broke
+	defer d.pool.Close() // it keeps one connection, and replaces one that broke
 	shown, seen := followed{json: f.json}, ""
 	tick := time.NewTicker(f.every)
 	defer tick.Stop()
@@ -284,20 +287,21 @@ func (f *eventFlags) run(cmd *cobra.Command, g *command.Options, filter dlq.Even
 	}
 }
 
-// followKeeps is for how long --follow believes what the next start would stop at: while no relay
-// runs, each look would open connections to ask for it.
+// followKeeps is how long --follow keeps the answer about the next start. Without it each look
+// would open connections to ask while no relay runs.
 const followKeeps = time.Minute
 
-// visibleNow is the same for as long as no transaction has ended and the slot has not moved. Then
-// another look would find the same, unless a relay streams, which knows more than the database.
-// Each look reads the tables over connections that are closed afterwards (sent.InOwnConnection).
+// visibleNow returns a text that stays the same as long as no transaction has ended and the slot
+// has not moved. While it stays the same, --follow need not look again, unless a relay streams,
+// which knows more than the database. This saves work: each look reads the tables over connections
+// that it closes afterwards (sent.InOwnConnection).
 func visibleNow(ctx context.Context, d *adminClient) (now string, err error) {
 	err = d.pool.QueryRow(ctx, `SELECT pg_current_snapshot()::text || coalesce((SELECT ' ' || active || ' ' || coalesce(confirmed_flush_lsn::text, '') || ' ' || coalesce(catalog_xmin::text, '')
 		FROM pg_replication_slots WHERE slot_name = $1), '')`, d.cfg.Source.Slot).Scan(&now)
 	return now, err
 }
 
-// incomplete is the error (exit 1) for a list that may lack events, with the fix.
+// incomplete is the error (exit 1) for a list in which events may be missing, with the fix.
 func incomplete(list *dlq.EventList, asJSON bool) error {
 	stop := &event.Stop{Code: event.ExitFailure, Reason: "incomplete", What: "events may be missing: " + command.Clean(strings.Join(list.Notes, "; "))}
 	var sql []string
@@ -328,10 +332,10 @@ func printEvents(w io.Writer, list *dlq.EventList, wide bool) error {
 	return nil
 }
 
-// eventTable has the columns that matter, or all of them.
+// eventTable makes the table of events: with the columns that matter most, or with all of them.
 func eventTable(items []dlq.ListedEvent, wide bool) *command.Table {
 	t := &command.Table{Header: []string{"AT (UTC)", "STATE", "NUMBER", "TYPE", "ID"}, Cut: []int{3, 4}}
-	// another aggregate with the same key is another thing
+	// a key of another aggregate is another key
 	several := slices.ContainsFunc(items, func(e dlq.ListedEvent) bool { return shortText(e.Aggregate) != shortText(items[0].Aggregate) })
 	if several {
 		t = &command.Table{Header: []string{"AT (UTC)", "STATE", "NUMBER", "AGGREGATE", "TYPE", "ID"}, Cut: []int{3, 4, 5}}
@@ -357,7 +361,8 @@ func eventTable(items []dlq.ListedEvent, wide bool) *command.Table {
 	return t
 }
 
-// eventTime is the commit time of an event or, with a mark, the time that its row has.
+// eventTime returns the commit time of an event. If that is not known, it returns the time in the
+// event's row, with a mark.
 func eventTime(e *dlq.ListedEvent) string {
 	switch {
 	case e.CommittedAt != nil:
@@ -371,12 +376,11 @@ func eventTime(e *dlq.ListedEvent) string {
 // followed remembers what --follow has printed.
 type followed struct {
 	json   bool
-	states map[string]string // by event, as of the last look
+	states map[string]string // each event's state at the last look
 	notes  []string
 }
 
-// show prints the events that were not there at the last look, or had another state, the oldest
-// first.
+// show prints the events that are new since the last look, or have another state, the oldest first.
 func (f *followed) show(out, errs io.Writer, list *dlq.EventList) error {
 	text := printable.Text(out)
 	now, known := map[string]string{}, false
@@ -386,7 +390,7 @@ func (f *followed) show(out, errs io.Writer, list *dlq.EventList) error {
 		if e.ID == nil {
 			name = fmt.Sprint(e.N)
 		}
-		for now[name] != "" { // another row with its id
+		for now[name] != "" { // another row has the same id
 			name += "+"
 		}
 		now[name] = e.State

@@ -1,4 +1,4 @@
-// The command resend.
+// The command resend: it sends rows of the outbox tables again.
 
 package operate
 
@@ -20,7 +20,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// resendFlags are the command line of a resend.
+// resendFlags are the flags of a resend.
 type resendFlags struct {
 	routeFlags
 	dlq.Resend
@@ -30,7 +30,7 @@ type resendFlags struct {
 	wait                           time.Duration
 }
 
-// NewResend is the command resend.
+// NewResend makes the command resend.
 func NewResend(g *command.Options) *cobra.Command {
 	f := &resendFlags{}
 	cmd := &cobra.Command{
@@ -84,7 +84,7 @@ runs with the relay's rights: it needs the relay's role.
 	return cmd
 }
 
-// choose checks the flags, and fills in dlq.Resend, which chooses the rows.
+// choose checks the flags and fills in dlq.Resend, which says which rows are sent.
 func (f *resendFlags) choose(cmd *cobra.Command) (err error) {
 	given := func(flag string) bool { return cmd.Flags().Changed(flag) }
 	var chosen []string
@@ -140,7 +140,7 @@ func (f *resendFlags) choose(cmd *cobra.Command) (err error) {
 		if *at.to, err = command.ParseTime(at.text, time.Now()); err != nil {
 			return command.UsageError(fmt.Sprintf("--%s is %q: %v", at.flag, at.text, err))
 		}
-		if at.to.IsZero() { // which would mean any
+		if at.to.IsZero() { // the zero time would mean any time
 			return command.UsageError(fmt.Sprintf("--%s is %q: no event is so old", at.flag, at.text))
 		}
 	}
@@ -150,6 +150,7 @@ func (f *resendFlags) choose(cmd *cobra.Command) (err error) {
 	return nil
 }
 
+// run counts the rows, asks the leader to send them, and waits for the job.
 func (f *resendFlags) run(cmd *cobra.Command, g *command.Options) error {
 	if err := f.choose(cmd); err != nil {
 		return err
@@ -194,7 +195,8 @@ func (f *resendFlags) run(cmd *cobra.Command, g *command.Options) error {
 	})
 }
 
-// countTimeout is how long the tables may be read for, on top of what a command takes.
+// countTimeout is how long the outbox tables may be read to count the rows, on top of what a
+// command may take.
 const countTimeout = 10 * time.Minute
 
 func resendError(err error) error {
@@ -204,7 +206,7 @@ func resendError(err error) error {
 	return err
 }
 
-// closeGap closes a gap by the operator's word.
+// closeGap closes a gap because the operator says that nothing of it need be sent.
 func (f *resendFlags) closeGap(ctx context.Context, d *adminClient, out *result) error {
 	if f.dryRun {
 		if err := d.CheckGapIsOpen(ctx, f.Gap); err != nil {

@@ -18,14 +18,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 )
 
+// The time between two looks at whether a request was carried out.
 const (
-	minPoll = 100 * time.Millisecond // between the first two polls; later ones are further apart
+	minPoll = 100 * time.Millisecond // between the first two looks; it grows after each
 	maxPoll = time.Second
 )
 
-// waitUntil polls done for at most wait. It does not wait when no relay holds the slot, unless the
-// time was given on the command line. An interrupt ends the wait and leaves the request. runs
-// reports whether a relay holds the slot.
+// waitUntil calls done again and again for at most wait. It does not wait when no relay holds the
+// slot, unless asked is true: the time is from the command line. An interrupt ends the wait, and
+// the request stays. runs reports whether a relay holds the slot.
 func (d *adminClient) waitUntil(ctx context.Context, wait time.Duration, asked bool, done func(context.Context) (bool, error)) (runs bool, err error) {
 	if runs, err = d.RelayRuns(ctx); err != nil || wait == 0 || !runs && !asked {
 		return runs, err
@@ -46,7 +47,7 @@ func (d *adminClient) waitUntil(ctx context.Context, wait time.Duration, asked b
 	}
 }
 
-// waitForRequests waits for the end of requests, and writes it into them.
+// waitForRequests waits until requests have ended, and writes their outcome into list.
 func (d *adminClient) waitForRequests(ctx context.Context, list []dlq.Request, wait time.Duration, asked bool) (runs bool, err error) {
 	if len(list) == 0 {
 		return true, nil
@@ -72,7 +73,7 @@ func (d *adminClient) waitForRequests(ctx context.Context, list []dlq.Request, w
 	})
 }
 
-// waitForJob waits for the end of a job, and shows its progress.
+// waitForJob waits for the end of a job, and calls progress at each look.
 func (d *adminClient) waitForJob(ctx context.Context, j dlq.Job, wait time.Duration, asked bool, progress func(dlq.Job)) (_ dlq.Job, runs bool, err error) {
 	runs, err = d.waitUntil(ctx, wait, asked, func(ctx context.Context) (bool, error) {
 		var err error
@@ -85,28 +86,28 @@ func (d *adminClient) waitForJob(ctx context.Context, j dlq.Job, wait time.Durat
 	return j, runs, err
 }
 
-// result collects and reports the outcome of an action.
+// result collects the outcome of an action, prints it, and makes the exit code of it.
 type result struct {
 	action
-	out  io.Writer // of printable text
+	out  io.Writer // escapes what a terminal would obey
 	line command.Progress
 	json bool
 
 	requests []dlq.Request
 	errors   []rowError // of rows that do not allow the action
-	notes    []string   // rows for which there is nothing to do
+	notes    []string   // about rows for which nothing is to be done
 	dryRun   bool       // nothing is requested
-	matched  int        // of a dry run: rows that allow the action
+	matched  int        // in a dry run, the rows that allow the action
 }
 
-// rowError is a row that does not allow the action.
+// rowError says why a row does not allow the action.
 type rowError struct {
 	N     int64  `json:"n"`
 	Error string `json:"error"`
 	err   error
 }
 
-// addRowError takes an error that is about one row; false for any other.
+// addRowError adds an error that is about one row. It returns false for any other error.
 func (res *result) addRowError(n int64, err error) bool {
 	var done *dlq.Done
 	var missing *dlq.NotFound
@@ -122,7 +123,7 @@ func (res *result) addRowError(n int64, err error) bool {
 	return true
 }
 
-// addDryRun adds the finding of a dry run about one row.
+// addDryRun adds what a dry run has found about one row.
 func (res *result) addDryRun(n int64, err error) {
 	switch {
 	case err == nil:
@@ -132,7 +133,7 @@ func (res *result) addDryRun(n int64, err error) {
 	}
 }
 
-// noun is the word for the rows of the action: deferred row or dead letter.
+// noun returns the word for the rows of the action: deferred row or dead letter.
 func (res *result) noun() string {
 	if res.kind == dlq.Retry || res.kind == dlq.ToDeadLetter {
 		return "deferred row"
@@ -140,8 +141,8 @@ func (res *result) noun() string {
 	return "dead letter"
 }
 
-// report shows the outcome for rows that were named by their numbers. Its error (exit 1) means that
-// something was not done.
+// report prints the outcome for rows that were named by their numbers. Its error (exit 1) means
+// that something was not done.
 func (res *result) report(runs bool) error {
 	if res.json {
 		if err := command.JSON(res.out, struct {
@@ -172,7 +173,7 @@ func (res *result) report(runs bool) error {
 	return &event.Stop{Code: event.ExitFailure, Reason: "partly", What: fmt.Sprintf("%s was not done for %d of %s", commandName(res.kind), failed, command.Count(len(res.requests)+len(res.errors)+len(res.notes), res.noun()))}
 }
 
-// singleError is the error about the only row.
+// singleError returns the error for the only row that was named.
 func (res *result) singleError() error {
 	if len(res.errors) == 1 {
 		return res.errors[0].err
@@ -225,7 +226,7 @@ func (res *result) reportText(runs bool) {
 	res.reportQueued(waiting, runs)
 }
 
-// reportQueued explains why something is not done yet.
+// reportQueued says why requests are not carried out yet.
 func (res *result) reportQueued(n int, runs bool) {
 	switch {
 	case n == 0:
@@ -236,7 +237,7 @@ func (res *result) reportQueued(n int, runs bool) {
 	}
 }
 
-// bulkDryRun shows how many rows a bulk request would apply to.
+// bulkDryRun prints how many rows a bulk request would apply to.
 func (res *result) bulkDryRun(n int64) error {
 	if res.json {
 		return command.JSON(res.out, map[string]any{"dry_run": true, "matched": n})
@@ -276,7 +277,7 @@ func jobLine(j *dlq.Job) string {
 	return line
 }
 
-// reportJob shows the progress of a bulk request. Its error (exit 1) means that some of it failed.
+// reportJob prints the outcome of a bulk request. Its error (exit 1) means that some of it failed.
 func (res *result) reportJob(j dlq.Job, runs bool) error {
 	res.line.Clear()
 	if res.json {

@@ -1,4 +1,4 @@
-// The commands that show rows: list, show, and events show.
+// The commands that list rows and show one row with all that is known of it.
 
 package operate
 
@@ -15,6 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/dlq"
 )
 
+// newList makes the command list of a table.
 func newList(g *command.Options, of *dlq.Table, example string) *cobra.Command {
 	var f filterFlags
 	short := "List dead letters, newest first"
@@ -93,7 +94,7 @@ func printGroups(w io.Writer, of *dlq.Table, list *dlq.Groups) error {
 	return err
 }
 
-// shortText shows a text of an event, which may contain anything; "-" for NULL.
+// shortText shows a text of an event, which may contain anything. NULL becomes "-".
 func shortText(s *string) string {
 	switch {
 	case s == nil:
@@ -104,11 +105,11 @@ func shortText(s *string) string {
 	return command.Clean(*s)
 }
 
-// maxListText is how much of a text is shown in a list even when it is piped.
+// maxListText is how much of a text a list shows even when the output is no terminal.
 const maxListText = 200
 
-// printRows prints the columns that matter, which fit 80 columns where texts are not long, or all
-// of them.
+// printRows prints a list. Its columns fit a terminal of 80 columns where texts are not long; wide
+// prints all columns.
 func printRows(w io.Writer, of *dlq.Table, page dlq.Page, wide bool) error {
 	if len(page.Rows) == 0 {
 		_, err := fmt.Fprintln(w, "none")
@@ -188,10 +189,10 @@ func newShow(g *command.Options, of *dlq.Table, example string) *cobra.Command {
 	})
 }
 
-// details writes labelled lines.
+// details collects labelled lines.
 type details struct{ strings.Builder }
 
-// line cleans the texts in it.
+// line adds a line with a label. It cleans the texts in it.
 func (d *details) line(label, format string, args ...any) {
 	for i, arg := range args {
 		if text, ok := arg.(string); ok {
@@ -201,8 +202,8 @@ func (d *details) line(label, format string, args ...any) {
 	fmt.Fprintf(&d.Builder, "%-12s"+format+"\n", append([]any{command.Clean(label)}, args...)...)
 }
 
-// lines is a text that may have several lines. Those after the first are indented: none looks like
-// a line of ours.
+// lines is a text that may have several lines. It is indented from the second line on, so that no
+// line of it looks like one of ours.
 type lines string
 
 func printDetail(w io.Writer, r *dlq.Detail) error {
@@ -249,7 +250,7 @@ func printDetail(w io.Writer, r *dlq.Detail) error {
 	return err
 }
 
-// routeText is where a replay goes, if not to where the event was going.
+// routeText says where a replay goes, when it does not go where the event was going.
 func routeText(q *dlq.Request) (to string) {
 	if q.RouteName != nil {
 		to = " to " + shortText(q.RouteName)
@@ -280,7 +281,8 @@ func (d *details) contents(r *dlq.Detail) {
 	d.line("payload", "%s: %s", kind, contentText(r.Payload))
 }
 
-// leftOutText says where the values are that a row over source.max_event_bytes lacks here.
+// leftOutText says where to find the values of a row over source.max_event_bytes, which this table
+// does not have.
 func leftOutText(l *dlq.LeftOut) string {
 	if l.Table == "" {
 		return "the content of a logical message of " + command.Bytes(l.RowBytes) + ", which is in no table"
@@ -310,8 +312,8 @@ func contentText(c *dlq.Content) lines {
 	return lines(strings.ReplaceAll(command.CleanLines(text), "\n", "\n            "))
 }
 
-// maxPayloadText is how much of a payload people are shown: one that was too large for the broker
-// would fill their terminal.
+// maxPayloadText is how much of a payload is printed for people: a payload that was too large for
+// the broker would fill their terminal.
 const maxPayloadText = 4 << 10
 
 func timeText(t time.Time) string { return t.UTC().Format(time.RFC3339) }

@@ -1,4 +1,4 @@
-// The command status: what a relay is doing, once or with --watch again and again.
+// The command status: it shows what a relay is doing, once or, with --watch, again and again.
 
 package operate
 
@@ -19,7 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// NewStatus is the command status.
+// NewStatus makes the command status.
 func NewStatus(g *command.Options) *cobra.Command {
 	var admin string
 	var asJSON, watching bool
@@ -74,6 +74,7 @@ watching while the relay is away.`,
 	return cmd
 }
 
+// shortestEvery is the least value of --every.
 const shortestEvery = 100 * time.Millisecond
 
 func showStatus(w io.Writer, s *ops.Status, asJSON bool) error {
@@ -83,23 +84,24 @@ func showStatus(w io.Writer, s *ops.Status, asJSON bool) error {
 	return writeStatus(w, s, command.HasColor(w))
 }
 
-// snapshot is the relay's status at one time or, when it does not answer, what the database knows.
+// snapshot is one look: the relay's status or, when the relay does not answer, what the database
+// knows.
 type snapshot struct {
 	at          time.Time
 	status      *ops.Status
-	noAnswer    error           // why there is no status
-	database    *databaseStatus // nil: the database does not answer either
-	databaseErr error           // why not
+	noAnswer    error           // why status is nil
+	database    *databaseStatus // nil when the relay has answered, or the database does not answer
+	databaseErr error           // why the database did not answer
 }
 
-// The states of a relay that does not answer, in addition to ops.StateStopped.
+// The states that status shows when no relay tells its own, in addition to ops.StateStopped.
 const (
 	stateNotAnswering = "not answering" // the slot is active
-	stateNoAccess     = "no access"     // one answers, and wants a token or another user
+	stateNoAccess     = "no access"     // a relay answers, and wants a token or another user
 	stateUnknown      = "unknown"       // the database does not answer either
 )
 
-// stateText is the state, and why.
+// stateText returns the state, and why.
 func (s *snapshot) stateText() (state, why string) {
 	switch {
 	case s.status != nil:
@@ -110,7 +112,7 @@ func (s *snapshot) stateText() (state, why string) {
 	return stateUnknown, "the relay " + notAsked(s.noAnswer) + "; nor does the database: " + s.databaseErr.Error()
 }
 
-// print prints a snapshot as a line: for pipes, files and programs.
+// print prints a snapshot on one line: for pipes, files and programs.
 func (s *snapshot) print(out io.Writer, asJSON bool) error {
 	if asJSON {
 		return command.JSONLine(out, s.json())
@@ -119,7 +121,7 @@ func (s *snapshot) print(out io.Writer, asJSON bool) error {
 	return err
 }
 
-// json is what --json prints of it.
+// json returns what --json prints of a snapshot.
 func (s *snapshot) json() any {
 	switch {
 	case s.status != nil:
@@ -134,7 +136,7 @@ func (s *snapshot) json() any {
 	}
 }
 
-// line is a snapshot in one line of plain text.
+// line returns a snapshot as one line of plain text.
 func (s *snapshot) line() string {
 	state, why := s.stateText()
 	if why != "" {
@@ -155,13 +157,13 @@ func (s *snapshot) line() string {
 	return command.Clean(state)
 }
 
-// databaseAsOf says of when the database's answer is, unless it is of now.
+// databaseAsOf says when the database gave its answer, unless that was just now.
 func (s *snapshot) databaseAsOf() string {
 	t := statusText{status: &ops.Status{Now: s.at}}
 	return t.asOf(&s.database.Now)
 }
 
-// danger is what needs somebody first; "": nothing does.
+// danger returns what somebody has to look at first, or "" when nothing needs anybody.
 func (s *snapshot) danger() string {
 	var slot *ops.SlotStatus
 	dead := 0
@@ -182,7 +184,7 @@ func (s *snapshot) danger() string {
 	return command.If(dead > 0, command.Count(dead, "dead letter")+" open")
 }
 
-// watch is `status --watch`: it polls the relay, or the database while the relay is away.
+// watch is `status --watch`: it asks the relay, and the database while the relay does not answer.
 type watch struct {
 	relay    func(context.Context) (*ops.Status, error)
 	database func(context.Context) (*databaseStatus, error)
@@ -193,15 +195,15 @@ type watch struct {
 	nextQuery time.Time
 }
 
+// How often the database is asked.
 const (
-	// The database is polled seldom, and less often when it is slow: each poll counts rows.
+	// It is asked seldom, and less often when it is slow, because each query counts rows.
 	minDatabaseInterval = 5 * time.Second
-	databaseShare       = 10 // of the time between two queries, one part for the query
+	databaseShare       = 10 // one part in so many of the time is for the query
 )
 
-// runWatch prints what it finds at every interval until ctx is done or it is interrupted, which is
-// how it ends well. An address that answers as no relay does, or not to this token, is refused as
-// without --watch.
+// runWatch prints a snapshot at every interval, until ctx is done or it is interrupted, which is no
+// error. As without --watch, an address at which another program answers is an error.
 func runWatch(ctx context.Context, out io.Writer, c *config.Config, g *command.Options, admin string, every time.Duration, asJSON bool) error {
 	w := &watch{
 		relay:    func(ctx context.Context) (*ops.Status, error) { return command.Status(ctx, c, admin) },
@@ -235,12 +237,13 @@ func runWatch(ctx context.Context, out io.Writer, c *config.Config, g *command.O
 	}
 }
 
+// poll asks the relay, and the database when it is its turn.
 func (w *watch) poll(ctx context.Context) *snapshot {
 	s := &snapshot{}
 	s.status, s.noAnswer = w.relay(ctx)
 	s.at = time.Now()
 	if s.status != nil {
-		w.nextQuery = time.Time{} // the next time it is silent begins with a new query
+		w.nextQuery = time.Time{} // the next silence begins with a new query
 		return s
 	}
 	if !s.at.Before(w.nextQuery) {

@@ -1,4 +1,4 @@
-// What the database knows of a relay that does not answer.
+// What status shows of a relay that does not answer: what the database knows of it.
 
 package operate
 
@@ -26,13 +26,13 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 )
 
-// databaseStatus is what is known when no relay answers.
+// databaseStatus is what the database knows of the relay of a slot.
 type databaseStatus struct {
 	State string // stopped, or not answering while the slot is active
 	Why   string
 	Now   time.Time
 
-	// what the next start would stop at (exit 3): the ID that `cdc-relay accept` takes
+	// Finding is the ID that `cdc-relay accept` takes when the next start would stop (exit 3).
 	Finding string
 
 	Relay         string // why it did not answer
@@ -44,34 +44,36 @@ type databaseStatus struct {
 	LagBytes      int64
 	RetainedBytes int64
 	WALStatus     string
-	SafeWALBytes  *int64 // nil: unlimited, or there is no slot
+	SafeWALBytes  *int64 // nil when it is unlimited, or there is no slot
 
-	WALHeldBy []ops.OpenTransaction // as of a relay
+	WALHeldBy []ops.OpenTransaction // as in the status of a relay
 
 	LastLeader  string
 	RecordState string
 
-	Deferred    *deferredCount // nil: they could not be counted
+	Deferred    *deferredCount // nil when the rows could not be counted
 	DeadLetters *deadLetterCount
-	NotCounted  string // why
+	NotCounted  string // why the rows could not be counted
 
-	UnheldSlots []ops.UnheldSlot // as of a relay; nil: not known
-	OpenGaps    []int64          // likewise
-	next        string           // what the next start stops at, as Why ends with it; "": nothing
+	UnheldSlots []ops.UnheldSlot // as in the status of a relay; nil when they are not known
+	OpenGaps    []int64          // nil when they are not known
+	// what the next start stops at, with which Why ends; "" when it would not stop
+	next string
 }
 
 type deferredCount struct {
 	Events int
 	OrMore bool
-	Oldest *time.Time // commit time; nil: there is none
+	Oldest *time.Time // commit time; nil when there is no deferred event
 }
 
 type deadLetterCount struct {
 	Open   int
 	OrMore bool
-	Oldest *time.Time // when it died; nil: there is none
+	Oldest *time.Time // when it died; nil when there is no dead letter
 }
 
+// showDatabase prints what the database knows. Its error is of exit 1 when nobody holds the slot.
 func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *command.Options, asJSON bool, cause error) error {
 	ctx, cancel := context.WithTimeout(ctx, command.DatabaseTimeout)
 	defer cancel()
@@ -94,12 +96,13 @@ func showDatabase(ctx context.Context, w io.Writer, c *config.Config, g *command
 		err = v.write(w, c.Source.Slot)
 	}
 	if err == nil && !v.SlotActive {
-		// it was printed above
+		// the text above says so already
 		err = command.Logged{Err: &event.Stop{Code: event.ExitFailure, Reason: "not_running", What: "no relay runs"}}
 	}
 	return err
 }
 
+// queryDatabase asks the database for everything that status shows.
 func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, error) {
 	_, rc, _, err := g.Source()
 	if err != nil {
@@ -115,7 +118,7 @@ func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, er
 	if v.RecordState == "" || v.SlotActive {
 		return &v, nil
 	}
-	// a role that may not ask is told less
+	// A role that may not ask gets less.
 	if stop, err := nextStop(ctx, g); err == nil && stop != nil {
 		v.next = "; the next start stops: " + stop.Error()
 		v.Why += v.next
@@ -124,7 +127,8 @@ func queryDatabase(ctx context.Context, g *command.Options) (*databaseStatus, er
 	return &v, nil
 }
 
-// nextStop returns the Stop (exit 3) with which the next start would end; nil: it would start.
+// nextStop returns the Stop (exit 3) with which the next start would end, or nil when it would not
+// stop.
 func nextStop(ctx context.Context, g *command.Options) (*event.Stop, error) {
 	_, rc, _, err := g.Source()
 	if err != nil {
@@ -138,7 +142,7 @@ func nextStop(ctx context.Context, g *command.Options) (*event.Stop, error) {
 	return stop, nil
 }
 
-// judge sets the state, which depends on who holds the slot.
+// judge sets the state, which depends on whether somebody holds the slot.
 func (v *databaseStatus) judge() {
 	v.State, v.Why = ops.StateStopped, "no relay answers, and "+v.holderText()
 	if v.SlotActive {
@@ -157,7 +161,7 @@ func (v *databaseStatus) holderText() string {
 	return "there is no slot"
 }
 
-// setCause explains why the database was asked instead of the relay.
+// setCause adds why the database was asked instead of the relay.
 func (v *databaseStatus) setCause(cause error) {
 	v.Relay = notAsked(cause)
 	var refused *command.RefusedError
@@ -180,6 +184,7 @@ func notAsked(cause error) string {
 	return "does not answer: " + cause.Error()
 }
 
+// readDatabase reads the slot, its leader and the counts of rows.
 func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err error) {
 	pool, err := source.Connect(ctx, rc)
 	if err != nil {
@@ -202,7 +207,8 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 		v.Slot = like.Status(ops.RatesStatus{}, ops.TotalsStatus{}, time.Now()).Slot
 	}
 	if known.State != "" {
-		if gaps, err := dlq.New(pool, rc.Slot).OpenGaps(ctx); err == nil { // check says why not
+		// check says why gaps cannot be read
+		if gaps, err := dlq.New(pool, rc.Slot).OpenGaps(ctx); err == nil {
 			v.OpenGaps = gaps
 		}
 		v.countRows(ctx, pool, rc.Slot, known.SystemID)
@@ -213,7 +219,8 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 	return v, nil
 }
 
-// countRows counts all rows, or a few when that takes too long.
+// countRows counts deferred events and dead letters. When that takes too long, it counts fewer of
+// them.
 func (v *databaseStatus) countRows(ctx context.Context, pool *pgxpool.Pool, slot, systemID string) {
 	for _, limit := range []int{store.StatsLimit, store.StatsLimit / 10, minCountLimit} {
 		ctx, cancel := context.WithTimeout(ctx, command.DatabaseTimeout/3)
@@ -229,6 +236,7 @@ func (v *databaseStatus) countRows(ctx context.Context, pool *pgxpool.Pool, slot
 	}
 }
 
+// minCountLimit is the lowest number at which counting stops.
 const minCountLimit = 10_000
 
 func timeOrNil(at time.Time) *time.Time {
@@ -241,14 +249,14 @@ func timeOrNil(at time.Time) *time.Time {
 func (v *databaseStatus) write(w io.Writer, slot string) error {
 	leader := command.If(v.LastLeader != "", "  last leader: "+command.Clean(v.LastLeader)+"\n")
 	relay := "The relay " + command.Clean(v.Relay) + ".\n"
-	if v.State == stateNoAccess { // the line state has said it
+	if v.State == stateNoAccess { // the line state says it already
 		relay = ""
 	}
 	_, err := fmt.Fprintf(printable.Text(w), "%sWhat the database knows of slot %q:\n%s%s%s", relay, slot, v.slotText(), leader, v.rowsText(time.Now()))
 	return err
 }
 
-// slotText shows who holds the slot, and how much of the primary's disk it retains.
+// slotText says who holds the slot, and how much of the server's disk it retains.
 func (v *databaseStatus) slotText() string {
 	holder := "nobody holds it"
 	switch {
@@ -264,7 +272,7 @@ func (v *databaseStatus) slotText() string {
 	return text
 }
 
-// rowsText shows how many rows the tables have, if any.
+// rowsText says how many rows wait in the tables, if any.
 func (v *databaseStatus) rowsText(now time.Time) (text string) {
 	if p := v.Deferred; p != nil && p.Events > 0 {
 		text += fmt.Sprintf("  %s%s deferred%s\n", command.If(p.OrMore, "at least "), command.Count(p.Events, "event"), command.Since(now, ", oldest from ", p.Oldest, " ago"))

@@ -1,4 +1,4 @@
-// The graphs of status --watch: the last minutes, in the room that the status leaves.
+// The graphs of status --watch: the last minutes, in the room that the text leaves on the screen.
 
 package operate
 
@@ -11,14 +11,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// maxHistory bounds the looks that are remembered; wider terminals than that are rare.
+// maxHistory is how many looks are remembered. Few terminals have more columns.
 const maxHistory = 500
 
-// history is what the last looks have seen, the oldest first. What was not known is negative.
+// history has the values of the last looks, the oldest first. A value that was not known is
+// negative.
 type history struct {
 	rate, p99, lag, inFlight []float64
 }
 
+// add adds the values of a status; nil means that the relay did not answer.
 func (h *history) add(s *ops.Status) {
 	rate, p99, lag, inFlight := -1.0, -1.0, -1.0, -1.0
 	if s != nil {
@@ -36,7 +38,7 @@ func (h *history) add(s *ops.Status) {
 	}
 }
 
-// The room of graphs: a label as in the status, the bars, and what the highest one means.
+// The columns of a graph: a label as in the status, the bars, and the value of the highest bar.
 const (
 	labelWidth = 11
 	scaleWidth = 16
@@ -44,8 +46,8 @@ const (
 	maxRows    = 4 // of one graph
 )
 
-// graphs are at most height lines of at most width columns: nothing, a clock, or four graphs below
-// each other and a clock.
+// graphs returns at most height lines of at most width columns. Depending on the room these are no
+// lines, a clock, or four graphs below each other and a clock.
 func (h *history) graphs(width, height int, now time.Time, every time.Duration) (out []string) {
 	bars := width - labelWidth - scaleWidth
 	if height < 1 || bars < minBars {
@@ -62,7 +64,7 @@ func (h *history) graphs(width, height int, now time.Time, every time.Duration) 
 	return append(out, command.Cut(clock, width, ""))
 }
 
-// latencyText shows a latency, which is a few milliseconds as a rule.
+// latencyText writes a latency, which is a few milliseconds as a rule.
 func latencyText(seconds float64) string {
 	switch {
 	case seconds < 0.01:
@@ -73,8 +75,8 @@ func latencyText(seconds float64) string {
 	return command.Age(time.Duration(seconds * float64(time.Second)))
 }
 
-// graph draws the newest values from the right, in rows of eighths of a character. The scale begins
-// at 0, and its top is the highest value, which stands behind it.
+// graph draws the newest values at the right, in steps of an eighth of a character. The scale
+// begins at 0, and its top is the highest value, which is printed behind the graph.
 func graph(label string, values []float64, bars, rows int, show func(float64) string) (out []string) {
 	values = values[max(0, len(values)-bars):]
 	top := 0.0

@@ -1,4 +1,5 @@
-// A status as JSON: the same members, whoever answered.
+// A status as JSON. It has the same members whether a relay, the database or nobody has answered,
+// so that a program needs to know one form.
 
 package operate
 
@@ -8,27 +9,28 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// withRelay is a status of a relay.
+// withRelay is the JSON of a relay's own status.
 type withRelay struct {
 	*ops.Status
-	RelayError string `json:"relay_error"` // why the relay did not answer; "": it did
-	// what the database was asked; null: the relay answered
+	RelayError string `json:"relay_error"` // why the relay did not answer; here ""
+	// null, because the relay has answered
 	Database *databaseFacts `json:"database"`
 }
 
-// withoutRelay is a status when no relay answers. Its members replace those of ops.Status that only
-// a relay knows, and are null.
+// withoutRelay is the JSON when no relay answers. Its members replace those of ops.Status that only
+// a relay knows; they are null.
 type withoutRelay struct {
 	ops.Status
 	Version           *string             `json:"version"`
 	StartedAt         *time.Time          `json:"started_at"`
-	Slot              *ops.SlotStatus     `json:"slot"` // null: there is none
+	Slot              *ops.SlotStatus     `json:"slot"` // null when there is no slot
 	WaitingForStandby *[]string           `json:"waiting_for_standby"`
 	Broker            *ops.BrokerStatus   `json:"broker"`
 	InFlight          *ops.InFlightStatus `json:"in_flight"`
-	// null: they could not be counted
-	Deferred            *ops.DeferredStatus    `json:"deferred"`
-	DeadLetters         *ops.DeadLettersStatus `json:"dead_letters"` // likewise
+	// null when the rows could not be counted
+	Deferred *ops.DeferredStatus `json:"deferred"`
+	// null when the rows could not be counted
+	DeadLetters         *ops.DeadLettersStatus `json:"dead_letters"`
 	Retention           *ops.RetentionStatus   `json:"retention"`
 	Rates               *ops.RatesStatus       `json:"rates"`
 	Totals              *ops.TotalsStatus      `json:"totals"`
@@ -38,19 +40,20 @@ type withoutRelay struct {
 	Database   *databaseFacts `json:"database"`
 }
 
-// databaseFacts is what the database says in addition.
+// databaseFacts is what only the database's answer has.
 type databaseFacts struct {
-	Holder            string `json:"holder"` // of the slot; "": nobody
+	Holder            string `json:"holder"` // the process that reads the slot; "" when nobody does
 	LastLeader        string `json:"last_leader"`
 	RecordState       string `json:"record_state"`
 	DeferredOrMore    bool   `json:"deferred_or_more"` // there may be more than were counted
 	DeadLettersOrMore bool   `json:"dead_letters_or_more"`
-	NotCounted        string `json:"not_counted"` // why they were not; "": they were
+	// why the rows could not be counted; "" when they were
+	NotCounted string `json:"not_counted"`
 }
 
 func relayJSON(s *ops.Status) withRelay {
 	answer := *s
-	answer.AnsweredBy = ops.AnsweredByRelay // an earlier version does not say it
+	answer.AnsweredBy = ops.AnsweredByRelay // an earlier version does not have it
 	return withRelay{Status: &answer}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// The control sequences of a terminal (ECMA-48, DEC private modes). One that does not know
+// The control sequences of a terminal (ECMA-48, DEC private modes). A terminal that does not know
 // synchronized output ignores it.
 const (
 	clearScreen = "\x1b[2J"
@@ -24,20 +24,20 @@ const (
 	endFrame    = "\x1b[J\x1b[?2026l"
 )
 
-// screen shows the newest snapshot on a terminal. Each frame replaces the one before in one write:
-// nothing flickers. It changes no mode of the terminal, and leaves the cursor below the text, so
-// nothing has to be restored when the process ends or is suspended. It is our own because bubbletea
-// would add 16 modules and 1.4 MB to the binary, and take over stdin.
+// screen shows the newest snapshot on a terminal. Each frame replaces the former one in a single
+// write, so that nothing flickers. It changes no mode of the terminal and leaves the cursor below
+// the text, so nothing has to be restored when the process ends or is suspended. It is our own
+// because bubbletea would add 16 modules and 1.4 MB to the binary, and take over stdin.
 type screen struct {
 	out     *os.File
 	slot    string
 	colour  bool
-	cleared bool // what was on the terminal is gone
+	cleared bool // the terminal was cleared before the first frame
 	every   time.Duration
 	past    history
 }
 
-// draw fills the terminal as it is now: it may have another size each time.
+// draw fills the terminal with a frame. It asks for the size each time, because that may change.
 func (s *screen) draw(seen *snapshot) error {
 	width, height, err := term.GetSize(int(s.out.Fd()))
 	if err != nil || width <= 0 || height <= 0 {
@@ -63,7 +63,7 @@ func (s *screen) draw(seen *snapshot) error {
 	return err
 }
 
-// frame is the text: the status or, while the relay does not answer, what the database knows.
+// frame returns the text: the status or, while the relay does not answer, what the database knows.
 func (s *screen) frame(seen *snapshot) string {
 	t := statusText{status: seen.status, colour: s.colour}
 	if seen.status != nil {
@@ -81,10 +81,10 @@ func (s *screen) frame(seen *snapshot) string {
 	return t.out.String()
 }
 
-// maxLogLines bounds what the screen shows of the log.
+// maxLogLines is how many lines of the log the screen shows at most.
 const maxLogLines = 8
 
-// logLines are the newest lines of the relay's log, as many as there is room for.
+// logLines returns the newest lines of the relay's log, as many as fit.
 func logLines(s *ops.Status, width, room int) (out []string) {
 	if s == nil {
 		return nil
@@ -95,8 +95,8 @@ func logLines(s *ops.Status, width, room int) (out []string) {
 	return out
 }
 
-// fit breaks lines that are wider than the terminal at spaces, further lines below the text of the
-// first, and cuts what does not fit its height.
+// fit makes a text fit the terminal: it breaks wide lines at spaces, and replaces lines below its
+// height by their number.
 func fit(text string, width, height int) []string {
 	var out []string
 	for line := range strings.Lines(text) {
@@ -111,7 +111,7 @@ func fit(text string, width, height int) []string {
 
 // wrap breaks one line at spaces. Further lines are indented below the text of the first.
 func wrap(line string, width int) []string {
-	const indent = 11 // of the labels
+	const indent = 11 // the width of the labels
 	if width <= indent+8 || command.Columns(line) <= width {
 		return []string{command.Cut(line, width, "")}
 	}

@@ -1,4 +1,4 @@
-// A status as text: of the relay, or of what the database knows while none answers.
+// A status as text, and the parts of it that are also shown while only the database answers.
 
 package operate
 
@@ -18,7 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
-// writeStatus describes a status for people, in plain lines, or with colour on a terminal.
+// writeStatus writes a status for people, in plain lines, or with color on a terminal.
 func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
 	t := statusText{status: s, colour: colour}
 	t.all()
@@ -26,7 +26,7 @@ func writeStatus(w io.Writer, s *ops.Status, colour bool) error {
 	return err
 }
 
-// all writes the state, what needs somebody, and then the rest.
+// all writes the whole status: the state, then what somebody has to look at, then the rest.
 func (t *statusText) all() {
 	s := t.status
 	t.state()
@@ -68,7 +68,7 @@ func (t *statusText) all() {
 	}
 }
 
-// danger says that the server gives the slot's WAL up, or has, and what to do.
+// danger writes that the slot's WAL is lost or soon will be, and what to do.
 func (t *statusText) danger() {
 	text := slotDanger(&t.status.Slot)
 	if text == "" {
@@ -81,17 +81,18 @@ func (t *statusText) danger() {
 	t.line("danger", "%s%s", t.paint("the "+text, red), fix)
 }
 
-// raiseLimit gains time. It needs no restart.
+// raiseLimit is the statement that gains time before a slot is lost. It needs no restart.
 const raiseLimit = "raise the limit if the disk has room: ALTER SYSTEM SET max_slot_wal_keep_size = '…'; SELECT pg_reload_conf()"
 
-// The slot is in danger from this share of what max_slot_wal_keep_size allows, as in the alert
-// CdcRelaySlotNearLimit, or when at the present pace it is lost within dangerSeconds.
+// When a slot is in danger: it keeps more than dangerShare of what max_slot_wal_keep_size allows,
+// as in the alert CdcRelaySlotNearLimit, or at the present pace it is lost within dangerSeconds.
 const (
 	dangerShare   = 0.7
 	dangerSeconds = 15 * 60
 )
 
-// slotDanger says that the slot is lost, or is about to be; else it is "".
+// slotDanger says that the slot is lost, or is about to be. It returns "" for a slot that is in no
+// danger.
 func slotDanger(s *ops.SlotStatus) string {
 	switch {
 	case s.WALStatus == "lost":
@@ -123,13 +124,14 @@ func lostText(s *ops.SlotStatus) string {
 	return text
 }
 
+// statusText writes a status into out.
 type statusText struct {
 	status *ops.Status
 	colour bool
 	out    bytes.Buffer
 }
 
-// The colours of a state: it works, it waits, somebody has to act.
+// The colors of a state: it works, it waits, somebody has to act.
 const (
 	green  = "32"
 	yellow = "33"
@@ -142,7 +144,7 @@ var stateColours = map[string]string{
 	ops.StateWaiting: red, ops.StateBrokerDown: red, ops.StateStopped: red,
 }
 
-// painted is a text of ours, perhaps with a colour.
+// painted is a text of ours, which may have control sequences for color. line does not clean it.
 type painted string
 
 func (t *statusText) paint(text, colour string) painted {
@@ -153,8 +155,8 @@ func (t *statusText) paint(text, colour string) painted {
 	return painted(text)
 }
 
-// line writes a labelled line. Texts in it are cleaned: they are the broker's, the server's, or of
-// whoever answers at the relay's address.
+// line writes a line with a label. It cleans the texts in it, which are from the broker, the server
+// or whoever answers at the relay's address.
 func (t *statusText) line(label, format string, args ...any) {
 	for i, arg := range args {
 		if text, ok := arg.(string); ok {
@@ -178,7 +180,7 @@ func (t *statusText) relay() {
 	t.line("relay", "%s, version %s%s", s.Role, s.Version, up)
 }
 
-// StateText is the state, and why.
+// StateText returns the state, and why.
 func StateText(s *ops.Status) string {
 	if s.Why == "" {
 		return s.State
@@ -217,7 +219,7 @@ func (t *statusText) slot() {
 	}
 }
 
-// heldText says which transactions make the slot keep WAL, and what to do.
+// heldText says which transactions make the slot keep WAL, and how to end them.
 func heldText(list []ops.OpenTransaction) []string {
 	if len(list) == 0 {
 		return nil
@@ -237,7 +239,7 @@ func showLag(seconds *float64) string {
 	return command.Age(time.Duration(*seconds * float64(time.Second)))
 }
 
-// showBehind is how much WAL the slot is behind.
+// showBehind says how much WAL the slot is behind, if that is known.
 func showBehind(s *ops.Status) string {
 	if !s.Slot.IsFresh(s.Now) {
 		return "WAL not known"
@@ -248,7 +250,7 @@ func showBehind(s *ops.Status) string {
 func (t *statusText) broker() {
 	b := t.status.Broker
 	if !b.Up {
-		why := command.If(b.Why != t.status.Why, ": "+b.Why) // it is in the line state
+		why := command.If(b.Why != t.status.Why, ": "+b.Why) // the line state has the same reason
 		t.line("broker", "%s%s%s", t.paint("down", red), downText(t.status), why)
 		return
 	}
@@ -266,7 +268,7 @@ func (t *statusText) broker() {
 	}
 }
 
-// downText says for how long the broker is down, if that is known.
+// downText says for how long the broker has been down, if that is known.
 func downText(s *ops.Status) string {
 	at := s.Broker.DownSince
 	if at == nil {
@@ -293,7 +295,7 @@ func (t *statusText) paused() {
 		if p.Fix != "" {
 			t.line("", "  %s", p.Fix)
 		}
-		// what waits in a lane alone has no row
+		// events that wait only in a lane have no row
 		if name := p.RetryName(); name != "" && p.Events != nil && *p.Events > 0 {
 			t.line("", "  `cdc-relay deferred retry %s` tries one event now", shellWord(name))
 		}
@@ -301,7 +303,7 @@ func (t *statusText) paused() {
 	t.more(b.PausedTotal - len(b.Paused))
 }
 
-// shellWord is a text as one word of a shell.
+// shellWord quotes a text so that it is one word of a shell.
 func shellWord(text string) string {
 	if text != "" && !strings.ContainsFunc(text, func(r rune) bool {
 		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+=,", r))
@@ -311,7 +313,7 @@ func shellWord(text string) string {
 	return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'"
 }
 
-// attempts adds the failed and the retried attempts.
+// attempts writes how many attempts have failed, and how many events were retried.
 func (t *statusText) attempts() {
 	n, r := t.status.Totals, t.status.Rates
 	if n.Failed > 0 {
@@ -340,7 +342,7 @@ func (t *statusText) deferred() {
 	}
 }
 
-// guard says what the disk guard does, and what it may still defer.
+// guard writes what the disk guard does, and how much more it may defer.
 func (t *statusText) guard() {
 	left := func(g *ops.Guard) string {
 		if g.Left == nil {
@@ -381,7 +383,7 @@ func (t *statusText) dead() {
 	}
 }
 
-// retention is shown of a leader that deletes.
+// retention writes what retention deletes. Only a leader that deletes has the line.
 func (t *statusText) retention() {
 	r := t.status.Retention
 	if r.Mode != "delete" || t.status.Role != ops.RoleLeader {
@@ -396,9 +398,9 @@ func (t *statusText) retention() {
 	}
 }
 
-// unsent names the tables that have rows of which nobody knows that they were sent.
+// unsent names the tables with rows that are not known to be sent.
 func (t *statusText) unsent() {
-	const most = 10_000 // that are counted
+	const most = 10_000 // so many are counted at most
 	for _, table := range slices.Sorted(maps.Keys(t.status.UnsentRows)) {
 		rows, more := t.status.UnsentRows[table], ""
 		if rows == 0 {
@@ -411,12 +413,12 @@ func (t *statusText) unsent() {
 	}
 }
 
-// gapText is about an accepted gap that is open.
+// gapText says what to do about an accepted gap that is open.
 func gapText(n int64) string {
 	return fmt.Sprintf("gap %d was accepted: rows of it may never have been sent; see cdc-relay resend --gap %[1]d --dry-run", n)
 }
 
-// unheld names the slots of other relays in which something waits for nobody.
+// unheld names the slots of other relays in which something waits and that nobody holds.
 func (t *statusText) unheld() {
 	for _, u := range t.status.UnheldSlots {
 		t.line("unheld", "%s%s", t.paint(unheldText(u), yellow), t.asOf(t.status.AsOf.UnheldSlots))
@@ -428,17 +430,18 @@ func unheldText(u ops.UnheldSlot) string {
 	return fmt.Sprintf("slot %s: %s, and nobody holds it; %s", u.Name, s.Waits(), s.Fix())
 }
 
-// more adds the number of items that a list leaves out.
+// more says how many items a list leaves out.
 func (t *statusText) more(n int) {
 	if n > 0 {
 		t.line("", "and %s more", command.Thousands(uint64(n)))
 	}
 }
 
-// freshText is the age from which a number says of when it is.
+// freshText is the age from which on a number is shown with its age.
 const freshText = time.Second
 
-// asOf says of when a number is that was read at an interval; "": of now, or it is not known.
+// asOf says when a number was read that is read at intervals. It returns "" when that was just now
+// or is not known.
 func (t *statusText) asOf(at *time.Time) string {
 	if at == nil || at.IsZero() || t.status.Now.Sub(*at) <= freshText {
 		return ""
@@ -446,7 +449,7 @@ func (t *statusText) asOf(at *time.Time) string {
 	return t.age(", as of ", at)
 }
 
-// age is label and how long ago at was, or nothing.
+// age returns label and how long ago at was, or "" when at is nil.
 func (t *statusText) age(label string, at *time.Time) string {
 	return command.Since(t.status.Now, label, at, " ago")
 }

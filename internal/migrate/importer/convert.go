@@ -1,5 +1,6 @@
-// Conversions: what the table's rules do with a value, and the keys of ours that are made of
-// several properties, or of the absence of one.
+// How each property becomes keys of the relay's configuration. The rules in table.go name the
+// conversions here for single properties. The methods of Result here write the keys that need
+// several properties, or that are needed though a property is missing.
 
 package importer
 
@@ -18,8 +19,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
-// apply goes through the properties in their order, and then through what is made of several, or of
-// the absence of one.
+// apply gives every property its verdict, in the order of the file, and then writes the keys that
+// are made of several properties or of the absence of one. Import calls it once all properties are
+// read.
 func (r *Result) apply() {
 	for _, p := range r.props {
 		of := r.rule(p.name)
@@ -34,19 +36,20 @@ func (r *Result) apply() {
 			r.decide(p, of)
 		}
 	}
-	r.expected()
-	r.source()
-	r.tables()
+	r.reportMissing()
+	r.writeSource()
+	r.writeTables()
 	switch r.kind() {
 	case "kafka":
-		r.kafka()
+		r.writeKafka()
 	case "rabbitmq":
-		r.rabbitmq()
+		r.writeRabbitMQ()
 	}
-	r.options()
+	r.writeOptions()
 }
 
-// decide gives the rule's verdict on a property, or the one that its conversion has.
+// decide gives a property the verdict of its conversion, or that of its rule when there is no
+// conversion or the conversion has no verdict of its own.
 func (r *Result) decide(p *property, of *rule) {
 	var e Entry
 	if of.convert != nil {
@@ -65,7 +68,8 @@ func (r *Result) decide(p *property, of *rule) {
 	p.entry.Warning = e.Warning
 }
 
-// kind is the sink that is chosen.
+// kind returns the sink that the file chooses, in lower case: sink.type, or always kafka for Kafka
+// Connect.
 func (r *Result) kind() string {
 	if r.connect() {
 		return "kafka"
@@ -74,14 +78,15 @@ func (r *Result) kind() string {
 	return strings.ToLower(strings.TrimSpace(text))
 }
 
-// unchosen is true for the options of a sink that sink.type does not choose.
+// unchosen reports whether a property belongs to the sink that sink.type does not choose.
 func (r *Result) unchosen(name string) bool {
 	return !r.connect() && (r.kind() == "kafka" && strings.HasPrefix(name, "sink.rabbitmq.") ||
 		r.kind() == "rabbitmq" && (strings.HasPrefix(name, "producer.") || strings.HasPrefix(name, "sink.kafka.")))
 }
 
-// expected says what is missing, and what Debezium does without being told.
-func (r *Result) expected() {
+// reportMissing adds entries for properties that the file should have and has not, and for what
+// Debezium does when they are not set.
+func (r *Result) reportMissing() {
 	converter := r.ofWorker("neither the connector nor the worker has it")
 	for _, e := range []struct {
 		name, target, why string
@@ -108,7 +113,8 @@ func (r *Result) expected() {
 	}
 }
 
-// ofWorker is why something is missing that a worker may have.
+// ofWorker returns why a property of the connector is missing. When no worker's file was given, the
+// reason is that the worker may have it.
 func (r *Result) ofWorker(otherwise string) string {
 	if r.connect() && !r.worker {
 		return "the worker's counts: give its file with --worker-config"
@@ -116,12 +122,13 @@ func (r *Result) ofWorker(otherwise string) string {
 	return otherwise
 }
 
-// set writes a key of ours that these properties are the reason for.
+// set writes a key of the relay's configuration, with the properties that it comes from in its
+// comment.
 func (r *Result) set(path, scalar string, from ...*property) {
 	r.doc.set(path, scalar, origins(from...))
 }
 
-// origins are the names of properties as they are written in their files.
+// origins joins the names of properties as their files have them, for the comment of a key.
 func origins(from ...*property) string {
 	var all []string
 	for _, p := range from {
@@ -132,9 +139,11 @@ func origins(from ...*property) string {
 	return strings.Join(all, ", ")
 }
 
+// refused is the entry for a value that the relay cannot honour.
 func refused(why string) Entry { return Entry{Verdict: Cannot, Why: why} }
 
-// allowed takes some values, separated by |, and refuses others.
+// allowed makes a conversion that accepts the listed values, separated by |, and refuses any other.
+// An empty item accepts a value that is empty.
 func allowed(values, noOthers string) conversion {
 	return func(r *Result, p *property) Entry {
 		all := strings.Split(values, "|")
@@ -150,7 +159,7 @@ func allowed(values, noOthers string) conversion {
 	}
 }
 
-// copied writes the value to a key.
+// copied makes a conversion that writes the value to a key as it is.
 func copied(key string) conversion {
 	return func(r *Result, p *property) Entry {
 		r.set(key, quote(string(p.value)), p)
@@ -158,7 +167,8 @@ func copied(key string) conversion {
 	}
 }
 
-// lower writes one of some values to a key, in lower case.
+// lower makes a conversion that accepts the listed values and writes the value to a key in lower
+// case.
 func lower(key, values, noOthers string) conversion {
 	return func(r *Result, p *property) Entry {
 		e := allowed(values, noOthers)(r, p)
@@ -169,7 +179,8 @@ func lower(key, values, noOthers string) conversion {
 	}
 }
 
-// amount writes a whole number with its unit to a key; 0 is the relay's default.
+// amount makes a conversion that writes a whole number with its unit to a key. It writes nothing
+// for 0, which in Debezium means that there is no bound: the key keeps the relay's default.
 func amount(key string, low, high int, unit string) conversion {
 	return func(r *Result, p *property) Entry {
 		text, known := p.value.plain()
@@ -188,7 +199,8 @@ func amount(key string, low, high int, unit string) conversion {
 	}
 }
 
-// secret writes a password to a key, and warns of one that stands in the file.
+// secret makes a conversion that writes a reference to a password to a key. It warns when the
+// password itself stands in the file.
 func secret(key, variable string) conversion {
 	return func(r *Result, p *property) Entry {
 		r.doc.secret(key, p.value, variable, origins(p))
@@ -196,6 +208,8 @@ func secret(key, variable string) conversion {
 	}
 }
 
+// warnOfPassword returns a warning for a password that stands in the file, and no warning for one
+// that is only referred to.
 func warnOfPassword(v value) Entry {
 	if v.onlyReferences() {
 		return Entry{}
@@ -203,11 +217,15 @@ func warnOfPassword(v value) Entry {
 	return Entry{Warning: true, Why: "a password stands in the file, and is not copied: set the variable, or better write it to a file of its own, and ${file:/path} here"}
 }
 
-// notPEM ends in the lines that convert the forms that only Java reads.
+// notPEM is why a file of keys is refused. It ends in the commands that make PEM of the forms that
+// only Java reads.
 const notPEM = "is not PEM, which the relay reads. Of DER: openssl pkcs8 -inform DER -nocrypt -in FILE -out FILE.pem; of PKCS#12: openssl pkcs12 -nodes -in FILE -out FILE.pem; " +
 	"of a store of Java's make PKCS#12 first: keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12"
 
-// pemFile writes the name of a file to a key, unless that is "", and refuses other forms.
+// pemFile makes a conversion that writes the name of a PEM file to a key and refuses files in other
+// forms. Without a key it only checks: writeSource writes the names of the database's files. A property
+// with "store" in its name counts as a store of Java's unless its type is PEM. RabbitMQ's stores
+// have no such type, so they are always refused.
 func pemFile(key string) conversion {
 	return func(r *Result, p *property) Entry {
 		file, _ := p.value.plain()
@@ -222,9 +240,10 @@ func pemFile(key string) conversion {
 	}
 }
 
-// source writes the section source, but for the tables. source.url has libpq's form key=value: in a
-// URL a reference, which is known when the relay starts, would have to be escaped.
-func (r *Result) source() {
+// writeSource writes the section source, except source.tables. source.url gets libpq's form
+// key=value. In a URL a reference, whose value is known only when the relay starts, would have to
+// be escaped.
+func (r *Result) writeSource() {
 	theirs := r.theirSlot()
 	ours := "cdc_relay"
 	if theirs == ours { // takeover copies one to the other
@@ -261,6 +280,7 @@ func (r *Result) source() {
 	r.set(sourceURL, quote(strings.Join(parts, " ")), from...)
 }
 
+// publication converts publication.name, which counts only when Debezium uses pgoutput.
 func publication(r *Result, p *property) Entry {
 	if !r.pgoutput() {
 		return Entry{Verdict: Superseded, Why: "only pgoutput has publications; takeover makes one of the relay's own, cdc_relay"}
@@ -268,11 +288,11 @@ func publication(r *Result, p *property) Entry {
 	return copied("source.publication")(r, p)
 }
 
-// pgoutput is true when Debezium has a publication.
+// pgoutput reports whether Debezium uses the plugin pgoutput, and so has a publication.
 func (r *Result) pgoutput() bool { return r.valueIs("plugin.name", "decoderbufs", "pgoutput") }
 
-// tables writes source.tables.
-func (r *Result) tables() {
+// writeTables writes source.tables, the outbox tables by name.
+func (r *Result) writeTables() {
 	p := r.byName["table.include.list"]
 	switch {
 	case p == nil:
@@ -294,7 +314,9 @@ func (r *Result) tables() {
 	}
 }
 
-// tableNames are the outbox tables that the property names: all but the table of signals.
+// tableNames returns the outbox tables that a property names, quoted: all its tables except the
+// table of signals. It fails when a name is a pattern or a reference, because the relay needs real
+// names.
 func (r *Result) tableNames(p *property) (names []string, err error) {
 	text, known := p.value.plain()
 	if !known {
@@ -318,6 +340,8 @@ func (r *Result) tableNames(p *property) (names []string, err error) {
 	return names, nil
 }
 
+// otherList converts the lists that choose tables in another way. They do nothing beside
+// table.include.list; without it they do not say which table is the outbox.
 func otherList(r *Result, _ *property) Entry {
 	if r.byName["table.include.list"] != nil {
 		return Entry{Why: "source.tables names the tables"}
@@ -325,6 +349,8 @@ func otherList(r *Result, _ *property) Entry {
 	return refused("does not say which table is the outbox; set table.include.list")
 }
 
+// skipped converts skipped.operations: it refuses a list with c in it, because Debezium skips
+// INSERTs then.
 func skipped(_ *Result, p *property) Entry {
 	text, known := p.value.plain()
 	if known && !slices.Contains(splitList(strings.ToLower(text)), "c") {
@@ -333,6 +359,8 @@ func skipped(_ *Result, p *property) Entry {
 	return refused("skips INSERTs, which are what an outbox consists of")
 }
 
+// extendedHeaders converts extended.headers.enabled: it warns that the relay does not send the
+// headers __debezium.context.*.
 func extendedHeaders(r *Result, p *property) Entry {
 	if r.valueIs(p.name, "", "false") {
 		return Entry{Why: "the headers __debezium.context.* are not sent, here as there"}
@@ -340,6 +368,7 @@ func extendedHeaders(r *Result, p *property) Entry {
 	return Entry{Warning: true, Why: leftOutHeaders}
 }
 
+// withRouter converts transforms: it refuses a connector without the Outbox Event Router.
 func withRouter(r *Result, _ *property) Entry {
 	if r.router == "" {
 		return refused("has no " + eventRouter + ": this connector sends change events, which is not what the relay is for")
@@ -347,10 +376,10 @@ func withRouter(r *Result, _ *property) Entry {
 	return Entry{}
 }
 
-// options writes sink.compat, and asks the profile whether it takes them. What it does not know,
-// which may be a password, is left out; what it knows and does not take stays, so that the relay
-// refuses to start until somebody has decided.
-func (r *Result) options() {
+// writeOptions writes sink.compat, and lets the profile check the options. An option that the
+// profile does not know is left out, because it may be a password. An option that it knows and does
+// not take stays, so that the relay refuses to start until somebody has decided.
+func (r *Result) writeOptions() {
 	r.doc.set("sink.compat.profile", r.profile, "what Debezium makes of a row, byte for byte")
 	plain, from := map[string]string{}, map[string]*property{}
 	var names []string
@@ -363,14 +392,15 @@ func (r *Result) options() {
 		if text, known := p.value.plain(); known {
 			plain[name] = text
 		} else if name == "topic.prefix" {
-			plain[name] = "known-at-the-start" // that there is one is what others ask for
+			// other options are checked against whether there is a prefix
+			plain[name] = "known-at-the-start"
 		}
 	}
 	_, faults := debezium.Parse(r.profile, plain)
 	for _, fault := range faults {
 		if p := from[fault.Option]; p != nil {
 			p.refuse(fault.Words)
-		} else if r.byName[fault.Option] == nil { // else that property has its verdict
+		} else if r.byName[fault.Option] == nil { // otherwise that property has its verdict already
 			r.absent(Cannot, fault.Option, compatOptions, fault.Words)
 		}
 		if fault.Unknown {
@@ -384,13 +414,14 @@ func (r *Result) options() {
 	}
 }
 
-// protocol is Kafka's security.protocol.
+// protocol returns Kafka's security.protocol in upper case.
 func (r *Result) protocol() string {
 	text, _ := r.textOf("producer.security.protocol", "PLAINTEXT")
 	return strings.ToUpper(strings.TrimSpace(text))
 }
 
-// onlyWith reads a property that counts only when security.protocol has TLS or a login.
+// onlyWith wraps a conversion: a property counts only when security.protocol contains part, which
+// is SSL or SASL.
 func onlyWith(part string, convert conversion) conversion {
 	return func(r *Result, p *property) Entry {
 		if !strings.Contains(r.protocol(), part) {
@@ -400,8 +431,9 @@ func onlyWith(part string, convert conversion) conversion {
 	}
 }
 
-// kafka writes what of the section sink.kafka is made of several properties.
-func (r *Result) kafka() {
+// writeKafka writes the keys of sink.kafka that need several properties: the brokers, and whether
+// TLS and a login are used.
+func (r *Result) writeKafka() {
 	const section = "sink.kafka."
 	switch servers := r.byName["producer.bootstrap.servers"]; {
 	case servers == nil:
@@ -433,7 +465,8 @@ var (
 	jaasEscape = lazy.Regexp(`\\(.)`)
 )
 
-// jaas takes the login of a JAAS string. References in it stay references.
+// jaas converts the login of a JAAS string to username and password. References in it stay
+// references.
 func jaas(r *Result, p *property) Entry {
 	if references().MatchString(string(p.value)) {
 		return refused("is a reference as a whole; write username and password apart, to sink.kafka.sasl")
@@ -453,9 +486,12 @@ func jaas(r *Result, p *property) Entry {
 	return warnOfPassword(password)
 }
 
-// rabbitPart is a part of the address that a uri has, too.
+// rabbitPart matches the properties that say the same as a part of connection.uri: a file has one
+// or the other.
 var rabbitPart = lazy.Regexp(`^sink\.rabbitmq\.connection\.(host|port|virtual\.host|username|password|ssl\.enabled)$`)
 
+// rabbitURI converts connection.uri to sink.rabbitmq.url. It is written as a secret when it may
+// have a password in it.
 func rabbitURI(r *Result, p *property) Entry {
 	switch text, known := p.value.plain(); {
 	case known && !strings.HasPrefix(text, "amqp://") && !strings.HasPrefix(text, "amqps://"):
@@ -468,6 +504,8 @@ func rabbitURI(r *Result, p *property) Entry {
 	return secret(rabbitURL, "RABBITMQ_URL")(r, p)
 }
 
+// rabbitTLS converts connection.ssl.enabled. writeRabbitMQ chooses amqps:// for it; here is the
+// warning that the relay verifies the broker's certificate.
 func rabbitTLS(r *Result, p *property) Entry {
 	if r.valueIs(p.name, "", "false") {
 		return Entry{Verdict: Honoured, Target: rabbitURL}
@@ -475,6 +513,8 @@ func rabbitTLS(r *Result, p *property) Entry {
 	return Entry{Warning: true, Why: "amqps://, and the broker's certificate is verified: sink.rabbitmq.tls.ca, if its authority is not one of the system's"}
 }
 
+// queues converts autoCreateRoutingKey: the relay declares no queues, so a queue for each new
+// routing key is refused.
 func queues(r *Result, p *property) Entry {
 	switch {
 	case r.valueIs(p.name, "", "false"):
@@ -485,8 +525,9 @@ func queues(r *Result, p *property) Entry {
 	return refused("the relay declares no queues: declare those of new routing keys at the broker. Until then their events wait in the retry table")
 }
 
-// rabbitmq makes sink.rabbitmq.url of its parts, unless it is given as a whole.
-func (r *Result) rabbitmq() {
+// writeRabbitMQ makes sink.rabbitmq.url of its parts. It does nothing when connection.uri gives the
+// address as a whole.
+func (r *Result) writeRabbitMQ() {
 	const connection = "sink.rabbitmq.connection."
 	if r.byName[connection+"uri"] != nil {
 		return

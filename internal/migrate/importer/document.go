@@ -1,4 +1,5 @@
-// Our configuration, as it is written: keys with their values and where they came from.
+// The configuration file that the importer writes: its keys with their values, in a fixed order,
+// each with a comment that says which properties it comes from.
 
 package importer
 
@@ -12,20 +13,21 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
-// document is our configuration.
+// document is the relay's configuration while the importer makes it.
 type document struct {
-	from  string // names of the files
+	from  string // the names of the files that were read, for the heading
 	lines []line
 }
 
-// line is a key with its value.
+// line is one key of the configuration with its value.
 type line struct {
 	path    []string
 	scalar  string // as YAML
 	comment string
 }
 
-// order is the order of the keys; within a section they stay as they were set.
+// order is the order of keys in the file. Keys of one section that are not named here keep the
+// order in which they were set.
 var order = []string{
 	"source.url", "source.password", "source.slot", "source.publication", "source.tables", "source.create", "source",
 	"sink.compat.profile", "sink.compat.options",
@@ -33,13 +35,13 @@ var order = []string{
 	"sink.rabbitmq.url", "sink.rabbitmq.username", "sink.rabbitmq.password", "delivery",
 }
 
-// set appends a key by its path, with its value as YAML and a comment.
+// set appends a key. path has its sections joined by dots, and scalar is its value as YAML.
 func (d *document) set(path, scalar, comment string) {
 	d.lines = append(d.lines, line{path: strings.Split(path, "."), scalar: scalar, comment: comment})
 }
 
-// secret writes the references that a password is made of. A password is never copied: a variable
-// stands in its place.
+// secret appends a key for a password. A password that stands in the file is never copied: the key
+// refers to the variable name instead. A password that is only references stays as it is.
 func (d *document) secret(path string, v value, name, comment string) {
 	if v.onlyReferences() {
 		d.set(path, quote(string(v)), comment)
@@ -48,6 +50,7 @@ func (d *document) secret(path string, v value, name, comment string) {
 	d.set(path, quote("${"+name+"}"), comment+", not shown here: set the variable")
 }
 
+// write writes the document as YAML, with heading as comments on top.
 func (d *document) write(w io.Writer, heading []string) error {
 	var out strings.Builder
 	for _, h := range heading {
@@ -74,6 +77,7 @@ func (d *document) write(w io.Writer, heading []string) error {
 	return err
 }
 
+// sorted returns the lines in the order of the file.
 func (d *document) sorted() []line {
 	lines := slices.Clone(d.lines)
 	place := func(l line) int {
@@ -98,7 +102,8 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// clean makes one line of a comment.
+// clean replaces control characters and line ends by spaces, so that text from a file stays on one
+// line of a comment or report.
 func clean(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f || r == 0x85 || r == 0x2028 || r == 0x2029 {

@@ -1,6 +1,7 @@
 // Package importer turns the configuration of a Debezium connector with the Outbox Event Router
-// into ours: the bytes of a file in, a document and a report out. It opens nothing. Every property
-// that comes in is in the report with a verdict, which table.go has.
+// into the relay's. It takes the bytes of a file and returns a document and a report; it opens no
+// file itself, so that it can be tested without any. Every property of the file is in the report
+// with a verdict, which comes from the rules in table.go.
 package importer
 
 import (
@@ -15,24 +16,25 @@ import (
 // Verdict says whether the relay does what a property asks for.
 type Verdict string
 
-// The verdicts.
+// The verdicts of an Entry.
 const (
-	Honoured   Verdict = "honoured"   // a key of ours does what it did
-	Superseded Verdict = "superseded" // nothing is set for it, and nothing is missing: Why says why
-	Cannot     Verdict = "cannot"     // the relay would do something else than Debezium does
+	Honoured Verdict = "honoured" // a key of the relay's does what the property did
+	// no key is set for it, and nothing is missing: Why gives the reason
+	Superseded Verdict = "superseded"
+	Cannot     Verdict = "cannot" // the relay would do something else than Debezium does
 )
 
-// verdicts are all of them, the worst first.
+// verdicts are all verdicts, the worst first: the order of the report.
 var verdicts = []Verdict{Cannot, Superseded, Honoured}
 
 // Entry is one line of the report. It never holds the value of a property that may be secret.
 type Entry struct {
 	Verdict  Verdict
-	Property string // as it is written in the file, or as it would be, where its absence matters
-	File     string // "" for one that is in no file
-	Target   string // our key
+	Property string // as the file has it; for an absent one, as the file would have it
+	File     string // "" for a property that is in no file
+	Target   string // the relay's key
 	Why      string
-	Warning  bool // to be read before the relay runs
+	Warning  bool // a person has to read it before the relay runs
 }
 
 // Line is the entry as a line of the report.
@@ -61,24 +63,26 @@ type property struct {
 	written string // as it stands in its file
 	file    string
 	value   value
-	fault   string // why its value cannot be read: "" when it can
+	fault   string // why its value cannot be read; "" when it can
 	entry   *Entry // its verdict
 }
 
-// Result is what a file becomes: verdicts in Entries, and the configuration.
+// Result is what Import makes of a file: the verdicts, and the configuration that Write writes.
 type Result struct {
 	Entries []*Entry
 
 	profile string
 	props   []*property
 	byName  map[string]*property
-	router  string // the name of the Outbox Event Router among the transforms; "" for none
-	worker  bool   // the worker's file was given
-	doc     document
+	// the name of the Outbox Event Router among the transforms; "" when there is none
+	router string
+	worker bool // the worker's file was given
+	doc    document
 }
 
-// Import reads the file, and that of the connector's worker, if there is one. Its error is a file
-// that has none of the forms that are read.
+// Import reads a file and, if it is not nil, that of the connector's worker. It fails when a file
+// has a form that the importer does not read. A property that cannot be converted is no error: it
+// gets the verdict Cannot.
 func Import(file Input, worker *Input) (*Result, error) {
 	profile, pairs, err := readInput(file)
 	if err != nil {
@@ -116,9 +120,11 @@ func Import(file Input, worker *Input) (*Result, error) {
 	return r, nil
 }
 
+// connect reports whether the file is a connector of Kafka Connect, not of Debezium Server.
 func (r *Result) connect() bool { return r.profile == debezium.Connect }
 
-// findRouter finds the router in the chain of transforms: its options get their names by it.
+// findRouter finds the Outbox Event Router in the chain of transforms, because the names of its
+// options begin with the name that the file gives it.
 func (r *Result) findRouter(pairs []pair) {
 	text := map[string]string{}
 	for _, p := range pairs {
@@ -131,10 +137,11 @@ func (r *Result) findRouter(pairs []pair) {
 	}
 }
 
+// eventRouter is the Java class of the Outbox Event Router.
 const eventRouter = "io.debezium.transforms.outbox.EventRouter"
 
-// serverPrefixes begin the names of Debezium Server, and what the table calls them; the first that
-// fits counts.
+// serverPrefixes pair the prefixes of Debezium Server's names with those of the table in table.go.
+// The first prefix that fits a name counts.
 var serverPrefixes = []struct{ server, table string }{
 	{"debezium.sink.kafka.producer.", "producer."},
 	{"debezium.source.", ""},
@@ -166,8 +173,8 @@ func (r *Result) tableName(name string) string {
 	return name
 }
 
-// fileName turns a name of the table into the one that the file would have, for a property that is
-// missing.
+// fileName returns the name that a property of the table would have in the file. It is for the
+// report of properties that are missing.
 func (r *Result) fileName(name string) string {
 	if r.connect() {
 		return strings.TrimPrefix(name, "producer.")
@@ -180,8 +187,8 @@ func (r *Result) fileName(name string) string {
 	return "debezium.source." + name
 }
 
-// workerName is the table's name of a worker's property: those that a connector has too count for
-// it when it lacks them.
+// workerName returns the table's name of a property of the worker. Properties that a connector has
+// too keep their name and count for the connector when it lacks them; others get the prefix worker.
 func workerName(name string) string {
 	if name == "bootstrap.servers" {
 		return "producer.bootstrap.servers"
@@ -194,8 +201,8 @@ func workerName(name string) string {
 	return "worker." + name
 }
 
-// add resolves the references in a value, and keeps the property. If worker and connector have one
-// of the same name, the connector's is kept.
+// add resolves the references in a property's value and keeps the property. Of two with the same
+// name the first is kept; Import adds the connector's before the worker's.
 func (r *Result) add(p *property, text string) {
 	if first, twice := r.byName[p.name]; twice {
 		in := ""
@@ -219,13 +226,15 @@ func (r *Result) add(p *property, text string) {
 	r.byName[p.name] = p
 }
 
-// cutConverter is key.converter for key.converter.schemas.enable.
+// cutConverter splits the name of a converter's option: key.converter.schemas.enable belongs to the
+// class in key.converter. option is false for other names.
 func cutConverter(name string) (class string, option bool) {
 	part, _, option := strings.Cut(name, ".converter.")
 	return part + ".converter", option && (part == "key" || part == "value" || part == "header")
 }
 
-// usable is a property that can be used.
+// usable returns the property of this name, or nil when it is absent, cannot be read or has the
+// verdict Cannot.
 func (r *Result) usable(name string) *property {
 	if p := r.byName[name]; p != nil && p.fault == "" && (p.entry == nil || p.entry.Verdict != Cannot) {
 		return p
@@ -233,8 +242,8 @@ func (r *Result) usable(name string) *property {
 	return nil
 }
 
-// textOf is the text of a property, or what Debezium takes when it is not set; false when only the
-// running relay could know it.
+// textOf returns the text of a property, or byDefault, which Debezium takes, when it is not set. It
+// returns false when the value cannot be read, or when only the running relay could know it.
 func (r *Result) textOf(name, byDefault string) (string, bool) {
 	switch p := r.byName[name]; {
 	case p == nil:
@@ -246,34 +255,35 @@ func (r *Result) textOf(name, byDefault string) (string, bool) {
 	}
 }
 
-// valueIs compares a property without regard to case, as Debezium does for most of its names of
-// modes.
+// valueIs compares a property with a word without regard to case, as Debezium compares the names of
+// most modes.
 func (r *Result) valueIs(name, byDefault, want string) bool {
 	text, ok := r.textOf(name, byDefault)
 	return ok && strings.EqualFold(strings.TrimSpace(text), want)
 }
 
-// setVerdict gives the verdict on a property.
+// setVerdict gives a property its verdict and adds it to the report.
 func (r *Result) setVerdict(p *property, v Verdict, target, why string) {
 	p.entry = &Entry{Verdict: v, Property: p.written, File: p.file, Target: target, Why: why}
 	r.Entries = append(r.Entries, p.entry)
 }
 
-// refuse turns the verdict on a property into the one that stops the import.
+// refuse changes the verdict on a property to Cannot when a later check finds a fault. A verdict
+// that is Cannot already stays, with its reason.
 func (p *property) refuse(why string) {
 	if p.entry.Verdict != Cannot {
 		*p.entry = Entry{Verdict: Cannot, Property: p.written, File: p.file, Why: why}
 	}
 }
 
-// absent is a verdict on a property that should be there.
+// absent adds an entry about a property that the file does not have.
 func (r *Result) absent(v Verdict, name, target, why string) *Entry {
 	e := &Entry{Verdict: v, Property: r.fileName(name) + " (not set)", Target: target, Why: why}
 	r.Entries = append(r.Entries, e)
 	return e
 }
 
-// splitList splits at commas and trims, as Connect does.
+// splitList splits at commas, trims the items and drops empty ones, as Connect does.
 func splitList(s string) []string {
 	var items []string
 	for item := range strings.SplitSeq(s, ",") {
@@ -284,7 +294,7 @@ func splitList(s string) []string {
 	return items
 }
 
-// Count is how many entries have the verdict.
+// Count returns how many entries have the verdict.
 func (r *Result) Count(v Verdict) (n int) {
 	for _, e := range r.Entries {
 		if e.Verdict == v {
@@ -294,7 +304,8 @@ func (r *Result) Count(v Verdict) (n int) {
 	return n
 }
 
-// Report writes what became of each property: the warnings, then the others, the worst first.
+// Report writes a line for each entry: first those with a warning, then the others by verdict, the
+// worst first.
 func (r *Result) Report(w io.Writer) error {
 	var out strings.Builder
 	part := func(title string, of func(*Entry) bool) {
@@ -318,16 +329,17 @@ func (r *Result) Report(w io.Writer) error {
 	return err
 }
 
-// theirSlot is the name of Debezium's slot, as commands show it.
+// theirSlot returns the name of Debezium's slot, for the takeover command. It returns NAME when the
+// name is a reference or empty.
 func (r *Result) theirSlot() string {
 	if name, known := r.textOf("slot.name", "debezium"); known && name != "" {
 		return name
 	}
-	return "NAME" // a reference
+	return "NAME" // a reference, or empty
 }
 
-// Write writes the configuration. A relay that is started on a new slot once Debezium is stopped
-// begins after what was committed in between, so the file says what to do.
+// Write writes the configuration. Its heading tells how to take over: a relay that starts on a new
+// slot after Debezium was stopped would miss the events that were committed in between.
 func (r *Result) Write(w io.Writer) error {
 	slot := r.theirSlot()
 	heading := []string{

@@ -1,5 +1,5 @@
-// Reading the file of a connector, of its worker, or of Debezium Server into properties. Other
-// forms are refused by name.
+// How a file is read into properties: that of a connector, of its worker or of Debezium Server.
+// Forms that the importer does not read are refused with the form to give instead.
 
 package importer
 
@@ -20,16 +20,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
-// Input is one file: its name, as it is shown, and what is in it.
+// Input is one file: the name that messages show, and its content.
 type Input struct {
 	Name    string
 	Content []byte
 }
 
-// pair is a name and the text that a file sets it to.
+// pair is one setting of a file: its name and its text.
 type pair struct{ name, text string }
 
-// Refused forms, with what to give instead.
+// The errors for forms that are not read say what to give instead.
 var (
 	errYAML = errors.New("is YAML, or of Kubernetes or Compose, which import does not read; give application.properties (with the names of application.yaml joined by dots), " +
 		"or the connector's configuration as JSON or .properties")
@@ -43,8 +43,8 @@ var (
 	shellLine = lazy.Regexp(`^\s*(export\s+)?[A-Z_][A-Z0-9_]*=`)
 )
 
-// readInput takes the form from the content, and from the name only where the content leaves it
-// open.
+// readInput reads a connector's file or Debezium Server's. It tells the form by the content, and by
+// the file's name only where the content leaves it open.
 func readInput(f Input) (profile string, pairs []pair, err error) {
 	content := bytes.TrimPrefix(f.Content, []byte("\xef\xbb\xbf"))
 	ext := strings.ToLower(path.Ext(f.Name))
@@ -88,7 +88,7 @@ func readJSON(content []byte) (pairs []pair, err error) {
 	for _, key := range slices.Sorted(maps.Keys(members)) {
 		text := string(members[key])
 		switch text[0] {
-		case 'n': // null: not set
+		case 'n': // null means that it is not set
 			continue
 		case '{', '[':
 			return nil, fmt.Errorf("%s is no single value", key)
@@ -102,6 +102,7 @@ func readJSON(content []byte) (pairs []pair, err error) {
 	return pairs, nil
 }
 
+// object reads one JSON object, and leaves its members undecoded.
 func object(content []byte) (members map[string]json.RawMessage, err error) {
 	if err := json.Unmarshal(content, &members); err != nil {
 		return nil, notJSON(err)
@@ -109,8 +110,8 @@ func object(content []byte) (members map[string]json.RawMessage, err error) {
 	return members, nil
 }
 
-// notJSON keeps the place and drops the character that encoding/json quotes: it may be of a
-// password.
+// notJSON makes an error of encoding/json fit to be shown. It keeps the place and drops the
+// character that encoding/json quotes, which may be part of a password.
 func notJSON(err error) error {
 	var at *json.SyntaxError
 	if errors.As(err, &at) {
@@ -119,8 +120,9 @@ func notJSON(err error) error {
 	return errors.New("is not the JSON of one connector")
 }
 
-// readProperties reads a .properties file: Debezium Server's, when a name begins as its names do,
-// else a connector's of Connect standalone. Java reads the first as UTF-8, the second as Latin 1.
+// readProperties reads a .properties file. It is Debezium Server's when any of its names begins
+// with debezium., and otherwise that of a connector of Connect standalone. Java reads the former as
+// UTF-8 and the latter as Latin 1.
 func readProperties(content []byte) (profile string, pairs []pair, err error) {
 	pairs, err = loadProperties(content, properties.UTF8)
 	switch {
@@ -142,6 +144,7 @@ func readProperties(content []byte) (profile string, pairs []pair, err error) {
 	return "", nil, errors.New("has neither connector.class nor a name that begins with debezium.: it configures no Debezium")
 }
 
+// readWorker reads the .properties file of a Connect worker.
 func readWorker(f Input) ([]pair, error) {
 	pairs, err := loadProperties(f.Content, properties.ISO_8859_1)
 	if err == nil && !has(pairs, "bootstrap.servers") && !has(pairs, "key.converter") {
@@ -151,7 +154,8 @@ func readWorker(f Input) ([]pair, error) {
 	return pairs, err
 }
 
-// loadProperties leaves references as they are. Its error quotes nothing of the file.
+// loadProperties reads a .properties file and leaves references in its values as they are. Its
+// error quotes nothing of the file, which may have passwords in it.
 func loadProperties(content []byte, encoding properties.Encoding) (pairs []pair, err error) {
 	loader := properties.Loader{Encoding: encoding, DisableExpansion: true}
 	loaded, err := loader.LoadBytes(content)
@@ -166,12 +170,13 @@ func loadProperties(content []byte, encoding properties.Encoding) (pairs []pair,
 	return pairs, nil
 }
 
+// has reports whether a property is set.
 func has(pairs []pair, name string) bool {
 	return slices.ContainsFunc(pairs, func(p pair) bool { return p.name == name })
 }
 
-// value is a property's text as our configuration writes it: a dollar sign is doubled, and ${REF}
-// is replaced when the relay starts.
+// value is a property's text as the relay's configuration has it: a dollar sign is doubled, and
+// ${REF} is a reference that the relay resolves when it starts.
 type value string
 
 var (
@@ -180,9 +185,11 @@ var (
 	fallbacks  = lazy.Regexp(`:-[^}]+\}`)
 )
 
+// literal makes a value of plain text.
 func literal(text string) value { return value(strings.ReplaceAll(text, "$", "$$")) }
 
-// plain is the text; false when only the running relay could know it.
+// plain returns the text of a value. known is false when the value has a reference, because only
+// the running relay could know it.
 func (v value) plain() (text string, known bool) {
 	known = true
 	text = dollars().ReplaceAllStringFunc(string(v), func(s string) string {
@@ -192,7 +199,8 @@ func (v value) plain() (text string, known bool) {
 	return text, known
 }
 
-// onlyReferences is true when nothing of the value itself stands in the file.
+// onlyReferences reports whether a value has no text of its own beside its references and no
+// default in them, so that nothing secret stands in the file.
 func (v value) onlyReferences() bool {
 	return references().MatchString(string(v)) && !fallbacks().MatchString(string(v))
 }
@@ -202,8 +210,8 @@ var (
 	variable      = lazy.Regexp(`^[A-Z_][A-Z0-9_]*$`)
 )
 
-// quarkus reads a value of Debezium Server's: ${NAME} and ${NAME:default} are variables. $$ is a
-// dollar sign, and so is \$; one before anything but { stands for itself.
+// quarkus reads a value of Debezium Server. ${NAME} and ${NAME:default} are variables of the
+// environment. $$ and \$ are a dollar sign; a $ before anything but { stands for itself.
 func quarkus(text string) (value, error) {
 	var fault error
 	written := quarkusDollar().ReplaceAllStringFunc(text, func(s string) string {
@@ -225,16 +233,18 @@ func quarkus(text string) (value, error) {
 	return value(written), fault
 }
 
-// providerReference is the form that Connect's ConfigTransformer looks for; what does not fit it
-// stays text.
+// providerReference matches what Connect's ConfigTransformer takes for a reference. What does not
+// fit the pattern stays text.
 var providerReference = lazy.Regexp(`\$\$\{([^}:]*):(?:([^}]*):)?([^}:]*)\}|\$\$|\$\{[^}]*\}`)
 
-// usualProviders are the providers that come with Kafka, under the names that they usually have.
+// usualProviders are the configuration providers that come with Kafka, by the names that files
+// usually give them.
 var usualProviders = map[string]string{
 	"file": "FileConfigProvider", "env": "EnvVarConfigProvider", "directory": "DirectoryConfigProvider", "dir": "DirectoryConfigProvider",
 }
 
-// providers reads the references of Connect's providers, ${provider:path:key}.
+// providers turns references to Connect's configuration providers, ${provider:path:key}, into the
+// relay's references.
 func providers(v value) (value, error) {
 	var fault error
 	written := providerReference().ReplaceAllStringFunc(string(v), func(s string) string {

@@ -1,4 +1,5 @@
-// The table: what becomes of each of Debezium's properties.
+// The rules that say what becomes of each of Debezium's properties. docs/reference.md is made of
+// the same rules, so the page cannot differ from what import does.
 
 package importer
 
@@ -22,49 +23,51 @@ type rule struct {
 	target  string // our key
 	why     string // for the report and for docs/reference.md
 	warning bool
-	convert conversion // nil: the verdict is always this one
+	convert conversion // nil means that the verdict is the same for every value
 }
 
-// conversion looks at the value, and may write our key. It gives the entry where that is not the
-// rule's.
+// conversion looks at a property's value and may write keys of the relay's. A non-empty Verdict in
+// the entry it returns replaces the rule's verdict, target and warning; its Why and Warning count
+// also without one.
 type conversion func(r *Result, p *property) Entry
 
-// honoured is a rule for properties for which there is a key here.
+// honoured makes a rule for properties that have a key of the relay's.
 func honoured(target, why string, names ...string) rule {
 	return rule{names: names, verdict: Honoured, target: target, why: why}
 }
 
-// superseded is a rule for properties that have no effect here, and need none.
+// superseded makes a rule for properties that have no effect on the relay, and need none.
 func superseded(why string, names ...string) rule {
 	return rule{names: names, verdict: Superseded, why: why}
 }
 
-// impossible is a rule for properties that are refused.
+// impossible makes a rule for properties that are refused.
 func impossible(why string, names ...string) rule {
 	return rule{names: names, verdict: Cannot, why: why}
 }
 
-// oldName is a rule for names of Debezium 1, which later versions ignore.
+// oldName makes a rule for names of Debezium 1, which later versions ignore.
 func oldName(newer string, names ...string) rule {
 	return impossible("a name of Debezium 1: write "+newer+" in its place, or leave it out, if yours is newer and ignores it", names...)
 }
 
-// warned is a rule whose reason is read as a warning.
+// warned makes a rule of another one: its reason is shown as a warning.
 func warned(of rule) rule {
 	of.warning = true
 	return of
 }
 
-// when is a rule that depends on the value.
+// when makes a rule of another one: the conversion looks at the value.
 func when(of rule, convert conversion) rule {
 	of.convert = convert
 	return of
 }
 
-// oneOf takes some values, separated by |; others are refused, with a word on why.
+// oneOf makes a rule of another one: it accepts the listed values, separated by |, and refuses
+// others. noOthers says why, for the report.
 func oneOf(of rule, values, noOthers string) rule { return when(of, allowed(values, noOthers)) }
 
-// fits compares a name with a pattern in which * is any text.
+// fits reports whether a name matches a pattern in which * is any text.
 func fits(pattern, name string) bool {
 	fits, err := path.Match(pattern, name)
 	return err == nil && fits
@@ -91,15 +94,16 @@ const (
 	leftOutHeaders  = "the four headers __debezium.context.*, which Debezium 3.2 and later puts on each record, are not sent: see that no consumer reads them"
 )
 
-// chapter is a heading of docs/reference.md and its rules.
+// chapter is a heading of docs/reference.md with its rules.
 type chapter struct {
 	title  string
-	only   string // the profile that has it; "" for both
-	prefix string // of all its names
+	only   string // the profile whose files it is for; "" means both
+	prefix string // the prefix of all names in its rules
 	rules  []rule
 }
 
-// chapters is every rule, in the order of the page. The first one that fits a name counts.
+// chapters returns all rules in the order of docs/reference.md. The first rule that fits a name
+// counts.
 var chapters = sync.OnceValue(func() []chapter {
 	all := []chapter{
 		{"The connector and its database", "", "", []rule{
@@ -300,7 +304,7 @@ var chapters = sync.OnceValue(func() []chapter {
 	return all
 })
 
-// rule returns the first rule that fits the name.
+// rule returns the first rule that fits the name, or nil when no rule does.
 func (r *Result) rule(name string) *rule {
 	for _, c := range chapters() {
 		for i := range c.rules {

@@ -1,4 +1,5 @@
-// Who may read and who may change something.
+// Who may use the API: the tokens, the user behind a Unix socket, requests of other sites' pages,
+// and TLS.
 
 package admin
 
@@ -29,10 +30,11 @@ import (
 
 // Token opens the API for whoever sends its value.
 type Token struct {
-	Name    string // recorded with every change
-	Operate bool   // may change something, too
-	// Read gives the value as it is now, so that it can be rotated. Its error is one sentence with
-	// the fix; such a token opens nothing, and the others are as good as before.
+	Name    string // the audit has it with every change
+	Operate bool   // the caller may also change something
+	// Read returns the value as the file has it now, so that a token can be rotated while the relay
+	// runs. Its error is one sentence with the fix. A token with an error opens nothing; the other
+	// tokens are not affected.
 	Read func() (string, error)
 }
 
@@ -42,29 +44,31 @@ type rights int
 const (
 	nobody rights = iota
 	reader
-	operator // reads, too
+	operator // may read, too
 )
 
-// String is the role of a token with these rights.
+// String returns the role that a token with these rights has.
 func (r rights) String() string { return [...]string{"none", "read", "operate"}[r] }
 
-// caller is who asks: for the audit, and what it may do.
+// caller is who sends a request: its name for the audit, and what it may do.
 type caller struct {
 	who string // token NAME, or socket USER
 	may rights
 }
 
-// peer is the process at the other end of the socket, as the kernel names it.
+// peer is the process at the other end of a Unix socket, as the kernel names it.
 type peer struct{ uid int }
 
+// peerKey is the key of the peer in a connection's context. Only connections of the Unix socket
+// have one.
 type peerKey struct{}
 
-// callerKey is of who authorize has let through: the audit names the one that was, though its token
-// has changed since.
+// callerKey is the key, in a request's context, of the caller that authorize has let through. The
+// audit names this caller even if its token has changed since.
 type callerKey struct{}
 
-// caller gives root and the relay's own user every right, and others none: they could read the
-// relay's memory anyway.
+// caller gives every right to root and to the relay's own user, who could read the relay's memory
+// anyway, and no right to other users.
 func (p peer) caller() caller {
 	if p.uid != 0 && p.uid != os.Geteuid() {
 		return caller{}
@@ -76,8 +80,8 @@ func (p peer) caller() caller {
 	return caller{"socket " + name, operator}
 }
 
-// callerOf finds who sends a request: the peer of the Unix socket, or the token's name. Tokens are
-// compared in constant time. A connection that has no right is nobody's.
+// callerOf returns who sends a request: the peer of the Unix socket, or the token that it carries.
+// Tokens are compared in constant time. A request without a right gets a caller without a name.
 func (s *Server) callerOf(r *http.Request) caller {
 	if p, ok := r.Context().Value(peerKey{}).(peer); ok {
 		return p.caller()
@@ -102,9 +106,9 @@ func (s *Server) callerOf(r *http.Request) caller {
 	return found
 }
 
-// authorize lets a request through that may do what it asks for. Nothing of /api is open, on
-// loopback neither: any user of this host, and any page of a site whose name was made to lead here,
-// can reach it.
+// authorize wraps a handler: a request reaches it only if its caller has the rights that needs
+// returns. Nothing below /api is open, not even on loopback: any user of this host can reach
+// loopback, and so can any page of a site whose name was made to lead there.
 func (s *Server) authorize(needs func(*http.Request) rights, next http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if otherSite(r) {
@@ -128,7 +132,9 @@ func (s *Server) authorize(needs func(*http.Request) rights, next http.HandlerFu
 	}
 }
 
-// knows reports whether a probe may tell details to whoever asks. A wrong token counts as refused.
+// knows reports whether the caller may read details in the answer of a probe. A request with a
+// wrong token gets the short answer, like one without a token, but is counted and logged as
+// refused.
 func (s *Server) knows(r *http.Request) bool {
 	if s.callerOf(r).may >= reader {
 		return true
@@ -139,7 +145,7 @@ func (s *Server) knows(r *http.Request) bool {
 	return false
 }
 
-// refuse answers 401 or 403, counts it, and logs it now and then.
+// refuse answers 401 or 403. refused counts and logs the request.
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, detail string) {
 	s.refused(r, code)
 	if code == http.StatusUnauthorized {
@@ -148,6 +154,8 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, code int, detail
 	writeProblem(w, code, detail)
 }
 
+// refused counts a request without the right, and logs it unless another one was logged less than
+// logEvery ago.
 func (s *Server) refused(r *http.Request, code int) {
 	s.cfg.Metrics.AdminRefused(code)
 	if more, due := s.refusals.due(); due {
@@ -156,8 +164,8 @@ func (s *Server) refused(r *http.Request, code int) {
 	}
 }
 
-// otherSite reports whether a browser asks for a page of another site. A browser sends Origin with
-// what could be read by a script.
+// otherSite reports whether a page of another site made a browser send the request. Browsers mark
+// such requests with Sec-Fetch-Site, and with Origin those whose answer a script could read.
 func otherSite(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site == "cross-site" || site == "same-site" {
 		return true
@@ -170,7 +178,7 @@ func otherSite(r *http.Request) bool {
 	return err != nil || u.Host != r.Host
 }
 
-// callerName names the one that asks for a change, for the audit.
+// callerName returns who asks for a change, with the address, as the audit has it.
 func callerName(r *http.Request) string {
 	asks, _ := r.Context().Value(callerKey{}).(caller)
 	who := asks.who
@@ -180,7 +188,7 @@ func callerName(r *http.Request) string {
 	return who
 }
 
-// bearer is the token that a request carries; "" when it carries none.
+// bearer returns the token that a request carries, or "".
 func bearer(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
@@ -189,22 +197,24 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
+// equal compares two secrets in constant time, also when their lengths differ.
 func equal(a, b string) bool {
 	x, y := sha256.Sum256([]byte(a)), sha256.Sum256([]byte(b))
 	return subtle.ConstantTimeCompare(x[:], y[:]) == 1
 }
 
-// sparing lets one line through in logEvery. Without it a loop of bad requests fills the disk that
-// holds the log.
+// sparing says when the next line may be logged: one in logEvery. Without it a loop of bad requests
+// would fill the disk that holds the log.
 type sparing struct {
 	mu   sync.Mutex
 	last time.Time
-	more int // held back since
+	more int // lines that were not logged since the last one
 }
 
 const logEvery = 10 * time.Second
 
-// due reports whether a line may be logged now, and how many were not since the last one.
+// due reports whether a line may be logged now, and how many lines were held back since the last
+// one.
 func (s *sparing) due() (more int, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +226,8 @@ func (s *sparing) due() (more int, due bool) {
 	return 0, false
 }
 
-// sparingCore logs what net/http reports, such as handshakes that fail.
+// sparingCore is a zap core that drops lines that come too often. It is for what net/http reports
+// itself, such as handshakes that fail.
 type sparingCore struct {
 	zapcore.Core
 	*sparing
@@ -230,23 +241,25 @@ func (c sparingCore) Check(entry zapcore.Entry, checked *zapcore.CheckedEntry) *
 	return c.Core.Check(entry, checked)
 }
 
-// logSparingly gives a server of net/http a logger at the level warn.
+// logSparingly makes a server of net/http log its own errors as warnings, at most one in logEvery.
 func logSparingly(server *http.Server, log *zap.Logger) {
 	log = log.WithOptions(zap.WrapCore(func(c zapcore.Core) zapcore.Core { return sparingCore{c, &sparing{}} }))
 	var err error
 	if server.ErrorLog, err = zap.NewStdLogAt(log, zap.WarnLevel); err != nil {
-		panic(err) // there is no such level
+		panic(err) // cannot happen: the level exists
 	}
 }
 
-// faults are the errors of what delivery does not depend on, such as a token's file. Each is logged
-// when it changes, not at every request.
+// faults are the errors of parts that delivery does not depend on, such as the file of a token.
+// Each is logged when it changes, not at every request.
 type faults struct {
-	mu   sync.Mutex
-	said map[string]string // by name; none: it works
+	mu sync.Mutex
+	// the last error of each part by its name; a part that works has "" or no entry
+	said map[string]string
 }
 
-// report logs an error that is new; nil clears it.
+// report logs an error of a part if it differs from the last one. nil means that the part works
+// again.
 func (f *faults) report(log *zap.Logger, name string, err error) {
 	why := ""
 	if err != nil {
@@ -265,16 +278,18 @@ func (f *faults) report(log *zap.Logger, name string, err error) {
 	}
 }
 
-// TLSFiles names PEM files; an empty Key is in the file of Cert. Without a Cert there is no TLS.
+// TLSFiles names the PEM files of admin.tls. An empty Key means that Cert's file has the key, too.
+// An empty Cert means that there is no TLS.
 type TLSFiles struct {
 	Cert, Key string
-	CA        string // clients must have a certificate that it signed; "": need not
+	// clients must show a certificate that this authority signed; "" lets clients come without one
+	CA string
 }
 
-// soon is how long before its end a certificate is worth a warning.
+// soon is how long before a certificate expires there is a warning.
 const soon = 7 * 24 * time.Hour
 
-// load reads the files.
+// load reads the files and makes the TLS settings of the server.
 func (f TLSFiles) load() (*tls.Config, error) {
 	key := cmp.Or(f.Key, f.Cert)
 	if err := secretfile.Check(key); err != nil {
@@ -298,7 +313,8 @@ func (f TLSFiles) load() (*tls.Config, error) {
 	return out, nil
 }
 
-// Fault is what keeps clients from the server now, or soon will: one sentence with the fix.
+// Fault returns why clients cannot use the server now or soon, in one sentence with the fix.
+// `check` shows it.
 func (f TLSFiles) Fault(now time.Time) error {
 	loaded, err := f.load()
 	if err != nil {
@@ -307,8 +323,8 @@ func (f TLSFiles) Fault(now time.Time) error {
 	return f.expiry(loaded, now)
 }
 
-// expiry is an error about a certificate that is not valid now, or soon will not be: it is used
-// nevertheless, for whether to take it is the client's choice.
+// expiry returns an error for a certificate that is not valid now or expires soon. The server uses
+// such a certificate nevertheless, because whether to accept it is the client's choice.
 func (f TLSFiles) expiry(loaded *tls.Config, now time.Time) error {
 	begins, ends := loaded.Certificates[0].Leaf.NotBefore, loaded.Certificates[0].Leaf.NotAfter
 	is := "expires"
@@ -323,7 +339,8 @@ func (f TLSFiles) expiry(loaded *tls.Config, now time.Time) error {
 	return fmt.Errorf("the certificate %s of admin.tls %s on %s: replace the file", f.Cert, is, ends.UTC().Format(time.RFC3339))
 }
 
-// certificate is what the server shows at a handshake.
+// certificate is the certificate that the server shows at a handshake. It is read again when its
+// files change.
 type certificate struct {
 	files TLSFiles
 	log   *zap.Logger
@@ -331,11 +348,11 @@ type certificate struct {
 
 	mu     sync.Mutex
 	seen   [3]stamp
-	loaded *tls.Config // nil: nothing could be loaded yet
+	loaded *tls.Config // nil while no certificate could be loaded
 	broken faults
 }
 
-// stamp tells one state of a file from the next.
+// stamp tells whether a file has changed, by its time and size.
 type stamp struct {
 	changed time.Time
 	size    int64
@@ -348,8 +365,9 @@ func stampOf(path string) stamp {
 	return stamp{}
 }
 
-// config is a tls.Config's GetConfigForClient. Files that changed and cannot be used leave what was
-// loaded before: they are replaced one by one.
+// config is the GetConfigForClient of the server's TLS settings; net/http calls it at every
+// handshake. If the files have changed and cannot be used, the former certificate stays: files are
+// replaced one by one, and between two replacements they do not belong together.
 func (c *certificate) config(*tls.ClientHelloInfo) (*tls.Config, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -361,7 +379,7 @@ func (c *certificate) config(*tls.ClientHelloInfo) (*tls.Config, error) {
 			c.loaded, c.seen = loaded, now
 		}
 	}
-	if err == nil { // a certificate ends without a change of its file
+	if err == nil { // a certificate expires though its file does not change
 		err = c.files.expiry(c.loaded, c.now())
 	}
 	c.broken.report(c.log, "admin.tls", err)

@@ -1,4 +1,5 @@
-// The API of deferred events, dead letters, requests and jobs: routes and handlers.
+// The routes of the API about events, dead letters, deferred events, requests and jobs: what each
+// takes, and whom it asks.
 
 package admin
 
@@ -23,24 +24,25 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
-// API is what the API shows of deferred rows and dead letters, and does about them.
+// API is what the routes of the API need of the relay.
 type API struct {
 	Operators    *dlq.Admin
-	Outboxes     []dlq.Outbox // where an event's row is looked for
+	Outboxes     []dlq.Outbox // the tables in which the row of an event may be
 	ShowPayloads bool
 
-	Check func(ctx context.Context) (findings any, err error) // what `check` asks; one at a time
+	// what `check` does; called once at a time
+	Check func(ctx context.Context) (findings any, err error)
 
-	Config      func() any // the effective configuration without secrets: a list
+	Config      func() any // the effective configuration without secrets, as a list
 	CountResend func(ctx context.Context, r *dlq.Resend, dryRun bool) (Counted, error)
 }
 
 // apiBound is how long the database may take for one request of the API.
 const apiBound = 10 * time.Second
 
-// api answers the routes about deferred events and dead letters. It uses two connections of the
-// relay's pool at most, so that many requests cannot starve the relay: one that reads, and one that
-// changes something, so that a read does not wait for a bulk change.
+// api answers the routes that ask the database. It uses at most two connections of the relay's
+// pool, so that many requests cannot starve the relay: one for requests that read, and one for
+// requests that change something, so that a read does not wait for a bulk change.
 type api struct {
 	*Server
 	reading, changing chan struct{}
@@ -54,8 +56,8 @@ func newAPI(s *Server) *api {
 //go:embed openapi.json
 var openAPI []byte
 
-// routes are the paths of the API with what answers each method. A path that only reads is good
-// with the read token.
+// routes returns the handlers by path and method. guard lets a token of the role read use GET, and
+// asks for the role operate for every other method.
 func (a *api) routes() map[string]methods {
 	return map[string]methods{
 		"/api/v1/openapi.json":     {http.MethodGet: a.openAPI},
@@ -81,10 +83,11 @@ func (a *api) routes() map[string]methods {
 	}
 }
 
-// handler answers a request with a status and a body, or with an error. It may set headers.
+// handler answers a request with a status and a body, or with an error. It may set headers of the
+// answer.
 type handler func(ctx context.Context, w http.ResponseWriter, r *http.Request) (status int, body any, err error)
 
-// do calls a handler when it is its turn, and writes the answer.
+// do calls a handler once one of the two connections is free, and writes its answer.
 func (a *api) do(w http.ResponseWriter, r *http.Request, h handler) {
 	if a.cfg.API.Operators == nil {
 		writeProblem(w, http.StatusServiceUnavailable, "the relay has no database yet")
@@ -116,12 +119,12 @@ func (a *api) openAPI(w http.ResponseWriter, _ *http.Request) {
 	_, _ = w.Write(openAPI) //nolint:errcheck // the client has gone
 }
 
-// handle turns a handler into one of net/http.
+// handle makes an http.HandlerFunc of a handler.
 func (a *api) handle(h handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) { a.do(w, r, h) }
 }
 
-// ofNumber answers with the result of find for the number in the path.
+// ofNumber makes a handler that answers with what find returns for the number in the path.
 func (a *api) ofNumber(find func(ctx context.Context, r *http.Request, n int64) (any, error)) http.HandlerFunc {
 	return a.handle(func(ctx context.Context, _ http.ResponseWriter, r *http.Request) (int, any, error) {
 		n, err := rowNumber(r)
@@ -133,7 +136,8 @@ func (a *api) ofNumber(find func(ctx context.Context, r *http.Request, n int64) 
 	})
 }
 
-// relay says how far this relay has read, or why it has stopped.
+// relay returns how far this relay has read, or why it has stopped. The database alone cannot say
+// whether an event is still on its way.
 func (a *api) relay(context.Context) dlq.Relay {
 	snapshot := a.cfg.Snapshot()
 	if snapshot.Phase != ops.Streaming {
@@ -191,7 +195,8 @@ func (a *api) list(of *dlq.Table) http.HandlerFunc {
 	})
 }
 
-// groups counts the rows of a table, dead letters of one state.
+// groups answers a list with the parameter group: the number of rows for each value. It refuses
+// other filters than the state, because it counts all rows of a state.
 func (a *api) groups(ctx context.Context, of *dlq.Table, q query) (*dlq.Groups, error) {
 	f, err := q.Filter(ctx, nil)
 	if err == nil {
@@ -292,24 +297,24 @@ func rowNumber(r *http.Request) (int64, error) {
 	return n, nil
 }
 
-// One check at a time asks the database and the broker, and its answer is shared for a while:
-// frequent requests cannot keep them busy. Both bounds together, and what a check takes to close
-// what it has opened, are less than writeBound.
+// One check at a time asks the database and the broker, and requests within checkFresh get the same
+// answer, so that frequent requests cannot keep either busy. checkTurn, checkBound and the time
+// that a check takes to close its connections are together less than writeBound.
 const (
 	checkFresh = 10 * time.Second
 	checkBound = 20 * time.Second
 	checkTurn  = 5 * time.Second
 )
 
-// findings are what a check has found, and when.
+// findings are the answer of a check, with its time.
 type findings struct {
 	CheckedAt time.Time `json:"checked_at"`
 	Findings  any       `json:"findings"`
 }
 
-// checks are the checks of the API: the newest, and whose turn it is.
+// checks keeps the newest answer of a check, and lets one check run at a time.
 type checks struct {
-	turn   chan struct{} // of capacity 1: a lock on newest
+	turn   chan struct{} // of capacity 1: who is in it runs the check and owns newest
 	newest findings
 }
 
@@ -329,7 +334,8 @@ func (a *api) check(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if time.Since(a.checks.newest.CheckedAt) >= checkFresh {
-		// One that has hung up does not end it: it could begin another one at once.
+		// A client that hangs up does not end the check: if it did, the client could start another
+		// one at once.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), checkBound)
 		defer cancel()
 		found, err := a.cfg.API.Check(ctx)
@@ -347,20 +353,20 @@ type badRequest struct{ what string }
 
 func (e *badRequest) Error() string { return e.what }
 
-// query has the parameters of a list.
+// query is the parameters of a list.
 type query struct {
 	dlq.FilterInput
 	Cursor  string
 	Limit   int
-	limited bool    // it was given
-	Group   *string // count by this; nil: list the rows
+	limited bool    // Limit was given
+	Group   *string // the column to count rows by; nil means that rows are listed
 }
 
-// defaultLimit is the length of a page when none is asked for.
+// defaultLimit is the number of rows in a page when the request has no limit.
 const defaultLimit = 50
 
-// readQuery reads the parameters of a list. One that is unknown, or given twice, is refused: a
-// filter that is misspelt would choose everything.
+// readQuery reads the parameters of a list. It refuses a parameter that is unknown or given twice:
+// a list whose filter is misspelt would otherwise have every row.
 func readQuery(values url.Values) (query, error) {
 	q := query{Limit: defaultLimit}
 	for name, given := range values {
@@ -393,9 +399,12 @@ func readQuery(values url.Values) (query, error) {
 	return q, nil
 }
 
-// routeInput is where a replay goes instead: the parts of a route that are given, by their keys.
+// routeInput is the other destination that a replay may have: the parts of a route that the body
+// gives, by their keys.
 type routeInput map[string]string
 
+// route makes the route of the parts. It refuses parts that belong to another sink than the
+// configured one.
 func (t routeInput) route(kind string) (r event.Route, err error) {
 	if len(t) == 0 {
 		return r, nil
@@ -425,7 +434,8 @@ func (t routeInput) notForReplay(kind dlq.Kind) error {
 	return &badRequest{strings.Join(keys[:last], ", ") + " and " + keys[last] + " are for a replay"}
 }
 
-// readAction reads a body that may have the parts of a route in it.
+// readAction reads the body of a change. It separates the parts of a route, whose names depend on
+// the sinks, from the rest, which it decodes into the struct.
 func readAction(r *http.Request, into any) (routeInput, error) {
 	var given map[string]json.RawMessage
 	if err := readBody(r, &given); err != nil {
@@ -453,7 +463,7 @@ func readAction(r *http.Request, into any) (routeInput, error) {
 	return parts, decode(bytes.NewReader(rest), into)
 }
 
-// askBody is the body of a request about one row; it may be left out.
+// askBody is the body of a change of one row. A request may leave it out.
 type askBody struct {
 	routeInput `json:"-"`
 	Reason     string `json:"reason"`
@@ -469,8 +479,8 @@ func readAsk(r *http.Request, kind dlq.Kind) (*askBody, error) {
 	return &b, b.notForReplay(kind)
 }
 
-// readReason reads why something is deleted: a parameter, because a DELETE's body may be lost on
-// the way, or the body, as elsewhere.
+// readReason reads why something is cancelled: from the body, or from the parameter reason, because
+// the body of a DELETE may be lost on the way.
 func readReason(r *http.Request) (string, error) {
 	var b struct {
 		Reason string `json:"reason"`
@@ -490,13 +500,13 @@ func readReason(r *http.Request) (string, error) {
 	return b.Reason, nil
 }
 
-// bulkBody is the body of a request about all rows that a filter chooses.
+// bulkBody is the body of a change of all rows that a filter chooses.
 type bulkBody struct {
 	dlq.FilterInput
 	routeInput `json:"-"`
-	All        bool   `json:"all"` // required when there is no filter
+	All        bool   `json:"all"` // must be true when the filter is empty
 	DryRun     bool   `json:"dry_run"`
-	Rate       int    `json:"rate"` // per second
+	Rate       int    `json:"rate"` // rows per second
 	Reason     string `json:"reason"`
 }
 
@@ -513,10 +523,11 @@ func readBulk(r *http.Request, kind dlq.Kind) (*bulkBody, error) {
 	return &b, b.notForReplay(kind)
 }
 
-// maxBody is the longest body that is read: a key may be long.
+// maxBody is how many bytes of a body are read. It is generous because a key may be long.
 const maxBody = 1 << 20
 
-// readBody reads one JSON object, all of whose names are known; nothing at all is an empty one.
+// readBody reads one JSON object and refuses names that are not known. An empty body counts as an
+// empty object.
 func readBody(r *http.Request, into any) error {
 	return decode(http.MaxBytesReader(nil, r.Body, maxBody), into)
 }

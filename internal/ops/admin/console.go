@@ -1,5 +1,5 @@
-// What the console shows and does in addition: destinations, the sent set, the audit, the
-// configuration, and resends.
+// The routes of the API that the console needs beyond those of the commands: destinations, the sent
+// set, the audit, the configuration and resends.
 
 package admin
 
@@ -19,7 +19,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// consoleRoutes are further paths of the API, as in routes.
+// consoleRoutes returns handlers by path and method, like routes.
 func (a *api) consoleRoutes() map[string]methods {
 	return map[string]methods{
 		streamPath:                        {http.MethodGet: a.stream},
@@ -48,13 +48,14 @@ func (a *api) config(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]any{"items": a.cfg.API.Config()})
 }
 
-// destination is a paused one.
+// destination is a paused destination in the answer of /api/v1/destinations.
 type destination struct {
-	ID string `json:"id"` // in paths; "": it cannot be named
+	ID string `json:"id"` // the name in paths; "" when the destination cannot be named
 	ops.Paused
 }
 
-// destinationID is a name as a path has it: whatever is in it, no proxy takes it apart.
+// destinationID encodes the name of a destination for a path. No proxy changes it, whatever
+// characters the name has.
 var destinationID = base64.RawURLEncoding
 
 func (a *api) destinations(ctx context.Context, _ http.ResponseWriter, _ *http.Request) (int, any, error) {
@@ -88,20 +89,20 @@ func (a *api) retryDestination(ctx context.Context, w http.ResponseWriter, r *ht
 	return jobStarted(w, job), job, nil
 }
 
-// jobStarted names a job in the header Location.
+// jobStarted sets the header Location to a new job, and returns the status of the answer.
 func jobStarted(w http.ResponseWriter, job dlq.Job) (status int) {
 	w.Header().Set("Location", "/api/v1/jobs/"+strconv.FormatInt(job.ID, 10))
 	return http.StatusAccepted
 }
 
-// unsentTable is how many rows of a table are not known to be sent.
+// unsentTable says how many rows of an outbox table are not known to be sent.
 type unsentTable struct {
 	Table  string `json:"table"`
 	Rows   int64  `json:"rows"`
 	OrMore bool   `json:"or_more"`
 }
 
-// unsentLimit is how many rows of a table are counted: see ops.Status.UnsentRows.
+// unsentLimit is how many such rows of a table are counted at most; see ops.Status.UnsentRows.
 const unsentLimit = 10_000
 
 func (a *api) sent(ctx context.Context, _ http.ResponseWriter, _ *http.Request) (int, any, error) {
@@ -134,7 +135,7 @@ func (a *api) audit(ctx context.Context, _ http.ResponseWriter, r *http.Request)
 	return http.StatusOK, page, err
 }
 
-// readAudit reads one parameter of a list of the audit.
+// readAudit reads one parameter of a request for the audit.
 func readAudit(f *dlq.AuditFilter, cursor *string, limit *int, name string, given []string) (err error) {
 	if len(given) > 1 || given[0] == "" {
 		return errors.New("is empty, or given twice")
@@ -164,7 +165,7 @@ func readAudit(f *dlq.AuditFilter, cursor *string, limit *int, name string, give
 	return nil
 }
 
-// Counted is what a resend would send.
+// Counted is how many rows a resend would send, and in which order.
 type Counted struct {
 	Rows    int64    `json:"matched"`
 	Order   string   `json:"order"`
@@ -172,8 +173,8 @@ type Counted struct {
 	Notes   []string `json:"notes"`
 }
 
-// resendBody is the body of a resend: what the command takes to repair something. Choices by key,
-// time and SQL are the command's, which waits for as long as they take.
+// resendBody is the body of a resend. It has the choices that repair something. Choices by key,
+// time and SQL are only in the command `resend`, which may wait for as long as they take.
 type resendBody struct {
 	IDs       []string `json:"ids"`
 	Gap       int64    `json:"gap"`
@@ -186,10 +187,11 @@ type resendBody struct {
 	Reason    string   `json:"reason"`
 }
 
-// maxResendIDs is how many ids a resend names.
+// maxResendIDs is how many ids a resend may name.
 const maxResendIDs = 1000
 
-// choice is what is sent again, or what is wrong with it: the command refuses the same.
+// choice returns which rows are sent again, or what is wrong with the body. The command refuses the
+// same combinations.
 func (b *resendBody) choice() (c dlq.Choice, err error) {
 	c = dlq.Choice{Gap: b.Gap, Unsent: b.Unsent, OrderBy: b.OrderBy, Unordered: b.Unordered}
 	for _, id := range b.IDs {
@@ -269,7 +271,7 @@ func (a *api) resend(ctx context.Context, w http.ResponseWriter, r *http.Request
 	return jobStarted(w, job), job, nil
 }
 
-// notThere is the error for a destination for which nothing waits.
+// notThere is the error for a destination that no deferred event waits for.
 type notThere struct{ what string }
 
 func (e *notThere) Error() string { return e.what }

@@ -1,4 +1,5 @@
-// Who is at the other end of a Unix socket, by Linux.
+// Which user is at the other end of a Unix socket, as Linux tells it: the socket needs no token
+// because of this.
 
 package admin
 
@@ -8,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerUID is the user of the process at the other end, as of its connect: unix(7), SO_PEERCRED.
+// peerUID returns the user of the process at the other end, as of the time when it connected:
+// unix(7), SO_PEERCRED.
 func peerUID(conn *net.UnixConn) (int, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {

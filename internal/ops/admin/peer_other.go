@@ -9,7 +9,7 @@ import (
 	"net"
 )
 
-// peerUID is not known on this system: nobody has a right by the socket.
+// peerUID always fails: this system does not tell the user, so nobody has a right by the socket.
 func peerUID(*net.UnixConn) (int, error) {
 	return 0, errors.New("admin.socket works on Linux only: use admin.tokens")
 }

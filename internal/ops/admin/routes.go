@@ -1,4 +1,4 @@
-// Which path is answered by what, for whom, and how many at once.
+// Which handler answers a path, who may ask, and how many requests are answered at once.
 
 package admin
 
@@ -19,10 +19,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/printable"
 )
 
-// methods is what answers a path, by method.
+// methods are the handlers of a path by method.
 type methods map[string]http.HandlerFunc
 
-// probePaths are answered on every listener; metrics too, unless they have one of their own.
+// probePaths returns the handlers that every TCP listener has: probes and metrics. New removes the
+// metrics from admin.listen when they have a listener of their own.
 func (s *Server) probePaths() map[string]methods {
 	return map[string]methods{
 		"/healthz": {http.MethodGet: s.healthz},
@@ -31,7 +32,8 @@ func (s *Server) probePaths() map[string]methods {
 	}
 }
 
-// paths are all that is answered. Those under /api need a caller: see guard.
+// paths returns all handlers: those of the probes and the API. guard asks for a caller for paths
+// below /api.
 func (s *Server) paths() map[string]methods {
 	all := s.probePaths()
 	all["/api/v1/status"] = methods{http.MethodGet: s.status}
@@ -42,7 +44,7 @@ func (s *Server) paths() map[string]methods {
 	return all
 }
 
-// routes answers the paths.
+// routes makes the server's handler of paths.
 func (s *Server) routes(paths map[string]methods) http.Handler {
 	mux := http.NewServeMux()
 	rooms := newRooms()
@@ -57,7 +59,7 @@ func (s *Server) routes(paths map[string]methods) http.Handler {
 	return mux
 }
 
-// withConsole answers the pages of the console beside the API.
+// withConsole adds the console's pages to the API. They need no token: see Config.Console.
 func (s *Server) withConsole(api http.Handler) http.Handler {
 	if s.cfg.Console == nil {
 		return api
@@ -69,15 +71,15 @@ func (s *Server) withConsole(api http.Handler) http.Handler {
 	return mux
 }
 
-// rooms bound the requests in work. They are apart, so that reads do not wait for changes, nor
-// probes for either.
-// In large an answer of more than largeAnswer is sent: many that are read slowly would be more
-// memory than the relay has.
+// rooms bound how many requests are in work. Each kind has a room of its own, so that reads do not
+// wait for changes, and probes wait for neither. A place in large is needed to send an answer above
+// largeAnswer: several large answers to clients that read slowly would need more memory than the
+// relay has.
 type rooms struct{ probes, metrics, reads, changes, large room }
 
 const largeAnswer = 1 << 20
 
-// room is as many requests at once as it has places.
+// room has as many places as requests may be in work at once.
 type room chan struct{}
 
 func newRooms() rooms {
@@ -98,8 +100,8 @@ func (r *rooms) of(path, method string) room {
 	return r.changes
 }
 
-// guard lets a request through to its method: with the rights that it needs, in a place of its
-// room, and as JSON when it has a body.
+// guard wraps the methods of a path. It refuses a method that the path does not have, a change that
+// is no JSON, a caller without the right, and a request for which its room has no place.
 func (s *Server) guard(path string, by methods, rooms rooms) http.HandlerFunc {
 	next := func(w http.ResponseWriter, r *http.Request) {
 		h := by[r.Method]
@@ -113,7 +115,7 @@ func (s *Server) guard(path string, by methods, rooms rooms) http.HandlerFunc {
 		case !isJSON(r):
 			writeProblem(w, http.StatusUnsupportedMediaType, "send the header Content-Type: application/json")
 			return
-		case path == streamPath: // it keeps no place, and is not held until it is whole
+		case path == streamPath: // the stream takes no place, and is sent while it is made
 			h(w, r)
 			return
 		}
@@ -139,8 +141,8 @@ func (s *Server) guard(path string, by methods, rooms rooms) http.HandlerFunc {
 	}, next)
 }
 
-// held is an answer that is not sent before it is whole: a client that reads slowly keeps no place
-// from the others, and Prometheus not from its metrics.
+// held collects an answer until it is whole and sends it then. So a client that reads slowly does
+// not keep its place in a room, and cannot keep Prometheus from its metrics.
 type held struct {
 	header http.Header
 	code   int
@@ -151,7 +153,7 @@ func (h *held) Header() http.Header               { return h.header }
 func (h *held) WriteHeader(code int)              { h.code = code }
 func (h *held) Write(content []byte) (int, error) { return h.body.Write(content) }
 
-// fill lets next answer, in a place that is given up when it has.
+// fill lets next write the answer, and gives up the place in the room after that.
 func (h *held) fill(next http.HandlerFunc, r *http.Request, place room) {
 	defer func() { <-place }()
 	if in, ok := r.Context().Value(openKey{}).(inWork); ok {
@@ -161,13 +163,15 @@ func (h *held) fill(next http.HandlerFunc, r *http.Request, place room) {
 	next(h, r)
 }
 
+// sendTo sends the answer. It sends one above largeAnswer only while no other such answer is being
+// sent.
 func (h *held) sendTo(w http.ResponseWriter, large room) {
 	if h.body.Len() > largeAnswer {
 		select {
 		case large <- struct{}{}:
 			defer func() { <-large }()
 		default:
-			h.body = bytes.Buffer{} // memory is what there is too little of
+			h.body = bytes.Buffer{} // memory is what is short
 			w.Header().Set("Retry-After", "1")
 			writeProblem(w, http.StatusServiceUnavailable, "another large answer is being sent; try again")
 			return
@@ -177,7 +181,8 @@ func (h *held) sendTo(w http.ResponseWriter, large room) {
 	_, _ = w.Write(h.body.Bytes()) //nolint:errcheck // the client has gone
 }
 
-// isJSON is false for a change that a form of a web page could send as well.
+// isJSON reports whether a request that needs it has the content type of JSON. A form of a web page
+// cannot send that type, so a page of another site cannot make a browser change something.
 func isJSON(r *http.Request) bool {
 	if r.Method != http.MethodPost && (r.Method != http.MethodDelete || r.ContentLength == 0) {
 		return true
@@ -211,7 +216,7 @@ func (m methods) allowed() []string {
 
 // problem is an error answer in the form of RFC 9457.
 type problem struct {
-	Type   string `json:"type"` // about:blank: Title says what Status says
+	Type   string `json:"type"` // always about:blank, which means that Title is the text of Status
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail,omitempty"`
@@ -227,14 +232,16 @@ func writeJSON(w http.ResponseWriter, status int, body any) {
 	writeBody(w, status, body)
 }
 
-// writeBody writes what a terminal may show as it comes: curl prints it raw.
+// writeBody writes JSON. It escapes characters that a terminal would obey, because curl prints an
+// answer as it comes.
 func writeBody(w http.ResponseWriter, status int, body any) {
 	w.Header().Set("Cache-Control", "no-store")
 	w.WriteHeader(status)
 	_ = json.NewEncoder(printable.JSON(w)).Encode(body) //nolint:errcheck // the client has gone
 }
 
-// problemStatus is the status of an error that is the request's own; 0 for any other.
+// problemStatus returns the status of an error that the request itself has caused, and 0 for any
+// other error.
 func problemStatus(err error) int {
 	var bad *dlq.BadInput
 	var body *badRequest
@@ -253,6 +260,7 @@ func problemStatus(err error) int {
 	return 0
 }
 
+// writeError answers with an error. A change that was done before is no error and gets a note.
 func writeError(w http.ResponseWriter, err error) {
 	var done *dlq.Done
 	status := problemStatus(err)
@@ -266,10 +274,10 @@ func writeError(w http.ResponseWriter, err error) {
 	}
 }
 
-// What the relay says of itself: the probes, a word for everybody and details for those who may
-// read, the status and the slots.
+// The answers about the relay itself: the probes, the status and the slots. A probe answers
+// everybody with one word, and callers who may read with the details.
 
-// Health is what /healthz answers.
+// Health returns what /healthz answers to a caller who may read.
 func (s *Server) Health() ops.Health { return ops.HealthOf(s.cfg.Heartbeats, time.Now()) }
 
 func (s *Server) healthz(w http.ResponseWriter, r *http.Request) {
@@ -312,7 +320,7 @@ func (s *Server) status(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, s.Status())
 }
 
-// Status is what /api/v1/status answers.
+// Status returns what /api/v1/status answers.
 func (s *Server) Status() ops.Status {
 	snapshot, now := s.cfg.Snapshot(), time.Now().UTC()
 	status := snapshot.Status(s.cfg.Metrics.Rates(now), s.cfg.Metrics.Totals(), now)

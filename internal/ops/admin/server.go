@@ -22,32 +22,34 @@ import (
 
 // Config is what the admin server needs.
 type Config struct {
-	Listen        string // host:port; port 0 takes a free one; "": none
-	MetricsListen string // of metrics and probes alone; "": they are on Listen
-	Socket        string // path of the Unix socket; "": none
+	Listen        string // host:port; port 0 takes a free one; "" means no such listener
+	MetricsListen string // for metrics and probes alone; "" leaves the metrics on Listen
+	Socket        string // path of the Unix socket; "" means no socket
 	TLS           TLSFiles
-	Tokens        []Token // none: only Socket opens /api
+	Tokens        []Token // without one only Socket opens /api
 
 	Version    string
 	StartedAt  time.Time
 	Metrics    *metrics.Metrics
-	Snapshot   func() ops.Snapshot // may be called by several goroutines at once
+	Snapshot   func() ops.Snapshot // must be safe for concurrent use
 	Heartbeats []*ops.Heartbeat
-	RecentLog  func() []string // for the status; nil: none is kept
+	RecentLog  func() []string // lines for the status; nil means that none are kept
 	API        API
-	Console    http.Handler // its pages, on Listen alone: they are open, and ask the API; nil: none
-	Log        *zap.Logger
+	// the console's pages, served only on Listen and to everybody, because they hold no data and
+	// ask the API; nil means no console
+	Console http.Handler
+	Log     *zap.Logger
 }
 
 // Server answers /healthz, /readyz, /metrics and /api/v1.
 type Server struct {
 	cfg         Config
-	listener    net.Listener // nil: admin.listen is ""
-	metrics     net.Listener // nil: they are on listener, if there is one
+	listener    net.Listener // nil when admin.listen is empty
+	metrics     net.Listener // nil when metrics have no listener of their own
 	api, probes http.Handler
 	socketEvery time.Duration
 
-	broken   faults // tokens and the socket
+	broken   faults // of tokens and the socket
 	refusals sparing
 
 	history                 ops.History
@@ -55,8 +57,8 @@ type Server struct {
 	lookEvery, recheckEvery time.Duration
 }
 
-// New listens at once, so that a taken port is known before anything else starts. The error is an
-// *event.Stop. Run releases the ports.
+// New opens the ports at once, so that a port that is taken is known before anything else of the
+// relay starts. Its error is an *event.Stop. Run closes the ports.
 func New(cfg Config) (*Server, error) {
 	s := &Server{cfg: cfg, socketEvery: socketEvery, lookEvery: lookEvery, recheckEvery: recheckEvery}
 	var err error
@@ -95,7 +97,7 @@ func listen(key, variable, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Addr is the address it listens on; "" without admin.listen.
+// Addr returns the address that the server listens on, or "" without admin.listen.
 func (s *Server) Addr() string {
 	if s.listener == nil {
 		return ""
@@ -103,9 +105,9 @@ func (s *Server) Addr() string {
 	return s.listener.Addr().String()
 }
 
-// Run serves until ctx is done, and returns nil then.
+// Run serves the ports and the socket until ctx is done, and returns nil then.
 func (s *Server) Run(ctx context.Context) error {
-	for i := range s.cfg.Tokens { // a broken one is known before it is needed
+	for i := range s.cfg.Tokens { // a token that cannot be read is logged before somebody needs it
 		_, err := s.cfg.Tokens[i].Read()
 		s.broken.report(s.cfg.Log, "token "+s.cfg.Tokens[i].Name, err)
 	}
@@ -140,10 +142,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// writeBound is how long an answer may take, from the request on.
+// writeBound is how long a request may take, until its answer is written.
 const writeBound = 30 * time.Second
 
-// newHTTP is a server of its own for one listener, with bounds of its own.
+// newHTTP makes the http.Server of one listener. Each listener has its own, with bounds of its own.
 func (s *Server) newHTTP(handler http.Handler, connected func(context.Context, net.Conn) context.Context) *http.Server {
 	open := &connections{open: map[net.Conn]*list.Element{}}
 	server := &http.Server{
@@ -160,7 +162,7 @@ func (s *Server) newHTTP(handler http.Handler, connected func(context.Context, n
 	return server
 }
 
-// closeTimeout is how long requests may take to end after ctx is done.
+// closeTimeout is how long requests may take to end once ctx is done.
 const closeTimeout = time.Second
 
 // serve serves one listener until ctx is done, and returns nil then.
@@ -171,7 +173,7 @@ func (s *Server) serve(ctx context.Context, server *http.Server, l net.Listener)
 		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
 		if server.Shutdown(within) != nil {
-			_ = server.Close() //nolint:errcheck // requests that do not end are cut
+			_ = server.Close() //nolint:errcheck // requests that do not end in time are cut off
 		}
 	})
 	err := server.Serve(patient{l})
@@ -184,8 +186,8 @@ func (s *Server) serve(ctx context.Context, server *http.Server, l net.Listener)
 	return err
 }
 
-// patient accepts again after an error, such as no memory of the kernel: delivery does not end for
-// it.
+// patient is a listener that accepts again after an error, such as one about memory in the kernel.
+// Otherwise such an error would end the server and with it the relay.
 type patient struct{ net.Listener }
 
 // Accept implements net.Listener.
@@ -201,31 +203,34 @@ func (p patient) Accept() (net.Conn, error) {
 
 const acceptAgain = 100 * time.Millisecond
 
-// maxConnections is how many a listener has open at once: file descriptors and memory are the
-// relay's, too.
+// maxConnections is how many connections a listener has open at once. They use file descriptors and
+// memory of the relay.
 const maxConnections = 256
 
-// connections closes the connection that has waited longest without a request in work, when one too
-// many is open. To refuse the newest instead would let a client with many idle connections keep out
-// the probes, upon which an orchestrator restarts a relay that works. A request is in work while it
-// has a place in a room: a client that sends it slowly, or reads its answer slowly, is idle.
+// connections bounds the open connections of a listener. When there are too many, it closes the one
+// that has been idle longest. If it refused the newest one instead, a client with many idle
+// connections would keep out the probes, and an orchestrator would restart a relay that works. A
+// connection is idle unless its request has a place in a room, so also while a client sends a
+// request slowly or reads an answer slowly.
 type connections struct {
 	mu      sync.Mutex
-	open    map[net.Conn]*list.Element // nil: a request is in work
-	waiting list.List                  // of net.Conn, the longest first
+	open    map[net.Conn]*list.Element // the place in waiting; nil while a request is in work
+	waiting list.List                  // idle connections (net.Conn), the longest idle first
 }
 
+// connKey is the key of the connection in a request's context.
 type connKey struct{}
 
+// openKey is the key of inWork in a request's context.
 type openKey struct{}
 
-// inWork is what a request holds on to while it is in work.
+// inWork lets a handler mark its connection as in work.
 type inWork struct {
 	of   *connections
 	conn net.Conn
 }
 
-// state is a http.Server's ConnState.
+// state is the server's ConnState: net/http calls it when a connection changes its state.
 func (c *connections) state(conn net.Conn, state http.ConnState) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -236,19 +241,19 @@ func (c *connections) state(conn net.Conn, state http.ConnState) {
 			c.forget(oldest.Value.(net.Conn))
 			hangUp(oldest.Value.(net.Conn))
 		}
-	case http.StateIdle: // its answer is sent
+	case http.StateIdle: // its answer was sent
 		if at, open := c.open[conn]; open && at == nil {
 			c.open[conn] = c.waiting.PushBack(conn)
 		}
 	case http.StateClosed, http.StateHijacked:
 		c.forget(conn)
-	default: // working knows
+	default: // working keeps the account of the other states
 	}
 }
 
-// working keeps a connection while its request has a place in a room, of which there are fewer than
-// maxConnections. It is given up before the answer is sent, and before net/http reads the rest of a
-// body that nobody asked for.
+// working marks a connection as in work or idle again. A connection in work is never closed for a
+// newer one; there are fewer places in rooms than maxConnections. It becomes idle before its answer
+// is sent, and before net/http reads the rest of a body that nobody asked for.
 func (c *connections) working(conn net.Conn, yes bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -268,7 +273,7 @@ func (c *connections) forget(conn net.Conn) {
 	delete(c.open, conn)
 }
 
-// hangUp closes without TLS's farewell, which could wait for the other end.
+// hangUp closes a connection without TLS's closing alert, which could wait for the other end.
 func hangUp(conn net.Conn) {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
@@ -276,7 +281,7 @@ func hangUp(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// serve lets guard tell which connection is in work.
+// serve wraps a handler so that it can mark the connection of its request as in work.
 func (c *connections) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn := r.Context().Value(connKey{}).(net.Conn)
@@ -284,6 +289,7 @@ func (c *connections) serve(next http.Handler) http.Handler {
 	})
 }
 
+// withConn puts the connection into the context of its requests, for serve.
 func withConn(ctx context.Context, conn net.Conn) context.Context {
 	return context.WithValue(ctx, connKey{}, conn)
 }

@@ -1,4 +1,5 @@
-// The Unix socket: the commands of root and of the relay's own user need no token.
+// The Unix socket of the API. Root and the relay's own user need no token on it, so commands work
+// without any setting.
 
 package admin
 
@@ -14,16 +15,17 @@ import (
 	"time"
 )
 
-// unixSocket is a listening socket and the file that it made.
+// unixSocket is a listening socket with the file that it made.
 type unixSocket struct {
 	*net.UnixListener
 	path string
 	made fs.FileInfo
 }
 
-// listenSocket makes the socket at path, which only root and the relay's own user may open. One on
-// which nobody listens is left by a relay that was killed, and replaced. Anything else stays: it
-// may be that of another relay on this host, as during its restart.
+// listenSocket makes the socket at path, which only root and the relay's own user may open. It
+// replaces a socket on which nobody listens, which a relay that was killed has left. It leaves
+// anything else as it is: another relay on this host may listen there, for example while this one
+// is being restarted.
 func listenSocket(path string) (*unixSocket, error) {
 	switch info, err := os.Lstat(path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -51,40 +53,41 @@ func listenSocket(path string) (*unixSocket, error) {
 	if err != nil {
 		return nil, fmt.Errorf("admin.socket: %w", err)
 	}
-	l.SetUnlinkOnClose(false) // by then the path may be another relay's
+	l.SetUnlinkOnClose(false) // at the end the path may belong to another relay
 	s := &unixSocket{UnixListener: l, path: path}
-	err = os.Chmod(path, 0o600) // whoever connects before is asked for its uid, too
+	err = os.Chmod(path, 0o600) // a client that connects before this is still asked for its uid
 	if err == nil {
 		s.made, err = os.Lstat(path)
 	}
 	if err != nil {
-		_ = l.Close() //nolint:errcheck // err says what is wrong
+		_ = l.Close() //nolint:errcheck // err already says what is wrong
 		return nil, fmt.Errorf("admin.socket: %w", err)
 	}
 	return s, nil
 }
 
-// isThere is false when the path was removed, or is another socket's.
+// isThere reports whether the path still is this socket. It is false once the file was removed or
+// replaced.
 func (s *unixSocket) isThere() bool {
 	now, err := os.Lstat(s.path)
 	return err == nil && os.SameFile(now, s.made)
 }
 
-// Close stops listening and removes the path if it is still this socket's.
+// Close stops listening, and removes the path if it still is this socket.
 func (s *unixSocket) Close() error {
 	if s.isThere() {
-		_ = os.Remove(s.path) //nolint:errcheck // one that stays is replaced by the next relay
+		_ = os.Remove(s.path) //nolint:errcheck // the next relay replaces a socket that stays
 	}
 	return s.UnixListener.Close()
 }
 
-// socketEvery is how long until a socket that could not be made is tried again: the relay that has
-// it may be one that stops. As often one that is served is looked for: it may have been removed,
-// and nobody would reach the relay by it any more.
+// socketEvery is how often runSocket tries again to make a socket: the relay that has the path may
+// be stopping. It is also how often a socket that is served is looked for, because nobody could
+// reach the relay by one whose file was removed.
 const socketEvery = 5 * time.Second
 
-// runSocket serves the socket until ctx is done. What is wrong with the path is logged and tried
-// again, for delivery does not depend on it.
+// runSocket serves the socket until ctx is done. It logs what is wrong with the path and tries
+// again, because delivery does not depend on the socket.
 func (s *Server) runSocket(ctx context.Context) {
 	for {
 		l, err := listenSocket(s.cfg.Socket)
@@ -101,7 +104,7 @@ func (s *Server) runSocket(ctx context.Context) {
 	}
 }
 
-// serveSocket serves a socket while its path is there.
+// serveSocket serves a socket until ctx is done or its path is gone.
 func (s *Server) serveSocket(ctx context.Context, l *unixSocket) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
@@ -120,7 +123,8 @@ func (s *Server) serveSocket(ctx context.Context, l *unixSocket) error {
 	return s.serve(ctx, s.newHTTP(s.api, withPeer), l)
 }
 
-// withPeer notes who is at the other end of a connection.
+// withPeer puts the user at the other end into the context of a connection's requests, for
+// callerOf.
 func withPeer(ctx context.Context, conn net.Conn) context.Context {
 	p := peer{uid: -1}
 	if unix, ok := conn.(*net.UnixConn); ok {

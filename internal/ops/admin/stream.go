@@ -1,4 +1,5 @@
-// The stream of server-sent events: the status each second, points and marks of the history.
+// The stream of server-sent events that the console listens to: the status each second, and what is
+// new in the history.
 
 package admin
 
@@ -17,23 +18,26 @@ import (
 const (
 	streamPath = "/api/v1/stream"
 
-	lookEvery     = time.Second // at the status, for the history and the listeners
-	maxListeners  = 32
-	listenerQueue = 16               // messages that wait for a listener; all have the same bytes
-	listenerBound = 10 * time.Second // for one write to it
-	// recheckEvery is how often a listener gets a sign of life, and its token is looked at again.
+	// how often the status is looked at, for the history and the listeners
+	lookEvery    = time.Second
+	maxListeners = 32
+	// messages that wait for one listener; all listeners share their bytes
+	listenerQueue = 16
+	listenerBound = 10 * time.Second // for one write to a listener
+	// recheckEvery is how often a listener gets a sign of life, and its token is checked again.
 	recheckEvery = 15 * time.Second
 )
 
-// listeners are those who read the stream.
+// listeners are the clients that read the stream.
 type listeners struct {
-	mu    sync.Mutex
-	of    map[chan []byte]bool // closed: dropped, or the relay stops
+	mu sync.Mutex
+	// a closed channel means that the listener was dropped, or that the relay stops
+	of    map[chan []byte]bool
 	ended bool
 }
 
-// join returns what the next messages come through; nil: there are too many listeners, or the relay
-// stops.
+// join adds a listener and returns the channel of its messages. It returns nil when there are too
+// many listeners or the relay stops.
 func (l *listeners) join() chan []byte {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -60,7 +64,8 @@ func (l *listeners) present() bool {
 	return len(l.of) > 0
 }
 
-// send gives a message to all, and drops who has not taken the former ones: nobody is waited for.
+// send gives a message to all listeners, and drops a listener whose queue is full: it waits for
+// nobody.
 func (l *listeners) send(message []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -74,7 +79,7 @@ func (l *listeners) send(message []byte) {
 	}
 }
 
-// end drops all listeners, and lets none join any more.
+// end drops all listeners when the relay stops; after that join adds no more.
 func (l *listeners) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,8 +90,8 @@ func (l *listeners) end() {
 	l.of = nil
 }
 
-// lookAround looks at the status each second until ctx is done: for the history, and once for all
-// who listen.
+// lookAround looks at the status each second until ctx is done. It adds the status to the history
+// and sends it to the listeners, so that many of them cost no more than one.
 func (s *Server) lookAround(ctx context.Context) {
 	defer s.listeners.end()
 	tick := time.NewTicker(s.lookEvery)
@@ -112,7 +117,7 @@ func (s *Server) lookAround(ctx context.Context) {
 	}
 }
 
-// serverSent is one event of the stream, with its body as JSON on one line.
+// serverSent encodes an event of the stream, with its body as JSON on one line.
 func serverSent(name string, body any) []byte {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "event: %s\ndata: ", name)
@@ -121,8 +126,8 @@ func serverSent(name string, body any) []byte {
 	return out.Bytes()
 }
 
-// stream answers for as long as the client reads. The server's timeouts are for answers that end,
-// so each write has its own.
+// stream answers with the stream for as long as the client reads. The server's timeouts are for
+// answers that end, so each write has a deadline of its own.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
 	messages := s.listeners.join()
 	if messages == nil {

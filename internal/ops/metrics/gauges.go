@@ -1,4 +1,4 @@
-// Gauges: what a Snapshot says, read at every scrape.
+// The gauges: metrics that are read from a Snapshot at every scrape, and not counted.
 
 package metrics
 
@@ -13,28 +13,28 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// gauge describes one metric of the state of the relay, or of something in it, an F. It is all that
-// there is of it in this package: a new one is a row of a list below. Its names are a contract with
-// dashboards, so rows are only ever added.
+// gauge describes one metric that is read from an F: the state of the relay, or a slot. A new
+// metric is a row of a list below and needs nothing else in this package. The names are a contract
+// with dashboards, so rows are only ever added.
 type gauge[F any] struct {
 	name, help string
-	label      string // whose values send is given; "": none
+	label      string // the name of the label; "" means that there is none
 	values     func(from F, send func(value float64, label string))
 }
 
-// one is a gauge without labels that always has a value.
+// one makes a gauge without a label that always has a value.
 func one[F any](name, help string, value func(F) float64) gauge[F] {
 	return gauge[F]{name, help, "", func(from F, send func(float64, string)) { send(value(from), "") }}
 }
 
-// state has the values that the gauges show.
+// state is what the gauges of a relay are read from.
 type state struct {
 	*ops.Snapshot
 	now         time.Time
-	lastConfirm int64 // Unix nanoseconds, 0 before the first
+	lastConfirm int64 // Unix nanoseconds, 0 before the first confirm
 }
 
-// ofEvery are reported by every relay.
+// ofEvery are the gauges that every relay reports.
 var ofEvery = []gauge[state]{
 	{"cdc_relay_last_confirm_timestamp_seconds", "Unix time of the broker's last confirm; absent before the first.", "", func(s state, send func(float64, string)) {
 		if s.lastConfirm != 0 {
@@ -61,8 +61,8 @@ var ofEvery = []gauge[state]{
 	}},
 }
 
-// ofLeader are reported by the leader alone. Another relay, even a former leader, knows only an
-// older state: the leader counts the same events, and they would appear twice.
+// ofLeader are the gauges that only the leader reports. Another relay, even a former leader, knows
+// an older state of the same events, and they would be counted twice.
 var ofLeader = []gauge[state]{
 	one("cdc_relay_backlog_events", "Events read from the WAL and not yet settled, plus the deferred ones. Only the leader reports this and other counts of pending events.", func(s state) float64 {
 		return float64(s.InFlightEvents + s.WaitingEvents + s.RetryTable.Deferred)
@@ -102,7 +102,7 @@ var ofLeader = []gauge[state]{
 	}},
 }
 
-// counted is a gauge of the retry table, which has a value once that was counted.
+// counted makes a gauge of the retry table. It has a value once the table was counted.
 func counted(name, help string, value func(state) float64) gauge[state] {
 	return gauge[state]{name, help, "", func(s state, send func(float64, string)) {
 		if !s.RetryTable.Counted.IsZero() {
@@ -111,7 +111,7 @@ func counted(name, help string, value func(state) float64) gauge[state] {
 	}}
 }
 
-// guarded is a gauge of the disk guard.
+// guarded makes a gauge of the disk guard. It has a value only when a guard is configured.
 func guarded(name, help string, value func(*ops.Guard) bool) gauge[state] {
 	return gauge[state]{name, help, "", func(s state, send func(float64, string)) {
 		if s.Guard != nil {
@@ -120,7 +120,7 @@ func guarded(name, help string, value func(*ops.Guard) bool) gauge[state] {
 	}}
 }
 
-// ofSlot are reported of each logical slot of the server, with its name as the label slot.
+// ofSlot are the gauges of each logical slot of the server. The label slot has the slot's name.
 var ofSlot = []gauge[*ops.SlotItem]{
 	one("cdc_relay_slot_own", "1 for the relay's own slot, 0 for the others of the server.", func(i *ops.SlotItem) float64 { return zeroOne(i.Own) }),
 	{"cdc_relay_slot_lag_seconds", "Of the relay's own slot, the age of the oldest commit that is not settled (while there is no stream, the time since it ended; absent while another relay leads). Of another's, the time since WAL was seen that it has not confirmed.", "", func(i *ops.SlotItem, send func(float64, string)) {
@@ -149,7 +149,8 @@ var ofSlot = []gauge[*ops.SlotItem]{
 	looked("cdc_relay_slot_spilled_bytes_total", "Bytes of transactions that the server's decoding wrote to disk.", "", func(i *ops.SlotItem, send func(float64, string)) { send(float64(i.SpilledBytes), "") }),
 }
 
-// looked is a gauge of a slot that was read lately.
+// looked makes a gauge of a slot. It has a value only when the slot was read within the last
+// minute.
 func looked(name, help, label string, values func(*ops.SlotItem, func(float64, string))) gauge[*ops.SlotItem] {
 	return gauge[*ops.SlotItem]{name, help, label, func(i *ops.SlotItem, send func(float64, string)) {
 		if !i.CheckedAt.IsZero() {
@@ -158,7 +159,7 @@ func looked(name, help, label string, values func(*ops.SlotItem, func(float64, s
 	}}
 }
 
-// gauges is a collector that takes one Snapshot per scrape.
+// gauges is the collector of all gauges. It takes one Snapshot per scrape.
 type gauges struct {
 	metrics  *Metrics
 	snapshot func() ops.Snapshot
@@ -167,7 +168,7 @@ type gauges struct {
 
 var _ prometheus.Collector = (*gauges)(nil)
 
-// descs are the descriptions by name, made at the first scrape.
+// descs returns the descriptions by name. They are made at the first scrape.
 var descs = sync.OnceValue(func() map[string]*prometheus.Desc {
 	all := map[string]*prometheus.Desc{}
 	for _, g := range slices.Concat(ofEvery, ofLeader) {
@@ -186,14 +187,14 @@ func labels(one string) []string {
 	return []string{one}
 }
 
-// Describe sends every description.
+// Describe implements prometheus.Collector.
 func (g *gauges) Describe(out chan<- *prometheus.Desc) {
 	for _, d := range descs() {
 		out <- d
 	}
 }
 
-// Collect sends what one Snapshot says.
+// Collect implements prometheus.Collector: it takes a Snapshot and sends the value of every gauge.
 func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	s := g.snapshot()
 	from := state{&s, g.now(), g.metrics.lastConfirmed.Load()}
@@ -212,7 +213,7 @@ func (g *gauges) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collect sends the values of one gauge, or counter by its name.
+// collect sends the values of one gauge. A name that ends in _total is sent as a counter.
 func (g *gauge[F]) collect(from F, out chan<- prometheus.Metric, slot ...string) {
 	kind := prometheus.GaugeValue
 	if strings.HasSuffix(g.name, "_total") {
@@ -227,7 +228,8 @@ func (g *gauge[F]) collect(from F, out chan<- prometheus.Metric, slot ...string)
 	})
 }
 
-// age is 0 for what is not, and for a time that is ahead: it may be another machine's.
+// age returns the seconds since at. It is 0 for the zero time and for a time that is ahead, which
+// may be from another machine's clock.
 func age(at, now time.Time) float64 {
 	if at.IsZero() {
 		return 0

@@ -1,4 +1,5 @@
-// The latencies of the last minute, for the status.
+// The percentiles of the last minute's latencies, which the status shows without a Prometheus
+// server.
 
 package metrics
 
@@ -11,16 +12,16 @@ import (
 )
 
 const (
-	latencySlot  = 5  // seconds that are counted together
-	latencySlots = 12 // that a percentile is taken over: a minute
+	latencySlot  = 5  // seconds that share one set of counts
+	latencySlots = 12 // such sets in a percentile: a minute
 	// latencySteps is how many steps are counted: eight between two powers of two of microseconds,
 	// up to 2^40, which is 12 days.
 	latencySteps = 38 * 8
 )
 
-// latencies counts events by their latency, in steps of an eighth at most, and by the seconds in
-// which they were confirmed. It needs no goroutine, and no memory for an event. The zero value is
-// ready.
+// latencies counts events by latency, in steps of an eighth at most, and by the time of their
+// confirm, in sets of latencySlot seconds. It needs no goroutine and no memory for each event. The
+// zero value is ready.
 type latencies struct {
 	mu    sync.Mutex
 	slots [latencySlots + 1]struct {
@@ -29,7 +30,7 @@ type latencies struct {
 	}
 }
 
-// add counts events that were confirmed at one time, except copies of dead letters.
+// add counts events that were confirmed at the same time. It leaves out copies of dead letters.
 func (l *latencies) add(events []*event.Event, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -45,7 +46,8 @@ func (l *latencies) add(events []*event.Event, at time.Time) {
 	}
 }
 
-// latencyStep is the step of a latency; one below 0, from a server whose clock is ahead, is 0.
+// latencyStep returns the step of a latency. A latency below 0, from a server whose clock is ahead,
+// counts as 0.
 func latencyStep(latency time.Duration) int {
 	micros := min(uint64(max(0, latency)/time.Microsecond), 1<<40-1)
 	if micros < 8 {
@@ -55,7 +57,7 @@ func latencyStep(latency time.Duration) int {
 	return shift*8 + int(micros>>shift)
 }
 
-// latencyUpTo is the end of a step.
+// latencyUpTo returns the end of a step.
 func latencyUpTo(step int) time.Duration {
 	if step < 8 {
 		return time.Duration(step+1) * time.Microsecond
@@ -64,9 +66,9 @@ func latencyUpTo(step int) time.Duration {
 	return time.Duration((step%8+9)<<shift) * time.Microsecond
 }
 
-// percentiles are the latencies, in seconds, that half of the events and 99 of 100 had at most:
-// those of the last minute, and of the seconds that are counted now. Both are nil if none was
-// confirmed.
+// percentiles returns the latencies, in seconds, that half of the events and 99 of 100 did not
+// exceed. They cover the last minute and the seconds that are being counted now. Both are nil if no
+// event was confirmed in that time.
 func (l *latencies) percentiles(at time.Time) (p50, p99 *float64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

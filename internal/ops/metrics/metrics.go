@@ -1,5 +1,5 @@
-// Package metrics is the relay's Prometheus metrics: counters of what happens, gauges read from a
-// Snapshot. It alone imports Prometheus.
+// Package metrics is the relay's Prometheus metrics: counters of what happens, and gauges that are
+// read from a Snapshot. Of all packages it alone imports Prometheus.
 package metrics
 
 import (
@@ -19,8 +19,9 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Metrics counts what happens, call by call. Its methods are safe for concurrent use. Those called
-// for each event or call do not allocate, except Confirmed once a second, for an exemplar.
+// Metrics counts what happens. The parts of the relay call its methods as hooks. They are safe for
+// concurrent use, and those called for each event or call do not allocate, except Confirmed once a
+// second for an exemplar.
 type Metrics struct {
 	registry *prometheus.Registry
 
@@ -33,12 +34,12 @@ type Metrics struct {
 	brokerAgain   atomic.Uint64 // connections that replaced a lost one
 	streamAgain   atomic.Uint64 // replication sessions after the first one
 	lastConfirmed atomic.Int64  // Unix nanoseconds, 0 before the first
-	rate          rate          // of published
+	rate          rate          // of published, for the status
 	retryRate     rate
 	deferRate     rate
 
 	latency        latencyHistogram
-	lastLatencies  latencies // of latency
+	lastLatencies  latencies // the same latencies, for the status
 	publishedBytes prometheus.Counter
 	skipped        *prometheus.CounterVec
 	rejections     *prometheus.CounterVec
@@ -54,7 +55,8 @@ type Metrics struct {
 	adminRefused   *prometheus.CounterVec
 }
 
-// latencyBuckets are in seconds. The native histogram is exact to 10 %.
+// latencyBuckets are the bounds of the classic histogram, in seconds. The native histogram is exact
+// to 10 %.
 var latencyBuckets = []float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 
 // New registers the metrics of one relay in a registry of their own. version and commit are those
@@ -120,20 +122,20 @@ func (m *Metrics) counters(name, help string, label ...string) *prometheus.Count
 	return c
 }
 
-// events is one series of cdc_relay_events_total.
+// events makes the series of cdc_relay_events_total for one outcome.
 func (m *Metrics) events(outcome string, n *atomic.Uint64) prometheus.Collector {
 	return counterOf("cdc_relay_events_total",
 		"Attempts to publish an event, by what became of them: published is confirmed by the broker; retry is deferred, with a row committed in the retry table, also without having been sent; dead_letter is one; failed left no row: it is offered again, or in doubt after the connection broke. An event ends as published or dead_letter.",
 		prometheus.Labels{"outcome": outcome}, n)
 }
 
-// counterOf is a counter whose number the status shows too.
+// counterOf makes a counter that reads a number which the status shows, too.
 func counterOf(name, help string, labels prometheus.Labels, n *atomic.Uint64) prometheus.Collector {
 	return prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help, ConstLabels: labels},
 		func() float64 { return float64(n.Load()) })
 }
 
-// Watch adds the metrics that are read from a Snapshot; to be called once.
+// Watch adds the gauges, which read a Snapshot. The relay calls it once, when it has one.
 func (m *Metrics) Watch(snapshot func() ops.Snapshot) {
 	m.registry.MustRegister(&gauges{metrics: m, snapshot: snapshot, now: time.Now})
 }
@@ -145,11 +147,11 @@ func (m *Metrics) Confirmed(_ int, events []*event.Event, at time.Time) {
 	last, due := m.latency.due(at)
 	for _, ev := range events {
 		if ev.Copy {
-			continue // Mirrored counts it
+			continue // Mirrored counts copies
 		}
 		published++
-		// The commit's time is the server's clock: where ours is behind it, the latency is taken as
-		// 0.
+		// The commit's time is from the server's clock. Where our clock is behind it, the latency
+		// counts as 0.
 		latency := max(0, at.Sub(ev.CommitTime)).Seconds()
 		if due {
 			due = !m.latency.observe(latency, ev.Traceparent, last, at)
@@ -176,7 +178,8 @@ func (m *Metrics) Rejected(ev *event.Event, fault *sink.Fault, _ int) {
 // Unavailable counts the attempts of a failed call that are in doubt; relay.Hooks.Unavailable.
 func (m *Metrics) Unavailable(_, unknown int, _ error) { m.Failed(unknown) }
 
-// Failed counts attempts of which no row is written; relay.Hooks.Failed and retry.Hooks.Failed.
+// Failed counts attempts that leave no row behind: they are in doubt, or are repeated. It is
+// relay.Hooks.Failed and retry.Hooks.Failed.
 func (m *Metrics) Failed(attempts int) { m.failed.Add(uint64(attempts)) }
 
 // Deferred counts rows that were committed in the retry table, new ones and those updated after a
@@ -202,7 +205,7 @@ func (m *Metrics) RowsDeleted(rows int) { m.rowsDeleted.Add(uint64(rows)) }
 // Stray counts a row that does not have its transaction; source.Hooks.Stray.
 func (m *Metrics) Stray() { m.stray.Inc() }
 
-// Exhausted counts those of Dead whose attempts were spent; retry.Hooks.Exhausted.
+// Exhausted counts those rows of Dead whose attempts were spent; retry.Hooks.Exhausted.
 func (m *Metrics) Exhausted(rows int) { m.exhausted.Add(float64(rows)) }
 
 // Mirrored counts copies of dead letters that the broker confirmed; dlq.MirrorConfig.Mirrored.
@@ -219,7 +222,7 @@ func (m *Metrics) Skipped(reason string) { m.skipped.WithLabelValues(reason).Inc
 // sink.PlainConfig.HeaderDropped.
 func (m *Metrics) HeaderDropped(name string) { m.headersDropped.WithLabelValues(name).Inc() }
 
-// adminRefusals are the codes that AdminRefused counts.
+// adminRefusals are the codes that AdminRefused counts, as values of the label.
 var adminRefusals = []string{"401", "403"}
 
 // AdminRefused counts a request to the admin server that was answered with 401 or 403.
@@ -236,7 +239,8 @@ func (m *Metrics) Confirms(acks, nacks, returned, timeouts int) {
 // ChannelOpened counts a channel to the broker; sink.Opening.ChannelOpen.
 func (m *Metrics) ChannelOpened() { m.channelOpens.Inc() }
 
-// SinkConnected counts a connection to the broker that is up, when it had been up before.
+// SinkConnected is called at each new connection to the broker. It counts the connection if it
+// replaces one that was lost.
 func (m *Metrics) SinkConnected(again bool) {
 	if again {
 		m.brokerAgain.Add(1)
@@ -246,7 +250,7 @@ func (m *Metrics) SinkConnected(again bool) {
 // StreamReconnected counts a replication session after the first; source.Hooks.Reconnect.
 func (m *Metrics) StreamReconnected() { m.streamAgain.Add(1) }
 
-// Rates are the mean of the last ten whole seconds; the latency is of the last minute.
+// Rates returns means over the last ten whole seconds. The latencies are of the last minute.
 func (m *Metrics) Rates(now time.Time) ops.RatesStatus {
 	p50, p99 := m.lastLatencies.percentiles(now)
 	return ops.RatesStatus{
@@ -255,7 +259,7 @@ func (m *Metrics) Rates(now time.Time) ops.RatesStatus {
 	}
 }
 
-// Totals are the counts since the process started.
+// Totals returns the counts since the process started.
 func (m *Metrics) Totals() ops.TotalsStatus {
 	out := ops.TotalsStatus{
 		Published: m.published.Load(), Deferred: m.deferred.Load(), Dead: m.dead.Load(), Failed: m.failed.Load(), Retries: m.retried.Load(),
@@ -273,21 +277,22 @@ func (m *Metrics) Handler() http.Handler {
 	return promhttp.HandlerFor(m.registry, promhttp.HandlerOpts{EnableOpenMetrics: true})
 }
 
-// latencyHistogram observes with an exemplar, the trace of an event, at most once in each second:
-// it costs a microsecond and nine allocations, and what reads exemplars keeps a few a minute.
+// latencyHistogram observes latencies, with an exemplar (the trace of an event) at most once a
+// second: an exemplar costs a microsecond and nine allocations, and programs that read exemplars
+// keep only a few a minute.
 type latencyHistogram struct {
 	prometheus.Histogram
-	second atomic.Int64 // of the last exemplar, Unix time
+	second atomic.Int64 // of the last exemplar, as Unix time
 }
 
-// due is the second of the last exemplar, and whether there may be one at this time.
+// due returns the second of the last exemplar, and whether another one is due.
 func (s *latencyHistogram) due(at time.Time) (last int64, due bool) {
 	last = s.second.Load()
 	return last, last != at.Unix()
 }
 
-// observe is Observe, with an exemplar when the traceparent is that of a sampled trace and no other
-// exemplar came since last.
+// observe is Observe, and adds an exemplar when the traceparent is of a sampled trace and nobody
+// else has added one since last. It returns whether it did.
 func (s *latencyHistogram) observe(seconds float64, traceparent []byte, last int64, at time.Time) (taken bool) {
 	trace, ok := event.ParseTraceparent(traceparent)
 	with, can := s.Histogram.(prometheus.ExemplarObserver)
@@ -299,10 +304,10 @@ func (s *latencyHistogram) observe(seconds float64, traceparent []byte, last int
 	return true
 }
 
-// rateSeconds is how many whole seconds a rate is taken over.
+// rateSeconds is how many whole seconds a rate is the mean of.
 const rateSeconds = 10
 
-// rate counts by second, so that a rate needs no goroutine that samples. The zero value is ready.
+// rate counts by second, so that it needs no goroutine that samples. The zero value is ready.
 type rate struct {
 	mu      sync.Mutex
 	seconds [rateSeconds + 1]struct {
@@ -322,7 +327,7 @@ func (r *rate) add(at time.Time, n uint64) {
 	slot.n += n
 }
 
-// perSecond is the mean of the last rateSeconds whole seconds before now.
+// perSecond returns the mean of the rateSeconds whole seconds before now.
 func (r *rate) perSecond(now time.Time) float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,10 +7,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
-// Noon is now.
+// Noon is the time now in these snapshots.
 var Noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
-// Busy is a leader that works, with a value of its own in every field that a metric shows.
+// Busy is a snapshot of a leader that works. Every field that a metric shows has a value that no
+// other field has.
 func Busy() ops.Snapshot {
 	safe, table := int64(1<<30), int64(5000)
 	return ops.Snapshot{

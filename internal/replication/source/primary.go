@@ -53,11 +53,11 @@ type Primary struct {
 	pool *Server
 }
 
-// SetServer sets the server with which the pool's new connections are compared. Existing connections
-// may lead to another server, because the stream's first choice may have been down when they were
-// made: then ServerChanged is called. At a start they mostly lead to the same server, and are kept.
-// SetServer reports whether they were the pool's first ones, which had been compared with nothing,
-// and led elsewhere: what they were asked counts for nothing then.
+// SetServer sets the server with which the pool's new connections are compared. Existing
+// connections may lead to another server, because the stream's first choice may have been down when
+// they were made: then ServerChanged is called. At a start they mostly lead to the same server, and
+// are kept. SetServer reports whether they were the pool's first ones, which had been compared with
+// nothing, and led elsewhere: what they were asked counts for nothing then.
 func (p *Primary) SetServer(now Server) (elsewhere bool) {
 	if p == nil {
 		return false

@@ -10,15 +10,15 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/stdout"
 )
 
-// All are the sinks that there are, in the order in which people see them. Only a test adds one,
-// before it reads a configuration.
+// All are the sinks, in the order in which people see them. Only tests change it, before they read
+// a configuration.
 var All = []*sink.Driver{
 	rabbit.Driver(),
 	kafka.Driver(),
 	stdout.Driver(),
 }
 
-// ByName is the driver of a name; nil: there is none.
+// ByName returns the driver of a name, or nil.
 func ByName(name string) *sink.Driver {
 	for _, d := range All {
 		if d.Name == name {
@@ -28,7 +28,7 @@ func ByName(name string) *sink.Driver {
 	return nil
 }
 
-// ByRoutePart is the first driver whose routes have a part of this key; nil: there is none.
+// ByRoutePart returns the first driver whose routes have a part with this key, or nil.
 func ByRoutePart(key string) *sink.Driver {
 	for _, d := range All {
 		if d.HasPart(key) {
@@ -38,7 +38,7 @@ func ByRoutePart(key string) *sink.Driver {
 	return nil
 }
 
-// PartKeys are the keys of the parts of all routes, each once.
+// PartKeys returns the keys of the parts of all routes, each once.
 func PartKeys() (keys []string) {
 	for _, d := range All {
 		for _, p := range d.Route {
@@ -50,8 +50,9 @@ func PartKeys() (keys []string) {
 	return keys
 }
 
-// OwnerOfForeignPart finds the sink that somebody had in mind who gave d these parts of a route, by
-// their keys: a driver whose routes have one that d's routes lack; nil: d's routes have all.
+// OwnerOfForeignPart explains parts of a route that d does not have. given are the parts, by their
+// keys. It returns the first driver with such a part, which somebody had in mind, or nil when d has
+// all of them.
 func OwnerOfForeignPart(d *sink.Driver, given map[string]string) *sink.Driver {
 	for _, other := range All {
 		for _, p := range other.Route {

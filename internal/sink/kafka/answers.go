@@ -1,4 +1,5 @@
-// What a broker's answer means, and what it does to a part.
+// What a broker's answer to a batch means, and what a part does then: confirm, send again, make the
+// batch smaller, or blame an event or the topic.
 
 package kafka
 
@@ -15,32 +16,32 @@ import (
 type action uint8
 
 const (
-	// actionConfirm: the batch is in the log, replicated as far as acks=all asks for.
+	// actionConfirm means that the batch is in the log, replicated as far as acks=all asks for.
 	actionConfirm action = iota
-	// actionResend: the same bytes once more, to the leader that the newest metadata names.
+	// actionResend sends the same bytes again, to the leader that the newest metadata names.
 	actionResend
-	// actionRenew: the broker's record of the producer does not fit the batch: the same events from
-	// a new producer id.
+	// actionRenew sends the same events under a new producer id, because the broker's record of the
+	// producer does not fit the batch.
 	actionRenew
-	// actionShrink: the batch is too large. A smaller one; the event that is too large alone is at
-	// fault.
+	// actionShrink makes a smaller batch, because this one is too large. An event that is too large
+	// alone is at fault.
 	actionShrink
-	// actionIsolate: a record of the batch is refused. The record errors name it; otherwise it is
-	// found by sending halves. A record that is refused alone is at fault.
+	// actionIsolate finds the record that is refused: the record errors name it, or halves of the
+	// batch are sent. A record that is refused alone is at fault.
 	actionIsolate
-	// actionRefuse: the topic is at fault.
+	// actionRefuse blames the topic.
 	actionRefuse
 )
 
 // verdict is the meaning of one error code.
 type verdict struct {
 	action action
-	// doubt: the batch may be in the log in spite of the error, or get there later. Without doubt
-	// the broker has answered before it appended anything.
+	// doubt says that the batch may be in the log in spite of the error, or get there later.
+	// Without doubt the broker has answered before it appended anything.
 	doubt bool
-	// tries: how many times the same bytes are sent again first.
+	// tries is how often the same bytes are sent again before the action.
 	tries  int
-	class  sink.Class // of the fault that refuse, shrink and isolate find
+	class  sink.Class // of the fault that actionRefuse, actionShrink and actionIsolate find
 	reason sink.Reason
 }
 
@@ -54,10 +55,10 @@ func verdictOf(code int16) verdict {
 	case 0:
 		return verdict{action: actionConfirm}
 	case kafkago.DuplicateSequenceNumber:
-		// A duplicate of a batch whose offset the broker has forgotten. It is a success only for
-		// bytes that were sent before; producer.noteStored sees to that. Apache Kafka remembers at
-		// least the last batch, so it does not answer this to us. What other brokers mean by it is
-		// unknown, so nothing is stored a second time over it.
+		// The batch is a duplicate of one whose offset the broker has forgotten. That is a success
+		// only for bytes that were sent before; producer.noteStored sees to that. Apache Kafka
+		// remembers at least the last batch, so it does not give this answer to the relay. What
+		// other brokers mean by it is unknown, so nothing is stored a second time because of it.
 		return verdict{action: actionConfirm}
 
 	case kafkago.UnknownTopicOrPartition, kafkago.LeaderNotAvailable, kafkago.NotLeaderForPartition,
@@ -117,8 +118,7 @@ func topicFault(topic string, code int16) *sink.Fault {
 	return f
 }
 
-// fault returns the fault that an answer means: of the topic, of its partition, or of the event
-// that was on its way there.
+// fault makes the fault that a verdict means: of the topic, of its partition, or of the event.
 func (v verdict) fault(topic string, partition int32, said string) *sink.Fault {
 	f := &sink.Fault{Class: v.class, Reason: v.reason, Destination: topicTitle(topic), Text: said}
 	if v.class != sink.Destination {
@@ -134,7 +134,8 @@ func partitionName(topic string, partition int32) string {
 	return fmt.Sprintf("topic %q, partition %d", topic, partition)
 }
 
-// applyAnswer carries out the verdict on an answer.
+// applyAnswer carries out what an answer means for its part. The lane calls it for each producer
+// that the client has given back.
 func (l *lane) applyAnswer(pr *producer) {
 	p, a := &pr.part, &pr.Answer
 	if a.Kind == kafkaclient.Answered {
@@ -168,7 +169,7 @@ func (l *lane) applyAnswer(pr *producer) {
 	}
 }
 
-// applyVerdict acts on the broker's answer to the batch.
+// applyVerdict carries out the verdict on a broker's answer to a batch.
 func (l *lane) applyVerdict(pr *producer, v verdict) {
 	t, a := &pr.part.trouble, &pr.Answer
 	if v.action == actionConfirm {
@@ -200,20 +201,20 @@ func (l *lane) applyVerdict(pr *producer, v verdict) {
 	}
 }
 
-// noteDoubt handles an answer after which the batch may be in the log.
+// noteDoubt notes that the batch may be in the log.
 func (l *lane) noteDoubt(pr *producer) {
 	pr.Tried = true
 	pr.part.doubted = max(pr.part.doubted, pr.batch.Count())
 }
 
-// confirmBatch settles the batch.
+// confirmBatch settles the events of a batch that is in the log.
 func (l *lane) confirmBatch(pr *producer) {
 	n, size := pr.batch.Count(), pr.batch.Size()
 	if !pr.noteStored(pr.Answer.Duplicate()) {
 		l.renewProducer(pr, noAnswer(pr, kafkago.DuplicateSequenceNumber))
 		return
 	}
-	if size >= 2*pr.sizeLimit { // the setting was raised, or the batch compresses better
+	if size >= 2*pr.sizeLimit { // the topic's limit was raised, or the batch compresses better
 		pr.sizeLimit = ordinaryBatch
 	}
 	l.Acks += n
@@ -249,7 +250,7 @@ func (l *lane) handleLostAnswer(pr *producer) {
 	}
 }
 
-// takeProducerID acts on the answer to InitProducerID.
+// takeProducerID takes the answer to InitProducerID.
 func (l *lane) takeProducerID(pr *producer) {
 	a := &pr.Answer
 	if a.Code == 0 {
@@ -262,11 +263,11 @@ func (l *lane) takeProducerID(pr *producer) {
 		l.rejectPart(pr, fault)
 		return
 	}
-	l.postponePart(pr, fault) // for example, the controller is being elected
+	l.postponePart(pr, fault) // for example, a controller is being elected
 }
 
-// renewProducer sends the same events under a new producer id, after a pause if that has failed
-// before.
+// renewProducer lets the same events be sent under a new producer id. After a second renewal in a
+// row there is a pause.
 func (l *lane) renewProducer(pr *producer, fault *sink.Fault) {
 	pr.forgetID()
 	if pr.part.trouble.renewals++; pr.part.trouble.renewals > 1 {
@@ -274,7 +275,8 @@ func (l *lane) renewProducer(pr *producer, fault *sink.Fault) {
 	}
 }
 
-// shrinkBatch handles a batch that is too large, or whose only record is too large.
+// shrinkBatch halves the size of batches after one that was too large. If the batch has only one
+// record, it rejects that.
 func (l *lane) shrinkBatch(pr *producer, fault *sink.Fault) {
 	size := pr.batch.Size()
 	pr.sizeLimit = min(pr.sizeLimit, size/2)
@@ -309,15 +311,15 @@ func (l *lane) isolateRecord(pr *producer, fault *sink.Fault, culprits []int32) 
 	p.endTrouble()
 }
 
-// rejectAlone rejects the only record of the batch.
+// rejectAlone rejects the only event of a batch.
 func (l *lane) rejectAlone(pr *producer, fault *sink.Fault) {
 	l.Reject(pr.part.todo[0], fault)
 	pr.dropBatch()
 	pr.part.dropFirst(1)
 }
 
-// rejectPart rejects all events of the part, because the destination is at fault. A batch in doubt
-// is sent again first: a rejection would say that it is not stored.
+// rejectPart rejects all events of a part, because the destination is at fault. While the batch is
+// in doubt it is sent again instead, because a rejection would say that it is not stored.
 func (l *lane) rejectPart(pr *producer, fault *sink.Fault) {
 	if pr.Tried {
 		l.postponePart(pr, fault)

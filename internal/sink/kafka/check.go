@@ -1,4 +1,5 @@
-// `check` asks the brokers for everything that a start needs, and says how to fix what is missing.
+// The check of Kafka: it asks the brokers for everything that the relay will need, and says how to
+// fix what is missing.
 
 package kafka
 
@@ -28,11 +29,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// examineCluster examines the cluster as a start needs it: each configured address, with the login;
-// each broker at the address that it advertises; the right to a producer id; and the topic with the
-// right to write to it, or the existing topics of a template; and the topic of the mirror, unless
-// that is "". Nothing is published. It returns after all answers, or soon after ctx is done.
-// existing are the topics that were seen: with a template all that this user may describe.
+// examineCluster examines everything that a start needs of the cluster: each configured address,
+// with the login; each broker at the address that it advertises; the right to a producer id; the
+// topic, with the right to write to it, or the existing topics of a template; and the topic mirror,
+// unless that is "". It publishes nothing. It returns after all answers, or soon after ctx is done.
+// existing are the topics that it has seen: with a template, all topics that this user may
+// describe.
 func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, topic sink.Template, mirror string) (found []sink.Finding, existing []string) {
 	e := examination{opts: opts, layout: l, topicName: topic}
 	defer e.closeConn()
@@ -46,15 +48,15 @@ func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, t
 	return append(found, e.checkMirror(ctx, mirror)...), e.existing
 }
 
-// examination is a check under way.
+// examination is a check while it runs.
 type examination struct {
 	layout    *layout
 	topicName sink.Template
 	opts      *kafkaclient.Options
-	conn      *kafkaclient.Conn // the first that was opened
+	conn      *kafkaclient.Conn // the first connection that was opened
 	cluster   *metadata.Response
-	reached   []string // addresses that were connected to
-	existing  []string // topics, when there is no fixed one
+	reached   []string // addresses that were reached
+	existing  []string // the topics that were seen, when the topic depends on the event
 }
 
 func (e *examination) closeConn() {
@@ -97,8 +99,8 @@ type visitResult struct {
 	err     error
 }
 
-// connectAll connects to all addresses at once: several that do not answer take no longer than one,
-// and leave time for the rest. The caller closes the connections.
+// connectAll connects to all addresses at once, so that several that do not answer take no longer
+// than one. The caller closes the connections.
 func (e *examination) connectAll(ctx context.Context, addrs []string) []visitResult {
 	visits := make([]visitResult, len(addrs))
 	var under sync.WaitGroup
@@ -162,7 +164,7 @@ func (e *examination) checkProducerID(ctx context.Context) sink.Finding {
 		case time.Now().Before(give) && kafkaclient.Sleep(ctx, producerPatience/50):
 			continue
 		default:
-			// A broker has them from the controllers.
+			// a broker gets producer ids from the controllers
 			f.Warn, f.Detail = true, kafkaclient.ErrorText(res.ErrorCode, "")
 			f.Fix = fmt.Sprintf("see that the controllers have a leader: kafka-metadata-quorum.sh %s describe --status", e.connectOptions())
 		}
@@ -170,11 +172,11 @@ func (e *examination) checkProducerID(ctx context.Context) sink.Finding {
 	}
 }
 
-// producerPatience is how long Check asks a broker for a producer id.
+// producerPatience is how long checkProducerID asks a broker for a producer id.
 const producerPatience = 5 * time.Second
 
-// checkLogin warns of a password that is sent through a network without TLS. (A refused password is
-// a finding of each address.)
+// checkLogin warns of a password that is sent over a network without TLS. A login that is refused
+// is a finding of its address.
 func (e *examination) checkLogin() []sink.Finding {
 	opts := e.opts
 	if opts.SASL == nil || opts.TLS != nil {
@@ -188,7 +190,7 @@ func (e *examination) checkLogin() []sink.Finding {
 }
 
 // clearLogin warns of a login without TLS, unless all brokers are on this machine. SCRAM does not
-// send the password, but what it sends is enough to try passwords out elsewhere.
+// send the password itself, but what it sends is enough to try out passwords elsewhere.
 func clearLogin(mechanism string, brokers []string) []sink.Finding {
 	if !slices.ContainsFunc(brokers, isRemote) {
 		return nil
@@ -210,10 +212,11 @@ func isRemote(address string) bool {
 
 const (
 	topicResource = 2 // of DescribeConfigs (org.apache.kafka.common.config.ConfigResource.Type)
-	// org.apache.kafka.common.acl.AclOperation.WRITE, a bit of the authorized operations
+	// writeOperation is org.apache.kafka.common.acl.AclOperation.WRITE, a bit of the authorized
+	// operations.
 	writeOperation = 4
 
-	maxTopics = 20 // of a template, that are examined
+	maxTopics = 20 // topics of a template that are examined at most
 )
 
 // checkTopics examines the topic of all events, or the existing topics of a template.
@@ -221,7 +224,8 @@ func (e *examination) checkTopics(ctx context.Context) []sink.Finding {
 	name, constant := e.topicName.Constant()
 	asked := []string{name}
 	if !constant {
-		name, asked = e.topicName.String(), nil // nil is all that this user may describe
+		// nil asks for all topics that this user may describe
+		name, asked = e.topicName.String(), nil
 	}
 	res, err := kafkaclient.RoundTripAs[*metadata.Response](ctx, e.conn, kafkaclient.ControlTimeout, &metadata.Request{
 		TopicNames: asked, IncludeTopicAuthorizedOperations: true,
@@ -256,8 +260,8 @@ func (e *examination) checkMirror(ctx context.Context, mirror string) []sink.Fin
 	return []sink.Finding{f}
 }
 
-// checkMatching examines the topics that an event can name by the template, the first of them by
-// name. Which ones the events name is unknown: one that can be written to is enough.
+// checkMatching examines topics that an event can name by the template, the first maxTopics by
+// name. Which of them events will name is not known, so one that can be written to is enough.
 func (e *examination) checkMatching(ctx context.Context, all []metadata.ResponseTopic) []sink.Finding {
 	template := e.topicName.String()
 	fits := namePattern(template)
@@ -275,7 +279,7 @@ func (e *examination) checkMatching(ctx context.Context, all []metadata.Response
 	for i := range found {
 		found[i].Warn = !found[i].OK && (found[i].Warn || usable)
 	}
-	// topics that are made from keys are shown as their template, so all of them look the same
+	// topics that are made from keys are shown as their template, so their findings are the same
 	found = slices.Compact(found)
 	if more := len(topics) - maxTopics; more > 0 {
 		found = append(found, sink.Finding{Name: topicTitle(template), OK: true, Detail: fmt.Sprintf("there are %d more topics like these: not examined", more)})
@@ -283,7 +287,7 @@ func (e *examination) checkMatching(ctx context.Context, all []metadata.Response
 	return found
 }
 
-// namePattern is the pattern of all names that a template can give.
+// namePattern returns a pattern that matches all names which a template can give.
 func namePattern(template string) *regexp.Regexp {
 	constant := placeholder().Split(template, -1)
 	for i, text := range constant {
@@ -292,14 +296,14 @@ func namePattern(template string) *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.Join(constant, ".*") + "$")
 }
 
-// exampleName is a name of the template, with capitals for what is to be filled in.
+// exampleName returns a name of the template, with capitals in the place of values.
 func exampleName(template string) string {
 	return placeholder().ReplaceAllStringFunc(template, func(p string) string {
 		return strings.ToUpper(strings.TrimPrefix(strings.Trim(p, "{}"), "column:"))
 	})
 }
 
-// checkEach checks topics, one finding each.
+// checkEach checks topics, with one finding for each.
 func (e *examination) checkEach(ctx context.Context, topics []metadata.ResponseTopic) []sink.Finding {
 	all := e.readSettings(ctx, topics)
 	var found []sink.Finding
@@ -312,7 +316,7 @@ func (e *examination) checkEach(ctx context.Context, topics []metadata.ResponseT
 // checkTopic checks a topic by its metadata and settings. It writes nothing, not even to see
 // whether that is allowed.
 func (e *examination) checkTopic(t *metadata.ResponseTopic, set topicSettings) sink.Finding {
-	// The name in commands. For a topic that is made from keys, which are not shown, it is an
+	// The name for commands. A topic that is made from keys must not be shown, so it gets an
 	// example.
 	name := t.Name
 	if e.layout.Personal {
@@ -357,14 +361,14 @@ func (e *examination) checkTopic(t *metadata.ResponseTopic, set topicSettings) s
 	return f
 }
 
-// writingDenied reads the operations that a user may do with a topic. Brokers that do not report
-// them answer 0 or the least number.
+// writingDenied reports whether the user may not write to a topic, by its authorized operations.
+// Brokers that do not report these answer 0 or the least number.
 func writingDenied(operations int32) bool {
 	return operations > 0 && operations&(1<<writeOperation) == 0
 }
 
-// replicaCounts is the fewest replicas and the fewest of them in sync that any partition has, and
-// how many have no leader.
+// replicaCounts returns the least number of replicas and of replicas in sync that any partition
+// has, and how many partitions have no leader.
 func replicaCounts(partitions []metadata.ResponsePartition) (replicas, inSync, leaderless int) {
 	for i, p := range partitions {
 		if i == 0 {
@@ -378,14 +382,15 @@ func replicaCounts(partitions []metadata.ResponsePartition) (replicas, inSync, l
 	return replicas, inSync, leaderless
 }
 
-// topicSettings are a topic's, as name and value; without any, unseen says why.
+// topicSettings are the settings of a topic as names and values. If they could not be read, unseen
+// says why.
 type topicSettings struct {
 	values [][2]string
 	unseen string
 }
 
-// readSettings asks for the topics' settings that matter to the relay. It takes a right of its own,
-// which the relay itself does not need.
+// readSettings reads the topics' settings that matter to the relay. That needs a right which the
+// relay itself does not need.
 func (e *examination) readSettings(ctx context.Context, topics []metadata.ResponseTopic) map[string]topicSettings {
 	req := new(describeconfigs.Request)
 	all := map[string]topicSettings{}
@@ -416,7 +421,7 @@ func (e *examination) readSettings(ctx context.Context, topics []metadata.Respon
 	return all
 }
 
-// number is the value of a setting; 0: unknown.
+// number returns the value of a setting, or 0 when it is not known.
 func (s topicSettings) number(name string) int {
 	for _, setting := range s.values {
 		if setting[0] == name {
@@ -427,7 +432,7 @@ func (s topicSettings) number(name string) int {
 	return 0
 }
 
-// String continues a list.
+// String returns the settings as the end of a list.
 func (s topicSettings) String() string {
 	if s.unseen != "" {
 		return ", the largest message and min.insync.replicas not visible: " + s.unseen
@@ -461,7 +466,7 @@ func fixRefusal(err error) string {
 	return ""
 }
 
-// explain returns err in one line, with the fix of a refusal.
+// explain returns err in one line, with the fix if the server has refused the connection.
 func explain(err error) string {
 	if fix := fixRefusal(err); fix != "" {
 		return oneLine(err) + "; " + fix
@@ -470,7 +475,7 @@ func explain(err error) string {
 }
 
 // ephemeral matches the parts of an error's text that differ at every connect: the local end of a
-// socket, and the time in the error of an expired certificate.
+// socket, and the time in the error about an expired certificate.
 var ephemeral = lazy.Regexp(`[^ ]+:\d+->|current time \S+ is `)
 
 // oneLine returns err in one line. The line is the same for the same cause.
@@ -518,8 +523,8 @@ func (e *examination) connectOptions() string {
 	return "--bootstrap-server " + e.conn.Addr
 }
 
-// principal is the relay's name in an ACL. It does not know how the brokers map a certificate to a
-// name (ssl.principal.mapping.rules).
+// principal returns the relay's name in an ACL. A name from a certificate is not known here,
+// because the brokers map it (ssl.principal.mapping.rules).
 func (e *examination) principal() string {
 	if e.opts.SASL != nil {
 		if login, err := e.opts.SASL(); err == nil && login != nil && login.Username != "" {
@@ -540,8 +545,8 @@ func (e *examination) grantCommand(topic string) string {
 		e.connectOptions(), e.principal(), topic, pattern)
 }
 
-// createCommand returns the command that creates a topic, with three replicas, or as many as this
-// cluster has brokers.
+// createCommand returns the command that creates a topic with three replicas, or with as many as
+// the cluster has brokers if these are fewer.
 func (e *examination) createCommand(name string) string {
 	replicas := min(3, max(1, len(e.cluster.Brokers)))
 	return fmt.Sprintf("create it: kafka-topics.sh %s --create --topic %s --partitions 12 --replication-factor %d --config min.insync.replicas=%d",
@@ -568,7 +573,7 @@ func (e *examination) fixLagging(t *metadata.ResponseTopic, name string) string 
 			}
 		}
 	}
-	if len(away) == 0 { // they run and lag, or the broker does not report them (before Kafka 1.0)
+	if len(away) == 0 { // its brokers run and lag, or are not reported (before Kafka 1.0)
 		return "bring its replicas in sync; which ones lag: " + e.describeCommand(name)
 	}
 	return "bring back broker " + strings.Join(away, ", ")

@@ -127,7 +127,7 @@ func run(t *testing.T, p plan, seed uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.sink.client.Dial = h.m.dial
+	h.sink.client.Dial, h.sink.partsAdvanced = h.m.dial, h.checkParts
 	running, stop := context.WithCancel(t.Context())
 	stopped := make(chan error, 1)
 	go func() { stopped <- h.sink.Run(running) }()
@@ -147,14 +147,8 @@ func run(t *testing.T, p plan, seed uint64) {
 	if p.chaos != nil {
 		chaos.Go(func() { p.chaos(h) })
 	}
-	watching, stopWatching := context.WithCancel(t.Context())
-	defer stopWatching()
-	var watch sync.WaitGroup
-	watch.Go(func() { h.watchParts(watching) })
 	events := h.publish(p)
 	chaos.Wait()
-	stopWatching()
-	watch.Wait()
 	h.check(p, events)
 	// what a call has left with a worker, for a partition that is gone by now, is answered or given
 	// up

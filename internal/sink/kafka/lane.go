@@ -1,5 +1,5 @@
-// Publish: a call's events are split by partition, and each part proceeds by the answers of its
-// broker.
+// How a call is published: a lane splits its events by partition into parts, and advances each part
+// by the answers of its broker.
 
 package kafka
 
@@ -32,20 +32,21 @@ import (
 type lane struct {
 	sink         *Sink
 	builder      builder
-	placeScratch sink.Record // scratch: where an event goes
+	placeScratch sink.Record // for where an event goes
 	routes       map[string]*route
-	lastRoute    *route // of the last event
+	lastRoute    *route // of the last event that was placed
 	inbox        inbox
 	timer        *time.Timer
-	probes       bool                        // it has one call, of one event: see Sink.Probe
-	shownWait    atomic.Pointer[sink.Paused] // what the call waits for; nil: for nothing long
+	probes       bool // it has one call, of one event: see Sink.Probe
+	// what the call waits for; nil when it does not wait for long
+	shownWait atomic.Pointer[sink.Paused]
 	call
 }
 
-// route is where the lane's events of one topic go.
+// route is where a lane's events of one topic go.
 type route struct {
 	topic     string
-	producers []*producer // by partition; nil: nothing was sent there
+	producers []*producer // by partition; nil for a partition to which nothing was sent
 }
 
 func newLane(s *Sink) *lane {
@@ -59,7 +60,7 @@ func newLane(s *Sink) *lane {
 	return l
 }
 
-// addLane makes a lane and returns its number.
+// addLane makes a lane and returns its number. placement calls it at the first event of the lane.
 func (s *Sink) addLane() int32 {
 	s.lanesMu.Lock()
 	defer s.lanesMu.Unlock()
@@ -67,12 +68,12 @@ func (s *Sink) addLane() int32 {
 	return int32(len(s.lanes) - 1)
 }
 
-// publish is sink.Sink's Publish. It waits while brokers are away, and returns soon after ctx is
-// done.
+// publish is Publish of sink.Sink for this lane. It waits while brokers are away, and returns soon
+// after ctx is done.
 func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []sink.Outcome) error {
 	l.beginCall(events, outcomes)
 	defer l.endCall()
-	for len(l.todo) > 0 { // a second time when a topic was re-created with fewer partitions
+	for len(l.todo) > 0 { // again when a topic was re-created with fewer partitions
 		if err := l.awaitMetadata(ctx); err != nil {
 			return l.Unavailable(err)
 		}
@@ -85,6 +86,7 @@ func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []si
 	return nil
 }
 
+// beginCall starts a call with these events.
 func (l *lane) beginCall(events []*event.Event, outcomes []sink.Outcome) {
 	l.Begin(events, outcomes)
 	l.began = time.Now()
@@ -96,7 +98,7 @@ func (l *lane) beginCall(events []*event.Event, outcomes []sink.Outcome) {
 	}
 }
 
-// endCall releases the call's events.
+// endCall ends a call and drops the references to its events.
 func (l *lane) endCall() {
 	l.End()
 	l.sink.states.endWait(l)
@@ -107,7 +109,7 @@ func (l *lane) endCall() {
 	l.parts, l.metadata = l.parts[:0], nil
 }
 
-// driveParts drives the parts until all are done.
+// driveParts advances the parts until all are done.
 func (l *lane) driveParts(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -124,6 +126,9 @@ func (l *lane) driveParts(ctx context.Context) error {
 				due = t
 			}
 		}
+		if l.sink.partsAdvanced != nil {
+			l.sink.partsAdvanced(l.parts)
+		}
 		l.signalBrokers()
 		if !open {
 			return nil
@@ -137,12 +142,13 @@ func (l *lane) driveParts(ctx context.Context) error {
 	}
 }
 
-// advancePart advances a part as far as it can go now. moved: the metadata has changed.
+// advancePart advances a part as far as that is possible now. moved says that there is newer
+// metadata.
 func (l *lane) advancePart(pr *producer, moved bool) {
 	p := &pr.part
 	if p.phase == phaseOut && moved && p.queuedAt != nil {
-		// The batch may wait in the queue of a broker that no longer leads. What a worker has
-		// taken, it handles itself.
+		// The batch may wait in the queue of a broker that no longer leads. A batch that a worker
+		// has taken is handled by that worker.
 		if leader, ok := l.metadata.Leader(pr.Topic, pr.Partition); ok && leader.Node != p.sentLeader.Node && p.queuedAt.Withdraw(&pr.ProducerBatch) {
 			p.phase = phaseReady
 		}
@@ -158,7 +164,7 @@ func (l *lane) advancePart(pr *producer, moved bool) {
 	}
 }
 
-// waitForChange waits for an answer, other metadata, or the time when a part is due.
+// waitForChange waits for an answer, for newer metadata, or until a part is due.
 func (l *lane) waitForChange(ctx context.Context, due time.Time) error {
 	var timer <-chan time.Time
 	if !due.IsZero() {
@@ -179,21 +185,22 @@ func (l *lane) waitForChange(ctx context.Context, due time.Time) error {
 // call is the state of the present publish call.
 type call struct {
 	sink.Call
-	todo            []int       // events that are not in a part, in order
-	parts           []*producer // those with a part in this call
+	todo            []int       // places of the events that are in no part, in order
+	parts           []*producer // the producers with a part in this call
 	began           time.Time
-	metadataAtBegin int64                 // the version of the metadata at its beginning
+	metadataAtBegin int64                 // the version of the metadata when the call began
 	metadata        *kafkaclient.Metadata // the metadata it last used
-	unsignalled     []*kafkaclient.Broker // that have new batches in their queue
+	// brokers with new batches in their queue that were not signalled yet
+	unsignalled []*kafkaclient.Broker
 }
 
-// topicName places an event in l.placeScratch. It returns the name of the event's topic, valid
+// topicName places an event in l.placeScratch, and returns the name of its topic, which is valid
 // until the next call of topicName.
 func (l *lane) topicName(ev *event.Event) ([]byte, *sink.Fault) {
 	return l.sink.layout.Place(ev, &l.placeScratch)
 }
 
-// topicOf digests the topic of an event.
+// topicOf returns the digest of the name of an event's topic.
 func (l *lane) topicOf(ev *event.Event) uint64 {
 	name, _ := l.topicName(ev)
 	return sink.ExchangeOrTopicOf(name)
@@ -203,11 +210,11 @@ func (l *lane) topicOf(ev *event.Event) uint64 {
 type inbox struct {
 	mu        sync.Mutex
 	producers []*producer
-	lastTaken []*producer   // by the last takeProducers, and to be used again
-	filled    chan struct{} // cap 1
+	lastTaken []*producer   // what the last takeProducers returned; its memory is used again
+	filled    chan struct{} // has room for one signal
 }
 
-// addProducer gives a producer back to its lane, with its answer.
+// addProducer gives a producer back to its lane, with its answer. Workers call it.
 func (in *inbox) addProducer(pr *producer) {
 	in.mu.Lock()
 	in.producers = append(in.producers, pr)
@@ -215,7 +222,7 @@ func (in *inbox) addProducer(pr *producer) {
 	kafkaclient.Notify(in.filled)
 }
 
-// takeProducers returns the producers that came back, valid until the next call.
+// takeProducers returns the producers that came back. They are valid until the next call.
 func (in *inbox) takeProducers() []*producer {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -224,9 +231,9 @@ func (in *inbox) takeProducers() []*producer {
 	return in.lastTaken
 }
 
-// awaitMetadata waits until metadata has answered for every topic of the call. An error must be
-// newer than the call, because an older fault may be fixed. So must be the answer for a row that
-// names a missing partition: it may have been added since.
+// awaitMetadata waits until metadata has answered for every topic of the call. An answer with an
+// error must be newer than the call, because an older fault may be fixed by now. So must be the
+// answer for a row that names a missing partition, because that may have been added.
 func (l *lane) awaitMetadata(ctx context.Context) error {
 	for {
 		if err := ctx.Err(); err != nil {
@@ -244,7 +251,8 @@ func (l *lane) awaitMetadata(ctx context.Context) error {
 	}
 }
 
-// isMetadataKnown reports whether metadata is known for every topic, and asks for what is missing.
+// isMetadataKnown reports whether metadata is known for every topic of the call. It asks for what
+// is missing.
 func (l *lane) isMetadataKnown() bool {
 	layout, all, last := l.sink.layout, true, ""
 	for _, i := range l.todo {
@@ -253,7 +261,8 @@ func (l *lane) isMetadataKnown() bool {
 			continue
 		}
 		topic := l.metadata.Topics[string(name)]
-		old := topic != nil && topic.Version <= l.metadataAtBegin // answered before the call
+		// the answer is older than the call
+		old := topic != nil && topic.Version <= l.metadataAtBegin
 		if topic == nil || old && (topic.Code != 0 || layout.Names && l.isPartitionMissing(i, topic)) {
 			all = false
 			l.sink.client.Control.RequestMetadata(string(name))
@@ -266,13 +275,13 @@ func (l *lane) isMetadataKnown() bool {
 	return all
 }
 
-// isPartitionMissing reports whether the event that was placed last names a partition that its
+// isPartitionMissing reports whether the event that was placed last names a partition which its
 // topic does not have.
 func (l *lane) isPartitionMissing(i int, topic *kafkaclient.Topic) bool {
 	return int(partitionOf(l.Events[i], &l.placeScratch, int32(len(topic.Partitions)))) >= len(topic.Partitions)
 }
 
-// splitIntoParts makes parts of the events of todo.
+// splitIntoParts makes parts of the events in todo.
 func (l *lane) splitIntoParts() {
 	slices.Sort(l.todo) // parts may have given events back
 	clear(l.parts)
@@ -315,7 +324,7 @@ func (l *lane) splitIntoParts() {
 	}
 }
 
-// producerFor returns the lane's producer for a partition.
+// producerFor returns the lane's producer for a partition, and makes it at the first call.
 func (l *lane) producerFor(topic string, partition int32) *producer {
 	r := l.lastRoute
 	if r == nil || r.topic != topic {
@@ -335,7 +344,7 @@ func (l *lane) producerFor(topic string, partition int32) *producer {
 	return r.producers[partition]
 }
 
-// interruptParts ends the parts of a call whose context is done, and gives their batches up. Their
+// interruptParts ends the parts of a call whose context is done, and gives up their batches. Their
 // events come again in another call, under other sequence numbers.
 func (l *lane) interruptParts() {
 	for _, pr := range l.inbox.takeProducers() {
@@ -344,7 +353,7 @@ func (l *lane) interruptParts() {
 	for _, pr := range l.parts {
 		l.interruptPart(pr)
 	}
-	l.signalBrokers() // what was pushed is withdrawn, most likely
+	l.signalBrokers() // most likely the batches that were pushed are withdrawn by now
 }
 
 func (l *lane) interruptPart(pr *producer) {
@@ -359,7 +368,7 @@ func (l *lane) interruptPart(pr *producer) {
 			p.doubted = max(p.doubted, pr.batch.Count())
 		}
 		pr.abandoned = true
-		pr.releaseRoom() // nobody may come for it for long
+		pr.releaseRoom() // it may take long until the batch comes back
 		l.routes[pr.Topic].producers[pr.Partition] = nil
 	}
 	for _, i := range p.todo[:p.doubted] {
@@ -370,7 +379,8 @@ func (l *lane) interruptPart(pr *producer) {
 	p.reset()
 }
 
-// withdrawBatch takes the producer back from the client; false when it is too late for that.
+// withdrawBatch takes the producer's batch back from the client. It returns false when a worker has
+// it already.
 func (l *lane) withdrawBatch(pr *producer) bool {
 	if pr.part.queuedAt == nil {
 		return l.sink.client.Control.Withdraw(&pr.ProducerBatch)

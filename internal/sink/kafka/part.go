@@ -1,5 +1,5 @@
-// The events of one call that go to one partition: their batches, and how they wait for a leader,
-// for the next attempt, or until their destination is blamed.
+// A part: the events of one call for one partition. It makes batches of them, waits for a leader
+// and for the next attempt, and decides when the destination is to blame.
 
 package kafka
 
@@ -33,49 +33,58 @@ import (
 //	partitionState         sentAt, from the first batch until the partition serves one; confirmedAt,
 //	                       the last confirm: whether it takes batches, and others are to blame
 type part struct {
-	todo       []int // events that are not answered, by place and in order; the batch has the first
+	// places of the events that are not answered, in order; the batch has the first of them
+	todo       []int
 	todoMemory []int // the memory of todo
 	phase      phase
 
-	maxRecords int // in a batch, while a record at fault is searched for; 0: no bound, no suspects
-	suspects   int // how many events at the front of todo may be that record
+	maxRecords int // in a batch, while a record at fault is searched for; 0 when none is
+	suspects   int // how many events at the front of todo may have the record at fault
 	doubted    int // how many events at the front of todo were sent, and may be stored
 
-	sentLeader kafkaclient.Leader  // where the batch was sent last
-	queuedAt   *kafkaclient.Broker // out: whose queue has it; nil: that of the controls
-	dueAt      time.Time           // waiting: of the next look at metadata; crowded: of the next try
-	resendAt   time.Time           // waiting: when the batch may go to the same leader again
+	sentLeader kafkaclient.Leader // to which the batch was last sent
+	// in phaseOut, the broker in whose queue the batch is; nil when the control connection has it
+	queuedAt *kafkaclient.Broker
+	// in phaseWaiting, the next look at metadata; in phaseCrowded, the next try
+	dueAt time.Time
+	// in phaseWaiting, when the batch may go to the same leader again
+	resendAt time.Time
 
 	trouble trouble
 }
 
-// trouble is what is remembered of a batch that was not stored at its first attempt. It ends with
-// the batch.
+// trouble is what is remembered of a batch that was not stored at its first attempt. It is
+// forgotten when the batch is answered or given up.
 type trouble struct {
-	fault          *sink.Fault // what to blame if it does not end; nil: the part has not waited yet
-	since          time.Time   // when it began; zero: fault is nil
-	blamedSince    time.Time   // since when no outage explains it: not before since
-	triesAtLeader  int         // failed attempts since it was sent to another leader, 8 at most
-	retries        int         // answers in a row that the batch is repeated for a few times
-	renewals       int         // producer ids in a row for this batch
-	cutConnections int         // connections in a row that ended over this batch alone
+	// what to blame if the trouble does not end; nil while the part has not waited
+	fault       *sink.Fault
+	since       time.Time // when the trouble began; zero while fault is nil
+	blamedSince time.Time // since when no outage explains the trouble; never before since
+	// failed attempts since the batch was last sent to another leader, at most 8
+	triesAtLeader int
+	// answers in a row after which the batch is repeated only a few times
+	retries        int
+	renewals       int // producer ids in a row that were tried for this batch
+	cutConnections int // connections in a row that the broker ended over this batch alone
 }
 
-// phase is what a part does, or waits for.
+// phase is what a part does now, or waits for.
 type phase uint8
 
 const (
-	phaseDone    phase = iota // there are no events in todo, and no batch
-	phaseReady                // to be sent: with a batch, or to be given one. Never for long
-	phaseOut                  // a worker has its batch, or the control connection
-	phaseWaiting              // with its batch, for a leader or for resendAt; it has a fault
-	phaseCrowded              // without a batch: its next one waits for room, see maxHeld
+	phaseDone phase = iota // there are no events in todo, and no batch
+	// it is to be sent soon, with its batch or with one that is still to be made
+	phaseReady
+	phaseOut // a worker, or the control connection, has its batch
+	// it waits with its batch, for a leader or until resendAt, and has a fault
+	phaseWaiting
+	phaseCrowded // it has no batch, and its next one waits for room: see maxHeld
 )
 
-// reset empties the part: it is done, and ready for events of the next call.
+// reset empties the part: it is done, and can take events of the next call.
 func (p *part) reset() { *p = part{todoMemory: p.todoMemory, todo: p.todoMemory[:0]} }
 
-// confirmFirst settles the first n events of the part.
+// confirmFirst settles the first n events of the part as confirmed.
 func (l *lane) confirmFirst(p *part, n int) {
 	for _, i := range p.todo[:n] {
 		l.Outcomes[i].State = sink.Confirmed
@@ -83,7 +92,7 @@ func (l *lane) confirmFirst(p *part, n int) {
 	p.dropFirst(n)
 }
 
-// dropFirst removes the first n events from todo: they are done.
+// dropFirst removes the first n events, which are settled, from todo.
 func (p *part) dropFirst(n int) {
 	p.todo = p.todo[n:]
 	p.doubted = max(0, p.doubted-n)
@@ -96,7 +105,7 @@ func (p *part) dropFirst(n int) {
 // endTrouble forgets the trouble of a batch that is answered, or given up.
 func (p *part) endTrouble() { p.trouble = trouble{} }
 
-// rejectRest rejects all events of the part.
+// rejectRest rejects all events of the part that are left.
 func (l *lane) rejectRest(pr *producer, fault *sink.Fault) {
 	p := &pr.part
 	pr.dropBatch()
@@ -109,8 +118,8 @@ func (l *lane) rejectRest(pr *producer, fault *sink.Fault) {
 	p.reset()
 }
 
-// sendPart sends a ready part: to the queue of its leader, or to the control connection for a
-// producer id.
+// sendPart sends a part that is ready: its batch to the queue of the leader, or to the control
+// connection when it needs a producer id.
 func (l *lane) sendPart(pr *producer, known *kafkaclient.Metadata) {
 	p := &pr.part
 	if pr.batch == nil {
@@ -140,7 +149,7 @@ func (l *lane) sendPart(pr *producer, known *kafkaclient.Metadata) {
 	}
 }
 
-// signalBrokers has the brokers' workers take what was pushed.
+// signalBrokers wakes the workers of the brokers in whose queues batches were pushed.
 func (l *lane) signalBrokers() {
 	for _, b := range l.unsignalled {
 		b.Signal()
@@ -149,8 +158,9 @@ func (l *lane) signalBrokers() {
 	l.unsignalled = l.unsignalled[:0]
 }
 
-// addEvent adds the record of an event to the batch, which is ready then. It returns phaseDone when
-// it does not fit behind others, and phaseCrowded when there is no room for it.
+// addEvent adds the record of an event to the batch. It returns phaseReady when it did, phaseDone
+// when the record does not fit behind the others, and phaseCrowded when there is no room for it in
+// memory.
 func (l *lane) addEvent(pr *producer, i int) (phase, *sink.Fault) {
 	m, large := &l.builder, l.sink.layout.Large
 	for alone := large.IsLarge(l.Events[i]); ; alone = true {
@@ -165,8 +175,8 @@ func (l *lane) addEvent(pr *producer, i int) (phase, *sink.Fault) {
 	}
 }
 
-// addRecord builds the record of an event, and adds it to the batch if there is room. It returns
-// what addEvent does.
+// addRecord makes the record of an event, and adds it to the batch if it fits. It returns what
+// addEvent returns.
 func (l *lane) addRecord(pr *producer, i int) (phase, *sink.Fault) {
 	m := &l.builder
 	if fault := m.Build(l.Events[i]); fault != nil {
@@ -186,9 +196,9 @@ func (l *lane) addRecord(pr *producer, i int) (phase, *sink.Fault) {
 	return phaseCrowded, nil
 }
 
-// fillBatch makes the next batch of the part's first events. It returns phaseDone when none is
-// left, and phaseCrowded when the batch has to wait for room. It rejects what can never be sent.
-// Later events of a rejected key stay Unsent.
+// fillBatch makes the next batch of the part's first events. It returns phaseDone when no event is
+// left, and phaseCrowded when the batch has to wait for room. It rejects events that can never be
+// sent. Later events of a rejected key stay Unsent.
 func (l *lane) fillBatch(pr *producer) phase {
 	p := &pr.part
 	pr.batch = l.sink.batches.Get().(*kafkaclient.Batch) //nolint:forcetypeassert // the pool has no others
@@ -234,21 +244,24 @@ func (l *lane) fillBatch(pr *producer) phase {
 	return result
 }
 
-// A part in trouble asks for metadata again after an eighth of the trouble's time, within these
-// bounds. So the end of an election is noticed at most an eighth of its length late, and a long
-// outage costs four requests a second.
+// Pauses of a part in trouble. It looks at metadata again after an eighth of the time that the
+// trouble has lasted, within pauseMin and pauseMax. So the end of an election is noticed at most an
+// eighth of its length late, and a long outage costs four requests a second.
 const (
 	pauseMin = 10 * time.Millisecond
 	pauseMax = 250 * time.Millisecond
-	// a probe of a partition that was given up is given up after this time
+	// probeTime is how long a probe of a partition that was given up may be in trouble before it is
+	// given up, too.
 	probeTime = time.Second
-	// The whole batch is sent again to a leader that has too few replicas, so it is less often.
+	// replicasPause is the longest pause before a leader that has too few replicas gets the batch
+	// again. It is longer because the whole batch is sent.
 	replicasPause = time.Second
 )
 
-// postponePart has the part wait. fault is what to blame when the trouble does not end. The same
+// postponePart lets the part wait. fault is what to blame when the trouble does not end. The same
 // leader gets the same bytes again after pauseMin, then after twice as long, up to pauseMax: it may
-// not know yet that it leads, or that it does not. With too few replicas it is up to replicasPause.
+// not know yet that it leads, or no longer leads. With too few replicas the longest pause is
+// replicasPause.
 func (l *lane) postponePart(pr *producer, fault *sink.Fault) {
 	p, t, now := &pr.part, &pr.part.trouble, time.Now()
 	if t.since.IsZero() {
@@ -259,7 +272,7 @@ func (l *lane) postponePart(pr *producer, fault *sink.Fault) {
 		pr.troubledSince = l.began
 	}
 	if fault.Class != sink.Destination || fault.Reason == "" {
-		// This answer blames an event, or the producer id. It is repeated a few times only, so
+		// This answer blames an event or the producer id. It is repeated only a few times, so
 		// trouble that does not end has another cause. Then all events of the part are given up,
 		// and the partition is blamed.
 		fault = noAnswer(pr, errors.New(fault.Text))
@@ -277,18 +290,20 @@ func (l *lane) postponePart(pr *producer, fault *sink.Fault) {
 	l.sink.client.Control.RequestMetadata(pr.Topic)
 }
 
-// recheckPause is how long a part waits until it looks at metadata again.
+// recheckPause returns how long a part waits before it looks at metadata again.
 func (t *trouble) recheckPause(now time.Time) time.Duration {
 	return min(max(now.Sub(t.since)/8, pauseMin), pauseMax)
 }
 
-// accusePartition gives a part up after ConfirmTimeout in trouble, if the cluster as a whole is
-// well: if another partition takes batches, see partitionStates. The time of an outage does not
-// count: when it ends the partitions recover one after the other, and the first does not accuse the
-// last. The first try accuses nobody, because patience is never 0.
+// accusePartition gives a part up, and blames its partition, after ConfirmTimeout in trouble. It
+// does so only when the cluster as a whole is well, that is, when another partition takes batches
+// (see partitionStates). The time of an outage does not count: after it the partitions recover one
+// after the other, and the first one must not accuse the last. The first try accuses no partition,
+// because patience is never 0.
 func (l *lane) accusePartition(pr *producer, now time.Time) bool {
 	t := &pr.part.trouble
-	// What is fresh at one check must be so at the next, pauseMax later.
+	// The limit covers several looks: what is fresh at one look must be fresh at the next, pauseMax
+	// later.
 	limit := max(l.sink.cfg.ConfirmTimeout, 8*pauseMax)
 	patience := limit
 	if l.probes {
@@ -314,9 +329,10 @@ func (l *lane) accusePartition(pr *producer, now time.Time) bool {
 	return true
 }
 
-// keepOthersKnown asks for the metadata of the topics whose last answer is from before old. Only a
-// fresh answer says that others have all their replicas, so it is asked for as long as a part waits
-// for replicas: also while others take batches, because the next look needs to see them again.
+// keepOthersKnown asks for metadata of the topics whose last answer is from before old. Only a
+// fresh answer says that other partitions have all their replicas. So a part that waits for
+// replicas asks for it all the time, also while other partitions take batches, because the next
+// look needs it again.
 func (l *lane) keepOthersKnown(old time.Time) {
 	for name, topic := range l.metadata.Topics {
 		if topic.At.Before(old) {
@@ -334,7 +350,7 @@ func (l *lane) recheckLeader(pr *producer, known *kafkaclient.Metadata) {
 	}
 	now := time.Now()
 	able := !now.Before(p.resendAt)
-	if pr.id != kafkaclient.None { // for an id no leader is needed
+	if pr.id != kafkaclient.None { // for a producer id no leader is needed
 		able = leader.Node != kafkaclient.None && (able || leader != p.sentLeader)
 	}
 	if able {
@@ -346,13 +362,13 @@ func (l *lane) recheckLeader(pr *producer, known *kafkaclient.Metadata) {
 	}
 	p.dueAt = now.Add(t.recheckPause(now))
 	l.sink.client.Control.RequestMetadata(pr.Topic)
-	// With too few replicas it may be an outage, which Up tells.
+	// With too few replicas it may be an outage, which Up reports.
 	if f := t.fault; now.Sub(t.since) >= kafkaclient.SilentAfter && f.Reason != sink.TooFewReplicas {
 		l.shownWait.Store(&sink.Paused{Destination: f.Destination, Reason: f.Reason, Text: f.Text, Since: t.since})
 	}
 }
 
-// wakeAt is when a waiting part is to be checked again; zero: it does not wait.
+// wakeAt returns when a waiting part is to be looked at again, or zero when it does not wait.
 func (p *part) wakeAt() time.Time {
 	if p.phase != phaseWaiting && p.phase != phaseCrowded {
 		return time.Time{}
@@ -364,8 +380,8 @@ func (p *part) wakeAt() time.Time {
 }
 
 // currentLeader returns the leader of the producer's partition. ok is false when the metadata has
-// ended the part: the topic is at fault, or the partition is gone and the events will be split
-// again.
+// ended the part: the topic is at fault, or the partition no longer exists and the events will be
+// split again.
 func (l *lane) currentLeader(pr *producer, known *kafkaclient.Metadata) (leader kafkaclient.Leader, ok bool) {
 	p, topic := &pr.part, known.Topics[pr.Topic]
 	switch {
@@ -384,7 +400,7 @@ func (l *lane) currentLeader(pr *producer, known *kafkaclient.Metadata) (leader 
 	return topic.Partitions[pr.Partition], true
 }
 
-// noAnswer is the fault of a partition whose leader does not answer.
+// noAnswer makes the fault of a partition whose leader does not answer.
 func noAnswer(pr *producer, why error) *sink.Fault {
 	return &sink.Fault{
 		Class: sink.Destination, Reason: sink.NoLeader, Destination: partitionName(pr.shownTopic(), pr.Partition), Text: why.Error(),

@@ -1,5 +1,5 @@
-// The producer of one partition's log, and the rules for what may be sent under its sequence
-// numbers.
+// The producer of one lane and partition, and the rules for what it may send under its sequence
+// numbers, so that nothing is lost and nothing is stored twice.
 
 package kafka
 
@@ -53,30 +53,31 @@ type producer struct {
 	lane  *lane
 	state *partitionState // of its partition
 
-	id           int64 // none: it has no id yet
+	id           int64 // None until it has an id
 	epoch        int16
 	nextSequence int32 // the sequence number of the batch's first record
 
-	batch    *kafkaclient.Batch // the records; nil: there are none
-	heldRoom int                // the batch's share of Sink.heldBytes
+	batch    *kafkaclient.Batch // the records; nil when there is no batch
+	heldRoom int                // the batch's part of Sink.heldBytes
 
-	// abandoned: the call of its batch has ended, and the client had the batch. Another producer
-	// has taken its place; this one waits for the client to return the batch.
+	// abandoned says that the call of the batch ended while the client had the batch. Another
+	// producer has taken the place of this one, which only waits until the client returns the
+	// batch.
 	abandoned bool
 
-	// troubledSince is the beginning of the call in which the trouble of the partition began; zero:
-	// its last batch was stored. See partitionStates.
+	// troubledSince is when the call began in which the partition came into trouble; zero when its
+	// last batch was stored. See partitionStates.
 	troubledSince time.Time
 
 	// sizeLimit is the size that a batch should not exceed, in bytes before compression. A batch
-	// may always have one record. A broker does not tell its limit, so a refused batch halves
-	// sizeLimit. It is never below half of the size that the topic accepts.
+	// may always have one record. Brokers do not tell their limit, so a batch that is refused
+	// halves sizeLimit. It never falls below half of the size that the topic accepts.
 	sizeLimit int
-	part      part // of the present call
+	part      part // in the present call
 }
 
-// ordinaryBatch is below the 1,048,588 bytes (max.message.bytes) that a topic takes unless it is
-// configured, and above what nearly every call carries. In bytes before compression.
+// ordinaryBatch is the first sizeLimit, in bytes before compression. It is below the 1,048,588
+// bytes (max.message.bytes) that a topic takes by default, and above what nearly every call has.
 const ordinaryBatch = 950_000
 
 func newProducer(l *lane, topic string, partition int32) *producer {
@@ -85,8 +86,8 @@ func newProducer(l *lane, topic string, partition int32) *producer {
 	return pr
 }
 
-// sealBatch makes the batch ready to be sent: once, so that it is the same bytes however often it
-// is sent. The producer has an id and a batch.
+// sealBatch makes the batch ready to be sent, unless that was done already, so that its bytes are
+// the same however often it is sent. The producer must have an id and a batch.
 func (pr *producer) sealBatch() {
 	if pr.Bytes == nil {
 		pr.Bytes, pr.Records = pr.batch.Seal(pr.id, pr.epoch, pr.nextSequence), pr.batch.Count()
@@ -100,7 +101,7 @@ func (pr *producer) noteStored(duplicate bool) bool {
 	if duplicate && !pr.Tried {
 		return false
 	}
-	if pr.nextSequence > math.MaxInt32-1<<24 { // before the numbers would start again from 0
+	if pr.nextSequence > math.MaxInt32-1<<24 { // before the numbers start again from 0
 		pr.id = kafkaclient.None
 	} else {
 		pr.nextSequence += int32(pr.batch.Count())
@@ -110,7 +111,7 @@ func (pr *producer) noteStored(duplicate bool) bool {
 	return true
 }
 
-// forgetID has the same records sealed again, under a new producer id.
+// forgetID lets the same records be sealed again under a new producer id.
 func (pr *producer) forgetID() {
 	pr.id, pr.Bytes, pr.Tried = kafkaclient.None, nil, false
 }
@@ -123,7 +124,7 @@ func (pr *producer) dropBatch() {
 	pr.releaseBatch()
 }
 
-// releaseBatch returns the producer's batch to the pool. Its bytes must not be used any more.
+// releaseBatch returns the producer's batch to the pool. Its bytes must not be used after that.
 func (pr *producer) releaseBatch() {
 	if pr.batch != nil {
 		pr.batch.Reset()
@@ -136,15 +137,16 @@ func (pr *producer) releaseBatch() {
 
 // maxHeld bounds, in bytes, the batches that are in memory until they are answered, whatever the
 // number of partitions: a record may be nine times as large as its row. The first smallBatch bytes
-// of each batch are not counted, so that a partition with few events never waits for others. One
-// record that is larger than maxHeld goes alone. Room is taken in steps of heldStep.
+// of each batch do not count, so that a partition with few events never waits for others. A single
+// record that is larger than maxHeld goes alone. Room is taken in steps of at least heldStep.
 const (
 	maxHeld    = 32 << 20
 	smallBatch = 64 << 10
 	heldStep   = 64 << 10
 )
 
-// takeRoom takes the room that the batch needs to grow to a size; false: there is none.
+// takeRoom takes the room that the batch needs to grow to a size. It returns false when there is
+// not enough.
 func (pr *producer) takeRoom(to int) bool {
 	if to <= smallBatch+pr.heldRoom {
 		return true
@@ -158,11 +160,11 @@ func (pr *producer) takeRoom(to int) bool {
 	return true
 }
 
-// releaseRoom gives the room back.
+// releaseRoom gives back the room that the batch has taken.
 func (pr *producer) releaseRoom() {
 	pr.lane.sink.heldBytes.Add(-int64(pr.heldRoom))
 	pr.heldRoom = 0
 }
 
-// shownTopic is the producer's topic as people may see it.
+// shownTopic returns the producer's topic as people may see it.
 func (pr *producer) shownTopic() string { return pr.lane.sink.layout.Shown(pr.Topic) }

@@ -1,5 +1,5 @@
-// How an event becomes a record of Kafka's: its topic, partition, key, value and headers, of the
-// record that an encoder makes. plainFormat is the encoder of the relay's own format.
+// How an event becomes a record of Kafka: the topic, partition, key, value and headers, from the
+// record that an encoder makes. The encoder of the relay's own format, plainFormat, is here, too.
 
 package kafka
 
@@ -12,13 +12,14 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// layout has the encoder, and what is known of all its records. It is immutable.
+// layout is the encoder with what is the same for all its records. It is immutable.
 type layout struct {
 	encoder         sink.Encoder
-	Constant        []byte // the topic of all events, nil when it depends on the event
-	ExchangeOrTopic uint64 // its digest
+	Constant        []byte // the topic of all events; nil when it depends on the event
+	ExchangeOrTopic uint64 // the digest of Constant
 	Names           bool   // a row may name its partition
-	// the topic is made from ordering keys, which may be about people: its names are not shown
+	// Personal says that the topic is made from ordering keys. These may be about people, so the
+	// names of topics are not shown.
 	Personal bool
 	topic    sink.Template // as people see it
 	allow    sink.Allow
@@ -27,19 +28,19 @@ type layout struct {
 
 // RecordConfig says how an event becomes a record.
 type RecordConfig struct {
-	// Encoder makes the records; nil: the relay's own format, newPlain of this configuration.
+	// Encoder makes the records; nil means the relay's own format, with this configuration.
 	Encoder sink.Encoder
 	// Topic says where records go, for people and for the checks of a start. In the relay's own
 	// format it makes the name; any other encoder makes its own.
 	Topic sink.Template
-	// Allow are the patterns of where records may go.
+	// Allow has the patterns of topics that records may go to.
 	Allow sink.Allow
 
-	// PlainConfig is of the relay's own format.
+	// PlainConfig configures the relay's own format.
 	sink.PlainConfig
 }
 
-// newLayout makes the layout of a configuration, which is valid.
+// newLayout makes the layout of a valid configuration.
 func newLayout(cfg *RecordConfig) (*layout, error) {
 	l := &layout{encoder: cfg.Encoder, Large: new(sink.LargeLock), topic: cfg.Topic, allow: cfg.Allow, Personal: slices.Contains(cfg.Topic.Uses(), "key")}
 	if l.encoder == nil {
@@ -57,8 +58,9 @@ func newLayout(cfg *RecordConfig) (*layout, error) {
 }
 
 // Place fills in what decides where an event's record goes, and returns the name of its topic,
-// valid as long as rec. With a fault the event cannot be sent, and name may be nil. The brokers are
-// never asked about such a topic: a broker may create what it is asked about.
+// which is valid as long as rec. With a fault the event cannot be sent, and name may be nil. The
+// brokers are never asked about the topic of such an event, because a broker may create a topic
+// that it is asked about.
 func (l *layout) Place(ev *event.Event, rec *sink.Record) (name []byte, fault *sink.Fault) {
 	if ev.Fault != nil {
 		return nil, sink.PermanentFault(sink.Undecodable, ev.Fault.Error())
@@ -67,7 +69,7 @@ func (l *layout) Place(ev *event.Event, rec *sink.Record) (name []byte, fault *s
 	switch {
 	case ev.Route != nil:
 		name = ev.Route.Name
-	case fault != nil && ev.LeftOut != nil: // what names the topic may be left out
+	case fault != nil && ev.LeftOut != nil: // the values that name the topic may be left out
 		return nil, sink.RowFault(ev)
 	case fault != nil:
 		return nil, fault
@@ -78,7 +80,7 @@ func (l *layout) Place(ev *event.Event, rec *sink.Record) (name []byte, fault *s
 		return nil, topicNull
 	}
 	if ev.Route == nil && l.Constant != nil {
-		return name, nil // examined with the configuration
+		return name, nil // it was checked with the configuration
 	}
 	if fault = topicNameFault(name); fault == nil && l.allow != nil && !sink.Allows(l.allow, name) {
 		shown := topicTitle(l.Shown(string(name)))
@@ -87,18 +89,20 @@ func (l *layout) Place(ev *event.Event, rec *sink.Record) (name []byte, fault *s
 	return name, fault
 }
 
-// Route names an event's topic; nil when it has none.
+// Route returns an event's topic; the name is nil when it has none.
 func (l *layout) Route(ev *event.Event) event.Route {
 	if ev.Route != nil {
 		return *ev.Route
 	}
 	var rec sink.Record
-	_ = l.Large.Place(l.encoder, ev, &rec) // the event is refused when it is built
+	// an event with a fault is refused when its record is built
+	_ = l.Large.Place(l.encoder, ev, &rec)
 	return event.Route{Name: slices.Clone(rec.Topic)}
 }
 
-// Shown is a topic as logs, status and spans may show it: one that is made from an ordering key is
-// shown as its template. So is the mirror's then: a stream does not know whose records it carries.
+// Shown returns a topic as logs, status and spans may show it. A topic that is made from ordering
+// keys is shown as its template, and so is the mirror's then, because whoever shows it does not
+// know whose record it is.
 func (l *layout) Shown(topic string) string {
 	if l.Personal {
 		return l.topic.String()
@@ -107,25 +111,25 @@ func (l *layout) Shown(topic string) string {
 }
 
 // maxRecord bounds key, value and headers of one record, in bytes. A broker closes the connection
-// over a request of more than socket.request.max.bytes (100 MiB unless it is raised) without an
-// answer, as if the connection was lost: such a record would be sent for ever.
+// without an answer over a request of more than socket.request.max.bytes (100 MiB by default). That
+// looks like a lost connection, and a larger record would be sent for ever.
 const maxRecord = 100<<20 - 64<<10
 
-// headerLengths is the most that a header's two lengths take, in bytes.
+// headerLengths is how many bytes the two lengths of a header take at most.
 const headerLengths = 10
 
-// builder is one lane's scratch space: Build fills it from an event, and it is valid until the next
-// Build. Key and value are as the encoder gives them; the headers are encoded as in the record.
+// builder makes records for one lane. Build fills it from an event, and it is valid until the next
+// Build. Key and value are as the encoder gives them; headers are encoded as in the record.
 type builder struct {
 	kafkaclient.Record
 	layout *layout
 	record sink.Record
 }
 
-// newBuilder makes a builder for one lane; a layout may serve many.
+// newBuilder makes a builder for one lane. Many builders may share a layout.
 func newBuilder(l *layout) *builder { return &builder{layout: l} }
 
-// Build makes the record, or returns why the event can never become one.
+// Build makes the record of an event, or returns why the event can never become one.
 func (b *builder) Build(ev *event.Event) *sink.Fault {
 	if fault := sink.RowFault(ev); fault != nil {
 		return fault
@@ -154,19 +158,19 @@ func (b *builder) Build(ev *event.Event) *sink.Fault {
 	return nil
 }
 
-// Forget drops the references to the last event's bytes, which belong to the caller again, and the
-// buffers of an unusually large one.
+// Forget drops the references to the last event's bytes, which belong to the caller again, and
+// buffers that an unusually large event has grown.
 func (b *builder) Forget() {
 	b.Key, b.Value = nil, nil
 	b.record.Forget()
 	b.Headers = sink.ReuseBuffer(b.Headers)
 }
 
-// partitionOf returns the partition of an event that was placed in rec, among count > 0. If the row
-// itself names a partition that does not exist, the result is count or more. A key goes where the
-// default partitioner of Kafka's own producer puts its bytes. An event without one has no order to
-// keep and is spread by the digest of its position, so that it goes to the same partition at every
-// delivery while count stays.
+// partitionOf returns the partition of an event that was placed in rec, among count partitions,
+// which must be above 0. The result is count or more when the row names a partition that does not
+// exist. A key goes where the default partitioner of Kafka's own producer puts it. An event without
+// a key has no order to keep and is spread by the digest of its position, so that it goes to the
+// same partition at every delivery while count stays the same.
 func partitionOf(ev *event.Event, rec *sink.Record, count int32) int32 {
 	switch {
 	case rec.Partition >= 0:
@@ -177,7 +181,8 @@ func partitionOf(ev *event.Event, rec *sink.Record, count int32) int32 {
 	return kafkaclient.PartitionOf(rec.Key, count)
 }
 
-// keyPartition is the partition of an event among count > 0 of them by the key in its row.
+// keyPartition returns the partition of an event by the key in its row, among count partitions,
+// which must be above 0.
 func keyPartition(ev *event.Event, count int32) int32 {
 	if len(ev.Key) > 0 {
 		return kafkaclient.PartitionOf(ev.Key, count)
@@ -186,19 +191,19 @@ func keyPartition(ev *event.Event, count int32) int32 {
 }
 
 // noPartition is the fault of an event that names a partition which its topic does not have. It
-// does not say which: that is a column's value.
+// does not name the partition, which is a column's value.
 func noPartition(topic string, count int) *sink.Fault {
 	return sink.PermanentFault(sink.Invalid, fmt.Sprintf("it names a partition beyond the %d that topic %q has", count, topic))
 }
 
-// The record headers that are the relay's own on Kafka, next to those of all brokers.
+// The record headers of the relay's own format that exist only on Kafka.
 const (
 	HeaderID        = "id"
 	HeaderType      = "eventType"
 	headerAggregate = "aggregateType"
 )
 
-// OwnHeaders are their names.
+// OwnHeaders are the names of these headers.
 var OwnHeaders = []string{HeaderID, HeaderType, headerAggregate}
 
 // plainFormat is the encoder of the relay's own format.
@@ -209,7 +214,7 @@ type plainFormat struct {
 
 var _ sink.Encoder = (*plainFormat)(nil)
 
-// newPlain resolves the columns that cfg names.
+// newPlain makes the encoder, and finds the columns that cfg names.
 func newPlain(cfg *RecordConfig) (*plainFormat, error) {
 	topic, err := cfg.Topic.Bind(cfg.Columns)
 	if err != nil {
@@ -230,7 +235,7 @@ func (p *plainFormat) Place(ev *event.Event, rec *sink.Record) *sink.Fault {
 
 func (p *plainFormat) place(ev *event.Event, rec *sink.Record) *sink.Fault {
 	rec.Key = ev.Key
-	if len(ev.Key) == 0 { // an empty key is written, and orders nothing
+	if len(ev.Key) == 0 { // an empty key is written, but gives no order
 		rec.Partition = sink.Anywhere
 	}
 	if ev.Route != nil {
@@ -257,10 +262,10 @@ func (p *plainFormat) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 	return p.headers.Append(ev, rec)
 }
 
-// maxTopic is how long the name of a topic may be.
+// maxTopic is how long a topic's name may be.
 const maxTopic = 249
 
-// What is wrong with a topic. They are shared by all events concerned.
+// The faults of a topic, and of a time. All events with the fault share it.
 var (
 	topicNull = sink.PermanentFault(sink.NullInTemplate, "topic has a NULL in its template")
 	topicNone = sink.PermanentFault(sink.Invalid, "topic name is empty")
@@ -270,8 +275,8 @@ var (
 	topicChar = sink.PermanentFault(sink.Invalid, "topic name has a character other than letters, digits, '.', '_' and '-'")
 )
 
-// topicNameFault returns the fault of a topic's name, as
-// org.apache.kafka.common.internals.Topic.validate does.
+// topicNameFault returns what is wrong with a topic's name, by the rules of
+// org.apache.kafka.common.internals.Topic.validate, or nil.
 func topicNameFault(name []byte) *sink.Fault {
 	switch {
 	case len(name) == 0:

@@ -18,7 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Driver is Kafka as a kind of sink.
+// Driver describes Kafka as a kind of sink.
 func Driver() *sink.Driver {
 	return &sink.Driver{
 		Name: "kafka", Broker: "Kafka", Operation: "send",
@@ -75,20 +75,20 @@ func (s *Settings) config(o *sink.Opening) Config {
 	}
 }
 
-// Settings are where and how to publish to Apache Kafka.
+// Settings is the section sink.kafka of the configuration.
 type Settings struct {
 	Brokers     []string // host:port of at least one broker; they name the others
 	Topic       sink.Template
 	Allow       sink.Allow // of topics
 	Compression string     // none, gzip, snappy, lz4, zstd
-	TLSEnabled  bool       // no part of a Kafka address can ask for it
+	TLSEnabled  bool       // nothing in a Kafka address can ask for TLS
 	TLS         sink.TLS
 	SASL        SASL
 }
 
 // SASL is the login.
 type SASL struct {
-	Mechanism          string // plain, scram-sha-256, scram-sha-512; "": no login
+	Mechanism          string // plain, scram-sha-256 or scram-sha-512; "" means no login
 	Username, Password setting.Secret
 }
 
@@ -103,7 +103,7 @@ func defaultSettings() *Settings {
 	}
 }
 
-// kafkaPort is the port of a broker that is written without one.
+// kafkaPort is the port of a broker whose address has none.
 const kafkaPort = "9092"
 
 // Keys implements sink.Settings.
@@ -142,7 +142,8 @@ func (s *Settings) Templates() []sink.NamedTemplate {
 // Columns implements sink.Settings.
 func (s *Settings) Columns() []string { return nil }
 
-// Login reads the user and the password again at every call. It is nil when there is no login.
+// Login returns a function that reads the user and the password again at every call. It is nil when
+// there is no login.
 func (s *Settings) Login() func() (*kafkaclient.SASL, error) {
 	if s.SASL.Mechanism == "" {
 		return nil
@@ -154,7 +155,7 @@ func (s *Settings) Login() func() (*kafkaclient.SASL, error) {
 	}
 }
 
-// TLSFiles reads the files again at every call. It is nil without TLS.
+// TLSFiles returns a function that reads the files again at every call. It is nil without TLS.
 func (s *Settings) TLSFiles() func() (*tls.Config, error) {
 	if !s.TLSEnabled {
 		return nil
@@ -191,8 +192,8 @@ func (s *SASL) validateLogin(v *sink.Validation) {
 	}
 }
 
-// brokersKey reads a list of addresses. One text may hold several, separated by commas, as Kafka's
-// own bootstrap.servers.
+// brokersKey is the key of a list of addresses. One text may have several, separated by commas, as
+// in Kafka's own bootstrap.servers.
 func brokersKey(name string, at *[]string) setting.Key {
 	return setting.Key{
 		Name: name, Kind: setting.List,
@@ -222,7 +223,7 @@ func brokersKey(name string, at *[]string) setting.Key {
 	}
 }
 
-// parseBroker reads host, host:port, [address] or [address]:port and gives it with its port.
+// parseBroker reads host, host:port, [address] or [address]:port, and returns it with a port.
 func parseBroker(s string) (string, error) {
 	if strings.Contains(s, "://") {
 		return "", fmt.Errorf("has %q, want host or host:port without a scheme: TLS is tls.enabled, the login is sasl", s)
@@ -250,7 +251,7 @@ var (
 	topicName   = lazy.Regexp(`^[a-zA-Z0-9._-]*$`)
 )
 
-// checkTopic refuses a template that can never give a valid topic name. The values of events are
+// checkTopic refuses a template that can never give the name of a topic. The values of events are
 // checked when they are published.
 func checkTopic(t sink.Template) error {
 	name, constant := t.Constant()

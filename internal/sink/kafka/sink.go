@@ -37,24 +37,27 @@ type Sink struct {
 	client    *kafkaclient.Client
 	batches   sync.Pool // of *kafkaclient.Batch, so that a producer without a batch keeps no buffer
 	placement placement
-	changed   chan struct{} // cap maxWaiting: there is newer metadata
+	changed   chan struct{} // has a signal for each waiting caller once there is newer metadata
 	outage    *sink.OutageLog
 
 	states    partitionStates
-	heldBytes atomic.Int64 // bytes of batches that are not small: see maxHeld
+	heldBytes atomic.Int64 // bytes of batches, without the first smallBatch of each: see maxHeld
 
 	lanesMu sync.RWMutex
 	lanes   []*lane
+
+	// partsAdvanced is called by a lane that has advanced its parts, before it waits; nil: nothing
+	// is. Tests check the parts there.
+	partsAdvanced func([]*producer)
 }
 
 var (
 	_ sink.Opened = (*Sink)(nil)
-	_ sink.Prober = (*Sink)(nil) // the line asks for it
+	_ sink.Prober = (*Sink)(nil) // the delivery line uses it
 	_ sink.Placer = (*Sink)(nil) // likewise
 )
 
-// New makes a sink of a configuration that package config has checked. Nothing is connected before
-// Run.
+// New makes a sink of a configuration that package config has checked. Run connects it.
 func New(cfg Config) (*Sink, error) {
 	cfg.setDefaults()
 	layout, err := newLayout(&cfg.RecordConfig)
@@ -81,35 +84,33 @@ func New(cfg Config) (*Sink, error) {
 	return s, nil
 }
 
-// Place gives each partition of each topic a lane, as many as there were when the topic was first
-// seen; see placement.
+// Place implements sink.Sink; see placement.
 func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) { return s.placement.place(ev) }
 
-// Route names the event's topic. The bytes are the caller's, or the event's own Route's.
+// Route returns the event's topic. The bytes belong to the caller, or to the event's own Route.
 func (s *Sink) Route(ev *event.Event) event.Route { return s.layout.Route(ev) }
 
-// SentTo implements sink.Opened: a topic that is made from keys is shown as its template.
+// SentTo implements sink.Opened. A topic that is made from keys is shown as its template.
 func (s *Sink) SentTo(ev *event.Event) sink.Sent {
 	topic := string(s.layout.Route(ev).Name)
 	to := sink.Sent{Name: s.layout.Shown(topic), Partition: -1}
 	if t := s.client.Metadata.Load().Topics[topic]; t != nil && len(t.Partitions) > 0 && ev.Fault == nil {
 		var rec sink.Record
-		_, _ = s.layout.Place(ev, &rec) // one without a topic was not sent
+		_, _ = s.layout.Place(ev, &rec) // an event without a topic was not sent
 		to.Partition = int(partitionOf(ev, &rec, int32(len(t.Partitions))))
 	}
 	return to
 }
 
-// Changed delivers when new metadata has come, once for each call of Place that had no answer
-// since.
+// Changed delivers a signal when new metadata has come, for each call of Place that had no answer
+// since the last one.
 func (s *Sink) Changed() <-chan struct{} { return s.changed }
 
 // PlaceAnyway implements sink.Placer. A topic that is placed without metadata has one lane for
-// ever, as one that was in error: its keys share that lane when the metadata comes, and none
-// changes its lane.
+// ever, like a topic in error. So no key changes its lane when the metadata comes.
 func (s *Sink) PlaceAnyway(on bool) {
 	s.placement.placeAnyway(on)
-	s.metadataAnswered() // whoever waits asks again
+	s.metadataAnswered() // callers that wait ask again
 }
 
 // Publish appends the events to their partitions and waits for the brokers' answers. See
@@ -121,9 +122,9 @@ func (s *Sink) Publish(ctx context.Context, lane int, events []*event.Event, out
 	return l.publish(ctx, events, outcomes)
 }
 
-// Probe appends an event by a producer of its own, so no lane waits for its partition. A probe of a
-// destination is given up after probeTime, because the destination is given up already; an event
-// with a fault of its own waits for its partition as in a lane.
+// Probe sends one event by a producer of its own, so that no lane waits for its partition. A probe
+// of a destination is given up after probeTime, because the destination is given up already. A
+// suspect event, which has a fault of its own, waits for its partition as in a lane.
 func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.Outcome, error) {
 	l := newLane(s)
 	l.probes = !suspect
@@ -151,7 +152,7 @@ func (s *Sink) Run(ctx context.Context) error {
 // and not all partitions that were tried have too few replicas; and if not, why.
 func (s *Sink) Up() (ok bool, why string) { return s.client.Up() }
 
-// stateChanged logs that Up or its reason has changed; why is "" when it is up.
+// stateChanged logs that Up or its reason has changed. why is "" when the sink is up.
 func (s *Sink) stateChanged(why string, brokers int) {
 	if why != "" {
 		s.outage.Away(why)
@@ -160,7 +161,7 @@ func (s *Sink) stateChanged(why string, brokers int) {
 	s.outage.Back(zap.Int("brokers", brokers))
 }
 
-// metadataAnswered notifies callers that wait for a place of newer metadata.
+// metadataAnswered tells callers that wait for a place that there is newer metadata.
 func (s *Sink) metadataAnswered() {
 	for range s.placement.takeWaiting() {
 		kafkaclient.Notify(s.changed)
@@ -176,7 +177,7 @@ func (s *Sink) Status() sink.Status {
 	}
 }
 
-// waitingDestinations lists what lanes wait for, each destination once, by name.
+// waitingDestinations returns what the lanes wait for, each destination once, sorted by name.
 func (s *Sink) waitingDestinations() (out []sink.Paused) {
 	s.lanesMu.RLock()
 	defer s.lanesMu.RUnlock()
@@ -191,7 +192,7 @@ func (s *Sink) waitingDestinations() (out []sink.Paused) {
 	return slices.CompactFunc(out, func(a, b sink.Paused) bool { return a.Destination == b.Destination })
 }
 
-// Check examines the cluster as a start needs it; see examineCluster.
+// Check examines the cluster; see examineCluster.
 func Check(ctx context.Context, cfg Config) (found []sink.Finding, topics []string) {
 	s, err := New(cfg)
 	if err != nil {
@@ -210,11 +211,12 @@ type Config struct {
 	// Brokers are host:port of brokers of one cluster, the first to ask. The others are learnt from
 	// their answers.
 	Brokers []string
-	// Mirror is the topic of copies of dead letters, for Check; "": there is none.
+	// Mirror is the topic of copies of dead letters, for Check; "" when there is none.
 	Mirror string
 	// Compression is none, gzip, snappy, lz4 or zstd; "" is none.
 	Compression string
-	// OneLane has one lane for all events: commit order over all keys, one call at a time in all.
+	// OneLane puts all events into one lane, one call at a time, which keeps the order of commits
+	// over all keys.
 	OneLane bool
 	// ConfirmTimeout is how long a broker may take to answer, and how long a partition may be
 	// without a leader or without enough replicas while others confirm; 30 s unless set.
@@ -224,12 +226,12 @@ type Config struct {
 	// Connected is called when a connection to a node is open; again says that there was one
 	// before.
 	Connected func(again bool)
-	// Confirms counts the brokers' answers by event. Returned is 0 on Kafka; a timeout is an answer
-	// that did not come.
+	// Confirms counts the brokers' answers by event. On Kafka returned is always 0, and a timeout
+	// is an answer that did not come.
 	Confirms func(acks, nacks, returned, timeouts int)
 }
 
-// setDefaults fills in what may be left out.
+// setDefaults sets the fields that may be left out.
 func (c *Config) setDefaults() {
 	if c.ConfirmTimeout <= 0 {
 		c.ConfirmTimeout = 30 * time.Second

@@ -1,4 +1,5 @@
-// The check of the broker that `cdc-relay check` runs.
+// The check of RabbitMQ: everything that the relay will need of the broker, with the fix for what
+// is missing.
 
 package rabbit
 
@@ -21,9 +22,8 @@ import (
 
 // Check examines the broker as a start needs it: each address, the login, and each exchange and
 // queue that the configuration names, with the right to publish there. It has connections of its
-// own, so nothing that a running relay remembers answers for the broker. Nothing is published. It
-// returns after all answers, or soon
-// after ctx is done.
+// own, so that nothing a running relay remembers answers for the broker. It publishes nothing. It
+// returns after all answers, or soon after ctx is done.
 func Check(ctx context.Context, cfg Config) []sink.Finding {
 	s, err := New(cfg)
 	if err != nil {
@@ -33,7 +33,7 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 	for _, url := range s.cfg.URLs {
 		sess, err := s.cfg.DialOne(ctx, url, nil)
 		if err != nil {
-			// two clusters are a fault, even when both answer
+			// brokers of two clusters are a fault, even when both answer
 			warn := !errors.Is(err, errOtherCluster)
 			found = append(found, sink.Finding{Name: "broker", Warn: warn, Detail: conn.ErrorText(err), Fix: fixDial(err)})
 			continue
@@ -51,19 +51,20 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 		sess.Close(conn.CloseTimeout)
 	}
 	for i := range found {
-		found[i].Warn = found[i].Warn && exchange != nil // another address is enough
+		found[i].Warn = found[i].Warn && exchange != nil // one other address is enough
 	}
 	return slices.Concat(found, clearLogins(s.cfg.URLs), exchange, room)
 }
 
-// checkRoom opens as many connections and channels as the relay does. It speaks only of a limit
-// that is too low in itself: a relay that runs may have what is left out here.
+// checkRoom opens as many connections and channels as the relay does. It reports only a limit that
+// is too low in itself: a smaller number that is left may be because a relay runs.
 func (s *Sink) checkRoom(ctx context.Context, sess *conn.Session, url string) (found []sink.Finding) {
 	open := []*conn.Session{sess}
-	for range s.links { // a private one, too
+	for range s.links { // one more for a private connection
 		other, err := s.cfg.DialOne(ctx, url, nil)
 		if limit, is := connectionLimit(err); is && limit <= len(s.links) {
-			// for a private one another way is found, for those of lanes there is none
+			// without a private connection the relay finds another way, without those of lanes it
+			// does not
 			found = append(found, sink.Finding{Name: "connections", Warn: limit == len(s.links), Detail: conn.ErrorText(err), Fix: fixConnections})
 		}
 		if err != nil {
@@ -89,14 +90,15 @@ func (s *Sink) checkRoom(ctx context.Context, sess *conn.Session, url string) (f
 	return found
 }
 
-// checkExchange examines the exchange, when there is one for all events.
+// checkExchange examines the exchange of all events, if the configuration names one.
 func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Finding {
 	name, constant := s.cfg.Exchange.Constant()
 	if !constant {
 		return sink.Finding{Name: "exchange", OK: true, Detail: fmt.Sprintf("named by each event (%s): not checked; check --publish tries one", s.cfg.Exchange)}
 	}
 	f := sink.Finding{Name: exchangeText(name)}
-	// a template's text will do: topic rights are not checked then
+	// for a routing key that depends on the event the template's text is enough: topic rights are
+	// not checked then
 	routingKey, oneKey := s.cfg.RoutingKey.Constant()
 	ex, err := probePublish(ctx, sess, name, routingKey)
 	switch {
@@ -110,7 +112,8 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 	case ex.Code == amqp.NotFound && s.cfg.Declare:
 		f.OK, f.Detail = true, "is missing, and will be declared at the start, if this user may (not tried)"
 		f.Running = &sink.Finding{Name: f.Name, Detail: brokerText(ex) + "; a relay that runs does not declare it again", Fix: s.Held(sink.ExchangeOrTopicOf([]byte(name)))}
-		if f.Running.Fix == "" { // its queues are listed
+		// when there are bindings, the findings of their queues have the fix
+		if f.Running.Fix == "" {
 			f.Running.Fix = "declare the exchange; the relay then binds the queues of sink.rabbitmq.bindings"
 		}
 	case ex.Code == amqp.NotFound:
@@ -127,11 +130,11 @@ func (s *Sink) checkExchange(ctx context.Context, sess *conn.Session) sink.Findi
 	return f
 }
 
-// maxNamed bounds the exchanges of sink.rabbitmq.allow that are asked for.
+// maxNamed is how many exchanges of sink.rabbitmq.allow are looked for at most.
 const maxNamed = 20
 
-// checkAllowed looks for the exchanges that sink.rabbitmq.allow names without a *, where each event
-// names its own. An event that names a missing one waits, and others do not.
+// checkAllowed looks for the exchanges that sink.rabbitmq.allow names without a *, when each event
+// names its own exchange. An event for a missing exchange waits; others do not.
 func (s *Sink) checkAllowed(ctx context.Context, sess *conn.Session) (found []sink.Finding) {
 	if _, constant := s.cfg.Exchange.Constant(); constant {
 		return nil
@@ -154,7 +157,8 @@ func (s *Sink) checkAllowed(ctx context.Context, sess *conn.Session) (found []si
 	return found
 }
 
-// checkType adds what the type of an exchange that exists means, if the broker tells.
+// checkType adds to a finding what the type of an existing exchange means, if the broker tells the
+// type.
 func (s *Sink) checkType(ctx context.Context, sess *conn.Session, name string, f *sink.Finding) {
 	want := cmp.Or(s.cfg.ExchangeType, amqp.ExchangeTopic)
 	kind := exchangeTypeOf(ctx, sess, name, want)
@@ -176,15 +180,16 @@ func (s *Sink) checkType(ctx context.Context, sess *conn.Session, name string, f
 	}
 }
 
-// typeText is RabbitMQ's text, which has more quotes around a name that Erlang would quote.
+// typeText matches RabbitMQ's text about the type. It has more quotes around a name that Erlang
+// would quote.
 var typeText = lazy.Regexp(`inequivalent arg 'type' for exchange .* but current is '+([^']*)'`)
 
-// exchangeTypeOf asks for the type of an exchange; "": the broker does not tell, as to a user
-// without the right to configure the exchange. AMQP has no question for it, and a passive
-// declaration ignores the type. So the exchange is declared in a way that is always refused (406),
-// and never made: with the type guess and an alternate exchange that is a number. If the exchange
-// exists with another type, the broker refuses the type and names the one that it has. Otherwise it
-// refuses the number.
+// exchangeTypeOf asks for the type of an exchange. It returns "" when the broker does not tell, for
+// example to a user without the right to configure the exchange. AMQP has no request for it, and a
+// passive declaration ignores the type. So the exchange is declared in a way that is always refused
+// (406), and never made: with the type guess and an alternate exchange that is a number. If the
+// exchange has another type, the broker refuses the type and names the one that it has. Otherwise
+// it refuses the number.
 func exchangeTypeOf(ctx context.Context, sess *conn.Session, name, guess string) string {
 	err := sess.OnThrowawayChannel(ctx, func(ch *amqp.Channel) error {
 		return ch.ExchangeDeclare(name, guess, true, false, false, false, amqp.Table{"alternate-exchange": int32(0)})
@@ -196,19 +201,20 @@ func exchangeTypeOf(ctx context.Context, sess *conn.Session, name, guess string)
 	if found := typeText().FindStringSubmatch(ex.Reason); found != nil {
 		return found[1]
 	}
-	if strings.Contains(ex.Reason, "inequivalent arg") { // another one
+	// it refused another argument, so the type was right
+	if strings.Contains(ex.Reason, "inequivalent arg") {
 		return guess
 	}
 	return ""
 }
 
-// checkQueue looks for a queue that events are sent to through the default exchange.
+// checkQueue looks for a queue that gets events through the default exchange.
 func checkQueue(ctx context.Context, sess *conn.Session, queue string) sink.Finding {
 	f := sink.Finding{Name: fmt.Sprintf("queue %q", queue)}
 	switch ex, err := passiveQueue(ctx, sess, queue); {
 	case err != nil:
 		f.Detail, f.Fix = "no answer: "+conn.ErrorText(err), "check the log of the broker at "+sess.Address
-	case ex == nil, ex.Code == amqp.ResourceLocked: // of another connection alone
+	case ex == nil, ex.Code == amqp.ResourceLocked: // only another connection may use it
 		f.OK, f.Detail = true, "exists"
 	default:
 		f.Detail, f.Fix = brokerText(ex), fmt.Sprintf("declare it, for example: rabbitmqadmin declare queue name=%s durable=true", queue)
@@ -216,7 +222,8 @@ func checkQueue(ctx context.Context, sess *conn.Session, queue string) sink.Find
 	return f
 }
 
-// checkMirror looks for what dead_letters.mirror names. Delivery does not depend on it.
+// checkMirror looks for the exchange or queue of dead_letters.mirror. It only warns, because
+// delivery does not depend on it.
 func (s *Sink) checkMirror(ctx context.Context, sess *conn.Session) []sink.Finding {
 	m := s.cfg.Mirror
 	if m == nil {
@@ -259,7 +266,7 @@ func (s *Sink) checkQueues(ctx context.Context, sess *conn.Session) (found []sin
 	return found
 }
 
-// probeMark is neither a number of milliseconds nor a user's name.
+// probeMark is neither a number of milliseconds nor the name of a user.
 const probeMark = "cdc-relay-probe"
 
 // probePublish asks how the broker would take a message for exchange and routing key, without
@@ -283,7 +290,7 @@ func probePublish(ctx context.Context, s *conn.Session, exchange, routingKey str
 		if err != nil {
 			return err
 		}
-		// for the exception; a broker that ignores these properties confirms
+		// for the exception; a broker that ignores these properties confirms the message
 		answered.Wait()
 		return nil
 	})
@@ -313,7 +320,7 @@ func fixDial(err error) string {
 	return "check sink.rabbitmq"
 }
 
-// clearLogins warns of the addresses that send the password through a network without TLS.
+// clearLogins warns of addresses to which the password goes over a network without TLS.
 func clearLogins(urls []string) []sink.Finding {
 	var hosts []string
 	for _, u := range urls {

@@ -1,5 +1,5 @@
-// The connections that the sink keeps: how they are made, what happens when one is opened, refused
-// or ended, and what follows when the broker allows little.
+// The connections that the sink keeps: how they are made again when they end, and what follows when
+// the broker refuses the login, belongs to another cluster, or allows too few channels.
 
 package rabbit
 
@@ -21,25 +21,26 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
-// link keeps one of the sink's connections: its goroutine dials, waits for the end and dials again.
-// Lanes ask it for the session that is up.
+// link keeps one of the sink's connections: its goroutine dials, waits for the end of the
+// connection, and dials again. Lanes ask it for the present session.
 type link struct {
 	sink    *Sink
 	mu      sync.Mutex
-	session *conn.Session // nil: no session
-	up      chan struct{} // closed when sess appears; made again when it goes
-	why     string        // why the connection is away, or "blocked…"; "" when all is well
+	session *conn.Session // nil while there is none
+	up      chan struct{} // closed when session is set; made again when it ends
+	// why the connection is away, or that the broker blocks; "" when all is well
+	why string
 }
 
 const notConnected = "not connected yet"
 
-// Reconnecting pauses for about backoffMin at first and for backoffMax at most.
+// The pause before a reconnect is about backoffMin at first, and at most backoffMax.
 const (
 	backoffMin = 100 * time.Millisecond
 	backoffMax = 2 * time.Second
 )
 
-// awaitSession waits until the connection is up.
+// awaitSession waits until there is a session, and returns it.
 func (l *link) awaitSession(ctx context.Context) (*conn.Session, error) {
 	for {
 		l.mu.Lock()
@@ -65,7 +66,7 @@ func (l *link) awaitSession(ctx context.Context) (*conn.Session, error) {
 	}
 }
 
-// currentSession is the session that is up; nil: none is.
+// currentSession returns the present session, or nil.
 func (l *link) currentSession() *conn.Session {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -75,7 +76,7 @@ func (l *link) currentSession() *conn.Session {
 	return nil
 }
 
-// dropSession takes sess out of use. It does nothing when sess is out of use already.
+// dropSession takes sess out of use, unless that was done already.
 func (l *link) dropSession(sess *conn.Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,8 +85,8 @@ func (l *link) dropSession(sess *conn.Session) {
 	}
 }
 
-// keepConnected maintains the connection until ctx is done. It returns an error only for a login
-// that is refused for good.
+// keepConnected keeps the connection until ctx is done. It returns an error only when the login is
+// refused for good.
 func (l *link) keepConnected(ctx context.Context) error {
 	var backoff time.Duration
 	for wasUp := false; ; {
@@ -114,14 +115,14 @@ func (l *link) keepConnected(ctx context.Context) error {
 	}
 }
 
-// nextBackoff is the next pause after one of d: twice as long within the bounds, less a random
-// half.
+// nextBackoff returns the pause after one of d: twice as long within the bounds, less a random part
+// of up to half.
 func nextBackoff(d time.Duration) time.Duration {
 	d = min(max(2*d, 2*backoffMin), backoffMax)
 	return d/2 + rand.N(d/2)
 }
 
-// offerSession offers sess to the lanes until it ends or ctx is done.
+// offerSession gives sess to the lanes until it ends or ctx is done.
 func (l *link) offerSession(ctx context.Context, sess *conn.Session, again bool) {
 	l.sink.prepareSession(ctx, sess, again)
 	l.mu.Lock()
@@ -141,7 +142,7 @@ func (l *link) offerSession(ctx context.Context, sess *conn.Session, again bool)
 	sess.Close(conn.CloseTimeout)
 }
 
-// noteState records why the connection is away ("": it is up), and logs what changed.
+// noteState notes why the connection is away, or with "" that it is up, and logs a change.
 func (l *link) noteState(why string) {
 	l.mu.Lock()
 	l.why = why
@@ -149,7 +150,7 @@ func (l *link) noteState(why string) {
 	l.sink.logState()
 }
 
-// noteBlocked records an alarm of the broker's.
+// noteBlocked notes that an alarm of the broker has begun or ended.
 func (l *link) noteBlocked(on bool) {
 	why := ""
 	if on {
@@ -158,7 +159,7 @@ func (l *link) noteBlocked(on bool) {
 	l.noteState(why)
 }
 
-// sleep waits for d; false when ctx ended first.
+// sleep waits for d. It returns false when ctx ends first.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -170,7 +171,8 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// prepareSession prepares a new connection.
+// prepareSession prepares a new connection before lanes use it: topology, channels, limits and
+// warnings.
 func (s *Sink) prepareSession(ctx context.Context, sess *conn.Session, again bool) {
 	s.declareTopology(ctx, sess)
 	if s.leads.Load() {
@@ -189,8 +191,8 @@ func (s *Sink) prepareSession(ctx context.Context, sess *conn.Session, again boo
 	}
 }
 
-// loginRefused stops the sink when the broker has refused the login for LoginTimeout and no
-// connection was ever made.
+// loginRefused returns the error that stops the sink when the broker has refused the login for
+// LoginTimeout and no connection was ever made. Otherwise it returns nil.
 func (s *Sink) loginRefused(err error) error {
 	if s.connected.Load() {
 		return nil
@@ -256,7 +258,7 @@ func (s *Sink) Up() (ok bool, why string) {
 	return true, ""
 }
 
-// logState writes one line when Up or its reason changed.
+// logState logs one line when Up or its reason has changed.
 func (s *Sink) logState() {
 	s.logMu.Lock()
 	defer s.logMu.Unlock()
@@ -272,8 +274,8 @@ func (s *Sink) logState() {
 	s.outage.Away(why)
 }
 
-// firstCluster is the first cluster that the sink connected to: the name that a broker sent, and
-// its address.
+// firstCluster is the first cluster that the sink connected to: the name that its broker sent, and
+// that broker's address.
 type firstCluster struct{ name, addr string }
 
 // admitCluster refuses a connection to a broker of another cluster than the first one. Addresses
@@ -297,12 +299,12 @@ func (s *Sink) admitCluster(name, addr string) error {
 	return fmt.Errorf("%w: %s is of cluster %s, the relay has begun with %s at %s", errOtherCluster, addr, name, began.name, began.addr)
 }
 
-// isNodeName reports whether a cluster's name is only that of the node which has sent it.
+// isNodeName reports whether a cluster's name is only the name of the node that has sent it.
 func isNodeName(name string) bool { return strings.Contains(name, "@") }
 
-// clusterDoubt describes a connection that was accepted without knowing whether it is to the sink's
-// cluster; "" when that is known, or there is nothing to compare. AMQP offers a client with the
-// relay's few rights no other way to find out.
+// clusterDoubt describes a connection of which it is not known whether it leads to the sink's
+// cluster. It returns "" when that is known, or when there is nothing to compare. AMQP gives a
+// client with the relay's few rights no other way to find out.
 func (s *Sink) clusterDoubt(sess *conn.Session) string {
 	name, began := sess.ClusterName(), s.cluster.Load()
 	if name == "" || began == nil || began.name == name {
@@ -313,18 +315,18 @@ func (s *Sink) clusterDoubt(sess *conn.Session) string {
 
 const fixDoubt = "if they are one, name it: rabbitmqctl set_cluster_name NAME, then restart the relay; if not, let every address in sink.rabbitmq.url lead to one of them"
 
-// The texts with which RabbitMQ refuses one channel or connection more (530): "number of channels
-// opened for user 'u' has reached the maximum allowed user limit of (20)", or "on node 'n' … limit
-// of 20" (4.x); "connection refused for user 'u': user connection limit (1) is reached", "node
-// connection limit", or for a virtual host "connection limit". It closes the connection of such a
-// channel.
+// The texts with which RabbitMQ refuses a channel or connection over a limit (530): "number of
+// channels opened for user 'u' has reached the maximum allowed user limit of (20)", or "on node 'n'
+// … limit of 20" (4.x); "connection refused for user 'u': user connection limit (1) is reached",
+// "node connection limit", or for a virtual host "connection limit". RabbitMQ closes the connection
+// of a channel that it refuses.
 var (
 	channelText    = lazy.Regexp(`number of channels opened .* limit of \(?(\d+)`)
 	connectionText = lazy.Regexp(`connection limit \((\d+)\) is reached`)
 )
 
-// channelLimit is the number of channels that the end of a connection names as the limit; 0: it is
-// about something else.
+// channelLimit returns the limit of channels that the end of a connection names, or 0 when it had
+// another cause.
 func channelLimit(ex *amqp.Error) int {
 	if ex == nil || ex.Code != amqp.NotAllowed {
 		return 0
@@ -332,7 +334,8 @@ func channelLimit(ex *amqp.Error) int {
 	return foundNumber(channelText().FindStringSubmatch(ex.Reason))
 }
 
-// connectionLimit is the same for connections, of an error when one is opened.
+// connectionLimit returns the limit of connections that an error of opening one names. is says
+// whether the error is about such a limit.
 func connectionLimit(err error) (limit int, is bool) {
 	var ex *amqp.Error
 	if !errors.As(err, &ex) || ex.Code != amqp.NotAllowed {
@@ -342,7 +345,7 @@ func connectionLimit(err error) (limit int, is bool) {
 	return foundNumber(found), found != nil
 }
 
-// foundNumber is the limit that a text names: the group of a match. 0: it names none.
+// foundNumber returns the number in a match, or 0 without one.
 func foundNumber(found []string) int {
 	if found == nil {
 		return 0
@@ -354,10 +357,11 @@ func foundNumber(found []string) int {
 	return n
 }
 
-// explainEnd returns why a connection has ended. When it was closed over a channel too many, each
-// connection has its share of the limit from now on, until the relay is restarted; one that has
-// more is made again. The share may still be too much for a while, as the broker counts what has
-// just ended, or the relay before: it is tried again.
+// explainEnd says why a connection has ended. When it was closed over one channel too many, each
+// connection gets its share of the limit from then on, until the relay is restarted, and
+// connections that have more are made again. The share may still be too much for a while, because
+// the broker also counts channels that have just ended, or those of the relay before. Then it is
+// tried again.
 func (s *Sink) explainEnd(sess *conn.Session) (why string) {
 	limit := channelLimit(sess.EndError())
 	if limit == 0 {
@@ -373,7 +377,8 @@ func (s *Sink) explainEnd(sess *conn.Session) (why string) {
 	return sess.Reason() + "; " + s.fixFewChannels()
 }
 
-// fewChannels is the warning about too few channels on a connection; "": there are enough.
+// fewChannels returns the warning about too few channels on a connection, or "" when there are
+// enough.
 func (s *Sink) fewChannels(channels int) string {
 	if channels >= conn.EnoughChannels(s.cfg.Dialer.Lanes) {
 		return ""
@@ -383,10 +388,11 @@ func (s *Sink) fewChannels(channels int) string {
 		channels, conn.EnoughChannels(s.cfg.Dialer.Lanes), s.cfg.Dialer.Lanes, min(lanes, s.cfg.Dialer.Lanes))
 }
 
-// privateChannels is how many channels the private connections have at most, each with a question.
+// privateChannels is how many channels the private connections have at most, each connection with
+// one for questions.
 const privateChannels = 4
 
-// fixFewChannels is the fix for too few channels.
+// fixFewChannels returns the fix for too few channels.
 func (s *Sink) fixFewChannels() string {
 	enough := conn.EnoughChannels(s.cfg.Dialer.Lanes)
 	return fmt.Sprintf("set channel_max to %d or more and max-channels of the user to %d or more at the broker, or fewer delivery.lanes, and restart the relay",

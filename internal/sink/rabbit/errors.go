@@ -1,4 +1,5 @@
-// What the broker's errors mean: the fault of an exception, and the fix of a refused connection.
+// What the broker's errors mean: the fault that an exception gives an event, and the fix of a
+// connection that is refused.
 
 package rabbit
 
@@ -16,14 +17,16 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
-// exceptionScope says what the broker has closed because of a message: nothing, its channel or the
+// exceptionScope says what the broker has closed because of a message: nothing, the channel, or the
 // connection.
 type exceptionScope uint8
 
 const (
-	noMessage       exceptionScope = iota // a loss: no close frame, our own close, or an operator's
-	channelScope                          // the channel was closed over one of its messages
-	connectionScope                       // the connection was closed over one of its messages
+	// no message is the cause: there is no close frame, or we or an operator have closed it
+	noMessage    exceptionScope = iota
+	channelScope                // the channel was closed because of one of its messages
+	// the connection was closed because of one of its messages
+	connectionScope
 )
 
 // classifyException classifies the end of a channel or connection. AMQP 0-9-1 calls the channel's
@@ -43,11 +46,11 @@ func classifyException(ex *amqp.Error) exceptionScope {
 // than configured max size 65536".
 var sizeText = lazy.Regexp(`message size \d+ is larger than (?:the )?(?:configured )?max(?:imum)? size:? (\d+)`)
 
-// sizeLimit is the limit that a 406 names; 0 when it is about something else.
+// sizeLimit returns the limit that a 406 names, or 0 when it is about something else.
 func sizeLimit(ex *amqp.Error) int { return foundNumber(sizeText().FindStringSubmatch(ex.Reason)) }
 
-// namesExchange reports whether the exception's text names the exchange; RabbitMQ calls the default
-// one amq.default.
+// namesExchange reports whether an exception's text names the exchange. RabbitMQ calls the default
+// exchange amq.default.
 func namesExchange(ex *amqp.Error, exchange string) bool {
 	if exchange == "" {
 		exchange = "amq.default"
@@ -55,16 +58,16 @@ func namesExchange(ex *amqp.Error, exchange string) bool {
 	return strings.Contains(ex.Reason, "exchange '"+exchange+"'")
 }
 
-// isTopicRight reports whether a 403 is about the right to one routing key of a topic exchange
-// rather than to the exchange.
+// isTopicRight reports whether a 403 is about the right to one routing key of a topic exchange, and
+// not to the exchange as a whole.
 func isTopicRight(ex *amqp.Error) bool {
 	return ex.Code == amqp.AccessRefused && strings.Contains(ex.Reason, "access to topic '")
 }
 
 // isTokenExpired reports whether a 403 is about the OAuth 2 token: "access to exchange 'x' in vhost
-// '/' refused for user 'u', backend rabbit_auth_backend_oauth2 returned an error: …expired…". A
-// right that the token does not give ends at the user. The broker cuts off a text of 255 bytes, as
-// of a long exchange name, and ends it with dots.
+// '/' refused for user 'u', backend rabbit_auth_backend_oauth2 returned an error: …expired…". The
+// text about a right that the token does not give ends after the user. The broker cuts off a text
+// at 255 bytes, as with a long exchange name, and ends it with dots.
 func isTokenExpired(ex *amqp.Error) bool {
 	const backend = ", backend rabbit_auth_backend_oauth2 "
 	if strings.Contains(ex.Reason, "'"+backend) {
@@ -75,8 +78,8 @@ func isTokenExpired(ex *amqp.Error) bool {
 	return cut && at >= 0 && strings.HasPrefix(backend, text[at+1:])
 }
 
-// faultOfException returns the fault of an event because of which a channel or connection was
-// closed: that of the message that was made last, with a body of size bytes.
+// faultOfException makes the fault of an event over which the broker closed a channel or
+// connection. m has the message that was made last, and size is that of its body.
 func faultOfException(m *message, ex *amqp.Error, size int) *sink.Fault {
 	exchangeName, routingKey := m.layout.shownNames(m.isCopy, m.exchange, m.routingKey)
 	f := &sink.Fault{Class: sink.Destination, Whole: true, Destination: exchangeText(exchangeName), Text: hideNames(m, brokerText(ex), exchangeName, routingKey)}
@@ -90,7 +93,7 @@ func faultOfException(m *message, ex *amqp.Error, size int) *sink.Fault {
 	case ex.Code == amqp.PreconditionFailed && sizeLimit(ex) > 0:
 		return tooLarge(pairText(exchangeName, routingKey), size, sizeLimit(ex), time.Now().Unix())
 	case ex.Code == amqp.PreconditionFailed && namesExchange(ex, m.exchange):
-		// its type is of a plugin that was removed
+		// its type is that of a plugin which was removed
 		f.Reason = sink.BrokerException
 	default:
 		// Everything that can be checked before sending was checked. So this may be a temporary
@@ -101,12 +104,12 @@ func faultOfException(m *message, ex *amqp.Error, size int) *sink.Fault {
 	return f
 }
 
-// maxText is the maximum length of an exception's text: the broker cuts off the rest.
+// maxText is how long an exception's text is at most; the broker cuts off the rest.
 const maxText = 250
 
 // hideNames returns the broker's text with the exchange and the routing key as they may be shown.
-// If the text may have been cut off, everything quoted is removed: the end of a name may be
-// missing.
+// When the text may have been cut off, it removes everything that is quoted, because the end of a
+// name may be missing.
 func hideNames(m *message, text, exchangeName, routingKey string) string {
 	if exchangeName == m.exchange && routingKey == m.routingKey {
 		return text
@@ -117,7 +120,7 @@ func hideNames(m *message, text, exchangeName, routingKey string) string {
 	return strings.NewReplacer("'"+m.exchange+"'", "'"+exchangeName+"'", "'"+m.routingKey+"'", "'"+routingKey+"'").Replace(text)
 }
 
-// brokerText is the code and text of an exception.
+// brokerText returns the code and the text of an exception.
 func brokerText(ex *amqp.Error) string {
 	return fmt.Sprintf("%d %s", ex.Code, ex.Reason)
 }

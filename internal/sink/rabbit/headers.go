@@ -1,5 +1,5 @@
-// Headers as AMQP has them: each name once, the last one of a record, and with a type; and those by
-// which a message steers the broker.
+// Headers as AMQP has them: each name once, with a typed value. Some names steer the broker, and a
+// row may not use them unless the configuration allows it.
 
 package rabbit
 
@@ -13,7 +13,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// addHeader adds one header to the message, and its encoded size to tableSize.
+// addHeader adds a header to the message, and its encoded size to tableSize. A later header of the
+// same name replaces an earlier one.
 func (m *message) addHeader(h *sink.Header) *sink.Fault {
 	if len(h.Name) > maxShortString {
 		return sink.PermanentFault(sink.Invalid, fmt.Sprintf("a header's name has %d bytes, the protocol carries %d", len(h.Name), maxShortString))
@@ -39,19 +40,19 @@ func (m *message) addHeader(h *sink.Header) *sink.Fault {
 	return nil
 }
 
-// setHeader puts a value of an encoded size into the table. What is over the limit of a frame is
-// only counted, for the fault that says how much it is.
+// setHeader puts a value with its encoded size into the table. A header over the limit of a frame
+// is only counted, for the fault that names the size.
 func (m *message) setHeader(name string, value any, size int) {
-	m.tableSize += 1 + len(name) + 1 + size // the name with its length, the type, the value
+	m.tableSize += 1 + len(name) + 1 + size // the length and the name, the type, the value
 	if m.tableSize <= int(m.limits.header.Load()) {
 		m.pub.Headers[name] = value
 	}
 }
 
-// jsonValue is a JSON value as amqp091 encodes it, and its encoded size without the type octet:
-// true, false and null are what they are in AMQP; a number that fits is a 64-bit integer, a decimal
-// a double, and one that a double would round (or an integer beyond 64 bits) is its text, as is an
-// array or object. nil is null.
+// jsonValue returns a JSON value as amqp091 encodes it, and its encoded size without the type
+// octet. true, false and null are the same in AMQP. An integer that fits becomes a 64-bit integer,
+// and a decimal a double. A number that would be rounded, or an integer beyond 64 bits, becomes its
+// text, and so do arrays and objects. raw nil is null.
 func jsonValue(raw []byte) (value any, size int) {
 	if raw == nil {
 		return nil, 0
@@ -75,8 +76,8 @@ func jsonValue(raw []byte) (value any, size int) {
 	return aliasText(raw), 4 + len(raw)
 }
 
-// printsAs reports whether the shortest decimal that reads as f is the number in raw: whoever
-// prints f prints that number.
+// printsAs reports whether the shortest decimal that reads as f is the number in raw, so that
+// whoever prints f prints that number.
 func printsAs(f float64, raw []byte) bool {
 	var buf [32]byte
 	of, ok := decimalOf(raw)
@@ -84,13 +85,14 @@ func printsAs(f float64, raw []byte) bool {
 	return ok && of == shortest
 }
 
-// decimal is 0.DIGITS times 10 to the power of exponent. No double has more digits.
+// decimal is the number 0.DIGITS times 10 to the power of exponent. No double needs more digits.
 type decimal struct {
-	digits   [17]byte // the first is not 0, and behind the last are zero bytes
+	digits   [17]byte // the first is not 0; after the last there are zero bytes
 	exponent int
 }
 
-// decimalOf reads a number of JSON without its sign; false: it has more digits than a double.
+// decimalOf reads a JSON number without its sign. It returns false when the number has more digits
+// than a double.
 func decimalOf(number []byte) (d decimal, ok bool) {
 	digits, zeros := 0, 0 // zeros since the last digit that is not 0
 	fraction := false
@@ -131,7 +133,7 @@ func decimalOf(number []byte) (d decimal, ok bool) {
 	return d.normalized(), true
 }
 
-// normalized gives zero one form.
+// normalized returns one form for every zero.
 func (d decimal) normalized() decimal {
 	if d.digits[0] == 0 {
 		return decimal{}
@@ -172,8 +174,8 @@ const (
 	headerBCC = "BCC"
 )
 
-// droppedHeaders are the names that a row may not use: the relay's own, and those that steer the
-// broker and are not allowed.
+// droppedHeaders returns the names that a row may not use: the relay's own headers, and those that
+// steer the broker and are not allowed.
 func droppedHeaders(allowed []string) []string {
 	names := slices.Clone(OwnHeaders)
 	for _, name := range SteeringHeaders {
@@ -184,10 +186,10 @@ func droppedHeaders(allowed []string) []string {
 	return names
 }
 
-// copyKeys is the value of CC or BCC. RabbitMQ takes an array of routing keys and closes the
-// channel over anything else, so a text is an array of one. Nothing is made of null. RabbitMQ
-// publishes with each of these keys as with the message's own, so the patterns hold for them too;
-// what they exclude is the event's own fault, because its destination is in order.
+// copyKeys makes the value of CC or BCC. RabbitMQ takes an array of routing keys and closes the
+// channel over anything else, so a text becomes an array of one key, and null becomes no header.
+// RabbitMQ publishes with each of these keys as with the message's own, so the patterns hold for
+// them, too. A key that they exclude is the event's own fault, because its destination is right.
 func (m *message) copyKeys(h *sink.Header) (keys []any, size int, fault *sink.Fault) {
 	var names []string
 	switch {
@@ -213,7 +215,7 @@ func (m *message) copyKeys(h *sink.Header) (keys []any, size int, fault *sink.Fa
 	return keys, size, nil
 }
 
-// They are shared by all events concerned.
+// All events with such a fault share it.
 var (
 	notRoutingKeys = sink.PermanentFault(sink.Invalid, "header CC or BCC is not a list of routing keys, of 255 bytes at most")
 	notAllowedKey  = sink.PermanentFault(sink.NotAllowed, "header CC or BCC has a routing key that is not allowed by sink.rabbitmq.allow.routing_key")

@@ -1,4 +1,5 @@
-// From the answers of the broker to the outcomes of a round, and to the plan of the next one.
+// How the broker's answers to a round become the outcomes of its events, and what the next round
+// sends.
 
 package rabbit
 
@@ -141,7 +142,7 @@ func (l *lane) rejectUnanswered() {
 	l.dropChannel()
 }
 
-// unroutable is the fault of a returned message, with its destination as it is shown.
+// unroutable makes the fault of a message that was returned. destination is as people may see it.
 func unroutable(r amqp.Return, destination string) *sink.Fault {
 	return &sink.Fault{
 		Class: sink.Destination, Reason: sink.Unroutable, Destination: destination,
@@ -149,9 +150,9 @@ func unroutable(r amqp.Return, destination string) *sink.Fault {
 	}
 }
 
-// concludeRound plans the next round from how the last one ended. An error ends the call: the
-// outcomes that are Unknown then are in doubt. When every message is answered after all, there is
-// no error: however the wait ended, nothing is in doubt.
+// concludeRound plans the next round from how the last one ended. An error ends the call, and the
+// outcomes that are Unknown then are in doubt. When every message is answered there is no error,
+// however the wait ended.
 func (l *lane) concludeRound(ctx context.Context, ch *conn.Channel, e conn.RoundEnd, doubt error) error {
 	if l.isAllAnswered() {
 		l.planNextRound()
@@ -191,7 +192,8 @@ func (l *lane) concludeRound(ctx context.Context, ch *conn.Channel, e conn.Round
 	}
 }
 
-// isAllAnswered reports whether nothing of this round is in doubt.
+// isAllAnswered reports whether no message of this round is in doubt. concludeRound asks it once
+// resolveRound has set the outcomes.
 func (l *lane) isAllAnswered() bool {
 	for _, s := range l.sent {
 		if l.Outcomes[s.index].State == sink.Unknown {
@@ -203,8 +205,9 @@ func (l *lane) isAllAnswered() bool {
 
 var errStrangeReturn = errors.New("the broker returned a message that was not sent")
 
-// sentAs tells to which event a returned message belongs: by the exchange and routing key it was
-// sent to, and by the position in its header; "" when its format has no such header.
+// sentAs identifies a message of the round when it is returned: by the exchange and routing key to
+// which it was sent, and by the position in its header. position is "" when the message's format
+// has no such header.
 type sentAs struct {
 	position string
 	pair
@@ -254,7 +257,7 @@ func (l *lane) returnedEvents(ch *conn.Channel) (map[int]amqp.Return, error) {
 	}
 }
 
-// eventsByContent indexes the events of the round.
+// eventsByContent returns the events of the round by what identifies their messages.
 func (l *lane) eventsByContent() map[sentAs][]int {
 	sent := map[sentAs][]int{}
 	for _, s := range l.sent {
@@ -265,7 +268,7 @@ func (l *lane) eventsByContent() map[sentAs][]int {
 	return sent
 }
 
-// positionOf is the position that a message carries, "" for none.
+// positionOf returns the position in a message's headers, or "".
 func positionOf(headers amqp.Table) string {
 	position, _ := headers[sink.HeaderPosition].(string)
 	return position
@@ -274,7 +277,7 @@ func positionOf(headers amqp.Table) string {
 // pair is an exchange and a routing key.
 type pair struct{ exchange, routingKey string }
 
-// clone owns its strings, which may alias an event.
+// clone returns a pair with strings of its own, because the strings may alias an event.
 func (p pair) clone() pair {
 	return pair{strings.Clone(p.exchange), strings.Clone(p.routingKey)}
 }
@@ -323,8 +326,8 @@ func oneOfSeveralError(what string, ex *amqp.Error) error {
 	return fmt.Errorf("%s closed over one of several events: %s", what, text)
 }
 
-// provesRejection reports whether the exception alone shows that a message to a destination with a
-// body of size bytes is refused.
+// provesRejection reports whether an exception alone shows that the broker refuses a message to
+// this destination with a body of size bytes.
 func provesRejection(ex *amqp.Error, at pair, size int) bool {
 	limit := sizeLimit(ex)
 	switch {
@@ -360,8 +363,9 @@ func (l *lane) connectionException(ctx context.Context, ex *amqp.Error) error {
 	return nil
 }
 
-// maxUnanswered bounds the destinations that are known not to answer. All are forgotten then, and
-// found again by their probes, which are waited for as long as any call.
+// maxUnanswered is how many destinations are remembered that do not answer. When there are more,
+// all are forgotten, and found again by their probes, which are then waited for as long as any
+// call.
 const maxUnanswered = 10_000
 
 // unansweredDests are the destinations (sink.Place.Dest) that are known not to answer.
@@ -370,7 +374,7 @@ type unansweredDests struct {
 	dests map[uint64]struct{}
 }
 
-// noteAnswer records whether an event of a destination was left without an answer.
+// noteAnswer notes whether an event of a destination was left without an answer.
 func (u *unansweredDests) noteAnswer(dest uint64, is bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -1,4 +1,4 @@
-// The relay's own format of messages.
+// The encoder of the relay's own format on RabbitMQ.
 
 package rabbit
 
@@ -12,28 +12,28 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// The message headers that are the relay's own on RabbitMQ, next to those of all brokers.
+// The message headers of the relay's own format that exist only on RabbitMQ.
 const (
 	headerAggregate = "aggregate_type"
 	headerKey       = "aggregate_id"
 	headerTime      = "timestamp_in_ms"
 )
 
-// OwnHeaders are their names.
+// OwnHeaders are the names of these headers.
 var OwnHeaders = []string{headerAggregate, headerKey, headerTime}
 
 // plain is the encoder of the relay's own format.
 type plain struct {
 	exchange, routingKey sink.Template
 	headers              sink.PlainHeaders
-	contentType          string // "": the payload's kind
-	// places in Event.Columns, -1 for none
+	contentType          string // "" means that it depends on the kind of the payload
+	// Indexes in Event.Columns; -1 means that there is none.
 	contentTypeColumn, correlationID, priority, expiration int
 }
 
 var _ sink.Encoder = (*plain)(nil)
 
-// newPlain resolves the columns that cfg names.
+// newPlain makes the encoder, and finds the columns that cfg names.
 func newPlain(cfg *Config) (*plain, error) {
 	p := &plain{contentType: cfg.ContentType}
 	var err error
@@ -108,7 +108,7 @@ func (p *plain) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 	return p.headers.Append(ev, rec)
 }
 
-// properties fills in the properties that are columns.
+// properties fills in the properties that come from columns.
 func (p *plain) properties(ev *event.Event, of *sink.Properties) *sink.Fault {
 	if i := p.contentTypeColumn; i >= 0 && ev.Columns[i] != nil {
 		of.ContentType = aliasText(ev.Columns[i])

@@ -1,5 +1,5 @@
-// What the sink declares at the broker: its exchange, once, and the bindings of listed queues; and
-// which exchanges may return what they took.
+// What the sink declares at the broker (its exchange, once, and the bindings of listed queues), and
+// which exchanges may return a message that they have taken.
 
 package rabbit
 
@@ -20,11 +20,11 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
-// Binding gives a queue what the exchange gets with a routing key. A queue that is missing is
-// declared, durable.
+// Binding binds a queue to the exchange with a routing key. A queue that is missing is declared
+// durable.
 type Binding struct {
 	Queue, Key string
-	Arguments  []setting.NamedColumn // each name with its value
+	Arguments  []setting.NamedColumn // the name and the value of each
 }
 
 // topology records which declarations the broker has taken.
@@ -41,10 +41,10 @@ type Binding struct {
 // to the exchange. A listed queue whose binding is removed while other queues take the events
 // misses them until then: the broker tells nobody.
 type topology struct {
-	exchange uint64 // its digest, when queues are listed; else 0
+	exchange uint64 // the digest of the exchange when queues are listed; otherwise 0
 
 	mu       sync.Mutex
-	declared bool // the broker has answered
+	declared bool // the broker has answered the declaration of the exchange
 	stale    atomic.Bool
 	fault    atomic.Pointer[sink.Fault]
 }
@@ -60,7 +60,7 @@ func (s *Sink) Held(exchangeOrTopic uint64) string {
 	return bindAllFirst
 }
 
-// noteRefusal notes what the refusal of an event shows: a missing exchange, or bindings that may be
+// noteRefusal notes what a refusal shows: that the exchange is missing, or that bindings may be
 // gone.
 func (s *Sink) noteRefusal(exchangeOrTopic uint64, f *sink.Fault) {
 	if f.Reason == sink.NoExchange {
@@ -95,7 +95,8 @@ func (s *Sink) declareTopology(ctx context.Context, sess *conn.Session) {
 	}
 }
 
-// brokerException is the broker's exception for what was asked on a session; nil: it gave none.
+// brokerException returns the broker's exception for something that was asked on a session, or nil
+// when it gave none.
 func brokerException(err error, sess *conn.Session) *amqp.Error {
 	var ex *amqp.Error
 	if err != nil && !errors.As(err, &ex) {
@@ -108,7 +109,7 @@ func brokerException(err error, sess *conn.Session) *amqp.Error {
 }
 
 // redeclareBindings declares the bindings before an event is sent to a paused destination, if they
-// may be gone. fault: they cannot be declared.
+// may be gone. fault says that they cannot be declared.
 func (s *Sink) redeclareBindings(ctx context.Context, ev *event.Event) (fault *sink.Fault, err error) {
 	t := &s.topology
 	exchange, _ := s.layout.digestsOf(ev)
@@ -126,10 +127,10 @@ func (s *Sink) redeclareBindings(ctx context.Context, ev *event.Event) (fault *s
 	return t.fault.Load(), err
 }
 
-// declareBindings declares the bindings. An error says that the broker has given no answer.
+// declareBindings declares the bindings. An error means that the broker has given no answer.
 func (s *Sink) declareBindings(ctx context.Context, sess *conn.Session, exchange string) error {
 	var fault *sink.Fault
-	s.topology.stale.Store(false) // a refusal from here on may be later than its binding
+	s.topology.stale.Store(false) // a refusal after this may be later than its binding
 	for _, b := range s.cfg.Bindings {
 		err := bindQueue(ctx, sess, exchange, b)
 		if err == nil {
@@ -156,7 +157,7 @@ func (s *Sink) declareBindings(ctx context.Context, sess *conn.Session, exchange
 	return nil
 }
 
-// bindQueue binds a queue. One that exists is taken as it is, and not asked: one that stands still
+// bindQueue binds a queue. It does not ask for a queue that exists, because a queue that is stuck
 // would not answer.
 func bindQueue(ctx context.Context, sess *conn.Session, exchange string, b Binding) error {
 	arguments, ofQueue := b.arguments()
@@ -173,7 +174,7 @@ func bindQueue(ctx context.Context, sess *conn.Session, exchange string, b Bindi
 	})
 }
 
-// passiveQueue asks for a queue; ex: the broker's exception.
+// passiveQueue asks whether a queue exists. ex is the broker's exception.
 func passiveQueue(ctx context.Context, sess *conn.Session, queue string) (ex *amqp.Error, err error) {
 	err = sess.OnThrowawayChannel(ctx, func(ch *amqp.Channel) error {
 		_, err := ch.QueueDeclarePassive(queue, true, false, false, false, nil)

@@ -20,7 +20,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Driver is the driver.
+// Driver describes stdout as a kind of sink.
 func Driver() *sink.Driver {
 	return &sink.Driver{
 		Name: "stdout", Operation: "write", NoHeaders: true,
@@ -42,7 +42,8 @@ func (settings) Columns() []string { return nil }
 
 func (settings) Check(context.Context, *sink.Opening) ([]sink.Finding, error) { return nil, nil }
 
-// Open makes the sink, which prints lines of our own or, with a profile, records.
+// Open makes the sink. Its lines have the relay's own form or, with a profile, show the profile's
+// records.
 func (settings) Open(o *sink.Opening) (sink.Opened, error) {
 	lines := NewLines(o.Traceparent)
 	if o.Encoder == nil {
@@ -68,13 +69,14 @@ func (s *Sink) SentTo(ev *event.Event) sink.Sent {
 
 // Sink writes one line per event. It has one lane, so lines are in commit order.
 type Sink struct {
-	out        io.Writer
-	encoder    sink.Encoder
-	record     sink.Record            // scratch: there is one lane
-	call       sink.Call              // its call
-	writing    chan struct{}          // taken by the write under way, which may outlive its Publish
-	pipeClosed chan error             // a write to a pipe whose reader has gone
-	lastError  atomic.Pointer[string] // the last write's error; nil when it had none
+	out     io.Writer
+	encoder sink.Encoder
+	record  sink.Record // memory for the record; one is enough for one lane
+	call    sink.Call   // of the only lane
+	// has an element while a write is under way, which may outlive its Publish
+	writing    chan struct{}
+	pipeClosed chan error             // the error of a write to a pipe whose reader has gone
+	lastError  atomic.Pointer[string] // of the last write; nil when it had none
 }
 
 var _ sink.Sink = (*Sink)(nil)
@@ -87,17 +89,18 @@ func New(out io.Writer, encoder sink.Encoder) *Sink {
 	return s
 }
 
-// topicOf is the digest of the topic of an event.
+// topicOf returns the digest of an event's topic.
 func (s *Sink) topicOf(ev *event.Event) uint64 { return sink.ExchangeOrTopicOf(s.Route(ev).Name) }
 
-// Place has one lane and one destination, unless the event was deferred under another sink.
+// Place returns one lane and one destination for all events, except events that were deferred under
+// another sink.
 func (s *Sink) Place(ev *event.Event) (p sink.Place, ok bool) {
 	p.ExchangeOrTopic = s.topicOf(ev)
 	p.Dest = sink.DestOfPair(p.ExchangeOrTopic, s.Route(ev).RoutingKey)
 	return p, true
 }
 
-// Route names stdout.
+// Route returns stdout, or the Route of an event that was deferred.
 func (s *Sink) Route(ev *event.Event) event.Route {
 	if ev.Route != nil {
 		return *ev.Route
@@ -105,12 +108,12 @@ func (s *Sink) Route(ev *event.Event) event.Route {
 	return event.Route{Name: stdoutName}
 }
 
-// Changed is nil: Place always answers.
+// Changed returns nil, because Place always answers.
 func (s *Sink) Changed() <-chan struct{} { return nil }
 
-// Run waits until ctx is done. A write that blocks then, as on a full pipe that nobody reads, is
-// left behind: it cannot be broken off, and it ends with the process. A pipe whose reader has gone
-// is a Stop: nobody will read it again.
+// Run waits until ctx is done. A write that is blocked then, as on a full pipe that nobody reads,
+// is left behind: it cannot be broken off, and ends with the process. A pipe whose reader has gone
+// is a Stop, because nobody will read it again.
 func (s *Sink) Run(ctx context.Context) error {
 	select {
 	case err := <-s.pipeClosed:
@@ -132,10 +135,10 @@ func (s *Sink) Up() (ok bool, why string) {
 	return true, ""
 }
 
-// Publish writes the events in order, each in one Write. A write that fails is unavailable: the
-// event is Unknown, since a part of its line may have been written, and what follows is Unsent. So
-// it is with a write that has not ended when ctx is done; a later call's lines are written after
-// it. After a rejected event nothing of its key is written.
+// Publish writes the events in order, each in one Write. A write that fails means unavailable: its
+// event is Unknown, because a part of its line may have been written, and later events are Unsent.
+// The same holds for a write that has not ended when ctx is done; the lines of a later call are
+// written after it. After a rejected event no later event of its key is written.
 func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcomes []sink.Outcome) error {
 	s.call.Begin(events, outcomes)
 	defer s.call.End()
@@ -161,8 +164,8 @@ func (s *Sink) Publish(ctx context.Context, _ int, events []*event.Event, outcom
 	return nil
 }
 
-// writeLine writes a line in its turn and waits for the end of that, or of ctx. The line is not
-// touched again: the write may still be under way.
+// writeLine writes a line when it is its turn, and waits for the end of the write, or of ctx. The
+// line must not be changed after that, because the write may still be under way.
 func (s *Sink) writeLine(ctx context.Context, line []byte) error {
 	if err := ctx.Err(); err != nil {
 		return err // select would choose at random
@@ -187,7 +190,7 @@ func (s *Sink) writeLine(ctx context.Context, line []byte) error {
 	}
 }
 
-// noteResult keeps how a write ended for Up, and for Run when no other can succeed.
+// noteResult keeps the result of a write for Up, and for Run when no later write can succeed.
 func (s *Sink) noteResult(err error) {
 	if err == nil {
 		s.lastError.Store(nil)
@@ -198,26 +201,26 @@ func (s *Sink) noteResult(err error) {
 	if errors.Is(err, syscall.EPIPE) {
 		select {
 		case s.pipeClosed <- err:
-		default: // known already
+		default: // it is known already
 		}
 	}
 }
 
-// Lines is the encoder of the relay's own lines.
+// Lines is the encoder of lines in the relay's own form.
 type Lines struct {
 	trace func(ev *event.Event, buf []byte) []byte
 }
 
-// NewLines makes the encoder. traceparent says what a line has as its traceparent, nil: nothing;
-// without that function it is the row's.
+// NewLines makes the encoder. traceparent returns the traceparent of a line, or nil for none. A nil
+// function means that the line has the row's.
 func NewLines(traceparent func(ev *event.Event, buf []byte) []byte) *Lines {
 	return &Lines{trace: traceparent}
 }
 
-// Records is an encoder whose lines show the records of another one.
+// Records is an encoder whose lines show the records of another encoder.
 type Records struct {
 	encoder sink.Encoder
-	lines   *Lines // of copies of dead letters
+	lines   *Lines // for copies of dead letters
 }
 
 // NewRecords makes the encoder.
@@ -286,12 +289,11 @@ func (l *Lines) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 	return nil
 }
 
-// recordLine is the line that is written for a record. Keys, values and headers are as shown makes
-// them.
+// recordLine is the line for a record. Keys, values and headers have the form of textOrBase64.
 type recordLine struct {
 	Topic        string         `json:"topic"`
-	*amqpAddress                // of one that has an exchange
-	Partition    *int32         `json:"partition,omitempty"` // only one that the row names
+	*amqpAddress                // of a record that has an exchange
+	Partition    *int32         `json:"partition,omitempty"` // only if the row names one
 	Key          any            `json:"key"`
 	Value        any            `json:"value"`
 	Headers      []headerOfLine `json:"headers"`
@@ -299,7 +301,7 @@ type recordLine struct {
 	Position     string         `json:"position"`
 }
 
-// amqpAddress is where RabbitMQ takes the record.
+// amqpAddress is the address of a record on RabbitMQ.
 type amqpAddress struct {
 	Exchange   string `json:"exchange"`
 	RoutingKey string `json:"routing_key"`
@@ -310,7 +312,7 @@ type headerOfLine struct {
 	Value any    `json:"value"`
 }
 
-// textOrBase64 is null, text as a string, or anything else as {"base64": ...}.
+// textOrBase64 returns null for nil, valid text as a string, and other bytes as {"base64": ...}.
 func textOrBase64(b []byte) any {
 	switch {
 	case b == nil:
@@ -346,18 +348,18 @@ func (r *Records) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
 	return nil
 }
 
-// encodeLine makes v, as one line of JSON, the record's Value. It has bytes of its own: a write may
-// outlive the record.
+// encodeLine makes the record's Value of v, as one line of JSON. The line has bytes of its own,
+// because a write may outlive the record.
 func encodeLine(rec *sink.Record, v any) (ok bool) {
 	var text bytes.Buffer
-	enc := json.NewEncoder(&text) // ends the line
+	enc := json.NewEncoder(&text) // it ends the line
 	enc.SetEscapeHTML(false)
 	err := enc.Encode(v)
 	rec.Value = text.Bytes()
 	return err == nil
 }
 
-// textOrNull is a column's text, nil for NULL.
+// textOrNull returns the text of a column, or nil for NULL.
 func textOrNull(b []byte) *string {
 	if b == nil {
 		return nil

@@ -1,4 +1,5 @@
-// The decision when the broker has taken too long to confirm.
+// The confirm clock: it decides whether a broker that has not confirmed is slow, has a queue that
+// is stuck, or is dead.
 
 package conn
 
@@ -9,15 +10,15 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// RoundEnd is how the wait for a round's answers ended.
+// RoundEnd says how the wait for a round's answers ended.
 type RoundEnd uint8
 
 const (
 	Answered  RoundEnd = iota // every message was answered, or its channel or connection was closed
 	Cancelled                 // ctx is done
-	// some messages are unconfirmed after twice the timeout, while the broker answers
+	// Late means that messages are unconfirmed after twice the timeout, while the broker answers.
 	Late
-	Dead // nothing on the connection was confirmed for the timeout: it is given up
+	Dead // nothing on the connection was confirmed for the timeout, and it was given up
 )
 
 // Round is the place of a lane's messages among those of other lanes on the same connection. All
@@ -51,29 +52,31 @@ type ConfirmClock struct {
 	Timeout     time.Duration
 	Progress    time.Time // of the last write, then of the last answer seen in this round
 	answersSeen int
-	readAt      time.Time // when the broker had certainly read the round; zero: not yet
-	Ping        func()    // asks the broker without waiting; an answer is recorded
+	// when the broker had certainly read the round; zero while that is not known
+	readAt time.Time
+	// asks the broker without waiting; an answer is recorded by Session.Confirmed
+	Ping func()
 }
 
 // Ping opens a channel at the broker, and waits for the answer or for the connection's end. The
-// answer does not depend on any queue. On an existing channel it would wait for earlier requests to
+// answer depends on no queue. On an existing channel it would wait behind earlier requests to
 // queues.
 func (s *Session) Ping() {
 	rounds := s.Writes.Load()
-	_ = s.askOnChannel(func(*amqp.Channel) error { //nolint:errcheck // without an answer nothing is known
+	_ = s.onThrowawayChannel(func(*amqp.Channel) error { //nolint:errcheck // without an answer nothing is known
 		s.Confirmed(time.Now(), Round{Began: rounds})
 		return nil
 	})
 }
 
-// Unanswered is for how long the broker has answered nothing of the round. A resource alarm begins
-// it again.
+// Unanswered returns for how long the broker has answered nothing of the round. The end of a
+// resource alarm starts it again.
 func (c *ConfirmClock) Unanswered(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, max(c.Progress.UnixNano(), c.Sess.lastUnblock.Load())))
 }
 
-// Tick checks the clock after a number of answers; last: the last message is among them. Answered
-// means: go on waiting.
+// Tick is called regularly during a round. answers is how many answers have come, and last says
+// that the last message is among them. The result Answered means to go on waiting.
 func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) RoundEnd {
 	if answers > c.answersSeen {
 		c.answersSeen, c.Progress = answers, now
@@ -93,7 +96,7 @@ func (c *ConfirmClock) Tick(now time.Time, answers int, last bool) RoundEnd {
 		return past(limit, c.Sess.lastConfirm.Load(), c.Sess.Wire.wrote.Load())
 	}
 	asked := c.Sess.pingedAt.Load()
-	// it has not answered the question
+	// the broker has not answered the question yet
 	open := asked > max(c.Sess.lastConfirm.Load(), c.Sess.lastUnblock.Load())
 	switch {
 	case c.Sess.blocked.Load():

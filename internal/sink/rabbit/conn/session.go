@@ -1,4 +1,4 @@
-// Package conn is one AMQP connection as the relay needs it: writes are gathered, a call to amqp091
+// Package conn is one AMQP connection as the relay needs it. Writes are gathered, a call to amqp091
 // ends with its context, and a broker that stops reading or answering is noticed.
 package conn
 
@@ -24,15 +24,15 @@ import (
 
 const (
 	heartbeat = 10 * time.Second
-	// three of the broker's heartbeats, which it sends every half interval
+	// readSilence is three of the broker's heartbeats, which it sends every half interval.
 	readSilence      = 15 * time.Second
 	HandshakeTimeout = 10 * time.Second // per address: dial, TLS and AMQP together
 	CloseTimeout     = 3 * time.Second  // for the broker's close-ok
 	FrameSize        = 131072           // RabbitMQ's default frame_max; the broker may lower it
 )
 
-// PrivateClose bounds the close of a private connection, and so what it adds to a call that is
-// cancelled.
+// PrivateClose is how long closing a private connection may take. A call that is cancelled takes so
+// much longer.
 const PrivateClose = 300 * time.Millisecond
 
 // Dialer opens connections to one of several addresses.
@@ -40,9 +40,9 @@ type Dialer struct {
 	// URLs are amqp:// or amqps:// addresses of one cluster, tried in turn from a random one. User
 	// and password in them are used when Credentials is nil.
 	URLs []string
-	// Credentials is asked at every connect, so that a changed secret is picked up.
+	// Credentials is called at every connect, so that a changed secret is used.
 	Credentials func() (user, password string, err error)
-	// TLS is asked at every connect to an amqps address. An empty ServerName becomes the address's
+	// TLS is called at every connect to an amqps address. An empty ServerName becomes the address's
 	// host.
 	TLS func() (*tls.Config, error)
 	// ConnectionName is shown by the broker's management.
@@ -52,17 +52,18 @@ type Dialer struct {
 	ConfirmTimeout time.Duration
 	// Lanes is how many lanes share a connection.
 	Lanes int
-	// MaxChannels is how many channels a connection may have, beside what the broker names when it
-	// begins; 0: any number. It may be nil.
+	// MaxChannels returns how many channels a connection may have, besides what the broker says at
+	// the beginning; 0 means any number. The function may be nil.
 	MaxChannels func() int
 	// ChannelOpen is called for each channel that is opened; it may be nil.
 	ChannelOpen func()
-	// Admit refuses a broker by an error, for the name of its cluster.
+	// Admit returns an error to refuse a broker because of the name of its cluster.
 	Admit func(cluster, address string) error
 }
 
-// Dial returns a session with the first address that accepts one, or all errors. onBlocked, which
-// may be nil, is called when its broker blocks or unblocks.
+// Dial opens a session at the first address that accepts one, beginning with a random one. It
+// returns all errors when no address does. onBlocked, which may be nil, is called when the broker
+// blocks or unblocks.
 func (d *Dialer) Dial(ctx context.Context, onBlocked func(bool)) (*Session, error) {
 	var failures []error
 	first := rand.IntN(len(d.URLs))
@@ -79,14 +80,14 @@ func (d *Dialer) Dial(ctx context.Context, onBlocked func(bool)) (*Session, erro
 	return nil, errors.Join(failures...)
 }
 
-// ErrSilent is the error of an address that accepts connections and does not speak AMQP.
+// ErrSilent says that an address accepts connections and does not speak AMQP.
 var ErrSilent = fmt.Errorf("no answer within %s", HandshakeTimeout)
 
 // DialOne opens a connection to one address.
 func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) (*Session, error) {
 	uri, err := amqp.ParseURI(url)
 	if err != nil {
-		return nil, errors.New("parse broker URL") // its own text may quote the password
+		return nil, errors.New("parse broker URL") // the error's own text may quote the password
 	}
 	addr := net.JoinHostPort(uri.Host, strconv.Itoa(uri.Port))
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
@@ -112,9 +113,9 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 	sess, err := openSession(ctx, newWire(conn, raw, readSilence), cfg, addr, d.ConfirmTimeout, onBlocked)
 	if err != nil {
 		if secure, is := conn.(*sink.TLSConn); is {
-			err = cmp.Or(secure.Alert(), err) // amqp091 keeps only its text
+			err = cmp.Or(secure.Alert(), err) // amqp091 keeps only the text of the error
 		}
-		// amqp091 reports only the connection that was closed over it
+		// amqp091 only reports that the connection was closed
 		if ctx.Err() == context.DeadlineExceeded {
 			err = ErrSilent
 		}
@@ -135,7 +136,7 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 	return sess, nil
 }
 
-// readLogin asks for the credentials.
+// readLogin reads the credentials.
 func (d *Dialer) readLogin(uri amqp.URI) (amqp.PlainAuth, error) {
 	if d.Credentials == nil {
 		return amqp.PlainAuth{Username: uri.Username, Password: uri.Password}, nil
@@ -147,8 +148,8 @@ func (d *Dialer) readLogin(uri amqp.URI) (amqp.PlainAuth, error) {
 	return amqp.PlainAuth{Username: user, Password: password}, nil
 }
 
-// Renewed reads the credentials, and reports whether they are others than those that the session
-// has logged in with. It is false when they cannot be read: a login would fail.
+// Renewed reads the credentials, and reports whether they differ from those that the session has
+// logged in with. When they cannot be read it returns false, because a new login would fail.
 func (d *Dialer) Renewed(s *Session) bool {
 	if d.Credentials == nil {
 		return false
@@ -157,7 +158,8 @@ func (d *Dialer) Renewed(s *Session) bool {
 	return err == nil && login != s.login
 }
 
-// amqpConfig fills in a configuration for one connect: amqp091 writes into the Properties.
+// amqpConfig makes the configuration for one connect. It cannot be shared, because amqp091 writes
+// into the Properties.
 func (d *Dialer) amqpConfig(uri amqp.URI, login *amqp.PlainAuth) amqp.Config {
 	cfg := amqp.Config{
 		SASL:       []amqp.Authentication{login},
@@ -192,52 +194,54 @@ func (d *Dialer) handshakeTLS(ctx context.Context, raw net.Conn, host string) (n
 	return &sink.TLSConn{Conn: conn}, nil
 }
 
-// Session is one established connection, from open to its end. Its lanes' goroutines publish on
-// channels of it; watchConnection, a goroutine of its own, follows the broker's notifications about
-// the connection as a whole.
+// Session is one connection, from open to its end. The goroutines of its lanes publish on its
+// channels. Its own goroutine watchConnection follows the broker's notifications about the
+// connection.
 type Session struct {
 	amqp    *amqp.Connection
 	Wire    *wire
 	Address string
-	login   amqp.PlainAuth // what DialOne has logged in with
-	limit   time.Duration  // ConfirmTimeout
+	login   amqp.PlainAuth // with which DialOne has logged in
+	limit   time.Duration  // the ConfirmTimeout
 
 	channelTurns
-	onOpen    func() // a channel; may be nil
+	onOpen    func() // called for each channel that is opened; may be nil
 	onBlocked func(bool)
 	closes    chan *amqp.Error
 	blocks    chan amqp.Blocking
-	// goroutines that end with the session: flusher, watchConnection, channel openers and closers
+	// work waits for the goroutines that end with the session: flusher, watchConnection, and those
+	// that open or close channels.
 	work sync.WaitGroup
 
 	blocked          atomic.Bool
 	mu               sync.Mutex
 	noMoreGoroutines bool          // no more goroutines may start
-	unblocked        chan struct{} // non-nil while blocked, closed at its end
+	unblocked        chan struct{} // not nil while the broker blocks; closed when it no longer does
 	Gone             chan struct{} // closed once the connection has ended, after end was set
-	// why; nil after our own close. Server is true for the broker's connection.close
+	// end is why the connection has ended; nil after our own close. Its Server is true for the
+	// broker's connection.close.
 	end *amqp.Error
 
-	// lastConfirm and lastUnblock are Unix nanoseconds. The first is written by the lanes from time
-	// to time, not at each confirm; the confirm clock stops while blocked, so it starts again at
-	// the second.
+	// Unix nanoseconds. The lanes write lastConfirm from time to time, not at each confirm. The
+	// confirm clock stops while the broker blocks, and starts again at lastUnblock.
 	lastConfirm, lastUnblock atomic.Int64
-	// when the broker was asked for a sign of life, Unix nanoseconds
+	// pingedAt is when the broker was last asked for a sign of life, in Unix nanoseconds.
 	pingedAt atomic.Int64
-	Writes   atomic.Uint64 // rounds written so far
-	// how many of these the broker has certainly read, in the order they ended
+	Writes   atomic.Uint64 // rounds that were written so far
+	// readRounds is how many of these rounds the broker has certainly read, in the order in which
+	// they ended.
 	readRounds atomic.Uint64
 }
 
-// openSession does the AMQP handshake on w and starts the session's goroutines. A broker may take
-// as long as limit to answer or to read.
+// openSession does the AMQP handshake on w and starts the session's goroutines. limit is how long a
+// broker may take to answer or to read.
 func openSession(ctx context.Context, w *wire, cfg amqp.Config, address string, limit time.Duration, onBlocked func(bool)) (*Session, error) {
 	s := &Session{
 		Wire: w, Address: address, limit: limit, onBlocked: onBlocked, Gone: make(chan struct{}),
 		closes: make(chan *amqp.Error, 1), blocks: make(chan amqp.Blocking, 8),
 	}
 	s.work.Go(w.runFlusher)
-	// amqp091's handshake knows no context: ending the wire ends it.
+	// amqp091's handshake knows no context, so the end of ctx ends the wire.
 	stop := context.AfterFunc(ctx, func() { w.fail(ctx.Err()) })
 	defer stop()
 	conn, err := amqp.Open(w, cfg)
@@ -254,8 +258,8 @@ func openSession(ctx context.Context, w *wire, cfg amqp.Config, address string, 
 	return s, nil
 }
 
-// watchConnection follows the connection until its end. It ends a connection whose broker has
-// stopped reading: a write that takes longer than limit while the broker has not reported that it
+// watchConnection follows the connection until its end. It ends the connection when the broker has
+// stopped reading: a write takes longer than limit although the broker has not reported that it
 // blocks.
 func (s *Session) watchConnection() {
 	tick := time.NewTicker(time.Second)
@@ -265,14 +269,15 @@ func (s *Session) watchConnection() {
 		select {
 		case b, ok := <-blocks:
 			if !ok {
-				blocks = nil // closes follows
+				blocks = nil // closes has the reason
 				continue
 			}
 			if s.setBlocked(b.Active) && s.onBlocked != nil {
 				s.onBlocked(b.Active)
 			}
 		case err := <-s.closes:
-			s.setBlocked(false) // who waits for its end goes on, and finds the connection gone
+			// goroutines that wait for the end of blocking go on, and find the connection gone
+			s.setBlocked(false)
 			s.end = err
 			close(s.Gone)
 			return
@@ -287,8 +292,7 @@ func (s *Session) watchConnection() {
 	}
 }
 
-// setBlocked records the broker's notification of a memory or disk alarm, and reports whether that
-// is new.
+// setBlocked notes whether the broker has a memory or disk alarm, and reports whether that is new.
 func (s *Session) setBlocked(on bool) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,30 +310,33 @@ func (s *Session) setBlocked(on bool) (changed bool) {
 	return true
 }
 
-// UntilUnblocked is closed when the broker takes messages again; nil when it does.
+// UntilUnblocked returns a channel that is closed when the broker takes messages again, or nil when
+// it does so now.
 func (s *Session) UntilUnblocked() <-chan struct{} {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.unblocked
 }
 
-// Alive reports whether the connection is worth writing to.
+// Alive reports whether the connection may still be written to.
 func (s *Session) Alive() bool { return !s.amqp.IsClosed() }
 
-// ChannelMax is how many channels both sides allow on a connection.
+// ChannelMax returns how many channels both sides allow on the connection.
 func (s *Session) ChannelMax() int { return int(s.amqp.Config.ChannelMax) }
 
-// Kill ends a useless connection at once.
+// Kill ends a connection that is of no use any more, at once.
 func (s *Session) Kill(err error) { s.Wire.fail(err) }
 
-// Close ends the session in the protocol's order, within limit, and waits for its goroutines.
+// Close ends the session in the protocol's order, at most within limit, and waits for its
+// goroutines.
 func (s *Session) Close(limit time.Duration) {
 	_ = s.Wire.SetDeadline(time.Now().Add(limit)) //nolint:errcheck // a dead connection is closed at once
 	_ = s.amqp.Close()                            //nolint:errcheck // whatever it says, the connection is closed
 	s.waitForGoroutines()
 }
 
-// waitForGoroutines waits for the session's goroutines; the connection has ended or is about to.
+// waitForGoroutines waits for the session's goroutines. The connection must have ended, or be about
+// to.
 func (s *Session) waitForGoroutines() {
 	<-s.Gone
 	s.mu.Lock()
@@ -338,7 +345,7 @@ func (s *Session) waitForGoroutines() {
 	s.work.Wait()
 }
 
-// Reason is why an ended session ended.
+// Reason says why an ended session has ended.
 func (s *Session) Reason() string {
 	select {
 	case <-s.Gone:
@@ -354,7 +361,8 @@ func (s *Session) Reason() string {
 	return fmt.Sprintf("connection to %s lost: %s", s.Address, s.LossReason(s.end))
 }
 
-// EndError is the error with which the session ended; nil: it has not, or we closed it.
+// EndError returns the error with which the session ended. It is nil when the session goes on, or
+// when we have closed it.
 func (s *Session) EndError() *amqp.Error {
 	select {
 	case <-s.Gone:
@@ -364,8 +372,8 @@ func (s *Session) EndError() *amqp.Error {
 	}
 }
 
-// LossReason is why a connection ended without a close frame: what ended it on this side, or what
-// amqp091 met.
+// LossReason says why a connection ended without a close frame: what has ended it on this side, or
+// what amqp091 has met.
 func (s *Session) LossReason(end *amqp.Error) string {
 	if err := s.Wire.failure(); err != nil {
 		return ErrorText(err)
@@ -376,23 +384,24 @@ func (s *Session) LossReason(end *amqp.Error) string {
 	return ErrorText(errors.New(end.Reason))
 }
 
-// Product is the broker's product name and version.
+// Product returns the broker's product name and version.
 func (s *Session) Product() string {
 	product, _ := s.amqp.Properties["product"].(string)
 	version, _ := s.amqp.Properties["version"].(string)
 	return product + " " + version
 }
 
-// ClusterName is what the broker calls its cluster, "" when it does not say.
+// ClusterName returns the name that the broker gives its cluster, or "" when it gives none.
 func (s *Session) ClusterName() string {
 	name, _ := s.amqp.Properties["cluster_name"].(string)
 	return name
 }
 
-// FrameMax is the largest frame that both sides take, in bytes.
+// FrameMax returns the largest frame that both sides take, in bytes.
 func (s *Session) FrameMax() int { return s.amqp.Config.FrameSize }
 
-// Spawn runs f in a goroutine that waitForGoroutines waits for; false when the session is over.
+// Spawn runs f in a goroutine that waitForGoroutines waits for. It returns false when the session
+// is over.
 func (s *Session) Spawn(f func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -406,14 +415,14 @@ func (s *Session) Spawn(f func()) bool {
 // ErrGone says that the connection has ended.
 var ErrGone = errors.New("connection lost")
 
-// ErrFrozen ends a connection over which an answer may have been missed.
+// ErrFrozen says that a connection was given up because an answer may have been missed on it.
 var ErrFrozen = errors.New("the process was suspended for seconds: answers of the broker may have been missed")
 
-// ephemeral is what differs at every connect in an error's text: the local end of a socket, and the
-// time in the error of an expired certificate.
+// ephemeral matches the parts of an error's text that differ at every connect: the local end of a
+// socket, and the time in the error about an expired certificate.
 var ephemeral = lazy.Regexp(`[^ ]+:\d+->|current time \S+ is `)
 
-// ErrorText is err in one line that is the same whenever the cause is.
+// ErrorText returns err in one line, which is the same whenever the cause is the same.
 func ErrorText(err error) string {
 	return ephemeral().ReplaceAllString(err.Error(), "")
 }

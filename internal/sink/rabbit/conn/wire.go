@@ -1,4 +1,5 @@
-// The socket under a connection, with writes that never block.
+// The socket under a connection. Its writes never block, so that a broker which does not read
+// cannot hold up amqp091's locks.
 
 package conn
 
@@ -13,21 +14,22 @@ import (
 	"time"
 )
 
-// Bounds of one connection's write buffer. Publishers ask for room before they write, so what is
-// buffered stays below wireRoom plus one message of each of its lanes.
+// The bounds of one connection's write buffer. Publishers ask for room before they write, so the
+// buffer stays below wireRoom plus one message of each lane.
 const (
 	wireRoom  = 256 << 10
-	wireSpare = 4 * wireRoom // a buffer that grew past this for a huge message is given back
-	// written at once: a huge message over a slow line is progress, piece by piece
+	wireSpare = 4 * wireRoom // a buffer that grew further for a huge message is given back
+	// wirePiece is how much is written at once: each piece of a huge message over a slow line
+	// counts as progress.
 	wirePiece = wireRoom
 )
 
-// closeFlush bounds how long a closing wire tries to write what is buffered, which is at least a
+// closeFlush is how long a closing wire tries to write what is buffered, which is at least a
 // close-ok.
 const closeFlush = time.Second
 
-// ErrWireClosed is the error of a write after the wire was closed or has failed; failure has
-// the reason.
+// ErrWireClosed is the error of a write after the wire was closed or has failed. The method failure
+// has the reason.
 var ErrWireClosed = errors.New("connection closed")
 
 // wire is a connection whose writes are gathered: Write appends to a buffer and returns, one
@@ -45,30 +47,34 @@ var ErrWireClosed = errors.New("connection closed")
 // each frame that it reads.
 type wire struct {
 	conn    net.Conn      // the socket, or TLS over it
-	raw     net.Conn      // the socket itself: closing it never waits for a TLS alert
-	silence time.Duration // a read that waits longer than this is a dead peer
-	until   atomic.Int64  // the deadline of a handshake or close in Unix nanoseconds, 0 for none
+	raw     net.Conn      // the socket itself; closing it never waits for a TLS alert
+	silence time.Duration // how long a read may wait until the peer counts as dead
+	// the deadline of a handshake or close, in Unix nanoseconds; 0 without one
+	until atomic.Int64
 
 	mu      sync.Mutex
 	cond    sync.Cond // the flusher waits here for pending or closing
 	pending []byte
-	err     error         // why the wire failed; the first cause stays
-	closing bool          // no further writes; the flusher ends once pending is written
-	room    chan struct{} // closed when buffered went down; made by who waits for it
-	direct  directWriter
-	pause   time.Duration // directAfter
+	err     error // why the wire has failed; the first cause stays
+	closing bool  // no further writes are taken; the flusher ends once pending is written
+	// closed when buffered goes down; made by the first goroutine that waits for it
+	room   chan struct{}
+	direct directWriter
+	pause  time.Duration // directAfter
 
 	buffered atomic.Int64 // len(pending) + what the flusher is writing
-	// since when the flusher has been in one write, Unix nanoseconds; 0: it is not
+	// writing is since when the flusher has been in one write, in Unix nanoseconds; 0 when it is in
+	// none.
 	writing atomic.Int64
 	wrote   atomic.Int64 // when the last write ended
-	// since when amqp091 has been working on what was read last; 0: it waits in Read
+	// working is since when amqp091 has been working on what it read last; 0 while it waits in
+	// Read.
 	working atomic.Int64
-	Frozen  atomic.Bool   // that once took longer than returnPatience
+	Frozen  atomic.Bool   // amqp091 once took longer than returnPatience
 	done    chan struct{} // closed when the flusher has ended and the socket is closed
 }
 
-// newWire wraps conn, of which raw is the socket. run must be started for anything to be written.
+// newWire wraps conn, whose socket is raw. Nothing is written before runFlusher runs.
 func newWire(conn, raw net.Conn, silence time.Duration) *wire {
 	w := &wire{conn: conn, raw: raw, silence: silence, pause: directAfter, done: make(chan struct{})}
 	w.cond.L = &w.mu
@@ -76,8 +82,9 @@ func newWire(conn, raw net.Conn, silence time.Duration) *wire {
 	return w
 }
 
-// Write buffers p, or what an idle socket does not take at once of it. The error is ErrWireClosed,
-// whatever the cause: nobody takes it for a fault of what was written.
+// Write takes p. It sends what an idle socket takes at once, and buffers the rest. Its error is
+// always ErrWireClosed, whatever the cause, so that nobody takes it for a fault of what was
+// written.
 func (w *wire) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -97,14 +104,14 @@ func (w *wire) Write(p []byte) (int, error) {
 	return n, nil
 }
 
-// isDirect reports whether a write may take the short way: nothing is before it, in the buffer or
-// in the flusher's hands.
+// isDirect reports whether a write may go to the socket directly: nothing is in the buffer or in
+// the flusher's hands.
 func (w *wire) isDirect() bool {
 	return w.direct.socket != nil && w.buffered.Load() == 0 && time.Now().UnixNano()-w.wrote.Load() >= int64(w.pause)
 }
 
-// runFlusher is the flusher. It returns when the wire is closed or broken, and closes the socket
-// then.
+// runFlusher writes what is buffered. It returns when the wire is closed or broken, and closes the
+// socket then.
 func (w *wire) runFlusher() {
 	defer close(w.done)
 	var spare []byte
@@ -139,8 +146,8 @@ func (w *wire) flush(batch []byte) error {
 	return nil
 }
 
-// takePending waits for something to write and puts spare in its place; ok is false when the wire
-// has been closed and all is written, or has failed.
+// takePending waits for something to write and puts spare in its place. ok is false when the wire
+// was closed and everything is written, or when it has failed.
 func (w *wire) takePending(spare []byte) (batch []byte, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -193,7 +200,7 @@ func (w *wire) waitRoom(ctx context.Context, gone <-chan struct{}) {
 	}
 }
 
-// writingFor returns how long the flusher has been in one write.
+// writingFor returns for how long the flusher has been in one write.
 func (w *wire) writingFor(now time.Time) time.Duration {
 	since := w.writing.Load()
 	if since == 0 {
@@ -202,7 +209,7 @@ func (w *wire) writingFor(now time.Time) time.Duration {
 	return now.Sub(time.Unix(0, since))
 }
 
-// fail ends the wire at once because of err: writes are refused, reads and the flusher's write
+// fail ends the wire at once because of err: writes are refused, and reads and the flusher's write
 // return.
 func (w *wire) fail(err error) {
 	w.mu.Lock()
@@ -220,7 +227,7 @@ func (w *wire) fail(err error) {
 	_ = w.raw.Close()
 }
 
-// failure is why the wire failed, nil when it did not.
+// failure returns why the wire has failed, or nil.
 func (w *wire) failure() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -235,24 +242,24 @@ func (w *wire) Close() error {
 	w.closing = true
 	w.cond.Signal()
 	if err := w.raw.SetReadDeadline(time.Now()); err != nil {
-		return err // closed already
+		return err // it is closed already
 	}
 	return w.raw.SetWriteDeadline(time.Now().Add(closeFlush))
 }
 
 // returnPatience is below the 5 s after which amqp091 may give up handing on a return or an
-// unblock. It may also do so when the process was suspended, even if the listener has room. A
+// unblock. It may also give up when the process was suspended, even if the listener has room. A
 // return that was dropped would be a lost event, because the broker acks returned messages.
 const returnPatience = 4 * time.Second
 
-// WasFrozen reports whether something that was read may have been dropped on its way to us. Then no
-// answer that came over the wire can be trusted.
+// WasFrozen reports whether something that was read may have been dropped on its way to the
+// listener. Then no answer that came over the wire can be trusted.
 func (w *wire) WasFrozen(now time.Time) bool {
 	since := w.working.Load()
 	return w.Frozen.Load() || since != 0 && now.UnixNano()-since > int64(returnPatience)
 }
 
-// Read reads, at most for silence.
+// Read implements net.Conn. It waits at most for silence.
 func (w *wire) Read(p []byte) (int, error) {
 	now := time.Now()
 	if w.WasFrozen(now) {
@@ -267,8 +274,8 @@ func (w *wire) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// allowRead sets the deadline of a read, unless Close has set it for good: silence, or the end of a
-// handshake or close.
+// allowRead sets the deadline of a read: limit, or the end of a handshake or close if that is
+// earlier. Once Close has set a deadline, that one stays.
 func (w *wire) allowRead(limit time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -281,8 +288,8 @@ func (w *wire) allowRead(limit time.Time) error {
 	return w.raw.SetReadDeadline(limit)
 }
 
-// SetDeadline bounds a handshake or a close; the zero time lifts it. Writes need none: they do not
-// block.
+// SetDeadline bounds a handshake or a close. The zero time lifts the bound. Writes need no deadline
+// because they do not block.
 func (w *wire) SetDeadline(t time.Time) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -294,17 +301,18 @@ func (w *wire) SetDeadline(t time.Time) error {
 	return w.raw.SetReadDeadline(t)
 }
 
-// directAfter is how long a connection must have been idle before a write goes direct. Before that
-// more is likely to come, and the flusher writes all of it at once.
+// directAfter is how long a connection must have been idle before a write goes directly to the
+// socket. Within that time more is likely to come, and the flusher writes all of it at once.
 const directAfter = 100 * time.Microsecond
 
-// directWriter writes to a socket as much as it takes without waiting. Waking the flusher costs
-// more than the system call, and delays a live event. Not under TLS, where a write may wait.
+// directWriter writes to a socket as much as it takes without waiting. To wake the flusher would
+// cost more than the system call, and would delay a live event. It is not used with TLS, where a
+// write may wait.
 type directWriter struct {
-	socket  syscall.RawConn // nil: no direct writes
+	socket  syscall.RawConn // nil when there are no direct writes
 	buf     []byte
 	written int
-	write   func(fd uintptr) bool // made once
+	write   func(fd uintptr) bool // made once, so that no write allocates it
 }
 
 func (d *directWriter) useSocket(conn, raw net.Conn) {
@@ -314,19 +322,19 @@ func (d *directWriter) useSocket(conn, raw net.Conn) {
 	}
 	socket, err := c.SyscallConn()
 	if err != nil {
-		return // closed: the flusher reports it
+		return // the socket is closed, which the flusher reports
 	}
 	d.socket = socket
 	d.write = func(fd uintptr) bool {
 		if n, err := syscall.Write(int(fd), d.buf); err == nil {
 			d.written = n
 		}
-		return true // one try
+		return true // only one try
 	}
 }
 
-// writeOnce returns how many bytes of p were written. After an error it is 0: the flusher writes
-// the rest and meets the same error.
+// writeOnce returns how many bytes of p were written. After an error it returns 0; the flusher
+// writes p then, and meets the same error.
 func (d *directWriter) writeOnce(p []byte) (n int) {
 	d.buf, d.written = p, 0
 	err := d.socket.Write(d.write)
