@@ -48,6 +48,7 @@ type process struct {
 	sink   sink.Opened
 	tracer *tracing.Tracer // nil when events are not traced
 	recent *wiring.RecentLog
+	past   ops.History
 	stream *replication.Stream
 	line   atomic.Pointer[term]   // of the newest term; nil before the first term
 	ended  atomic.Pointer[ending] // nil while it relays
@@ -80,7 +81,7 @@ func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
 		Listen: c.Admin.Listen, MetricsListen: c.Admin.MetricsListen, Socket: c.Admin.Socket,
 		TLS:     admin.TLSFiles{Cert: c.Admin.TLS.Cert, Key: c.Admin.TLS.Key, CA: c.Admin.TLS.CA},
 		Version: v.build.Version, StartedAt: v.started, Console: console.Handler(),
-		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.watchdog.all(), v.reporter), RecentLog: v.recent.Lines, Log: log,
+		Metrics: v.metrics, Snapshot: v.snapshot, Heartbeats: append(v.watchdog.all(), v.reporter), RecentLog: v.recent.Lines, History: &v.past, Log: log,
 	}
 	operators := dlq.New(v.stream.Pool(), v.slot)
 	operators.OnDeadLetter = c.DeadLetters.OnDeadLetter
@@ -148,6 +149,12 @@ func (v *process) snapshot() ops.Snapshot {
 func (v *process) beat() {
 	v.reporter.Beat()
 	v.see(v.sink.Status().Up, v.stream.Snapshot().Slot)
+}
+
+// erased forgets what is in memory of an event whose contents were removed.
+func (v *process) erased() {
+	v.recent.ForgetEvents()
+	v.past.Forget()
 }
 
 func (v *process) see(up bool, s slot.SlotSeen) (downSince time.Time, leftSeconds *float64) {

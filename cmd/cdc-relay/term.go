@@ -93,7 +93,7 @@ func retryTableConfig(c *config.Config, v *process, columns []string, t source.T
 			return postgres.CountWithWaiting(ctx, t.Pool, c.Source.Slot, t.SystemID, limit, paused)
 		},
 		Hooks: v.tracedRetryTable(retry.Hooks{
-			Deferred: v.metrics.Deferred, Dead: v.metrics.Dead, Exhausted: v.metrics.Exhausted, Retried: v.metrics.Retried, Failed: v.metrics.Failed, Erased: v.recent.ForgetEvents,
+			Deferred: v.metrics.Deferred, Dead: v.metrics.Dead, Exhausted: v.metrics.Exhausted, Retried: v.metrics.Retried, Failed: v.metrics.Failed, Erased: v.erased,
 			Writer: v.watchdog.writer.Work, Feeder: v.watchdog.feeder.Work, Stats: v.watchdog.stats.Work,
 		}),
 		Traceparent: traceparentsOf(v.tracer),

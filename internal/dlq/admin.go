@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"unicode/utf8"
 
 	"github.com/jackc/pgx/v5"
@@ -32,6 +33,9 @@ type Admin struct {
 
 	// OnDeadLetter is the relay's dead_letters.on_dead_letter; "" means that it is not known.
 	OnDeadLetter string
+
+	mu    sync.Mutex
+	ended map[int64]Job // see Jobs
 }
 
 // New makes an Admin for the rows of a slot.

@@ -53,9 +53,13 @@ func (a *Admin) Audit(ctx context.Context, f AuditFilter, cursor string, limit i
 	}
 	w := where{args: []any{before}}
 	from := fmt.Sprintf("(SELECT * FROM cdc_relay.audit WHERE seq < $1 ORDER BY seq DESC LIMIT %d) t", auditLooked)
-	if f.N != nil { // an index finds these
+	ofRow := f.N != nil && *f.N != 0 // an index has them, and there are few
+	if ofRow {
 		from = "cdc_relay.audit t"
-		w.and("t.seq < $1 AND t.n = ?", *f.N)
+		w.and("t.seq < $1")
+	}
+	if f.N != nil {
+		w.and("t.n = ?", *f.N)
 	}
 	w.and("t.slot = ?", a.slot)
 	for _, same := range []struct{ column, value string }{{"who", f.Who}, {"action", f.Action}} {
@@ -82,7 +86,7 @@ func (a *Admin) Audit(ctx context.Context, f AuditFilter, cursor string, limit i
 		page.Items = page.Items[:limit]
 		page.Next = strconv.FormatInt(page.Items[limit-1].Seq, 10)
 		return page, nil
-	case f.N != nil:
+	case ofRow:
 		return page, nil
 	}
 	var last int64
@@ -125,19 +129,23 @@ type SentTable struct {
 	Relation uint32     `json:"relation"`
 	Last     *time.Time `json:"last_recorded_at"`
 	Records  int64      `json:"records"`
+	OrMore   bool       `json:"or_more"` // Last, too, is of the records that were counted
 }
 
-// sentLooked is how many records of the sent set are looked at.
-const sentLooked = 100_000
+// sentLooked is how many records of a table, its newest, are looked at.
+const sentLooked = maxLooked / maxShown
 
 // SentTables returns the tables of the slot's sent set, by name.
 func (a *Admin) SentTables(ctx context.Context) ([]SentTable, error) {
-	return all(ctx, a, "read cdc_relay.sent", `SELECT coalesce(n.nspname || '.' || c.relname, ''), s.relation, s.last, s.records
-		FROM (SELECT relation, max(at) FILTER (WHERE at < 'infinity') AS last, count(*) AS records
-			FROM (SELECT relation, at FROM cdc_relay.sent WHERE slot = $1::text LIMIT $2) t GROUP BY relation ORDER BY relation LIMIT $3) s
+	return all(ctx, a, "read cdc_relay.sent", `WITH RECURSIVE g AS (SELECT (SELECT min(relation) FROM cdc_relay.sent WHERE slot = $1::text) AS relation
+			UNION ALL SELECT (SELECT min(t.relation) FROM cdc_relay.sent t WHERE t.slot = $1::text AND t.relation > g.relation) FROM g WHERE g.relation IS NOT NULL)
+		SELECT coalesce(n.nspname || '.' || c.relname, ''), s.relation, s.last, s.records, s.or_more
+		FROM (SELECT g.relation, c.* FROM (SELECT relation FROM g WHERE relation IS NOT NULL LIMIT $3) g CROSS JOIN LATERAL (
+			SELECT max(at) FILTER (WHERE at < 'infinity') AS last, least(count(*), $2) AS records, count(*) > $2 AS or_more
+			FROM (SELECT at FROM cdc_relay.sent t WHERE t.slot = $1::text AND t.relation = g.relation ORDER BY t.chunk DESC, t.n DESC LIMIT $2::bigint + 1) t) c) s
 		LEFT JOIN pg_class c ON c.oid = s.relation LEFT JOIN pg_namespace n ON n.oid = c.relnamespace ORDER BY 1, 2`,
 		[]any{a.slot, sentLooked, maxShown}, func(row pgx.CollectableRow) (t SentTable, err error) {
-			err = row.Scan(&t.Table, &t.Relation, &t.Last, &t.Records)
+			err = row.Scan(&t.Table, &t.Relation, &t.Last, &t.Records, &t.OrMore)
 			t.Last = utc(t.Last)
 			return t, err
 		})

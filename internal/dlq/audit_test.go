@@ -62,17 +62,19 @@ func TestAudit(t *testing.T) {
 func TestAuditOfMany(t *testing.T) {
 	r := setup(t)
 	put := func(who string, n int) {
-		r.exec(`INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT $1, '', $2, 'purge', i, '', $2 FROM generate_series(1, $3::int) i`, r.slot, who, n)
+		r.exec(`INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT $1, '', $2, 'purge', 0, '', $2 FROM generate_series(1, $3::int) i`, r.slot, who, n)
 	}
 	put("ann", 2)
 	put("bob", auditLooked)
-	page, err := r.admin.Audit(r.ctx, AuditFilter{Who: "ann"}, "", 10)
-	r.must(err)
-	if len(page.Items) != 0 || page.Next == "" {
-		t.Errorf("a page has %d entries, and next %q", len(page.Items), page.Next)
-	}
-	if got := fmt.Sprint(r.audited(AuditFilter{Who: "ann"}, 10)); got != "[ann ann]" {
-		t.Errorf("all pages have %s", got)
+	for _, f := range []AuditFilter{{Who: "ann"}, {Who: "ann", N: new(int64)}} {
+		page, err := r.admin.Audit(r.ctx, f, "", 10)
+		r.must(err)
+		if len(page.Items) != 0 || page.Next == "" {
+			t.Errorf("a page has %d entries, and next %q", len(page.Items), page.Next)
+		}
+		if got := fmt.Sprint(r.audited(f, 10)); got != "[ann ann]" {
+			t.Errorf("all pages have %s", got)
+		}
 	}
 }
 
@@ -103,6 +105,12 @@ func TestGapsAndSentTables(t *testing.T) {
 	if len(tables) != 2 || tables[0] != (SentTable{Relation: 1, Records: 1}) || tables[1].Table != "public.outbox" || tables[1].Relation != outbox || tables[1].Records != 3 ||
 		tables[1].Last.Format(time.RFC3339) != "2026-11-20T13:00:00Z" {
 		t.Errorf("the sent set is %+v", tables)
+	}
+	r.exec(`INSERT INTO cdc_relay.sent (slot, relation, chunk, first_tx, last_tx, digests) SELECT $1, 1, c, 1, 2, '{}' FROM generate_series(2, $2::int) c`, r.slot, sentLooked+1)
+	tables, err = r.admin.SentTables(r.ctx)
+	r.must(err)
+	if len(tables) != 2 || tables[0].Records != sentLooked || !tables[0].OrMore || tables[1].Records != 3 || tables[1].OrMore {
+		t.Errorf("beside many records the sent set is %+v", tables)
 	}
 }
 

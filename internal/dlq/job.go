@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -204,20 +205,20 @@ func stored(v any) ([]byte, error) {
 	return filter, nil
 }
 
-// jobColumns are the columns for a Job. For a resend, its counts come from where the copied rows
-// are now.
+// jobColumns are the columns of which a Job is made. What became of the rows of a resend is where
+// they are now. Of the jobs $2 nothing is counted.
 const jobColumns = `b.job, b.kind, b.who, b.reason, b.created_at, coalesce(b.rate, 0), b.state, b.closed_at, b.matched, b.asked, b.skipped,
-	CASE WHEN b.kind = 'resend'
+	CASE WHEN b.job = ANY ($2::bigint[]) THEN 0 WHEN b.kind = 'resend'
 		THEN b.asked - b.removed - (SELECT count(*) FROM cdc_relay.retry t WHERE t.slot = b.slot AND t.resend = b.job) - (SELECT count(*) FROM cdc_relay.dead_letter d WHERE d.resend = b.job AND d.state <> 'replayed')
 		ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'done') END,
-	CASE WHEN b.kind = 'resend' THEN (SELECT count(*) FROM cdc_relay.dead_letter d WHERE d.resend = b.job AND d.state <> 'replayed')
+	CASE WHEN b.job = ANY ($2::bigint[]) THEN 0 WHEN b.kind = 'resend' THEN (SELECT count(*) FROM cdc_relay.dead_letter d WHERE d.resend = b.job AND d.state <> 'replayed')
 		ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'failed') END,
-	CASE WHEN b.kind = 'resend' THEN b.removed ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'cancelled') END,
+	CASE WHEN b.job = ANY ($2::bigint[]) THEN 0 WHEN b.kind = 'resend' THEN b.removed ELSE (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'cancelled') END,
 	b.result`
 
 // Job returns the progress of a job.
 func (a *Admin) Job(ctx context.Context, id int64) (Job, error) {
-	j, err := scanJob(a.db.QueryRow(ctx, `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.job = $1 AND b.slot = $2`, id, a.slot))
+	j, err := scanJob(a.db.QueryRow(ctx, `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.slot = $1 AND b.job = $3`, a.slot, []int64{}, id))
 	if errors.Is(err, pgx.ErrNoRows) {
 		return Job{}, &NotFound{What: "job", N: id, Slot: a.slot}
 	}
@@ -236,10 +237,29 @@ func (a *Admin) failures(ctx context.Context, id int64) ([]Failure, error) {
 		GROUP BY regexp_replace(result, '[0-9]+', '#', 'g') ORDER BY count(*) DESC, 1 LIMIT 5`, []any{id}, pgx.RowToStructByPos[Failure])
 }
 
-// Jobs lists the newest jobs.
+// maxEnded is of how many jobs an Admin remembers that and how they have ended.
+const maxEnded = 200
+
+// Jobs lists the newest jobs. What has become of all requests of one is counted once.
 func (a *Admin) Jobs(ctx context.Context, limit int) ([]Job, error) {
-	return all(ctx, a, "read cdc_relay.bulk", `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.slot = $1 ORDER BY b.job DESC LIMIT $2`, []any{a.slot, limit},
-		func(row pgx.CollectableRow) (Job, error) { return scanJob(row) })
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	list, err := all(ctx, a, "read cdc_relay.bulk", `SELECT `+jobColumns+` FROM cdc_relay.bulk b WHERE b.slot = $1 ORDER BY b.job DESC LIMIT $3`,
+		[]any{a.slot, append([]int64{}, slices.Collect(maps.Keys(a.ended))...), limit}, func(row pgx.CollectableRow) (Job, error) { return scanJob(row) })
+	if a.ended == nil {
+		a.ended = map[int64]Job{}
+	}
+	for i, j := range list {
+		if known, is := a.ended[j.ID]; is {
+			list[i] = known
+		} else if j.EndedAt != nil && j.Kind != ResendRows && j.Done+j.Failed+j.Cancelled == j.Asked {
+			a.ended[j.ID] = j
+		}
+	}
+	if len(a.ended) > maxEnded {
+		clear(a.ended) // the next list counts again
+	}
+	return list, err
 }
 
 func scanJob(row pgx.Row) (Job, error) {

@@ -279,3 +279,36 @@ func (r *rig) beside(other string, do func() error) error {
 	r.must(tx.Commit(r.ctx))
 	return <-done
 }
+
+// What became of a job's requests is counted until all of them have ended, and not again.
+func TestEndedJobsAreCountedOnce(t *testing.T) {
+	r := setup(t)
+	r.put(sample{key: "1"})
+	job := r.start(Bulk{Kind: Discard})
+	done := func() string {
+		t.Helper()
+		jobs, err := r.admin.Jobs(r.ctx, 10)
+		r.must(err)
+		return fmt.Sprintf("%d %s %d/%d", len(jobs), jobs[0].State, jobs[0].Done, jobs[0].Asked)
+	}
+	r.expand()
+	if got := done(); got != "1 running 0/1" {
+		t.Errorf("at first: %s", got)
+	}
+	r.exec(`UPDATE cdc_relay.request SET state = 'done', done_at = now() WHERE job = $1`, job.ID)
+	if got := done(); got != "1 running 1/1" {
+		t.Errorf("with its request done: %s", got)
+	}
+	r.exec(`UPDATE cdc_relay.bulk SET state = 'cancelled', closed_at = now() WHERE job = $1`, job.ID)
+	r.exec(`UPDATE cdc_relay.request SET state = 'waiting', done_at = NULL WHERE job = $1`, job.ID)
+	if got := done(); got != "1 cancelled 0/1" {
+		t.Errorf("cancelled while its request is carried out: %s", got)
+	}
+	r.exec(`UPDATE cdc_relay.request SET state = 'done', done_at = now() WHERE job = $1`, job.ID)
+	for range 2 {
+		if got := done(); got != "1 cancelled 1/1" {
+			t.Errorf("at its end: %s", got)
+		}
+		r.exec(`DELETE FROM cdc_relay.request`) // which a count would see
+	}
+}

@@ -171,7 +171,11 @@ func (f *Filter) destination(w *where, t *Table) {
 // isDestination returns the condition that a column, or an expression, is the destination of the
 // filter.
 func (f *Filter) isDestination(w *where, t *Table, column string) string {
-	if t == DeadLetters {
+	switch {
+	case t == DeadLetters && len(f.Destination) < prefixSize:
+		// That is all of it. With a second condition the planner would take it for rare.
+		return w.bind(prefixExpression(column)+" = ?", f.Destination)
+	case t == DeadLetters:
 		return w.bind(prefixExpression(column)+" = ? AND "+column+" = ?", prefix(f.Destination), f.Destination)
 	}
 	return w.bind(column+" = ?", f.Destination)

@@ -4,6 +4,7 @@
 package ops
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -83,8 +84,11 @@ func (h *History) Look(s *Status) (*Point, []Mark) {
 	defer h.mu.Unlock()
 	marks := marksOf(h.last, s)
 	h.last = s
+	if s.Role == RoleStandby {
+		h.forget() // the leader carries out redacts, and does not tell
+	}
 	h.marks = append(h.marks, marks...)
-	h.marks = slices.Delete(h.marks, 0, max(0, len(h.marks)-maxMarks))
+	h.drop()
 	at := s.Now.Truncate(PointEvery).Unix()
 	if h.taken > 0 {
 		switch ahead := h.points[(h.taken-1)%maxPoints].At - at; {
@@ -100,6 +104,36 @@ func (h *History) Look(s *Status) (*Point, []Mark) {
 	h.taken++
 	taken := *point
 	return &taken, marks
+}
+
+// drop keeps the marks few. The oldest of the most frequent kind goes: what flaps pushes nothing
+// else out.
+func (h *History) drop() {
+	for len(h.marks) > maxMarks {
+		count := map[string]int{}
+		for _, m := range h.marks {
+			count[m.Kind]++
+		}
+		oldest := slices.MaxFunc(h.marks, func(a, b Mark) int { return cmp.Compare(count[a.Kind], count[b.Kind]) })
+		at := slices.IndexFunc(h.marks, func(m Mark) bool { return m.Kind == oldest.Kind })
+		h.marks = slices.Delete(h.marks, at, at+1)
+	}
+}
+
+// Forget takes the names of destinations, and what brokers said there, out of the timeline: the
+// contents of an event were removed, and they may quote it.
+func (h *History) Forget() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forget()
+}
+
+func (h *History) forget() {
+	for i := range h.marks {
+		if m := &h.marks[i]; m.Kind == "destination" {
+			m.Text = map[string]string{bad: "A destination is paused.", good: "A destination is no longer paused."}[m.Level]
+		}
+	}
 }
 
 // pointOf takes the values of a point from a status.
@@ -175,7 +209,7 @@ func marksOf(was, is *Status) (marks []Mark) {
 	case is.Totals.BrokerReconnects > was.Totals.BrokerReconnects:
 		mark("reconnect", info, "A lost connection to the broker was replaced.")
 	}
-	markPaused(was.Broker.Paused, is.Broker.Paused, is.Role == RoleLeader, mark)
+	markPaused(&was.Broker, &is.Broker, is.Role == RoleLeader, mark)
 	return marks
 }
 
@@ -206,20 +240,24 @@ func markRole(was, is *Status, mark func(kind, level, format string, args ...any
 	}
 }
 
-// markPaused marks destinations that are paused now, and destinations that no longer are. For a
-// relay that does not lead any more it marks only new ones: it has forgotten the others, and they
-// may still be paused.
-func markPaused(was, is []Paused, leads bool, mark func(kind, level, format string, args ...any)) {
+// markPaused marks the destinations that are paused now, and those that were. A relay that does not
+// lead any more has forgotten them. A status names only the longest pauses: while there were
+// others, one that comes into its list is not new.
+func markPaused(was, is *BrokerStatus, leads bool, mark func(kind, level, format string, args ...any)) {
+	more := func(b *BrokerStatus) bool { return b.PausedTotal > len(b.Paused) }
+	if more(is) && !more(was) {
+		mark("destination", bad, "More than %d destinations are paused: the newest are not named.", len(is.Paused))
+	}
 	lacks := func(list []Paused, destination string) bool {
 		return !slices.ContainsFunc(list, func(p Paused) bool { return p.Destination == destination })
 	}
-	for _, p := range is {
-		if lacks(was, p.Destination) {
+	for _, p := range is.Paused {
+		if !more(was) && lacks(was.Paused, p.Destination) {
 			mark("destination", bad, "%s is paused (%s): %s", p.Destination, p.Reason, p.Error)
 		}
 	}
-	for _, p := range was {
-		if leads && lacks(is, p.Destination) {
+	for _, p := range was.Paused {
+		if leads && lacks(is.Paused, p.Destination) {
 			mark("destination", good, "%s is no longer paused.", p.Destination)
 		}
 	}

@@ -44,6 +44,9 @@ func TestMarks(t *testing.T) {
 			}
 		}
 	}
+	more := func(change func(*Status)) func(*Status) {
+		return func(s *Status) { change(s); s.Broker.PausedTotal = len(s.Broker.Paused) + 1 }
+	}
 	for _, c := range []struct {
 		name    string
 		was, is func(*Status)
@@ -65,6 +68,8 @@ func TestMarks(t *testing.T) {
 		{"a finding", same, stopped, "finding bad Relaying has stopped: slot lost; cdc-relay accept 7d04"},
 		{"a decision", stopped, func(s *Status) { s.State, s.Role = StateStarting, RoleNone }, "finding ok An operator has decided: relaying begins again."},
 		{"pauses", paused("a", "b"), paused("b", "c"), "destination bad c is paused (unroutable): 312 NO_ROUTE; destination ok a is no longer paused."},
+		{"more than are named", paused("a"), more(paused("a")), "destination bad More than 1 destinations are paused: the newest are not named."},
+		{"one of those that are named ends", more(paused("a")), paused("b"), "destination ok a is no longer paused."},
 	} {
 		var got []string
 		for _, m := range marksOf(leading(c.was), leading(c.is)) {
@@ -178,6 +183,43 @@ func TestMarksAreBounded(t *testing.T) {
 	}
 	if marks[len(marks)-1].Text != "The broker is up." {
 		t.Errorf("the newest is %q", marks[len(marks)-1].Text)
+	}
+}
+
+// What flaps pushes nothing else out of the timeline.
+func TestFlappingKeepsOtherMarks(t *testing.T) {
+	var h History
+	h.Look(leading(func(*Status) {}))
+	for i := range 1000 {
+		h.Look(leading(func(s *Status) { s.Broker.Up = i%2 == 1 }))
+	}
+	marks := decodeHistory(t, &h).Marks
+	if len(marks) != maxMarks || marks[0].Kind != "start" || marks[1].Kind != "leader" || marks[maxMarks-1].Text != "The broker is up." {
+		t.Errorf("of %d marks the first are %+v, the last %+v", len(marks), marks[:2], marks[len(marks)-1])
+	}
+}
+
+// A redact takes what names an event's destination, and the broker's words; so does another leader,
+// which carries out redacts that this relay is not told of.
+func TestHistoryForgets(t *testing.T) {
+	paused := func(s *Status) {
+		s.Broker.Paused = []Paused{{Destination: "secret-key", Reason: "rejected", Error: "secret words"}}
+	}
+	for name, forget := range map[string]func(*History){
+		"redact":         (*History).Forget,
+		"another leader": func(h *History) { h.Look(leading(func(s *Status) { s.Role, s.State = RoleStandby, StateStandby })) },
+	} {
+		var h History
+		h.Look(leading(paused))
+		h.Look(leading(func(*Status) {}))
+		if marks := fmt.Sprint(h.marks); !strings.Contains(marks, "secret-key is paused (rejected): secret words") || !strings.Contains(marks, "secret-key is no longer") {
+			t.Fatalf("the marks are %s", marks)
+		}
+		forget(&h)
+		if marks := fmt.Sprint(h.marks); strings.Contains(marks, "secret") || !strings.Contains(marks, "A destination is paused.") || !strings.Contains(marks, "A destination is no longer paused.") ||
+			!strings.Contains(marks, "This relay leads.") {
+			t.Errorf("%s leaves %s", name, marks)
+		}
 	}
 }
 

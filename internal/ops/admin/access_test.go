@@ -195,6 +195,39 @@ func TestReadsDoNotWaitForChanges(t *testing.T) {
 	}
 }
 
+// In the middle of an incident, while all reads wait for PostgreSQL, the relay says what it knows.
+func TestStatusDoesNotWaitForTheDatabase(t *testing.T) {
+	db := hanging{begun: make(chan struct{}, 100), go_: make(chan struct{}), reads: true}
+	base := serve(t, func(c *Config) {
+		c.API.Operators, c.API.Config = dlq.New(db, "s"), func() any { return []string{} }
+	})
+	var reads sync.WaitGroup
+	codes := make(chan int, 17)
+	for range 17 {
+		reads.Go(func() {
+			request, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/api/v1/jobs", nil)
+			request.Header.Set("Authorization", asAnn)
+			answer, err := http.DefaultClient.Do(request)
+			if err != nil {
+				codes <- 0
+				return
+			}
+			_ = answer.Body.Close()
+			codes <- answer.StatusCode
+		})
+	}
+	if code := <-codes; code != 503 { // the one that has no place
+		t.Errorf("the 17th read at once answers %d, want 503", code)
+	}
+	for _, path := range knownPaths {
+		if code, body, _ := send(t, http.MethodGet, base+path, "", "Authorization", asAnn); code != 200 {
+			t.Errorf("%s beside them answers %d %s", path, code, body)
+		}
+	}
+	close(db.go_)
+	reads.Wait()
+}
+
 // A change is recorded with the name that it was let through by, also when the token is rotated in
 // between.
 func TestRotationLosesNoName(t *testing.T) {

@@ -217,8 +217,18 @@ func (a *api) show(of *dlq.Table) http.HandlerFunc {
 	})
 }
 
-func (a *api) jobs(ctx context.Context, _ http.ResponseWriter, _ *http.Request) (int, any, error) {
-	list, err := a.cfg.API.Operators.Jobs(ctx, 100)
+// maxJobs is how many jobs are listed: those that run are counted at each request.
+const maxJobs = 100
+
+func (a *api) jobs(ctx context.Context, _ http.ResponseWriter, r *http.Request) (int, any, error) {
+	limit := maxJobs
+	for name, given := range r.URL.Query() {
+		var err error
+		if limit, err = strconv.Atoi(given[0]); name != "limit" || len(given) > 1 || err != nil || limit < 1 || limit > maxJobs {
+			return 0, nil, &badRequest{fmt.Sprintf("the parameter %s is not known, or not one number from 1 to %d", name, maxJobs)}
+		}
+	}
+	list, err := a.cfg.API.Operators.Jobs(ctx, limit)
 	return http.StatusOK, map[string]any{"items": append([]dlq.Job{}, list...)}, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -58,6 +59,38 @@ func TestOpenAPI(t *testing.T) {
 	}
 	for path := range described {
 		t.Errorf("%s is described, and does not exist", path)
+	}
+}
+
+// What is described of a job, an event and the like is what they have.
+func TestSchemas(t *testing.T) {
+	var doc struct {
+		Components struct {
+			Schemas map[string]struct{ Properties map[string]any }
+		}
+	}
+	if err := json.Unmarshal(openAPI, &doc); err != nil {
+		t.Fatal(err)
+	}
+	var fields func(of reflect.Type) (names []string)
+	fields = func(of reflect.Type) (names []string) {
+		for field := range of.Fields() {
+			switch name, _, _ := strings.Cut(field.Tag.Get("json"), ","); {
+			case field.Anonymous && name == "":
+				names = append(names, fields(field.Type)...)
+			case field.IsExported() && name != "-":
+				names = append(names, name)
+			}
+		}
+		return names
+	}
+	for name, of := range map[string]any{
+		"Job": dlq.Job{}, "Event": dlq.Event{}, "Row": dlq.Row{}, "Audit": dlq.AuditPage{}, "Groups": dlq.Groups{}, "Resend": resendBody{},
+	} {
+		got, want := slices.Sorted(maps.Keys(doc.Components.Schemas[name].Properties)), fields(reflect.TypeOf(of))
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("%s is described with\n%s\nand has\n%s", name, got, want)
+		}
 	}
 }
 

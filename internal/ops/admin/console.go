@@ -37,7 +37,7 @@ func (a *api) consoleRoutes() map[string]methods {
 }
 
 func (a *api) readHistory(w http.ResponseWriter, _ *http.Request) {
-	writeJSON(w, http.StatusOK, &a.history)
+	writeJSON(w, http.StatusOK, a.cfg.History)
 }
 
 func (a *api) config(w http.ResponseWriter, _ *http.Request) {
@@ -180,6 +180,7 @@ type resendBody struct {
 	Gap       int64    `json:"gap"`
 	None      bool     `json:"none"` // close the gap, and send nothing
 	Unsent    bool     `json:"unsent"`
+	Table     string   `json:"table"` // schema.name; "": every outbox table
 	OrderBy   string   `json:"order_by"`
 	Unordered bool     `json:"unordered"`
 	DryRun    bool     `json:"dry_run"`
@@ -193,7 +194,7 @@ const maxResendIDs = 1000
 // choice returns which rows are sent again, or what is wrong with the body. The command refuses the
 // same combinations.
 func (b *resendBody) choice() (c dlq.Choice, err error) {
-	c = dlq.Choice{Gap: b.Gap, Unsent: b.Unsent, OrderBy: b.OrderBy, Unordered: b.Unordered}
+	c = dlq.Choice{Gap: b.Gap, Unsent: b.Unsent, Table: b.Table, OrderBy: b.OrderBy, Unordered: b.Unordered}
 	for _, id := range b.IDs {
 		c.IDs = append(c.IDs, []byte(id))
 	}
@@ -211,6 +212,8 @@ func (b *resendBody) choice() (c dlq.Choice, err error) {
 		what = fmt.Sprintf("ids are %d, want at most %d", len(b.IDs), maxResendIDs)
 	case slices.Contains(b.IDs, ""):
 		what = "ids has an empty one"
+	case b.None && b.Table != "":
+		what = "none closes the gap as a whole: leave out table"
 	case b.None && (b.Gap == 0 || b.Reason == ""):
 		what = "none needs gap and reason: nothing else says why the rows need not be sent"
 	case b.OrderBy != "" && b.Unordered:

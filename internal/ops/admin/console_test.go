@@ -25,10 +25,11 @@ import (
 // asked.
 func TestConsoleRequestsThatAreNotUnderstood(t *testing.T) {
 	var counts error
-	rows := int64(1)
+	rows, table := int64(1), ""
 	base := serve(t, func(c *Config) {
 		c.API.Operators = dlq.New(down{}, "s")
-		c.API.CountResend = func(context.Context, *dlq.Resend, bool) (Counted, error) {
+		c.API.CountResend = func(_ context.Context, r *dlq.Resend, _ bool) (Counted, error) {
+			table = r.Table
 			return Counted{Rows: rows, Order: "commit timestamps", Notes: []string{}}, counts
 		}
 		c.Snapshot = func() ops.Snapshot { return ops.Snapshot{Sink: ops.Sink{Kind: "rabbitmq"}} }
@@ -42,7 +43,7 @@ func TestConsoleRequestsThatAreNotUnderstood(t *testing.T) {
 	const resend, ids = "/api/v1/resend", `"ids": ["a"]`
 	for body, want := range map[string]string{
 		"": "which rows?", "{}": "which rows?", `{"ids": []}`: "which rows?", `{` + ids + `, "gap": 3}`: "which rows?", `{"gap": -1}`: "which rows?", `{"unsent": true, "key": "k"}`: "unknown field",
-		`{` + ids + `, "none": true, "reason": "x"}`: "none needs gap", `{"gap": 3, "none": true}`: "none needs gap",
+		`{` + ids + `, "none": true, "reason": "x"}`: "none needs gap", `{"gap": 3, "none": true}`: "none needs gap", `{"gap": 3, "none": true, "reason": "x", "table": "public.t"}`: "leave out table", `{"table": "public.t"}`: "which rows?",
 		`{"ids": ["a", ""]}`: "ids has an empty one", `{"ids": ["a"` + strings.Repeat(`, "a"`, 1000) + `]}`: "ids are 1001", `{` + ids + `, "rate": -1}`: "rate is -1",
 		`{` + ids + `, "order_by": "a", "unordered": true}`: "exclude each other", `{` + ids + `, "where": "true"}`: "unknown field", `{` + ids + `, "topic": "t"}`: "topic is Kafka's",
 		`{` + ids + `, "reason": "` + strings.Repeat("r", 1001) + `"}`: "reason has 1001 characters",
@@ -50,6 +51,9 @@ func TestConsoleRequestsThatAreNotUnderstood(t *testing.T) {
 		post(resend, body, 400, want)
 	}
 	post(resend, `{`+ids+`, "dry_run": true}`, 200, `{"dry_run":true,"matched":1,"order":"commit timestamps","rows_without_transaction":0,"notes":[]}`)
+	if post(resend, `{`+ids+`, "dry_run": true, "table": "public.t"}`, 200, `"matched":1`); table != "public.t" {
+		t.Errorf("the rows of table %q are counted", table)
+	}
 	post(resend, `{`+ids+`}`, 503, "no database here")
 	post(resend, `{"gap": 3, "none": true, "reason": "by hand"}`, 503, "no database here")
 	rows = 0
@@ -65,6 +69,11 @@ func TestConsoleRequestsThatAreNotUnderstood(t *testing.T) {
 	post("/api/v1/dead-letters/redact", `{"rate": 1}`, 400, "which?")
 	post("/api/v1/deferred/retry", `{"state": "open"}`, 400, "state is not asked of deferred rows")
 	post("/api/v1/deferred/dead-letter", `{"all": true}`, 503, "no database here")
+	for query, want := range map[string]int{"": 503, "?limit=1": 503, "?limit=100": 503, "?limit=0": 400, "?limit=101": 400, "?limit=x": 400, "?limit=1&limit=1": 400, "?n=1": 400} {
+		if code, body, _ := send(t, http.MethodGet, base+"/api/v1/jobs"+query, ""); code != want {
+			t.Errorf("jobs%s answers %d %s, want %d", query, code, body, want)
+		}
+	}
 	for query, want := range map[string]int{
 		"": 503, "?who=ann&action=replay&n=0&from=2026-11-20T00:00:00Z&to=2026-11-21T00:00:00Z&limit=7&cursor=9": 503,
 		"?who=": 400, "?who=a&who=b": 400, "?n=x": 400, "?limit=0": 400, "?limit=1001": 400, "?limit=x": 400, "?cursor=x": 400, "?from=today": 400, "?why=x": 400,
@@ -134,7 +143,7 @@ func TestPagesOfTheConsole(t *testing.T) {
 	base := serve(t, func(c *Config) { c.Console, c.Socket, c.MetricsListen = pages, socket, "127.0.0.1:0" },
 		func(s *Server) { probes = "http://" + s.metrics.Addr().String() })
 	for path, want := range map[string]string{
-		"GET /": "page /", "GET /console/app.js": "page /console/app.js", "GET /console": "page /console/", "GET /other": "there is no /other", "GET /api/v1/status": "Authorization", "GET /healthz": "healthy",
+		"GET /": "page /", "GET /console/app.js": "page /console/app.js", "GET /console": "page /console", "GET /other": "there is no /other", "GET /api/v1/status": "Authorization", "GET /healthz": "healthy",
 		"POST /": "there is no /", "POST /console/": "there is no /console/",
 	} {
 		method, path, _ := strings.Cut(path, " ")

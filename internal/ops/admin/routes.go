@@ -66,16 +66,18 @@ func (s *Server) withConsole(api http.Handler) http.Handler {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /{$}", s.cfg.Console)
+	mux.Handle("GET /console", s.cfg.Console)
 	mux.Handle("GET /console/", s.cfg.Console)
 	mux.Handle("/", api)
 	return mux
 }
 
 // rooms bound how many requests are in work. Each kind has a room of its own, so that reads do not
-// wait for changes, and probes wait for neither. A place in large is needed to send an answer above
-// largeAnswer: several large answers to clients that read slowly would need more memory than the
-// relay has.
-type rooms struct{ probes, metrics, reads, changes, large room }
+// wait for changes, and neither probes nor what is known without the database waits for reads,
+// which wait until their time is over while PostgreSQL does not answer. A place in large is needed
+// to send an answer above largeAnswer: several large answers to clients that read slowly would need
+// more memory than the relay has.
+type rooms struct{ probes, metrics, known, reads, changes, large room }
 
 const largeAnswer = 1 << 20
 
@@ -84,9 +86,12 @@ type room chan struct{}
 
 func newRooms() rooms {
 	return rooms{
-		probes: make(room, 32), metrics: make(room, 4), reads: make(room, 16), changes: make(room, 16), large: make(room, 1),
+		probes: make(room, 32), metrics: make(room, 4), known: make(room, 16), reads: make(room, 16), changes: make(room, 16), large: make(room, 1),
 	}
 }
+
+// knownPaths are answered from memory.
+var knownPaths = []string{"/api/v1/status", "/api/v1/slots", "/api/v1/history", "/api/v1/config", "/api/v1/openapi.json"}
 
 func (r *rooms) of(path, method string) room {
 	switch {
@@ -94,6 +99,8 @@ func (r *rooms) of(path, method string) room {
 		return r.metrics
 	case !strings.HasPrefix(path, "/api/"):
 		return r.probes
+	case slices.Contains(knownPaths, path):
+		return r.known
 	case method == http.MethodGet, method == http.MethodHead:
 		return r.reads
 	}

@@ -74,6 +74,9 @@ func TestEveryRouteAsksForItsToken(t *testing.T) {
 			t.Helper()
 			code, body, header := send(t, op.method, base+op.path, "", "Authorization", authorization)
 			refused := code == http.StatusUnauthorized || code == http.StatusForbidden
+			if header.Get("X-Content-Type-Options") != "nosniff" {
+				t.Errorf("%s %s: a browser may guess what the answer is", op.method, op.path)
+			}
 			switch {
 			case want == passed && refused, want != passed && code != want, code == http.StatusNotFound, code == http.StatusMethodNotAllowed:
 				t.Errorf("%s %s with %q answers %d, want %d: %s", op.method, op.path, authorization, code, want, body)

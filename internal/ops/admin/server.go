@@ -34,6 +34,7 @@ type Config struct {
 	Snapshot   func() ops.Snapshot // must be safe for concurrent use
 	Heartbeats []*ops.Heartbeat
 	RecentLog  func() []string // lines for the status; nil means that none are kept
+	History    *ops.History    // what the server fills and shows; nil means one of its own
 	API        API
 	// the console's pages, served only on Listen and to everybody, because they hold no data and
 	// ask the API; nil means no console
@@ -52,7 +53,6 @@ type Server struct {
 	broken   faults // of tokens and the socket
 	refusals sparing
 
-	history                 ops.History
 	listeners               listeners
 	lookEvery, recheckEvery time.Duration
 }
@@ -60,6 +60,9 @@ type Server struct {
 // New opens the ports at once, so that a port that is taken is known before anything else of the
 // relay starts. Its error is an *event.Stop. Run closes the ports.
 func New(cfg Config) (*Server, error) {
+	if cfg.History == nil {
+		cfg.History = new(ops.History)
+	}
 	s := &Server{cfg: cfg, socketEvery: socketEvery, lookEvery: lookEvery, recheckEvery: recheckEvery}
 	var err error
 	if cfg.Listen != "" {
@@ -281,10 +284,11 @@ func hangUp(conn net.Conn) {
 	_ = conn.Close()
 }
 
-// serve wraps a handler so that it can mark the connection of its request as in work.
+// serve lets guard tell which connection is in work, and no browser guess what an answer is.
 func (c *connections) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		conn := r.Context().Value(connKey{}).(net.Conn)
+		w.Header().Set("X-Content-Type-Options", "nosniff")
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), openKey{}, inWork{c, conn})))
 	})
 }

@@ -36,20 +36,22 @@ type listeners struct {
 	ended bool
 }
 
-// join adds a listener and returns the channel of its messages. It returns nil when there are too
-// many listeners or the relay stops.
-func (l *listeners) join() chan []byte {
+// join returns what the next messages come through, or why there is none.
+func (l *listeners) join() (messages chan []byte, refused string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.ended || len(l.of) == maxListeners {
-		return nil
+	switch {
+	case l.ended:
+		return nil, "the relay is stopping"
+	case len(l.of) == maxListeners:
+		return nil, fmt.Sprintf("%d listeners read the stream already: close one, or read /api/v1/status", maxListeners)
 	}
 	if l.of == nil {
 		l.of = map[chan []byte]bool{}
 	}
-	messages := make(chan []byte, listenerQueue)
+	messages = make(chan []byte, listenerQueue)
 	l.of[messages] = true
-	return messages
+	return messages, ""
 }
 
 func (l *listeners) leave(messages chan []byte) {
@@ -103,7 +105,7 @@ func (s *Server) lookAround(ctx context.Context) {
 		case <-tick.C:
 		}
 		status := s.Status()
-		point, marks := s.history.Look(&status)
+		point, marks := s.cfg.History.Look(&status)
 		if !s.listeners.present() {
 			continue
 		}
@@ -129,10 +131,10 @@ func serverSent(name string, body any) []byte {
 // stream answers with the stream for as long as the client reads. The server's timeouts are for
 // answers that end, so each write has a deadline of its own.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request) {
-	messages := s.listeners.join()
-	if messages == nil {
+	messages, refused := s.listeners.join()
+	if refused != "" {
 		w.Header().Set("Retry-After", "5")
-		writeProblem(w, http.StatusServiceUnavailable, fmt.Sprintf("%d listeners read the stream already: close one, or read /api/v1/status", maxListeners))
+		writeProblem(w, http.StatusServiceUnavailable, refused)
 		return
 	}
 	defer s.listeners.leave(messages)

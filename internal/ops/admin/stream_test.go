@@ -99,7 +99,7 @@ func TestTooManyListeners(t *testing.T) {
 	base := serve(t, func(*Config) {}, func(started *Server) { s = started; s.lookEvery = time.Hour })
 	var last chan []byte
 	for range maxListeners {
-		last = s.listeners.join()
+		last, _ = s.listeners.join()
 	}
 	code, body, header := send(t, http.MethodGet, base+streamPath, "")
 	if code != 503 || header.Get("Retry-After") != "5" || !strings.Contains(body, "32 listeners read the stream already") {
@@ -108,6 +108,10 @@ func TestTooManyListeners(t *testing.T) {
 	s.listeners.leave(last)
 	if answer, _ := listenTo(t, base); answer.StatusCode != http.StatusOK {
 		t.Errorf("it answers %d", answer.StatusCode)
+	}
+	s.listeners.end()
+	if code, body, _ := send(t, http.MethodGet, base+streamPath, ""); code != 503 || !strings.Contains(body, "the relay is stopping") {
+		t.Errorf("while the relay stops it answers %d %s", code, body)
 	}
 	if code, body, _ := send(t, http.MethodPost, base+streamPath, "{}"); code != 405 {
 		t.Errorf("POST answers %d %s", code, body)
@@ -120,7 +124,8 @@ func TestTooManyListeners(t *testing.T) {
 // Who does not take what it is sent is dropped, and the others get all of it.
 func TestSlowListener(t *testing.T) {
 	var l listeners
-	slow, quick := l.join(), l.join()
+	slow, _ := l.join()
+	quick, _ := l.join()
 	for i := range 3 * listenerQueue {
 		l.send([]byte{byte(i)})
 		if got := <-quick; got[0] != byte(i) {
@@ -138,7 +143,7 @@ func TestSlowListener(t *testing.T) {
 	l.leave(quick)
 	l.leave(slow)
 	l.end()
-	if l.present() || l.join() != nil {
+	if late, refused := l.join(); l.present() || late != nil || refused == "" {
 		t.Error("one has joined after the end")
 	}
 }
