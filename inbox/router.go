@@ -14,8 +14,8 @@ import (
 type Unknown int
 
 // The choices for an unknown type. A consumer that receives every event ignores. A consumer with a
-// topic or binding of its own, to which a new type comes by mistake or too early, rejects: the dead
-// letter is replayed when its handler is there.
+// topic or binding of its own, to which a new type comes by mistake or too early, rejects: the
+// dead letter is replayed when its handler is there.
 const (
 	Reject Unknown = iota // the message becomes a dead letter
 	Ignore                // the message counts as processed

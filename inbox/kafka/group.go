@@ -50,7 +50,7 @@ type membership struct {
 }
 
 // generation is the share that this member has, until a member comes or goes and all partitions are
-// given anew.
+// given again.
 type generation struct {
 	*membership
 	number   int32
@@ -240,7 +240,7 @@ func (g *generation) sendHeartbeats(ctx context.Context, end context.CancelCause
 }
 
 // holdPartitions reads the partitions of one generation and commits their offsets. It returns nil
-// when the group gives the partitions anew.
+// when the group gives the partitions again.
 func (c *Consumer) holdPartitions(ctx context.Context, g *generation) error {
 	held, end := context.WithCancelCause(ctx)
 	staying, done := context.WithCancel(context.WithoutCancel(ctx))

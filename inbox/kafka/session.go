@@ -374,8 +374,8 @@ func (c *Consumer) explainReadError(ctx context.Context, k *link, p *partition, 
 		return fmt.Errorf("read %s-%d: %w", p.topic, p.id, err)
 		// explainOutOfRange says why a broker refused to read at the offset from. e are the offsets
 		// that the broker has, and group is the offset that the group has committed. It returns nil
-		// when the broker has the message by now, errOvertaken when another member has processed it,
-		// and a LostError when messages are lost.
+		// when the broker has the message by now, errOvertaken when another member has processed
+		// it, and a LostError when messages are lost.
 	}
 	return nil
 }
@@ -425,13 +425,14 @@ func isRefused(err error) bool {
 		if errors.Is(err, code) {
 			return true
 		}
-		// checkOffsetsKept returns an error when the group has no offset at all although the service
-		// has processed messages: the group was deleted, or its offsets have expired. To begin with the
-		// first messages would repeat the effects of those whose records were pruned.
+		// checkOffsetsKept returns an error when the group has no offset at all although the
+		// service has processed messages: the group was deleted, or its offsets have expired. To
+		// begin with the first messages would repeat the effects of those whose records were
+		// pruned.
 		//
-		// It raises no false alarm for a new group. Its members commit their first offsets before they
-		// handle messages, so where there are records there are offsets. The records are looked up
-		// before the offsets, because another member may make both meanwhile.
+		// It raises no false alarm for a new group. Its members commit their first offsets before
+		// they handle messages, so where there are records there are offsets. The records are
+		// looked up before the offsets, because another member may make both meanwhile.
 	}
 	return false
 }

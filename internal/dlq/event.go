@@ -1,5 +1,5 @@
-// Where one event is: `events show` looks for it in the outbox tables, the retry table, the dead
-// letters and the sent set, and combines that with how far the relay is.
+// Where one event is: `events show` looks for it in the outbox tables, the retry table, the
+// dead letters and the sent set, and combines that with how far the relay is.
 
 package dlq
 

@@ -196,8 +196,8 @@ func (f *Filter) state(w *where) {
 // text.
 func (f *Filter) isReason() bool { return slices.Contains(reasons, sink.Reason(f.Error)) }
 
-// isByColumn reports whether the index on an aggregate, type or destination serves a list of dead
-// letters.
+// isByColumn reports whether the index on an aggregate, type or destination serves a list of
+// dead letters.
 func (f *Filter) isByColumn() bool {
 	return (f.Aggregate != nil || f.Type != nil || f.Destination != nil) && f.Class == "" && f.Error == "" && f.State == ""
 }

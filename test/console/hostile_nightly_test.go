@@ -32,7 +32,7 @@ var hostile = []string{
 	`</bdi></pre></div><h1>Delivered</h1>`,
 	"\u202egnp.exe\u202c \u2066hidden\u2069",
 	"\u0645\u0631\u062d\u0628\u0627 \u05e9\u05dc\u05d5\u05dd",
-	"zero\u200bwidth\ufefftext\u2060here",
+	"zero\u200bwidth\ufefftext\u2060here\u00ad\u034f\u115f\u3164\u180e\u200d\ufe0f",
 	"line\nfeed\tand \u2028 separators \u0085",
 	"\u0007bell\u001b[31mred\u001b[0m",
 	"\U000e0041tags \ufffd z\u0310a\u0310l\u0310g\u0310o\u0310",
@@ -77,7 +77,7 @@ func TestHostileTexts(t *testing.T) {
 		if value[bool](p, `getComputedStyle(document.querySelector('h1')).display === 'none' || document.title.includes('evil') || 'html' in {}`) {
 			t.Errorf("%s: a text has changed the page", what)
 		}
-		if found := value[[]string](p, `[...document.body.innerText.matchAll(/[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]/g)].map((m) => m[0].codePointAt(0).toString(16))`); len(found) > 0 {
+		if found := value[[]string](p, `[...document.body.innerText.matchAll(/[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff\u00ad\u034f\u115f\u3164\u180e\u200d\ufe0f]/g)].map((m) => m[0].codePointAt(0).toString(16))`); len(found) > 0 {
 			t.Errorf("%s shows characters that nobody sees: %q", what, found)
 		}
 	}

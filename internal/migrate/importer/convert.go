@@ -223,9 +223,9 @@ const notPEM = "is not PEM, which the relay reads. Of DER: openssl pkcs8 -inform
 	"of a store of Java's make PKCS#12 first: keytool -importkeystore -srckeystore FILE -destkeystore FILE.p12 -deststoretype PKCS12"
 
 // pemFile makes a conversion that writes the name of a PEM file to a key and refuses files in other
-// forms. Without a key it only checks: writeSource writes the names of the database's files. A property
-// with "store" in its name counts as a store of Java's unless its type is PEM. RabbitMQ's stores
-// have no such type, so they are always refused.
+// forms. Without a key it only checks: writeSource writes the names of the database's files. A
+// property with "store" in its name counts as a store of Java's unless its type is PEM. RabbitMQ's
+// stores have no such type, so they are always refused.
 func pemFile(key string) conversion {
 	return func(r *Result, p *property) Entry {
 		file, _ := p.value.plain()

@@ -21,16 +21,17 @@ import (
 // A partition takes batches when none of our batches has waited there for long, and one of these
 // holds:
 //
-//   - It confirmed a batch in the last half of ConfirmTimeout. An older confirm does not count: in an
+// - It confirmed a batch in the last half of ConfirmTimeout. An older confirm does not count: in an
 //     outage the partitions miss their replicas one after the other, so when the first one refuses,
 //     others still confirm for a moment.
-//   - Metadata of the same age names its leader and has all its replicas in sync, and the partition in
+// - Metadata of the same age names its leader and has all its replicas in sync, and the partition
+// in
 //     trouble has too few, as its leader has said. This needs no confirm, and no event of ours: the
-//     events of the partition in trouble may fill the in-flight budget, and then there is nothing to
-//     confirm elsewhere. (A leader that does not answer is no fault of its partition: others may not
+// events of the partition in trouble may fill the in-flight budget, and then there is nothing to
+// confirm elsewhere. (A leader that does not answer is no fault of its partition: others may not
 //     answer either.)
 //   - It confirmed a batch after the beginning of the call in which the trouble began, and metadata
-//     of the same age names no leader for the partition in trouble: that concerns this partition alone.
+// of the same age names no leader for the partition in trouble: that concerns this partition alone.
 type partitionStates struct {
 	anyWaiting atomic.Bool // whether waitingLanes has any
 

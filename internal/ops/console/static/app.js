@@ -1,6 +1,6 @@
 // The frame: who looks, which screen, what is known of the relay now, and for how long it has been silent.
 
-import { html, render, useEffect, useRef, useState } from './lib/htm-preact.js'
+import { html, render, useEffect, useErrorBoundary, useRef, useState } from './lib/htm-preact.js'
 import { close, get, listen, onEnd, session } from './api.js'
 import { Dot, Fault, Field, span, visible } from './parts.js'
 import { Flow, sentence, tones } from './flow.js'
@@ -40,19 +40,24 @@ function useLive() {
   const [live, set] = useState({ marks: [], points: null, now: Date.now() })
   useEffect(() => {
     let stop
+    let late = [] // marks that are heard while the history is on its way
     const tell = (more) => set((old) => ({ ...old, ...(typeof more === 'function' ? more(old) : more) }))
     const history = async () => {
+      late = []
       try {
         const { points, marks } = await get('history')
         tell({ points, marks })
+        for (const mark of late.splice(0)) hear('mark', mark)
       } catch { if (stop) setTimeout(history, 3000) }
     }
     const hear = (name, data) => {
-      if (name === 'open') { tell({ problem: null }); history() }
+      if (name === 'mark') late.push(data)
+      if (name === 'open') tell({ problem: null })
+      if (name === 'open' || name === 'poll') history()
       else if (name === 'lost') tell({ problem: data })
       else if (name === 'status') tell({ status: data, at: Date.now(), now: Date.now() })
       else if (name === 'point') tell((old) => ({ points: old.points && withPoint(old.points, data) }))
-      else if (name === 'mark') tell((old) => ({ marks: [...old.marks, data].slice(-200) }))
+      else if (name === 'mark') tell((old) => ({ marks: [...old.marks.filter((m) => m.at !== data.at || m.text !== data.text), data].slice(-200) }))
     }
     const shown = () => {
       stop?.()
@@ -61,7 +66,7 @@ function useLive() {
     shown()
     document.addEventListener('visibilitychange', shown)
     const tick = setInterval(() => tell({ now: Date.now() }), 1000)
-    return () => { stop?.(); clearInterval(tick); document.removeEventListener('visibilitychange', shown) }
+    return () => { stop?.(); stop = undefined; clearInterval(tick); document.removeEventListener('visibilitychange', shown) }
   }, [])
   return live
 }
@@ -110,8 +115,16 @@ const silent = 5000 // ms without a status, after which what is shown is old
 function Banner({ live }) {
   const age = live.at && live.now - live.at
   if (!live.problem && !(age > silent)) return null
-  const old = live.at ? ` What is shown is ${span(Math.round(age / 1000))} old.` : ''
-  return html`<p class="banner" role="alert">${visible(live.problem?.message ?? 'The relay is silent.')}${age > silent || !live.at ? old : ''} Trying again.</p>`
+  const said = visible(live.problem?.message ?? 'The relay is silent.')
+  if (live.problem?.status && age <= silent) return html`<p class="banner" role="status">${said} This page asks every two seconds meanwhile.</p>`
+  return html`<p class="banner"><span role="alert">${said}</span>${age > silent && ` What is shown is ${span(Math.round(age / 1000))} old.`} Trying again.</p>`
+}
+
+// Guarded keeps the frame when a screen fails: the next address is tried again.
+function Guarded({ at, children }) {
+  const [fault, reset] = useErrorBoundary()
+  useEffect(() => { if (fault) reset() }, [at])
+  return fault ? html`<${Fault} problem=${new Error(`This screen cannot be shown: ${fault.message}. Go to another one.`)} />` : children
 }
 
 function Frame() {
@@ -129,7 +142,7 @@ function Frame() {
   }, [name])
   useEffect(() => {
     const key = (e) => {
-      if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input, select, textarea, dialog')) return
+      if (e.ctrlKey || e.metaKey || e.altKey || e.target.closest('input, select, textarea') || document.querySelector('dialog[open]')) return
       const go = e.key === '/' ? screens[3] : screens[Number(e.key) - 1]
       if (!go) return
       e.preventDefault()
@@ -153,7 +166,7 @@ function Frame() {
     <p class="sr" role="status">${s ? sentence(s).short : ''}</p>
     <${Banner} live=${live} />
     <main id="main"><h1 tabindex="-1" ref=${heading}>${title}</h1>
-      <${Screen} live=${live} query=${at.query} n=${at.n} screen=${at.screen} /></main>
+      <${Guarded} at=${at}><${Screen} live=${live} query=${at.query} n=${at.n} screen=${at.screen} /></${Guarded}></main>
     <footer><span>Keys: 1 to 5 for the screens, / to find.</span>${s && html`<span>Version ${visible(s.version)}, up ${span((new Date(s.now) - new Date(s.started_at)) / 1000)}.</span>`}</footer>`
 }
 

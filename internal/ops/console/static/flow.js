@@ -1,7 +1,7 @@
 // Flow: one sentence, PostgreSQL → relay → broker, the last hour as charts, and what happened when.
 
 import { html, useEffect, useRef, useState } from './lib/htm-preact.js'
-import { Ago, At, Copy, Dot, Facts, Leader, T, Table, bytes, count, cut, rate, span, things, visible } from './parts.js'
+import { Ago, At, Dot, Facts, Finding, Leader, Old, T, Table, bytes, count, cut, rate, real, span, things, visible } from './parts.js'
 
 // The tone of a state: it works, it waits, somebody has to act.
 export const tones = {
@@ -14,6 +14,7 @@ export const brokerName = (s) => names[s.broker.kind] ?? s.broker.kind
 
 // limitText is how much WAL the slot keeps and how soon it is lost, if that is known.
 function limitText(slot) {
+  if (!real(slot.checked_at)) return 'how much WAL is kept is not known'
   const kept = `${bytes(slot.retained_bytes)} of WAL kept`
   if (slot.wal_status === 'lost') return 'the slot is lost'
   if (slot.safe_wal_bytes == null) return kept
@@ -36,7 +37,7 @@ export function sentence(s) {
   let text
   switch (s.state) {
     case 'streaming': text = behind == null ? 'Streaming' : `Streaming, ${span(behind)} behind`; break
-    case 'idle': text = `Idle: nothing waits${s.dead_letters.open ? `, ${things(s.dead_letters.open, 'dead letter')} open` : ''}`; break
+    case 'idle': text = `Idle: nothing ${real(s.deferred.counted_at) ? 'waits' : 'is in flight'}${s.dead_letters.open ? `, ${things(s.dead_letters.open, 'dead letter')} open` : ''}`; break
     case 'catching up': text = `Catching up: ${span(slot.lag_seconds)} and ${bytes(slot.lag_bytes)} behind, ${rate(s.rates.published_per_second)}`; break
     case 'broker down': {
       const since = s.broker.down_since && ` for ${span((new Date(s.now) - new Date(s.broker.down_since)) / 1000)}`
@@ -65,21 +66,23 @@ const Arrow = ({ text, tone }) => html`<div class=${'arrow ' + tone}><span>${tex
 function Way({ s }) {
   const { slot, broker, in_flight: flight, deferred, dead_letters: dead } = s
   const leads = s.role === 'leader'
-  const known = !slot.checked_at.startsWith('0001')
+  const known = real(slot.checked_at)
+  const old = (at) => html`<${Old} at=${at} now=${s.now} />`
+  const counted = (table, n) => html`${count(real(table.counted_at) ? n : null)}${old(table.counted_at)}`
   const pg = s.state === 'waiting for postgres' ? 'bad' : endangered(slot) ? 'bad' : 'ok'
   return html`<div class="way">
     <${Node} name="PostgreSQL" tone=${pg} word=${pg === 'ok' ? 'answers' : s.state === 'waiting for postgres' ? 'not reached' : limitText(slot)} facts=${[
       ['Slot', html`<${T} of=${slot.name} />`],
-      ['Keeps WAL', bytes(known ? slot.retained_bytes : null)],
-      ['Limit', slot.safe_wal_bytes == null ? 'the disk' : `${bytes(slot.safe_wal_bytes)} left${slot.safe_wal_seconds == null ? '' : `, about ${span(slot.safe_wal_seconds)}`}`],
-      ['Read by', slot.active ? 'a process' : 'nobody'],
+      ['Keeps WAL', html`${bytes(known ? slot.retained_bytes : null)}${old(slot.checked_at)}`],
+      ['Limit', !known ? 'not known' : slot.safe_wal_bytes == null ? 'the disk' : `${bytes(slot.safe_wal_bytes)} left${slot.safe_wal_seconds == null ? '' : `, about ${span(slot.safe_wal_seconds)}`}`],
+      ['Read by', !known ? 'not known' : slot.active ? 'a process' : 'nobody'],
     ]} />
-    <${Arrow} text=${`${known ? bytes(slot.lag_bytes) + ' behind' : 'not known'}`} tone=${slot.active ? 'ok' : 'bad'} />
+    <${Arrow} text=${`${known ? bytes(slot.lag_bytes) + ' behind' : 'not known'}`} tone=${slot.active || !known ? 'ok' : 'bad'} />
     <${Node} name="Relay" tone=${s.state === 'stopped' ? 'bad' : tones[s.state] === 'warn' && !/^de/.test(s.state) ? 'warn' : 'ok'} word=${leads ? 'leads' : s.role === 'standby' ? 'stands by' : s.state} facts=${[
       ['In flight', `${things(flight.events, 'event')}, ${bytes(flight.bytes)}`],
       ['Oldest', html`<${Ago} at=${flight.oldest_unsettled} now=${new Date(s.now)} none="nothing waits" />`],
-      ['Deferred', html`<a href="#/deferred">${count(deferred.events)}</a>`],
-      ['Dead letters', html`<a href="#/dead-letters?state=open">${count(dead.open)}</a>`],
+      ['Deferred', html`<a href="#/deferred">${counted(deferred, deferred.events)}</a>`],
+      ['Dead letters', html`<a href="#/dead-letters?state=open">${counted(dead, dead.open)}</a>`],
     ]} />
     <${Arrow} text=${rate(s.rates.published_per_second)} tone=${broker.up ? 'ok' : 'bad'} />
     <${Node} name=${brokerName(s)} tone=${!broker.up ? 'bad' : broker.paused_total ? 'warn' : 'ok'} word=${broker.up && broker.paused_total ? things(broker.paused_total, 'destination') + ' paused' : broker.up ? 'connected' : broker.was_up ? 'down' : 'not reached yet'} facts=${[
@@ -150,7 +153,7 @@ function Chart({ title, lines, show, points }) {
 // attention is what somebody should look at, though it flows.
 function Attention({ s }) {
   const rows = []
-  if (s.finding) rows.push(html`<p>The relay has stopped, and an operator must decide (finding ${s.finding}): <bdi>${visible(s.why)}</bdi> <${Copy} text=${s.why} /></p>`)
+  if (s.finding) rows.push(html`<p>The relay has stopped, and an operator must decide (finding ${s.finding}):</p><${Finding} s=${s} />`)
   if (s.guard?.full) rows.push(html`<p>The disk guard is full: guard.max_bytes is reached, and the slot keeps WAL until the broker is back.</p>`)
   else if (s.guard?.active) rows.push(html`<p>The disk guard defers events while the broker is away: ${count(s.guard.deferred)} so far.</p>`)
   for (const r of s.deferred.refused) rows.push(html`<p>The database refuses to defer event <${T} of=${r.id} />: <${T} of=${r.error} />. It is tried again; ${things(r.behind, 'event')} of its key wait.</p>`)

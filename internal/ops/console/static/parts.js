@@ -2,11 +2,10 @@
 // Every text goes through a text node: nothing here makes markup of what an event or a broker says.
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from './lib/htm-preact.js'
-import { get, post } from './api.js'
 
-// What cannot be seen, or turns the text around it: control characters, bidi controls, zero width, tags, half
-// characters. Line feed and tab stay.
-const unseen = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]|[\u{e0000}-\u{e007f}]|\p{Cs}/gu
+// What cannot be seen, or turns the text around it: control characters, bidi controls, zero width, fillers, variation
+// selectors, tags, half characters. Line feed and tab stay.
+const unseen = /[\0-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ufff9-\ufffb]|\p{Default_Ignorable_Code_Point}|\p{Cs}/gu
 
 // visible names such characters: [U+202E].
 export const visible = (text) => String(text).replace(unseen, (c) => `[U+${c.codePointAt(0).toString(16).toUpperCase().padStart(4, '0')}]`)
@@ -47,7 +46,7 @@ export function span(s) {
   return `${Math.round(s / 86400)} days`
 }
 
-const real = (at) => at && !String(at).startsWith('0001-') // the zero time means: not yet
+export const real = (at) => at && !String(at).startsWith('0001-') // the zero time means: not yet
 const pad = (n) => String(n).padStart(2, '0')
 
 export function clock(at) {
@@ -68,6 +67,9 @@ export const Ago = ({ at, now = Date.now(), none = '–' }) => {
   const s = Math.max(0, Math.floor((now - new Date(at)) / 1000))
   return html`<time datetime=${at} title=${`${clock(at)} here, ${utc(at)}`}>${s < 1 ? 'now' : s < 90 ? `${s} s ago` : `${span(s)} ago`}</time>`
 }
+
+// Old says of what time something is, if that is a while ago.
+export const Old = ({ at, now }) => (real(at) && new Date(now) - new Date(at) > 15_000 ? html` <small class="muted">as of <${At} at=${at} /></small>` : null)
 
 // Copy puts a text into the clipboard. Without TLS a browser offers only the old way.
 export function Copy({ text, what = 'Copy' }) {
@@ -91,8 +93,13 @@ export function Copy({ text, what = 'Copy' }) {
   return html`<button type="button" class="small" onClick=${copy}>${done || what}</button>`
 }
 
-// Command is a line to run elsewhere, to copy.
-export const Command = ({ text }) => html`<div class="command"><code>${visible(text)}</code><${Copy} text=${text} /></div>`
+// Command is a line to run elsewhere, to copy: not if a copy would have what is not seen, or run before somebody reads it.
+export const Command = ({ text }) => html`<div class="command"><code>${visible(text)}</code>${visible(text) === text && !/\n/.test(text) && html`<${Copy} text=${text} />`}</div>`
+
+// Finding is what an operator must decide: the whole sentence, and the commands in it with which that is done.
+const accepts = /cdc-relay accept [0-9a-f]+(?: --(?:new-slot|same-data|copy)| --delivered unknown| --(?:skip-rows|skip-messages|events) (?:'[^']*'(?:\\''[^']*')*|[\w.@:/-]+))*(?=$|[;,)]| \()/g
+export const Finding = ({ s }) => html`<p><bdi>${visible(s.why)}</bdi></p>
+  ${[...new Set(s.why.match(accepts))].filter((line) => line.split(' ')[2] === s.finding).map((line) => html`<${Command} text=${line} />`)}`
 
 export const Fault = ({ problem }) => (problem ? html`<p class="fault" role="alert">${visible(problem.message)}</p>` : null)
 
@@ -121,8 +128,8 @@ export function Leader({ of }) {
   return html`<${T} of=${of?.name || null} none="not known" />${there && html` <a href=${of.address} rel="noopener noreferrer"><${T} of=${of.address} /></a>`}`
 }
 
-// Facts are names with values; a value that is null is left out.
-export const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, v]) => v != null && v !== false).map(([k, v]) => html`<div><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>`
+// Facts are names with values; one without a value is left out.
+export const Facts = ({ of }) => html`<dl class="facts">${of.filter(([, v]) => v != null && v !== false && v !== '').map(([k, v]) => html`<div><dt>${k}</dt><dd>${v}</dd></div>`)}</dl>`
 
 // Dot is a state's colour, for those who see it: the word stands next to it.
 export const Dot = ({ tone }) => html`<span class=${'dot ' + tone} aria-hidden="true"></span>`
@@ -150,8 +157,9 @@ export const Field = ({ label, hint, value, ...input }) => html`<label class="fi
 
 export const Select = ({ label, options, value, ...rest }) => html`<label class="field"><span>${label}</span><select ...${rest}>${options.map(([v, text]) => html`<option value=${v} selected=${v === value}>${text}</option>`)}</select></label>`
 
-// Change asks for a reason, and then for the change: send(reason, form) gives what is said when it is done.
-export function Change({ title, text, button, danger, children, send, onClose, onDone, ready = true }) {
+// Change asks for a reason, unless none is kept, and then for the change: send(reason, form) gives what is said when it
+// is done.
+export function Change({ title, text, button, danger, children, send, onClose, onDone, ready = true, reason = true }) {
   const [busy, setBusy] = useState(false)
   const [problem, setProblem] = useState()
   const [said, setSaid] = useState()
@@ -159,11 +167,12 @@ export function Change({ title, text, button, danger, children, send, onClose, o
   useEffect(() => { if (said) last.current.focus() }, [said])
   const submit = async (e) => {
     e.preventDefault()
+    if (!ready) return // a field has just changed what is asked for
     const form = Object.fromEntries(new FormData(e.target))
     setBusy(true)
     setProblem()
     try {
-      const done = await send(form.reason.trim(), form)
+      const done = await send(form.reason?.trim(), form)
       onDone?.()
       if (done) setSaid(done)
       else onClose()
@@ -175,7 +184,7 @@ export function Change({ title, text, button, danger, children, send, onClose, o
     <form onSubmit=${submit}>
       ${text && html`<p>${text}</p>`}
       ${children}
-      <${Field} label="Reason" name="reason" required pattern=".*\\S.*" maxlength="1000" hint="It is kept in the audit, with who asked and when." />
+      ${reason && html`<${Field} label="Reason" name="reason" required pattern=".*\\S.*" maxlength="1000" hint="It is kept in the audit, with who asked and when." />`}
       <${Fault} problem=${problem} />
       <div class="buttons"><button type="button" onClick=${onClose}>Cancel</button>
         <button type="submit" class=${danger ? 'danger' : 'primary'} disabled=${busy || !ready}>${busy ? 'Asking…' : button}</button></div>
@@ -183,26 +192,12 @@ export function Change({ title, text, button, danger, children, send, onClose, o
   </${Dialog}>`
 }
 
-// outcome waits for the leader to carry a request out, and says how it went.
-export async function outcome(answer) {
-  if (answer.note) return visible(answer.note)
-  for (let i = 0; i < 40; i++) {
-    if (answer.state !== 'waiting') return `Request ${answer.id}: ${answer.state}${answer.result ? ', ' + visible(cut(answer.result, 300)) : ''}.`
-    await new Promise((done) => { setTimeout(done, i < 10 ? 100 : 500) })
-    answer = await get(`requests/${answer.id}`)
-  }
-  return `Request ${answer.id} is stored; the leader has not carried it out yet.`
-}
-
-// ask sends a request about one row, and waits for its outcome.
-export const ask = async (path, body) => outcome(await post(path, body))
-
 // pretty indents JSON without changing a character of its values: a number that is too long for a browser stays
-// as it was sent. Other text, and JSON that is nested too deeply to read, is given back as it is.
+// as it was sent. Other text, and JSON that is nested too deeply to be indented, is given back as it is.
 export function pretty(text) {
   try { JSON.parse(text) } catch { return text }
   const out = []
-  let depth = 0, last = ''
+  let depth = 0, last = '', size = 0
   const line = () => '\n' + '  '.repeat(depth)
   for (const [token] of text.matchAll(/"(?:[^"\\]|\\.)*"|[{}[\],:]|[^\s{}[\],:"]+/g)) {
     const opened = last === '{' || last === '['
@@ -211,6 +206,7 @@ export function pretty(text) {
       out.push(opened ? '' : line(), token)
     } else out.push(opened || last === ',' ? line() : last === ':' ? ' ' : '', token)
     if ((token === '{' || token === '[') && ++depth > 100) return text
+    if ((size += token.length + 2 * depth) > Math.max(4 * text.length, shown)) return text
     last = token
   }
   return out.join('')

@@ -2,8 +2,9 @@
 // of it, and what an operator may do about one or about all that match.
 
 import { html, useEffect, useRef, useState } from './lib/htm-preact.js'
-import { call, get, may, post, useGet } from './api.js'
-import { Ago, At, Change, Content, Copy, Facts, Fault, Field, Loaded, Select, T, Table, ask, bytes, clock, count, cut, things, visible } from './parts.js'
+import { call, may, post, useGet } from './api.js'
+import { Ago, At, Change, Content, Copy, Facts, Fault, Field, Loaded, Old, Select, T, Table, bytes, clock, count, cut, real, things, visible } from './parts.js'
+import { Elsewhere, Rate, Resend, elsewhere, outcome, settled, useDry } from './requests.js'
 
 const names = {
   'dead-letters': { one: 'dead letter', many: 'dead letters', at: 'died_at', came: 'Died' },
@@ -29,15 +30,14 @@ export const link = (screen, query = {}) => {
   return `#/${screen}${q && '?' + q}`
 }
 
-const local = (at) => (at ? new Date(new Date(at) - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 16) : '')
+const local = (at) => (Number.isNaN(Date.parse(at)) ? '' : new Date(new Date(at) - new Date(at).getTimezoneOffset() * 60_000).toISOString().slice(0, 16))
+
+// Period is the fields of a time, and given what a form of filters has in it.
+export const Period = ({ filter }) => html`<${Field} label="From" name="from" type="datetime-local" value=${local(filter.from)} /><${Field} label="To" name="to" type="datetime-local" value=${local(filter.to)} />`
+export const given = (form) => Object.fromEntries([...new FormData(form)].map(([k, v]) => [k, v && (k === 'from' || k === 'to') ? new Date(v).toISOString() : v]))
 
 function Filters({ of, filter }) {
-  const submit = (e) => {
-    e.preventDefault()
-    const given = Object.fromEntries(new FormData(e.target))
-    for (const side of ['from', 'to']) given[side] = given[side] && new Date(given[side]).toISOString()
-    location.hash = link(of, given)
-  }
+  const submit = (e) => { e.preventDefault(); location.hash = link(of, given(e.target)) }
   const states = ['', 'open', 'replaying', 'replayed', 'discarded', 'purged'].map((s) => [s, s || 'all but purged'])
   return html`<form class="filters" role="search" aria-label="Filter" onSubmit=${submit} key=${JSON.stringify(filter)}>
     ${of === 'dead-letters' && html`<${Select} label="State" name="state" value=${filter.state ?? ''} options=${states} />`}
@@ -48,18 +48,20 @@ function Filters({ of, filter }) {
     <${Field} label="Aggregate" name="aggregate" value=${filter.aggregate} />
     <${Field} label="Key" name="key" value=${filter.key} />
     <${Field} label="Id" name="id" value=${filter.id} />
-    <${Field} label="From" name="from" type="datetime-local" value=${local(filter.from)} />
-    <${Field} label="To" name="to" type="datetime-local" value=${local(filter.to)} />
+    <${Period} filter=${filter} />
     ${filter.key_of && html`<${Field} label="Key of row" name="key_of" value=${filter.key_of} />`}
     <div class="buttons"><button class="primary">Filter</button><a class="button" href=${link(of)}>Clear</a></div>
   </form>`
 }
 
 function Groups({ of, state, group }) {
-  const asked = useGet(of, { group, state })
+  const none = state === 'replaying' || state === 'purged' // of these the API counts no groups
+  const asked = useGet(none ? null : of, { group, state })
   const by = of === 'deferred' ? ['destination'] : ['reason', 'destination', 'type']
-  const filter = (value) => (value == null ? null : link(of, { [group === 'reason' ? 'error' : group]: value, state: of === 'deferred' ? '' : state || 'open' }))
+  // a value that is empty, cut or no UTF-8 chooses other rows
+  const filter = (value) => (!value || value.includes('\ufffd') || new TextEncoder().encode(value).length > 196 ? null : link(of, { [group === 'reason' ? 'error' : group]: value, state: of === 'deferred' ? '' : state || 'open' }))
   return html`<section><h2>Counted by ${by.map((b, i) => html`${i > 0 && ' '}<a class="tab" href=${link(of, { state, group: b })} aria-current=${b === group ? 'true' : undefined}>${b}</a>`)}</h2>
+    ${none && html`<p class="muted">Those that are ${state} are not counted.</p>`}
     <${Loaded} of=${asked}>${(data) => html`
       <${Table} caption=${`${names[of].many} by ${group}`} numbers=${[0]} empty="There are none."
         head=${['Count', 'Oldest', group[0].toUpperCase() + group.slice(1), ...(of === 'deferred' ? ['Refused because'] : [])]}
@@ -85,17 +87,18 @@ export function DeadLetters({ screen, n, query, live }) {
   const of = screen === 'deferred' ? 'deferred' : 'dead-letters'
   const [bulk, setBulk] = useState()
   const [turn, again] = useState(0)
+  useEffect(() => setBulk(), [query]) // a dialog is of the address that it was opened at
   const filter = filterOf(query)
   const asked = useGet(n ? null : of, { ...filter, cursor: query.cursor, limit: 50 })
   if (n) return html`<${One} key=${of + n} of=${of} n=${n} live=${live} />`
   const s = live.status
-  const tab = (to, text, total) => html`<a class="tab" href=${link(to, to === 'deferred' ? {} : { state: 'open' })} aria-current=${to === of ? 'true' : undefined}>${text} ${s && html`<b>${count(total)}</b>`}</a>`
+  const tab = (to, text, table, total) => html`<a class="tab" href=${link(to, to === 'deferred' ? {} : { state: 'open' })} aria-current=${to === of ? 'true' : undefined}>${text} ${s && html`<b>${real(s[table].counted_at) ? count(total) : '?'}</b><${Old} at=${s[table].counted_at} now=${s.now} />`}</a>`
   return html`
-    <nav class="tabs" aria-label="Tables">${tab('dead-letters', 'Open dead letters', s?.dead_letters.open)}${tab('deferred', 'Deferred events', s?.deferred.events)}</nav>
+    <nav class="tabs" aria-label="Tables">${tab('dead-letters', 'Open dead letters', 'dead_letters', s?.dead_letters.open)}${tab('deferred', 'Deferred events', 'deferred', s?.deferred.events)}</nav>
     <${Groups} key=${of + turn} of=${of} state=${filter.state} group=${of === 'deferred' ? 'destination' : query.group || 'reason'} />
     <section><h2>The newest</h2>
       <${Filters} of=${of} filter=${filter} />
-      ${may() && html`<div class="buttons">All that match: ${bulkActions[of].map((a) => html`<button type="button" onClick=${() => setBulk(a)}>${actions[a][0]}…</button>`)}</div>`}
+      ${may() && asked.data && !asked.problem && html`<div class="buttons">All that match: ${bulkActions[of].map((a) => html`<button type="button" onClick=${() => setBulk({ of, action: a, filter })}>${actions[a][0]}…</button>`)}</div>`}
       <${Loaded} of=${asked}>${(data) => html`
         <${Rows} of=${of} rows=${data.items} caption=${`${names[of].many}, the newest first`} empty=${Object.keys(filter).length ? 'None matches.' : 'There are none.'} />
         <div class="buttons">${query.cursor && html`<a class="button" href=${link(of, filter)}>The newest</a>`}
@@ -103,33 +106,29 @@ export function DeadLetters({ screen, n, query, live }) {
       </${Loaded}>
     </section>
     <${Jobs} key=${turn} />
-    ${bulk && html`<${Bulk} of=${of} action=${bulk} filter=${filter} kind=${s?.broker.kind} onClose=${() => { setBulk(); asked.reload(); again((t) => t + 1) }} />`}`
+    ${bulk && html`<${Bulk} ...${bulk} kind=${s?.broker.kind} onClose=${() => { setBulk(); asked.reload(); again((t) => t + 1) }} />`}`
 }
-
-// Elsewhere are the fields of another destination, of the broker that is configured.
-const Elsewhere = ({ kind }) => (kind === 'kafka' ? html`<${Field} label="Another topic" name="topic" hint="Empty: where it was going." />`
-  : kind === 'rabbitmq' && html`<${Field} label="Another exchange" name="exchange" hint="Empty: where it was going." /><${Field} label="Another routing key" name="routing_key" />`)
-const elsewhere = (form) => Object.fromEntries(['exchange', 'routing_key', 'topic'].filter((f) => form[f]).map((f) => [f, form[f]]))
 
 function Bulk({ of, action, filter, kind, onClose }) {
   const [word, does, danger] = actions[action]
-  const [dry, setDry] = useState({})
-  const chosen = Object.keys(filter).length ? filter : { all: true }
-  if (chosen.key_of) chosen.key_of = Number(chosen.key_of)
-  useEffect(() => {
-    post(`${of}/${action}`, { ...chosen, dry_run: true }).then(setDry, (problem) => setDry({ problem }))
-  }, [])
+  const chosen = Object.keys(filter).length ? { ...filter } : { all: true }
+  if (filter.key_of) chosen.key_of = Number(filter.key_of)
+  const dry = useDry(`${of}/${action}`, chosen)
   const send = async (reason, form) => {
     const job = await post(`${of}/${action}`, { ...chosen, ...elsewhere(form), rate: Number(form.rate || 0), reason })
     return job.id ? `Job ${job.id} has begun. It is listed below the table, where it can be cancelled.` : 'Nothing matches: nothing was changed.'
   }
   const words = Object.entries(filter).map(([k, v]) => `${k} ${k === 'from' || k === 'to' ? clock(v) : visible(cut(String(v), 80))}`).join(', ')
-  return html`<${Change} title=${`${word} ${names[of].many}`} button=${dry.matched ? `${word} ${count(dry.matched)}` : word} danger=${danger} ready=${dry.matched > 0}
+  const which = action !== 'purge' ? `every ${names[of].one} that matches`
+    : filter.state ? `every ${filter.state} dead letter that matches`
+      : filter.key || filter.key_of ? 'every dead letter that matches, open or closed, and every deferred event that matches, which is then never delivered'
+        : 'every closed dead letter (replayed or discarded) that matches'
+  return html`<${Change} title=${`${word} ${names[of].many}`} button=${dry.matched ? `${word} ${count(dry.matched)}` : word} danger=${danger} ready=${dry.matched > 0 && !Number.isNaN(chosen.key_of)}
       send=${send} onClose=${onClose}
-      text=${html`This ${does} every ${names[of].one} that matches: ${words || 'all of them'}. The dry run has counted <strong>${dry.problem ? 'nothing' : dry.matched == null ? '…' : things(dry.matched, 'match', 'matches')}</strong>.`}>
+      text=${html`This ${does} ${which}: ${words || 'all of them'}. The dry run has counted <strong>${dry.problem ? 'nothing' : dry.matched == null ? '…' : things(dry.matched, 'match', 'matches')}</strong>.`}>
     <${Fault} problem=${dry.problem} />
     ${action === 'replay' && html`<${Elsewhere} kind=${kind} />`}
-    <${Field} label="At most so many a second" name="rate" type="number" min="0" hint="Empty: as fast as they are carried out." />
+    <${Rate} />
   </${Change}>`
 }
 
@@ -137,28 +136,18 @@ function Bulk({ of, action, filter, kind, onClose }) {
 export function Jobs() {
   const [busy, setBusy] = useState(false)
   const [cancel, setCancel] = useState()
-  const asked = useGet('jobs', undefined, busy ? 1 : 10)
+  const asked = useGet('jobs', { limit: 10 }, busy ? 3 : 10)
   const items = asked.data?.items
   useEffect(() => setBusy(Boolean(items?.some((j) => j.state === 'running'))), [items])
   return html`<section><h2>Jobs</h2><${Loaded} of=${asked}>${(data) => html`<${Table} caption="Jobs, the newest first" numbers=${[0, 4, 5]} empty="Nobody has asked for many at once."
     head=${['Job', 'Asked', 'What', 'Progress', 'Done', 'Failed', 'Who', 'Why', 'Action']}
     rows=${data.items.slice(0, 10).map((j) => Object.assign([j.id, html`<${At} at=${j.at} />`, j.kind,
-      html`<span class="job"><progress max=${j.matched || 1} value=${j.done + j.failed + j.skipped + j.cancelled} aria-label=${`Job ${j.id}`}></progress> ${j.state}${j.rate ? `, ${count(j.rate)}/s` : ''}</span>`,
+      html`<span class="job"><progress max=${j.matched || 1} value=${j.done + j.failed + j.skipped + j.cancelled} aria-label=${`Job ${j.id}`}></progress> ${j.state}${j.rate ? `, ${count(j.rate)}/s` : ''}</span>${j.result && html`<small class="error"><${T} of=${j.result} max=${200} /></small>`}`,
       `${count(j.done)} of ${count(j.matched)}`, count(j.failed), html`<${T} of=${j.who} max=${40} />`, html`<${T} of=${j.why} max=${80} />`,
       j.state === 'running' && may() && html`<button type="button" class="small" onClick=${() => setCancel(j)}>Cancel…</button>`], { key: j.id }))} />`}</${Loaded}>
     ${cancel && html`<${Change} title=${`Cancel job ${cancel.id}`} text="The work already done stays." button="Cancel the job" danger
-      send=${async (reason) => { await call('DELETE', `jobs/${cancel.id}`, { query: { reason } }) }} onDone=${asked.reload} onClose=${() => setCancel()} />`}
+      send=${async (reason) => { await call('DELETE', `jobs/${cancel.id}`, { body: { reason } }) }} onDone=${asked.reload} onClose=${() => setCancel()} />`}
   </section>`
-}
-
-// jobOutcome waits a while for a job's end.
-export async function jobOutcome(job) {
-  if (!job.id) return job.note ? visible(job.note) : 'Nothing matches: nothing was changed.'
-  for (let i = 0; i < 20 && job.state === 'running'; i++) {
-    await new Promise((done) => { setTimeout(done, 500) })
-    job = await get(`jobs/${job.id}`)
-  }
-  return `Job ${job.id}: ${job.state}, ${count(job.done)} of ${count(job.matched)} done${job.failed ? `, ${count(job.failed)} failed: ${visible(cut(job.failures?.[0]?.result ?? '', 200))}` : ''}.`
 }
 
 // happened is what is known of a row, in order.
@@ -181,8 +170,9 @@ function happened(d, of) {
 function One({ of, n, live }) {
   const asked = useGet(`${of}/${encodeURIComponent(n)}`)
   const [doing, setDoing] = useState()
+  const [request, setRequest] = useState() // that may be withdrawn
   const gone = useRef(false) // it is a dead letter now: its number is another one
-  const done = () => { if (doing === 'dead-letter') gone.current = true; else asked.reload() }
+  const done = () => { if (!gone.current) asked.reload() }
   const closed = () => { setDoing(); if (gone.current) location.hash = '#/deferred' }
   const what = names[of]
   const can = (d) => {
@@ -190,7 +180,11 @@ function One({ of, n, live }) {
     if (of === 'deferred') return ['retry', 'dead-letter']
     return [d.state === 'open' && !d.redacted && 'replay', d.state === 'open' && 'discard', !d.redacted && d.state !== 'purged' && 'redact'].filter(Boolean)
   }
-  const send = (d) => (reason, form) => (doing === 'resend' ? post('resend', { ids: [d.id], reason, unordered: true }).then(jobOutcome) : ask(`${of}/${d.n}/${doing}`, { reason, ...elsewhere(form) }))
+  const send = (d) => async (reason, form) => {
+    const end = await settled(await post(`${of}/${d.n}/${doing}`, { reason, ...elsewhere(form) }))
+    gone.current = doing === 'dead-letter' && end.state === 'done'
+    return outcome(end)
+  }
   return html`<p><a href=${link(of, of === 'deferred' ? {} : { state: 'open' })}>All ${what.many}</a></p>
     <${Loaded} of=${asked}>${(d) => html`
       <h2>${what.one[0].toUpperCase() + what.one.slice(1)} ${d.n}, ${d.state}</h2>
@@ -198,7 +192,8 @@ function One({ of, n, live }) {
       <section>${d.error_text && html`<p class="why"><strong>${d.reason}</strong> (${d.class}): <${T} of=${d.error_text} max=${1000} /></p>`}
       ${d.fault && html`<p class="why"><${T} of=${d.fault} max=${1000} /></p>`}
       ${may() && html`<div class="buttons">${can(d).map((a) => html`<button type="button" onClick=${() => setDoing(a)}>${actions[a][0]}…</button>`)}
-        ${d.id && html`<button type="button" onClick=${() => setDoing('resend')}>Resend…</button>`}</div>`}
+        ${d.id && !d.copied && !d.redacted && !d.cut?.includes('id') && html`<button type="button" onClick=${() => setDoing('resend')}>Resend…</button>`}
+        ${d.requests?.filter((q) => q.state === 'waiting').map((q) => html`<button type="button" onClick=${() => setRequest(q)}>Withdraw request ${q.id}…</button>`)}</div>`}
       <${Facts} of=${[
         ['Event', html`<${T} of=${d.id} max=${200} /> ${d.id && html`<${Copy} text=${d.id} />`}`], ['Type', html`<${T} of=${d.type} />`],
         ['Key', html`<${Key} row=${d} /> <a href=${link(of, { key_of: d.n })}>all of it</a>`], ['Destination', html`<${T} of=${d.destination || null} max=${300} />`],
@@ -214,10 +209,12 @@ function One({ of, n, live }) {
       ${d.raw && html`<section><h3>The row of the outbox</h3><${Content} of=${d.raw} name="row" /></section>`}
       <section><h3>What happened</h3><${Table} caption="What happened, in order" head=${['When', 'What', 'In words']} empty="Nothing is known."
         rows=${happened(d, of).map(([at, kind, text]) => [html`<${At} at=${at} />`, kind, html`<${T} of=${text || null} max=${500} none="" />`])} /></section>
-      ${doing && html`<${Change} title=${doing === 'resend' ? 'Resend the event' : `${actions[doing][0]}: ${what.one} ${d.n}`} danger=${actions[doing]?.[2]}
-          text=${doing === 'resend' ? 'The row of the outbox table is sent again, whether or not this one is replayed. A consumer may see it twice.' : `This ${actions[doing][1]} one ${what.one}.`}
-          button=${doing === 'resend' ? 'Resend' : actions[doing][0]} send=${send(d)} onDone=${done} onClose=${closed}>
-        ${(doing === 'replay' || doing === 'resend') && html`<${Elsewhere} kind=${live.status?.broker.kind} />`}
+      ${request && html`<${Change} title=${`Withdraw request ${request.id}`} button="Withdraw" reason=${false} text=${`The ${request.kind} of ${what.one} ${d.n} is not carried out, if it still waits.`}
+          send=${async () => { await call('DELETE', `requests/${request.id}`) }} onDone=${asked.reload} onClose=${() => setRequest()} />`}
+      ${doing === 'resend' ? html`<${Resend} choice=${{ ids: [d.id], unordered: true }} what="the event" kind=${live.status?.broker.kind} onDone=${done} onClose=${closed} />`
+    : doing && html`<${Change} title=${`${actions[doing][0]}: ${what.one} ${d.n}`} danger=${actions[doing][2]} text=${`This ${actions[doing][1]} one ${what.one}.`}
+          button=${actions[doing][0]} send=${send(d)} onDone=${done} onClose=${closed}>
+        ${doing === 'replay' && html`<${Elsewhere} kind=${live.status?.broker.kind} />`}
       </${Change}>`}`}
     </${Loaded}>`
 }

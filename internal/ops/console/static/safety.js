@@ -2,8 +2,9 @@
 // finds, how the relay is configured, and who changed what.
 
 import { html, useState } from './lib/htm-preact.js'
-import { useGet } from './api.js'
-import { Ago, At, Command, Copy, Dot, Facts, Field, Leader, Loaded, T, Table, bytes, count, span, things, visible } from './parts.js'
+import { may, post, useGet } from './api.js'
+import { Ago, At, Change, Command, Dot, Facts, Field, Finding, Leader, Loaded, T, Table, bytes, count, real, span, things, visible } from './parts.js'
+import { Resend } from './requests.js'
 
 const levels = { ok: 'ok', warn: 'warn', fail: 'bad' }
 
@@ -19,7 +20,7 @@ function Roles({ s }) {
   ]} /></section>`
 }
 
-const forecast = (s) => (s.wal_status === 'lost' ? 'lost' : s.safe_wal_bytes == null ? 'no limit but the disk'
+const forecast = (s) => (!real(s.checked_at) ? 'not known' : s.wal_status === 'lost' ? 'lost' : s.safe_wal_bytes == null ? 'no limit but the disk'
   : s.safe_wal_bytes <= 0 ? 'lost at the next checkpoint' : `${bytes(s.safe_wal_bytes)} left${s.safe_wal_seconds == null ? '' : `, about ${span(s.safe_wal_seconds)}`}`)
 
 function Slots() {
@@ -28,7 +29,7 @@ function Slots() {
     <${Table} caption="Logical slots, the relay's own first" empty="None is known yet." numbers=${[3, 4]}
       head=${['Slot', 'Database', 'Read', 'Behind', 'Keeps', 'Forecast', 'Status', 'Asked']}
       rows=${data.items.map((s) => Object.assign([html`<${T} of=${s.name} />${s.own && html` <span class="muted">ours</span>`}`, html`<${T} of=${s.database} />`,
-        s.active ? 'by a process' : 'by nobody', `${bytes(s.lag_bytes)}${s.lag_seconds == null ? '' : ', ' + span(s.lag_seconds)}`, bytes(s.retained_bytes), forecast(s),
+        !real(s.checked_at) ? 'not known' : s.active ? 'by a process' : 'by nobody', real(s.checked_at) ? `${bytes(s.lag_bytes)}${s.lag_seconds == null ? '' : ', ' + span(s.lag_seconds)}` : 'not known', bytes(real(s.checked_at) ? s.retained_bytes : null), forecast(s),
         `${s.wal_status || 'not known'}${s.failover ? ', failover' : ''}${s.invalidation_reason ? ', ' + s.invalidation_reason : ''}`, html`<${Ago} at=${s.checked_at} />`], { key: s.name }))} />
     ${data.items.filter((s) => s.fix).map((s) => html`<p><strong><${T} of=${s.name} /></strong>:</p><${Command} text=${s.fix} />`)}
     ${data.total > data.items.length && html`<p class="muted">The server has ${count(data.total)}.</p>`}`}</${Loaded}></section>`
@@ -36,18 +37,25 @@ function Slots() {
 
 function Unsent({ s }) {
   const asked = useGet('sent')
+  const [doing, setDoing] = useState() // resend: a choice of rows; close: a gap
+  const button = (text, what) => may() && html`<button type="button" onClick=${() => setDoing(what)}>${text}…</button>`
   return html`<section><h2>Rows that may never have been sent</h2><${Loaded} of=${asked}>${(data) => {
     const unsent = data.unsent.filter((u) => u.rows > 0)
     return html`
       ${!data.unsent_known && html`<p class="muted">Rows are not counted: it needs the column outbox.transaction, and the leader.</p>`}
       ${data.unsent_known && unsent.length === 0 && html`<p>None: every row that the slot is past is known to be sent.</p>`}
       ${unsent.map((u) => html`<p><${Dot} tone="warn" />${u.or_more ? 'More than ' : ''}${things(u.rows, 'row')} of <${T} of=${u.table} />.</p>`)}
-      ${unsent.length > 0 && html`<${Command} text=${data.unsent_command} />`}
-      ${(data.gaps ?? []).map((g) => html`<p><${Dot} tone="warn" />Gap ${g.gap}, accepted <${At} at=${g.accepted_at} /> (<${T} of=${g.reason || null} none="no reason given" />): from ${visible(g.from_lsn)} to ${visible(g.until_lsn)}.</p><${Command} text=${g.command} />`)}
-      ${s?.unheld_slots?.map((u) => html`<p><${Dot} tone="warn" />Slot <${T} of=${u.name} /> is held by nobody; there wait ${things(u.deferred, 'deferred event')} and ${things(u.dead_letters, 'dead letter')}, and it keeps ${bytes(u.retained_bytes)}${u.lost ? ', and it is lost' : ''}.</p>`)}
+      ${unsent.length > 0 && html`<${Command} text=${data.unsent_command} /><div class="buttons">${button('Resend all unsent', { what: 'what is not known to be sent', resend: { unsent: true } })}</div>`}
+      ${(data.gaps ?? []).map((g) => html`<p><${Dot} tone="warn" />Gap ${g.gap}, accepted <${At} at=${g.accepted_at} /> (<${T} of=${g.reason || null} none="no reason given" />): from ${visible(g.from_lsn)} to ${visible(g.until_lsn)}.</p><${Command} text=${g.command} />
+        <div class="buttons">${button(`Resend gap ${g.gap}`, { what: `gap ${g.gap}`, resend: { gap: g.gap } })}${button(`Close gap ${g.gap}`, { close: g.gap })}</div>`)}
+      ${s?.unheld_slots?.map((u) => html`<p><${Dot} tone="warn" />Slot <${T} of=${u.name} /> is held by nobody; there wait ${u.or_more ? 'at least ' : ''}${things(u.deferred, 'deferred event')} and ${things(u.dead_letters, 'dead letter')}, and it keeps ${bytes(u.retained_bytes)}${u.lost ? ', and it is lost' : ''}.</p>`)}
       <${Table} caption="What is recorded as sent" hidden=${false} numbers=${[2]} head=${['Table', 'Recorded last', 'Records']} empty=""
         rows=${(data.tables ?? []).map((t) => [html`<${T} of=${t.table} />`, html`<${At} at=${t.last_recorded_at} />`, count(t.records)])} />`
-  }}</${Loaded}></section>`
+  }}</${Loaded}>
+    ${doing?.resend && html`<${Resend} choice=${doing.resend} what=${doing.what} kind=${s?.broker.kind} onDone=${asked.reload} onClose=${() => setDoing()} />`}
+    ${doing?.close && html`<${Change} title=${`Close gap ${doing.close}`} button="Close it" danger text="By your word the rows of this gap need not be sent: nothing is sent, and nobody is reminded of them again."
+      send=${(reason) => post('resend', { gap: doing.close, none: true, reason }).then(() => `Gap ${doing.close} is closed.`)} onDone=${asked.reload} onClose=${() => setDoing()} />`}
+  </section>`
 }
 
 function Check() {
@@ -86,10 +94,7 @@ function Configuration() {
 function Audit() {
   const [filter, setFilter] = useState({})
   const asked = useGet('audit', { ...filter, limit: 50 })
-  const submit = (e) => {
-    e.preventDefault()
-    setFilter(Object.fromEntries(new FormData(e.target)))
-  }
+  const submit = (e) => { e.preventDefault(); setFilter(Object.fromEntries(new FormData(e.target))) }
   return html`<section><h2>Audit</h2>
     <form class="filters" role="search" aria-label="Audit" onSubmit=${submit}><${Field} label="Who" name="who" /><${Field} label="Action" name="action" /><${Field} label="Number of a row" name="n" inputmode="numeric" />
       <div class="buttons"><button>Filter</button></div></form>
@@ -104,7 +109,7 @@ export function Safety({ live }) {
   const s = live.status
   return html`
     ${s ? html`<${Roles} s=${s} />` : html`<p class="muted">Waiting for the relay…</p>`}
-    ${s?.finding && html`<section class="attention"><h2>Open finding ${s.finding}</h2><p><bdi>${visible(s.why)}</bdi></p><${Copy} text=${s.why} /></section>`}
+    ${s?.finding && html`<section class="attention"><h2>Open finding ${s.finding}</h2><${Finding} s=${s} /></section>`}
     <${Slots} /><${Unsent} s=${s} /><${Check} /><${Configuration} /><${Audit} />
     ${s?.log.length > 0 && html`<section><h2>Last warnings of the log</h2><pre tabindex="0" aria-label="Log">${s.log.map((l) => visible(l)).join('\n')}</pre></section>`}`
 }

@@ -2,8 +2,9 @@
 
 import { html, useState } from './lib/htm-preact.js'
 import { may, post, useGet } from './api.js'
-import { Ago, At, Change, Loaded, T, Table, bytes, count, things } from './parts.js'
-import { Key, jobOutcome, link } from './rows.js'
+import { Ago, At, Change, Loaded, Old, T, Table, bytes, count, real, things } from './parts.js'
+import { jobOutcome } from './requests.js'
+import { Key, link } from './rows.js'
 
 const behind = (r) => (r.behind ? `${r.behind_or_more ? 'more than ' : ''}${things(r.behind, 'event')}` : 'none')
 
@@ -31,12 +32,13 @@ export function Stuck({ live }) {
   const asked = useGet('destinations', undefined, 3)
   const [probe, setProbe] = useState()
   const s = live.status
+  const leads = s?.role === 'leader'
   return html`<${Loaded} of=${asked}>${(data) => html`
-    ${s?.role === 'standby' && html`<p class="muted">Only the leader knows which destinations are paused.</p>`}
-    ${s && !s.broker.up && html`<p class="why">The broker is down: nothing is delivered, and no destination is to blame.</p>`}
-    <section><h2>Paused destinations <b>${count(data.total)}</b></h2>
+    ${s && !leads && html`<p class="muted">Only the leader knows which destinations are paused.</p>`}
+    ${leads && !s.broker.up && html`<p class="why">The broker is down: nothing is delivered, and no destination is to blame.</p>`}
+    <section><h2>Paused destinations ${leads && html`<b>${count(data.total)}</b>`}</h2>
       ${data.items.length ? data.items.map((d) => html`<${Paused} key=${d.destination} of=${d} onProbe=${() => setProbe(d)} />`)
-        : html`<p class="muted">None: the broker takes what is sent to it.</p>`}
+        : html`<p class="muted">${!leads ? 'Not known here.' : s.broker.up ? 'None: the broker takes what is sent to it.' : 'None is known.'}</p>`}
       ${data.total > data.items.length && html`<p class="muted">And ${count(data.total - data.items.length)} more.</p>`}
     </section>
     <section><h2>Waiting for a time of their own</h2>
@@ -49,7 +51,7 @@ export function Stuck({ live }) {
     ${s?.deferred.refused_total > 0 && html`<section><h2>Rows that the database refuses <b>${count(s.deferred.refused_total)}</b></h2>
       <${Table} caption="Rows that the database refuses" numbers=${[3]} empty="None." head=${['Event', 'Since', 'The database says', 'Behind it']}
         rows=${s.deferred.refused.map((r) => [html`<${T} of=${r.id} />`, html`<${At} at=${r.since} />`, html`<${T} of=${r.error} max=${400} />`, count(r.behind)])} /></section>`}
-    ${s && html`<p class="muted">${things(s.deferred.waiting_keys, 'key')} with events that wait behind another one. The retry table and the dead letters have ${bytes(s.deferred.table_bytes)} on disk.</p>`}
+    ${leads && real(s.deferred.counted_at) && html`<p class="muted">${things(s.deferred.waiting_keys, 'key')} with events that wait behind another one. The retry table and the dead letters have ${bytes(s.deferred.table_bytes)} on disk.<${Old} at=${s.deferred.counted_at} now=${s.now} /></p>`}
     ${probe && html`<${Change} title="Probe now" button="Probe" text=${html`One event of <strong><${T} of=${probe.destination} max=${200} /></strong> is sent now. If the broker takes it, the others follow.`}
       send=${(reason) => post(`destinations/${probe.id}/retry`, { reason }).then(jobOutcome)} onDone=${asked.reload} onClose=${() => setProbe()} />`}`}
   </${Loaded}>`

@@ -253,8 +253,8 @@ func (s *Session) CloseIdle() {
 	}
 }
 
-// onThrowawayChannel is OnThrowawayChannel for a caller that may wait until the connection ends. One
-// call at a time has such a channel.
+// onThrowawayChannel is OnThrowawayChannel for a caller that may wait until the connection ends.
+// One call at a time has such a channel.
 func (s *Session) onThrowawayChannel(f func(*amqp.Channel) error) error {
 	select {
 	case s.asking <- struct{}{}:
