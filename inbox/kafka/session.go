@@ -1,5 +1,5 @@
-// A session reads the partitions of this process and handles their messages, until something fails
-// or the group takes the partitions back.
+// A session: the partitions of this process are read and their messages handled, until something
+// fails or the partitions are to be given back.
 
 package kafka
 
@@ -37,29 +37,28 @@ import (
 type session struct {
 	c         *Consumer
 	k         *link
-	beginning context.Context // ends when no more messages may be begun
+	beginning context.Context // ends when no message is to be begun any more
 	fail      context.CancelCauseFunc
 	parts     []*partition
 	workers   *work.Workers[task]
-	count     *semaphore.Weighted // counts messages in flight, up to MaxInFlight
-	bytes     *semaphore.Weighted // counts their bytes, up to MaxInFlightBytes
+	count     *semaphore.Weighted // of messages in flight: MaxInFlight
+	bytes     *semaphore.Weighted // of their bytes: MaxInFlightBytes
 }
 
-// task is one message on its way to a worker.
+// task is one message for a worker.
 type task struct {
 	partition *partition
 	record    *kafkago.Message
 	bytes     int64
 }
 
-// abortPatience is how long handlers may take to end after their context has ended. A rollback may
-// take 5 s.
+// abortPatience is how long handlers have to end after their context has: a rollback may take 5 s.
 const abortPatience = 6 * time.Second
 
-// serveSession runs a session until ctx ends or something fails, and returns why. When ctx ends,
-// handlers that run may go on for grace. After it has returned no handler runs, except those that
-// do not obey their context. This session does not commit what they do. Their messages come again,
-// and wait until their transactions have ended.
+// serveSession runs a session until ctx ends or something fails, and returns why. When ctx ends the
+// handlers that run may go on for grace. When it returns no handler runs, but for those that do not
+// obey their context: what they do is not committed by this session, and their messages come again
+// and wait for the records of these.
 func (c *Consumer) serveSession(ctx context.Context, k *link, parts []*partition, grace func() time.Duration) error {
 	taking, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -86,8 +85,8 @@ func (c *Consumer) serveSession(ctx context.Context, k *link, parts []*partition
 	return context.Cause(taking)
 }
 
-// handleTask handles one message. When the session has ended it does nothing: the next session
-// begins with the message.
+// handleTask handles a message. Those that are not begun when the session ends are left to the
+// next.
 func (s *session) handleTask(ctx context.Context, t task) {
 	defer func() {
 		s.bytes.Release(t.bytes)
@@ -106,19 +105,18 @@ func (s *session) handleTask(ctx context.Context, t task) {
 	s.c.processing.Works()
 }
 
-// readPatience is how long reading a partition may fail before the membership ends. The brokers may
-// have moved by then.
+// readPatience is how long reading may fail before the membership ends: brokers may have moved.
 const readPatience = 30 * time.Second
 
-// readBytes returns about how many bytes are read of each partition at a time.
+// readBytes is about how much is read of each partition at a time.
 func (s *session) readBytes() int {
 	return min(max(s.c.cfg.MaxInFlightBytes/max(len(s.parts), 1), 64<<10), 1<<20)
 }
 
-// readPartition gives the messages of a partition to the workers, until the session ends.
+// readPartition gives the messages of a partition to the workers until the session ends.
 func (s *session) readPartition(p *partition) {
 	var pause work.Backoff
-	var failing time.Time // when reading first failed; zero while it works
+	var failing time.Time // since when
 	for from := p.startReading(); s.beginning.Err() == nil; {
 		messages, next, err := s.k.Fetch(s.beginning, p.topic, p.id, from, s.readBytes())
 		if err != nil {
@@ -154,12 +152,12 @@ func (s *session) readPartition(p *partition) {
 	}
 }
 
-// passedFactor times MaxInFlight is how many messages of a partition may be taken after one that is
-// not handled. They are noted in memory, and come again after a crash.
+// passedFactor times MaxInFlight is how many messages of a partition are handled after one that is
+// not: they come again after a crash, and are noted until then.
 const passedFactor = 100
 
-// addTask waits until a message is due and there is room for it, and gives it to the worker of its
-// key. It returns false when the session has ended.
+// addTask waits until a message is due and there is room, and gives it to the worker of its key. It
+// is false when the session has ended.
 func (s *session) addTask(p *partition, m *kafkago.Message) bool {
 	if !sleepUntil(s.beginning, s.c.dueAt(m)) || !p.waitForRoom(s.beginning, passedFactor*s.c.cfg.MaxInFlight) {
 		return false
@@ -175,7 +173,7 @@ func (s *session) addTask(p *partition, m *kafkago.Message) bool {
 	return s.workers.Add(s.beginning, string(m.Key), t) == nil
 }
 
-// sleepUntil waits until a time. It returns false when ctx ends first.
+// sleepUntil is false when ctx ends before.
 func sleepUntil(ctx context.Context, at time.Time) bool {
 	if d := time.Until(at); d > 0 {
 		return kafkaclient.Sleep(ctx, d)
@@ -183,19 +181,19 @@ func sleepUntil(ctx context.Context, at time.Time) bool {
 	return ctx.Err() == nil
 }
 
-// partition is a partition that this process reads. Its messages are taken in order, and may be
-// handled in any order. The offset to commit is the lowest one that was not handled. Messages above
-// it that were handled may come again, and then have no effect.
+// partition is one that this process reads. Messages are taken in order and handled in any. The
+// offset to commit is the lowest that was not handled: what was handled above it may come again,
+// and then has no effect.
 type partition struct {
 	topic string
 	id    int
-	own   bool // it belongs to one of the service's own topics
+	own   bool // of the service's own topics
 
-	freed chan struct{} // has a signal when pending has become shorter
+	freed chan struct{} // has one when pending has become shorter
 
 	mu          sync.Mutex
-	next        int64          // the offset of the message to take next
-	pending     []takenMessage // in the order of their offsets; the first was not handled yet
+	next        int64          // the offset to take next
+	pending     []takenMessage // in the order of their offsets; the first is not handled
 	deletedTo   int64          // messages before this one were deleted
 	committedTo int64          // the committed offset
 	topicGone   bool           // the topic was deleted
@@ -206,8 +204,7 @@ type takenMessage struct {
 	handled bool
 }
 
-// startReading returns the offset from which the partition is read, and forgets messages that were
-// taken and not handled. It is called at the begin of each session.
+// startReading makes the partition read from an offset on.
 func (p *partition) startReading() (from int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,8 +212,8 @@ func (p *partition) startReading() (from int64) {
 	return p.next
 }
 
-// waitForRoom waits while bound or more messages were taken from the first one on that is not
-// handled. It returns false when ctx ends first.
+// waitForRoom waits until fewer messages than bound were taken since the first that is not handled.
+// It is false when ctx ends before.
 func (p *partition) waitForRoom(ctx context.Context, bound int) bool {
 	for {
 		p.mu.Lock()
@@ -233,7 +230,7 @@ func (p *partition) waitForRoom(ctx context.Context, bound int) bool {
 	}
 }
 
-// noteTaken notes that the message at an offset was given to a worker.
+// noteTaken notes that the message at an offset is being handled.
 func (p *partition) noteTaken(offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -241,14 +238,14 @@ func (p *partition) noteTaken(offset int64) {
 	p.next = offset + 1
 }
 
-// skipTo notes that there are no more messages before an offset.
+// skipTo notes that there is no message before an offset.
 func (p *partition) skipTo(to int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.next = max(p.next, to)
 }
 
-// noteHandled notes that a message has had its effect, or that another topic keeps it.
+// noteHandled notes that a message has had its effect, or is kept by another topic.
 func (p *partition) noteHandled(offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -278,7 +275,7 @@ func (p *partition) handledTo() int64 {
 	return p.next
 }
 
-// offsetToCommit returns the offset to commit, and false when it is committed already.
+// offsetToCommit returns the offset to commit, if it is not committed.
 func (p *partition) offsetToCommit() (int64, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -286,15 +283,14 @@ func (p *partition) offsetToCommit() (int64, bool) {
 	return to, to != p.committedTo && !p.topicGone
 }
 
-// noteCommitted notes that the group's offset was committed.
+// noteCommitted notes that the group has an offset.
 func (p *partition) noteCommitted(offset int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.committedTo = offset
 }
 
-// offsetToDelete returns the offset before which messages are to be deleted, and false when that
-// was done already.
+// offsetToDelete returns the offset before which the messages are to be deleted, if they are not.
 func (p *partition) offsetToDelete() (int64, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -308,8 +304,8 @@ func (p *partition) noteDeleted(offset int64) {
 	p.deletedTo = offset
 }
 
-// noteTopicGone notes that the topic was deleted. No offset is committed or used to delete after
-// that, because it would count for the next topic of this name.
+// noteTopicGone notes that the topic was deleted: an offset of it would be one of the next topic of
+// its name, and messages would be deleted there.
 func (p *partition) noteTopicGone() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -335,16 +331,13 @@ func (e *LostError) Error() string {
 		why = "the topic was deleted and created again, or its last messages were lost"
 	}
 	return fmt.Sprintf("read %s-%d: the next message for group %s is %d, and the broker has those from %d to before %d: %s. "+
-		// errTopicGone ends a membership because the topic that is read no longer exists. A later
-		// topic of the same name is another one. It is read from the group's offset, and the broker
-		// deletes that with the topic.
 		"When that is understood, go on with the first message there is: kafka-consumer-groups.sh --bootstrap-server HOST:9092 --group %s --topic %s:%d --reset-offsets --to-earliest --execute",
 		e.Topic, e.Partition, e.Group, e.Next, e.First, e.After, why, e.Group, e.Topic, e.Partition)
 }
 
-// errOvertaken ends a membership because the group has passed the message that this process is
-// about to read. The process was frozen, and does not know yet that another one got its partitions,
-// handled these messages and deleted them.
+// errTopicGone ends a membership: the topic that is read does not exist any more. The one of the
+// same name that may follow is another: it is read from the group's offset, which the broker
+// deletes with the topic.
 var errTopicGone = errors.New("the topic does not exist any more")
 
 // errOvertaken ends a membership: the group has passed what this process is about to read. It was
@@ -355,12 +348,11 @@ var errOvertaken = errors.New("another process has processed the messages")
 // explainReadError returns the error that ends a session after a read has failed, or nil when the
 // read is made again.
 func (c *Consumer) explainReadError(ctx context.Context, k *link, p *partition, from int64, err error) error {
-	// the read is made again, and fails again
 	switch {
 	case errors.Is(err, kafkago.OffsetOutOfRange):
 		there, err := k.offsetRanges(ctx, p.topic, []int{p.id})
 		if err != nil {
-			return nil //nolint:nilerr // likewise
+			return nil //nolint:nilerr // the read is made again, and says it again
 		}
 		at, err := c.groupOffsets(ctx, k, map[string][]int{p.topic: {p.id}})
 		if err != nil {
@@ -372,22 +364,20 @@ func (c *Consumer) explainReadError(ctx context.Context, k *link, p *partition, 
 		return fmt.Errorf("read %s-%d: %w", p.topic, p.id, errTopicGone)
 	case isRefused(err):
 		return fmt.Errorf("read %s-%d: %w", p.topic, p.id, err)
-		// explainOutOfRange says why a broker refused to read at the offset from. e are the offsets
-		// that the broker has, and group is the offset that the group has committed. It returns nil
-		// when the broker has the message by now, errOvertaken when another member has processed
-		// it, and a LostError when messages are lost.
 	}
 	return nil
 }
 
-// the broker has it by now
+// explainOutOfRange says what it means that a broker has refused to read at the offset from. nil:
+// by now the broker has the message. errOvertaken: another member has processed it, for the group's
+// offset, group, is above it. A LostError: messages are lost. e are the offsets that the broker
+// has.
 func (c *Consumer) explainOutOfRange(p *partition, from int64, e offsetRange, group int64) error {
 	switch {
 	case from >= e.first && from <= e.after: // by now it has them
 		return nil
 	case group > from:
 		return fmt.Errorf("read %s-%d: %w", p.topic, p.id, errOvertaken)
-		// withLimitHint adds what to do about a batch that is too large.
 	}
 	return &LostError{Group: c.group, Topic: p.topic, Partition: p.id, Next: from, First: e.first, After: e.after}
 }
@@ -397,12 +387,9 @@ func withLimitHint(err error) error {
 	var over *kafkaclient.TooLargeError
 	if errors.As(err, &over) {
 		return fmt.Errorf("%w; raise MaxInFlightBytes", err)
-		// errUnreadable ends a membership, so that the brokers are looked up again.
 	}
 	return err
 }
-
-// endsMembership reports whether a new session of this membership would meet the same error.
 
 // errUnreadable ends a membership: the brokers are looked up again.
 var errUnreadable = errors.New("reading has failed for a while")
@@ -425,14 +412,6 @@ func isRefused(err error) bool {
 		if errors.Is(err, code) {
 			return true
 		}
-		// checkOffsetsKept returns an error when the group has no offset at all although the
-		// service has processed messages: the group was deleted, or its offsets have expired. To
-		// begin with the first messages would repeat the effects of those whose records were
-		// pruned.
-		//
-		// It raises no false alarm for a new group. Its members commit their first offsets before
-		// they handle messages, so where there are records there are offsets. The records are
-		// looked up before the offsets, because another member may make both meanwhile.
 	}
 	return false
 }

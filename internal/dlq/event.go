@@ -115,10 +115,11 @@ func (a *Admin) Event(ctx context.Context, id string, tables []Outbox, ask func(
 
 // lookUp does the work of Event once. It searches the rows unless an earlier call has found them.
 //
-// It first reads how far the slot and the relay are, then the retry table, and then the dead
-// letters. An event that was settled at the first read is either delivered, or was in the retry
-// table at that time: then it is found there or among the dead letters, or it has been delivered
-// since. In another order an event could be deferred in between, and would look delivered.
+// It first reads how far the slot and the relay are, then the retry table, and then the
+// dead letters. An event that was settled at the first read is either delivered, or was in the
+// retry table at that time: then it is found there or among the dead letters, or it has been
+// delivered since. In another order an event could be deferred in between, and would look
+// delivered.
 func (a *Admin) lookUp(ctx context.Context, id string, tables []Outbox, relay Relay, rows []*outboxRow) (*Event, []*outboxRow, error) {
 	e := &Event{ID: id, Rows: []Row{}}
 	far, err := a.progress(ctx)

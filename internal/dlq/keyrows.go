@@ -177,7 +177,8 @@ type keyAnswer struct {
 	forms   []string // forms of the key that events have: 42 for 042 in a column of integers
 }
 
-// keyRows reads at most most rows of a key from a table, the newest first as far as that is known.
+// keyRows reads the rows of a key, no more than most, from a table, the newest first as far as that
+// is known.
 func (a *Admin) keyRows(ctx context.Context, f *EventFilter, o Outbox, most int) (out keyAnswer, err error) {
 	t, err := a.describeKeyTable(ctx, o)
 	if t == nil || err != nil {
@@ -358,7 +359,7 @@ const partSQL = `SELECT r.leaf, array(SELECT r.leaf UNION SELECT relid::oid FROM
 			FROM %[9]s t WHERE %[10]s OFFSET 0) r,
 		(SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n`
 
-// part appends at most most rows, and reports whether there are more.
+// part appends rows, no more than most, and reports whether there are more.
 func (k *keyReading) part(ctx context.Context, of pgx.Tx, condition, order string, most int, list *[]keyRow) (more bool, err error) {
 	t := k.t
 	tx, column := t.transaction()

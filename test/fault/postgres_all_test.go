@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 	"github.com/cdc-relay/cdc-relay/test/fault/stand"
@@ -63,7 +64,14 @@ func TestIdleProcessWritesNothing(t *testing.T) {
 		s.Query([]any{&xid}, `SELECT pg_snapshot_xmax(pg_current_snapshot())::text`)
 		return xid
 	}
-	before := next()
+	// what is done each minute is done for the first time some moments after the start
+	before := ""
+	await.Until(t, "nothing is written for a second", func() bool {
+		was := next()
+		s.AwaitReports(time.Second)
+		before = next()
+		return before == was
+	})
 	s.AwaitReports(12 * time.Second) // twice what each part waits, but for what is done each minute
 	if after := next(); after != before {
 		t.Errorf("an idle relay has written: the next transaction is %s, it was %s", after, before)

@@ -16,25 +16,24 @@ import (
 	"time"
 )
 
-// embedded has the files as they are in the repository; there is no build step.
+// embedded are the files as they are in the repository: nothing builds them.
 //
 //go:embed static
 var embedded embed.FS
 
-// policy lets the page run its own scripts and talk to its own relay, and nothing else, so that
-// what a payload brings along cannot run, load or send anything.
+// policy lets the page run its own scripts and talk to its own relay, and nothing else. What a
+// payload brings along cannot run, load or send.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// file is a file of the page, plain and compressed.
+// file is a file of the page, plain and packed.
 type file struct {
 	kind          string // Content-Type
-	tag           string // the ETag, made of the content
+	tag           string // of its content
 	plain, packed []byte
 }
 
-// read compresses all files at the first request, so that a relay whose console nobody opens does
-// not pay for it.
+// read packs all files, at the first request: a relay that nobody looks at pays nothing.
 var read = sync.OnceValues(func() (map[string]file, error) {
 	files := map[string]file{}
 	err := fs.WalkDir(embedded, "static", func(name string, entry fs.DirEntry, err error) error {
@@ -64,8 +63,7 @@ var read = sync.OnceValues(func() (map[string]file, error) {
 	return files, err
 })
 
-// mimeTypes are the types of the console's files. They are listed here because the system's list
-// may have other types.
+// mimeTypes are those of our files: the system's list may have others.
 var mimeTypes = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -73,16 +71,15 @@ var mimeTypes = map[string]string{
 	".svg":  "image/svg+xml",
 }
 
-// Handler answers GET and HEAD of / and of paths below /console/. Nobody needs a token for the
-// page, which shows no data until it is given one.
+// Handler answers GET and HEAD of / and of what is below /console/. Nobody needs a token for the
+// page: it shows nothing without one.
 func Handler() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")
 		h.Set("Referrer-Policy", "no-referrer")
-		// browsers keep it and ask each time, so that a new version is seen at once
-		h.Set("Cache-Control", "no-cache")
+		h.Set("Cache-Control", "no-cache") // kept, and asked for: a new version is seen at once
 		if r.URL.Path == "/" || r.URL.Path == "/console" {
 			h.Set("Location", "console/") // relative: a proxy may have put the relay below a path
 			w.WriteHeader(http.StatusFound)

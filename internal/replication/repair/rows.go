@@ -206,6 +206,8 @@ func (rd *tableReader) readNext(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
+// parseNumber reads a number that a query has returned as text: the sort key of a row, its command,
+// or its time.
 func parseNumber(text []byte) (int64, error) {
 	n, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {

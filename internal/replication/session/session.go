@@ -434,7 +434,8 @@ func (se *Session) releaseSlot(readerDone <-chan error) error {
 // broker.
 const shutdownPatience = 5 * time.Second
 
-// flushReport gives the reporter a moment to write a last report.
+// flushReport gives the reporter a moment to write a last report, when the server shuts down: its
+// walsender waits until we have reported what it sent, or have gone.
 func (se *Session) flushReport() {
 	signal(se.lookAgain)
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)

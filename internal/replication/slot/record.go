@@ -142,7 +142,7 @@ func writeRecord(ctx context.Context, q source.Querier, c *source.Config, sql st
 	return err
 }
 
-// NextIncarnation, in SQL, is above the incarnation of the slot's record and of every event that
+// NextIncarnation is, in SQL, above the incarnation of the slot's record and of every event that
 // waits under the slot's name. Waiting events are sent first, by incarnation and position, so this
 // holds even if the record was lost in between.
 const NextIncarnation = `1 + greatest((SELECT incarnation FROM cdc_relay.slots WHERE slot = $1),

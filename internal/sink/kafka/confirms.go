@@ -1,5 +1,5 @@
-// How a faulty partition is told from an outage: a partition that takes no batches is at fault
-// while another one takes them; while none does, the cluster is away.
+// Which partitions take batches: while one does, another that does not is at fault; while none
+// does, the cluster is away.
 
 package kafka
 
@@ -14,32 +14,29 @@ import (
 )
 
 // partitionStates tells a destination's fault from an outage (I4). A partition that takes no batch
-// is at fault only while another one takes batches. Otherwise the cluster as a whole may be at
-// fault, as when every partition has too few replicas in sync. Then events wait in their lane,
-// nothing is deferred, and no part ages.
+// is at fault only while another one takes batches. Otherwise it may be the cluster as a whole, as
+// when every partition has too few replicas in sync: then its events wait in their lane, and
+// nothing is deferred and nothing ages.
 //
-// A partition takes batches when none of our batches has waited there for long, and one of these
-// holds:
+// A partition takes batches when none of ours waits there for long, and one of these holds:
 //
-// - It confirmed a batch in the last half of ConfirmTimeout. An older confirm does not count: in an
-//     outage the partitions miss their replicas one after the other, so when the first one refuses,
+//   - It confirmed a batch in the last half of ConfirmTimeout. An older confirm does not count: the
+//     replicas of an outage are missed partition by partition, so when the first one refuses the
 //     others still confirm for a moment.
-// - Metadata of the same age names its leader and has all its replicas in sync, and the partition
-// in
-//     trouble has too few, as its leader has said. This needs no confirm, and no event of ours: the
-// events of the partition in trouble may fill the in-flight budget, and then there is nothing to
-// confirm elsewhere. (A leader that does not answer is no fault of its partition: others may not
-//     answer either.)
-//   - It confirmed a batch after the beginning of the call in which the trouble began, and metadata
-// of the same age names no leader for the partition in trouble: that concerns this partition alone.
+//   - Metadata as fresh names its leader and has all its replicas in sync, and the one in trouble
+//     has too few: its leader has said so. No confirm is needed, and no event of ours: those of the
+//     partition in trouble may fill the in-flight budget, and then nobody has anything to confirm.
+//     (A leader that does not answer is no fault of a partition: the others may not answer either.)
+//   - It confirmed a batch since the beginning of the call in which the trouble began, and metadata
+//     as fresh names no leader for the partition in trouble: that is a fact about this one alone.
 type partitionStates struct {
-	anyWaiting atomic.Bool // whether waitingLanes has any
+	anyWaiting atomic.Bool // waitingLanes is not empty
 
 	mu     sync.Mutex
 	states map[topicPartition]*partitionState
-	// waitingLanes are the lanes that wait for replicas while no partition takes batches.
+	// lanes that wait for replicas while no partition takes batches
 	waitingLanes map[*lane]struct{}
-	reportOutage func(why string) // reports why no partition takes batches, or "" when one does
+	reportOutage func(why string) // says why no partition takes batches; "" when one does
 }
 
 // topicPartition names a partition, by its topic's own name.
@@ -51,9 +48,7 @@ type topicPartition struct {
 // partitionState is what is known of one partition. Its producers share it.
 type partitionState struct {
 	confirmedAt atomic.Int64 // Unix nanoseconds of the last confirm
-	// Unix nanoseconds: when the first batch was sent after the partition was last served; 0 when
-	// none was
-	sentAt atomic.Int64
+	sentAt      atomic.Int64 // when the first batch since it was served was sent; 0: none was
 }
 
 // stateOf returns what is known of a partition.
@@ -67,11 +62,11 @@ func (c *partitionStates) stateOf(topic string, partition int32) *partitionState
 	return c.states[at]
 }
 
-// noteSent notes that a batch is sent, or would be sent if the partition had a leader.
+// noteSent records that a batch is sent, or would be if the partition had a leader.
 func (t *partitionState) noteSent(now time.Time) { t.sentAt.CompareAndSwap(0, now.UnixNano()) }
 
 // isWaiting reports whether a batch was sent before late, and no answer since then shows that the
-// partition is served. t may be nil, which means that nothing was sent.
+// partition is served. t may be nil: nothing was sent.
 func (t *partitionState) isWaiting(late time.Time) bool {
 	if t == nil {
 		return false
@@ -80,11 +75,10 @@ func (t *partitionState) isWaiting(late time.Time) bool {
 	return sent != 0 && sent <= late.UnixNano()
 }
 
-// noteServed notes an answer that only a partition with enough replicas gives.
+// noteServed records an answer that only a partition with enough replicas gives.
 func (t *partitionState) noteServed() { t.sentAt.Store(0) }
 
-// noteConfirmed notes that a partition has confirmed a batch, so the outage, if there was one, is
-// over.
+// noteConfirmed records that a partition takes batches.
 func (c *partitionStates) noteConfirmed(t *partitionState) {
 	t.confirmedAt.Store(time.Now().UnixNano())
 	t.noteServed()
@@ -98,12 +92,12 @@ func (c *partitionStates) noteConfirmed(t *partitionState) {
 }
 
 // othersTakeBatches reports whether a partition other than own takes batches, by the three rules of
-// partitionStates. Its parameters:
+// partitionStates:
 //
 //   - tooFew: the leader of own has said that it has too few replicas in sync.
-//   - troubled: the beginning of the call in which own came into trouble.
-//   - recent: the time after which a confirm or metadata counts as fresh.
-//   - late: a batch that was sent before this time has waited for long.
+//   - troubled is the beginning of the call in which own came into trouble.
+//   - recent is the time from which on a confirm, and metadata, is fresh.
+//   - late is the time before which a batch was sent that has waited for long.
 func (c *partitionStates) othersTakeBatches(own topicPartition, known *kafkaclient.Metadata, tooFew bool, troubled, recent, late time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -132,7 +126,7 @@ func (c *partitionStates) othersTakeBatches(own topicPartition, known *kafkaclie
 	return false
 }
 
-// beginWait notes that a lane waits for replicas while no partition takes batches.
+// beginWait records that a lane waits for replicas while no partition takes batches.
 func (c *partitionStates) beginWait(l *lane, fault *sink.Fault) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -143,7 +137,7 @@ func (c *partitionStates) beginWait(l *lane, fault *sink.Fault) {
 	c.waitingLanes[l] = struct{}{}
 }
 
-// endWait notes that a lane no longer waits: its call has ended, or a partition takes batches.
+// endWait records that a lane's call has ended, or that a partition takes batches.
 func (c *partitionStates) endWait(l *lane) {
 	if !c.anyWaiting.Load() {
 		return
@@ -154,8 +148,7 @@ func (c *partitionStates) endWait(l *lane) {
 	c.reportEnd()
 }
 
-// reportEnd reports the end of the outage when no lane is left in waitingLanes. The caller holds
-// the lock.
+// reportEnd reports the end of the outage when no lane is left in waitingLanes. The lock is held.
 func (c *partitionStates) reportEnd() {
 	if len(c.waitingLanes) == 0 && c.anyWaiting.Swap(false) {
 		c.reportOutage("")

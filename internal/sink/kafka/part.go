@@ -160,7 +160,8 @@ func (l *lane) signalBrokers() {
 
 // addEvent adds the record of an event to the batch. It returns phaseReady when it did, phaseDone
 // when the record does not fit behind the others, and phaseCrowded when there is no room for it in
-// memory.
+// memory. The record of a large event is built while no other lane builds one, under the sink's
+// LargeLock. A record that grows large although its event is small is built again, in the same way.
 func (l *lane) addEvent(pr *producer, i int) (phase, *sink.Fault) {
 	m, large := &l.builder, l.sink.layout.Large
 	for alone := large.IsLarge(l.Events[i]); ; alone = true {

@@ -1,6 +1,5 @@
-// The channels of a connection. Calls take channels in confirm mode in turns; a question to the
-// broker gets a channel that is closed afterwards. When the broker allows few channels, lanes and
-// probes share them.
+// The channels of a connection: those in confirm mode, which its calls take in turns, and those for
+// one question to the broker.
 
 package conn
 
@@ -17,34 +16,33 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// Use says what a channel is taken for. Each use has its own channels, so that no use waits for
+// Use is what a channel is taken for. Each use has channels of its own number, so none waits for
 // another: the answers to a probe may take long.
 type Use uint8
 
 const (
 	Lanes       Use = iota // the calls of lanes
-	Probes                 // probes of events that were refused before
-	StuckProbes            // probes of destinations that did not answer before
+	Probes                 // of what was refused before
+	StuckProbes            // of what was not answered before
 	useCount
 )
 
-// How many channels the probes on a connection have at most.
+// These bound the channels of probes on a connection.
 const (
 	MaxProbes = 8
 	MaxStuck  = 16
 )
 
-// EnoughChannels returns how many channels a connection needs so that no lane ever waits for one:
-// the channels of the lanes, those of the probes, and one for questions to the broker.
+// EnoughChannels is how many channels a connection needs so that no lane ever waits for one: those
+// of the lanes, those of the probes, and one for a question to the broker.
 func EnoughChannels(lanes int) int { return lanes + MaxProbes + MaxStuck + 1 }
 
-// LeastChannels is the least number of channels with which lanes, probes and questions do not wait
-// for each other.
+// LeastChannels is how many channels make lanes, probes and questions independent of each other.
 const LeastChannels = 4
 
-// DivideChannels divides the channels of a connection between the lanes, the probes, and the probes
-// of destinations that did not answer before. When there are fewer than LeastChannels, the probes
-// share the channels of the lanes.
+// DivideChannels divides the channels of a connection: how many the lanes may use, how many the
+// probes, and how many the probes of destinations that have left one unanswered. Fewer than
+// LeastChannels are shared: then the probes have none of their own.
 func DivideChannels(channels int) (lanes, probes, stuck int) {
 	if channels < LeastChannels {
 		return max(channels-1, 1), 0, 0
@@ -55,28 +53,26 @@ func DivideChannels(channels int) (lanes, probes, stuck int) {
 }
 
 // channelTurns are the channels of a connection: as many as the broker allows, and no more than are
-// of use. A call takes a channel and puts it back. There may be fewer channels than lanes, which
-// then take turns. That keeps the order, because a lane has one call at a time.
+// of use. A call takes one and puts it back. So there may be fewer channels than lanes: these take
+// turns then, and the order stays, because a lane has one call at a time.
 type channelTurns struct {
-	slots [useCount]chan struct{} // each has an element for each channel that is in use
-	// spare has an element for each channel that is being closed while another one is in its place
-	// already.
+	slots [useCount]chan struct{} // filled by who has a channel
+	// filled by a channel that is closed while another one is in its place already
 	spare  chan struct{}
-	asking chan struct{} // has an element while a question to the broker has a channel
-	// sharing has an element while a probe has one of the lanes' channels, because channels are
-	// shared. So however many destinations stand still, a lane waits for at most one of their
-	// probes.
+	asking chan struct{} // filled by who asks the broker something on a channel of its own
+	// filled by the one probe that is among the lanes when channels are shared: however many
+	// destinations stand still, a lane waits for one of their probes at most
 	sharing chan struct{}
-	open    atomic.Int64 // channels that are open
+	open    atomic.Int64 // channels
 
-	Allowed      int // channels that the connection may have
-	callChannels int // channels of these that calls take
+	Allowed      int // channels
+	callChannels int // of those that calls take
 
 	mu   sync.Mutex
 	idle [useCount][]*Channel
 }
 
-// divideChannels divides the channels of a new connection between their uses.
+// divideChannels divides the channels between their uses.
 func (t *channelTurns) divideChannels(channels, lanes int) {
 	calls, probes, stuck := DivideChannels(channels)
 	calls = min(calls, lanes)
@@ -90,15 +86,16 @@ func (t *channelTurns) divideChannels(channels, lanes int) {
 	t.asking, t.sharing = make(chan struct{}, 1), make(chan struct{}, 1)
 }
 
-// Shared reports whether there are too few channels for probes to have their own, so that lanes
-// wait for each probe.
+// Shared reports whether there are too few channels for probes to have their own: lanes wait for
+// each of them.
 func (t *channelTurns) Shared() bool { return t.slots[Lanes] == t.slots[Probes] }
 
-// Channels returns how many channels are open.
+// Channels is how many channels are open.
 func (t *channelTurns) Channels() int { return int(t.open.Load()) }
 
-// TakeChannel waits until one more channel may be used for this purpose, and returns an idle
-// channel or opens one. When channels are shared, one probe at a time takes a channel of the lanes.
+// TakeChannel waits until one more channel may be in use for this purpose, and returns an idle
+// channel or opens one. Where channels are shared, one probe at a time takes a channel of the
+// lanes.
 func (s *Session) TakeChannel(ctx context.Context, use Use) (*Channel, error) {
 	shares := s.Shared() && use != Lanes
 	if shares {
@@ -158,14 +155,14 @@ func (s *Session) takeIdle(use Use) *Channel {
 	return nil
 }
 
-// PutBack gives the channel back. Everything that was sent on it must be answered.
+// PutBack gives the channel back. Everything that was sent on it is answered.
 func (c *Channel) PutBack() {
 	c.endSharing()
 	c.Session.putIdle(c)
 	<-c.Session.slots[c.use]
 }
 
-// endSharing lets the next probe take a channel of the lanes.
+// endSharing lets the next probe among the lanes.
 func (c *Channel) endSharing() {
 	if c.isSharing {
 		c.isSharing = false
@@ -179,8 +176,8 @@ func (s *Session) putIdle(c *Channel) {
 	s.idle[c.use] = append(s.idle[c.use], c)
 }
 
-// Abandon closes the channel in the background, and later answers on it are ignored. Its turn ends
-// when the broker has closed it, or at once while there are channels to spare.
+// Abandon closes the channel in the background: later answers on it are ignored. Its turn ends when
+// the broker has closed it, or at once while there are channels to spare.
 func (c *Channel) Abandon() {
 	c.endSharing()
 	s := c.Session
@@ -200,13 +197,13 @@ func (c *Channel) Abandon() {
 	}
 }
 
-// OpenAll opens all channels that the connection may have, except those that calls have, and one
-// more for a question. A broker that allows this user fewer channels then closes the connection
-// now, while hardly anything is in flight on it. (RabbitMQ counts a user's channels with a delay,
-// so it may let too many in, and refuse a later one.)
+// OpenAll opens the channels that there may be, but for those that calls have, and one more for a
+// question. A broker that allows this user fewer closes the connection: now, while hardly anything
+// is in flight on it. (RabbitMQ counts a user's channels with a delay, so it may let more in, and
+// refuse a later one.)
 func (s *Session) OpenAll(ctx context.Context) {
 	var all errgroup.Group
-	var taken [useCount]int // turns that were taken
+	var taken [useCount]int // turns
 	for use := range useCount {
 		if use != Lanes && s.Shared() {
 			break
@@ -243,7 +240,7 @@ func (s *Session) OpenAll(ctx context.Context) {
 	}
 }
 
-// CloseIdle closes the channels that no call has taken.
+// CloseIdle closes the channels that no call has.
 func (s *Session) CloseIdle() {
 	for use := range useCount {
 		for c := s.takeIdle(use); c != nil; c = s.takeIdle(use) {
@@ -253,8 +250,7 @@ func (s *Session) CloseIdle() {
 	}
 }
 
-// onThrowawayChannel is OnThrowawayChannel for a caller that may wait until the connection ends.
-// One call at a time has such a channel.
+// onThrowawayChannel runs f on a channel that is closed afterwards, one at a time.
 func (s *Session) onThrowawayChannel(f func(*amqp.Channel) error) error {
 	select {
 	case s.asking <- struct{}{}:
@@ -274,23 +270,16 @@ func (s *Session) onThrowawayChannel(f func(*amqp.Channel) error) error {
 // it. It is abandoned when a call leaves a message unanswered, so its answers always belong to the
 // present call.
 type Channel struct {
-	Session *Session
-	AMQP    *amqp.Channel
-	// a probe has it, and holds Session.sharing
-	use Use
-	// Returns has room for all returns of a call, because amqp091 drops a return that finds it full
-	// for 5 s. The broker sends a message's return before its confirm, and amqp091's reader hands
-	// both on in this order. So once a confirm was seen, the return is in here.
-	isSharing bool
+	Session   *Session
+	AMQP      *amqp.Channel
+	use       Use
+	isSharing bool // a probe has it, and Session.sharing
 	// Returns has room for the most a call can have returned: amqp091 drops a return that finds it
 	// full for 5 s. The broker sends a message's return before its confirm, and amqp091's reader
 	// hands both on in order, so once a confirm is seen the return is in here.
 	Returns chan amqp.Return
 	closes  chan *amqp.Error
 }
-
-// openChannel opens a channel in confirm mode. A call of a probe has one event, so its channel
-// needs room for one return.
 
 // openChannel opens a channel in confirm mode. A call of a probe has one event.
 func (s *Session) openChannel(ctx context.Context, use Use) (*Channel, error) {
@@ -319,18 +308,13 @@ func (s *Session) openChannel(ctx context.Context, use Use) (*Channel, error) {
 	return c, nil
 }
 
-// Close closes the channel and waits for the broker's answer, or for the connection's end.
-
-// an error means that the connection has ended, which closes the channel as well
+// Close asks the broker to close the channel, and waits for the answer or the connection's end.
 func (c *Channel) Close() {
 	_ = c.AMQP.Close() //nolint:errcheck // an error says that the connection has ended, which closes the channel as well
 }
 
 // Usable reports whether a message may be written to the channel.
 func (c *Channel) Usable() bool { return !c.AMQP.IsClosed() && c.Session.Alive() }
-
-// Exception returns why the broker has closed the channel or its connection, or nil when that is
-// not known.
 
 // Exception returns why the channel or its connection was closed; nil when that is not known.
 func (c *Channel) Exception() *amqp.Error {
@@ -347,14 +331,8 @@ func (c *Channel) Exception() *amqp.Error {
 	}
 }
 
-// HasRoom reports whether a message may be written now: the broker does not block, and the wire has
-// room.
-
 // HasRoom reports whether a message may be written now, as far as the broker and the wire go.
 func (c *Channel) HasRoom() bool { return !c.Session.blocked.Load() && c.Session.Wire.hasRoom() }
-
-// Ready waits until a message may be written (see HasRoom). It returns false when the channel is
-// gone or ctx is done. While the broker blocks it waits, also for hours.
 
 // Ready waits until a message may be written: the broker does not block and the wire has room. It
 // returns false when the channel is gone or ctx is done. If the broker blocks for hours, Ready
@@ -377,21 +355,11 @@ func (c *Channel) Ready(ctx context.Context) bool {
 	return true
 }
 
-// OnThrowawayChannel runs f on a channel that is closed afterwards, to ask the broker something
-// without touching a channel of calls. It returns f's error. It also returns when ctx ends, or when
-// the connection does not answer; f then ends with the connection.
-
 // OnThrowawayChannel runs f on a channel that is closed afterwards. f's error is returned; so is
 // ctx's, or that of a connection that does not answer, and f then ends with the connection.
 func (s *Session) OnThrowawayChannel(ctx context.Context, f func(*amqp.Channel) error) error {
 	return s.callBroker(ctx, func() error { return s.onThrowawayChannel(f) }, func() {})
 }
-
-// callBroker runs f, which asks the broker something. amqp091's calls know no context and wait for
-// ever, so f has a goroutine of its own, which ends with the connection at the latest. If the
-// broker does not answer within the confirm timeout, the connection is given up, unless the broker
-// blocks, because then it does not read either. undo is called when f succeeds after the caller has
-// stopped waiting.
 
 // callBroker runs f, which asks the broker something. amqp091's calls know no context and wait for
 // ever, so f has a goroutine, which ends with the connection at the latest. If the broker does not
