@@ -89,7 +89,7 @@ test: ## for everybody, after each change: 4 minutes on two cores (PKG=./interna
 endif
 
 .PHONY: test-all
-test-all: ## what CI runs, 16 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
+test-all: ## what CI runs, 20 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
 	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all QUICK="$$($(UNRACED))" \
 		PARTS='test-plain-and-lint test-race test-mutants-and-oldest'
 
