@@ -38,7 +38,6 @@ type lane struct {
 	outcomes       []sink.Outcome // of the last call, reused
 	events         []*event.Event // for Hooks.Confirmed, reused
 	sent           []sent.Entry   // for Recorder.Add, reused
-	digestBuf      []byte         // for the digest of one entry, reused
 	guardEndedCall bool           // the disk guard ended the last call
 	probes         sync.WaitGroup // events that are sent apart
 	failingText    string         // the error text that was logged last; "" when calls succeed
@@ -183,9 +182,7 @@ func (ln *lane) recordSent(events []*inflight.Event) {
 		if e.Origin.Relation == 0 || e.Origin.Tx == 0 || e.ID == nil {
 			continue
 		}
-		entry := sent.Entry{Relation: e.Origin.Relation, Tx: e.Origin.Tx}
-		entry.Digest, ln.digestBuf = sent.Digest(e.Origin.Tx, e.ID, ln.digestBuf)
-		ln.sent = append(ln.sent, entry)
+		ln.sent = append(ln.sent, sent.Entry{Relation: e.Origin.Relation, Tx: e.Origin.Tx, Digest: e.Digest})
 	}
 	if len(ln.sent) > 0 {
 		ln.line.cfg.Sent.Add(ln.sent)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // stream is the reader's side of the line: the reader's place in the replication stream, and what
@@ -39,6 +40,7 @@ type stream struct {
 	unwoken         []*lane // lanes that have new events and still sleep
 	closedSinceWake bool    // a transaction was closed since lanes were woken
 	weightSinceWake int     // of the events pushed since lanes were woken: see wakeWeight
+	digestBuf       []byte  // for the digest of one event, reused
 }
 
 // transaction is what the line has of one transaction.
@@ -137,6 +139,9 @@ func (l *Line) Event(ctx context.Context, ev *event.Event) error {
 		l.current.entry = l.tracker.Open(l.current.lsn, ev.CommitTime)
 	}
 	it.Fill(ev, buf, l.current.entry)
+	if l.cfg.Sent != nil && ev.Origin.Tx != 0 { // now, while the id is in the processor's cache
+		it.Digest, l.digestBuf = sent.Digest(ev.Origin.Tx, ev.ID, l.digestBuf)
+	}
 	l.current.admitted++
 	l.current.next = ev.Position.Index + 1
 	l.notAdmitted = false

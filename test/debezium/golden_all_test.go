@@ -22,10 +22,10 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
-	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
 	"github.com/cdc-relay/cdc-relay/internal/replication/schema"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/kafka"
 	"github.com/cdc-relay/cdc-relay/internal/wiring"
 	"github.com/cdc-relay/cdc-relay/test/debezium/cases"
 	"github.com/cdc-relay/cdc-relay/test/debezium/stand"
@@ -199,13 +199,7 @@ func makeRecord(encoder sink.Encoder, ev *event.Event, made *sink.Record) *sink.
 	if made.Time < 0 || made.Partition >= stand.Partitions {
 		return sink.PermanentFault(sink.Invalid, "no record of Kafka's")
 	}
-	switch {
-	case made.Partition >= 0:
-	case made.Partition == sink.Anywhere || made.Key == nil:
-		made.Partition = int32(ev.Hash % stand.Partitions)
-	default:
-		made.Partition = kafkaclient.PartitionOf(made.Key, stand.Partitions)
-	}
+	made.Partition = kafka.PartitionOf(ev, made, stand.Partitions)
 	return nil
 }
 

@@ -267,7 +267,7 @@ var chapters = sync.OnceValue(func() []chapter {
 			when(honoured("sink.rabbitmq.password", "as database.password", "connection.password"), secret("sink.rabbitmq.password", "RABBITMQ_PASSWORD")),
 			when(honoured(rabbitURL, "amqps://. Debezium verifies no certificate by default; the relay always does: sink.rabbitmq.tls.ca", "connection.ssl.enabled"), rabbitTLS),
 			superseded("the certificate and the name in it are always verified", "connection.ssl.validate.server.certificate", "connection.ssl.verify.hostname", "connection.ssl.algorithm"),
-			when(impossible("a store of Java's: PEM has to be made of it, with the line that the report has, for sink.rabbitmq.tls", "connection.ssl.key.store", "connection.ssl.trust.store"), pemFile("sink.rabbitmq.tls")),
+			when(impossible("a store of Java's: PEM has to be made of it, with the line that the report has, for sink.rabbitmq.tls", "connection.ssl.key.store", "connection.ssl.trust.store"), pemFile("")),
 			superseded("decided with the store", "connection.ssl.*"),
 			superseded("the relay's own: 10 s heartbeats, connections that come back, timeouts", "connection.connection.*", "connection.handshake.timeout", "connection.shutdown.timeout", "connection.topology.*",
 				"connection.channel.*", "connection.use.nio", "connection.nio.*", "connection.client.properties.*"),

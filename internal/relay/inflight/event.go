@@ -21,7 +21,10 @@ type Event struct {
 	Place sink.Place
 	Group uint64 // the ordering group; 0: the event has no order
 	Size  int    // bytes of the event
-	Next  *Event // the next one in the list that the event is in
+	// Digest names a new event's row in the sent set (sent.Digest); 0 for other events, and while no
+	// sent set is kept.
+	Digest int64
+	Next   *Event // the next one in the list that the event is in
 
 	State    sink.State  // the outcome of the last call that sent it; Unsent when none did
 	Refusal  *sink.Fault // its last rejection; nil: it was not rejected
@@ -53,7 +56,7 @@ func (e *Event) IsRow() bool { return e.commit == nil }
 // reuses the bytes of ev. A NULL stays nil, and an empty value stays non-nil.
 func (e *Event) Fill(ev *event.Event, buf []byte, c *Commit) {
 	e.Event = *ev
-	e.commit = c
+	e.commit, e.Digest = c, 0
 	e.State = sink.Unsent
 	for _, f := range [...]*[]byte{
 		&e.ID, &e.Aggregate, &e.Key, &e.Type, &e.Payload, &e.Traceparent, &e.Headers, &e.Raw,

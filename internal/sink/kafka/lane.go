@@ -96,6 +96,7 @@ func (l *lane) beginCall(events []*event.Event, outcomes []sink.Outcome) {
 	for i := range events {
 		l.todo = append(l.todo, i)
 	}
+	l.destinations = slices.Grow(l.destinations[:0], len(events))[:len(events)]
 }
 
 // endCall ends a call and drops the references to its events.
@@ -106,6 +107,7 @@ func (l *lane) endCall() {
 	l.builder.Forget()
 	l.placeScratch.Forget()
 	clear(l.parts)
+	clear(l.destinations)
 	l.parts, l.metadata = l.parts[:0], nil
 }
 
@@ -185,8 +187,9 @@ func (l *lane) waitForChange(ctx context.Context, due time.Time) error {
 // call is the state of the present publish call.
 type call struct {
 	sink.Call
-	todo            []int       // places of the events that are in no part, in order
-	parts           []*producer // the producers with a part in this call
+	todo            []int         // places of the events that are in no part, in order
+	destinations    []destination // by the place of an event; of those in todo, as isMetadataKnown found them
+	parts           []*producer   // the producers with a part in this call
 	began           time.Time
 	metadataAtBegin int64                 // the version of the metadata when the call began
 	metadata        *kafkaclient.Metadata // the metadata it last used
@@ -251,64 +254,65 @@ func (l *lane) awaitMetadata(ctx context.Context) error {
 	}
 }
 
-// isMetadataKnown reports whether metadata is known for every topic of the call. It asks for what
-// is missing.
+// isMetadataKnown places the events in todo, and reports whether metadata is known for all their
+// topics. It asks for what is missing.
 func (l *lane) isMetadataKnown() bool {
-	layout, all, last := l.sink.layout, true, ""
+	all := true
+	var topic *kafkaclient.Topic
 	for _, i := range l.todo {
+		to := &l.destinations[i]
 		name, fault := l.topicName(l.Events[i])
-		if fault != nil || string(name) == last && !layout.Names {
+		if *to = (destination{fault: fault}); fault != nil {
 			continue
 		}
-		topic := l.metadata.Topics[string(name)]
-		// the answer is older than the call
-		old := topic != nil && topic.Version <= l.metadataAtBegin
-		if topic == nil || old && (topic.Code != 0 || layout.Names && l.isPartitionMissing(i, topic)) {
+		if topic == nil || topic.Name != string(name) {
+			topic = l.metadata.Topics[string(name)]
+		}
+		if topic != nil && topic.Code == 0 {
+			to.partition = PartitionOf(l.Events[i], &l.placeScratch, int32(len(topic.Partitions)))
+		}
+		to.topic = topic
+		if topic == nil || topic.Version <= l.metadataAtBegin && (topic.Code != 0 || to.isPartitionMissing()) {
 			all = false
 			l.sink.client.Control.RequestMetadata(string(name))
-		}
-		if topic != nil {
-			last = topic.Name
 		}
 	}
 	l.placeScratch.Forget() // the answers may take long
 	return all
 }
 
-// isPartitionMissing reports whether the event that was placed last names a partition which its
-// topic does not have.
-func (l *lane) isPartitionMissing(i int, topic *kafkaclient.Topic) bool {
-	return int(partitionOf(l.Events[i], &l.placeScratch, int32(len(topic.Partitions)))) >= len(topic.Partitions)
+// destination is where an event goes.
+type destination struct {
+	topic     *kafkaclient.Topic
+	partition int32
+	fault     *sink.Fault // why the event has no destination; nil when it has one
 }
 
-// splitIntoParts makes parts of the events in todo.
+// isPartitionMissing reports whether the event's row names a partition that its topic does not have.
+func (d *destination) isPartitionMissing() bool { return int(d.partition) >= len(d.topic.Partitions) }
+
+// splitIntoParts makes parts of the events in todo, which isMetadataKnown has placed.
 func (l *lane) splitIntoParts() {
 	slices.Sort(l.todo) // parts may have given events back
 	clear(l.parts)
 	l.parts = l.parts[:0]
-	var topic *kafkaclient.Topic
 	for _, i := range l.todo {
 		if l.Outcomes[i].State != sink.Unsent || l.IsBehindRejected(i) {
 			continue
 		}
-		name, fault := l.topicName(l.Events[i])
-		if fault != nil {
-			l.Reject(i, fault)
+		to := &l.destinations[i]
+		switch {
+		case to.fault != nil:
+			l.Reject(i, to.fault)
+			continue
+		case to.topic.Code != 0:
+			l.Reject(i, topicFault(l.sink.layout.Shown(to.topic.Name), to.topic.Code))
+			continue
+		case to.isPartitionMissing():
+			l.Reject(i, noPartition(l.sink.layout.Shown(to.topic.Name), len(to.topic.Partitions)))
 			continue
 		}
-		if topic == nil || topic.Name != string(name) {
-			topic = l.metadata.Topics[string(name)]
-		}
-		if topic.Code != 0 {
-			l.Reject(i, topicFault(l.sink.layout.Shown(topic.Name), topic.Code))
-			continue
-		}
-		partition := partitionOf(l.Events[i], &l.placeScratch, int32(len(topic.Partitions)))
-		if int(partition) >= len(topic.Partitions) {
-			l.Reject(i, noPartition(l.sink.layout.Shown(topic.Name), len(topic.Partitions)))
-			continue
-		}
-		pr := l.producerFor(topic.Name, partition)
+		pr := l.producerFor(to.topic.Name, to.partition)
 		p := &pr.part
 		if len(p.todo) == 0 {
 			p.reset()
@@ -316,7 +320,6 @@ func (l *lane) splitIntoParts() {
 		}
 		p.todo = append(p.todo, i)
 	}
-	l.placeScratch.Forget() // the brokers may take long to answer
 	l.todo = l.todo[:0]
 	for _, pr := range l.parts {
 		pr.part.todoMemory = pr.part.todo

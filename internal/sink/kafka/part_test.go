@@ -51,6 +51,9 @@ func (d *partRig) know(leaders ...kafkaclient.Leader) {
 func (d *partRig) begin(events ...*event.Event) {
 	d.outcomes = make([]sink.Outcome, len(events))
 	d.lane.beginCall(events, d.outcomes)
+	if !d.lane.isMetadataKnown() {
+		d.t.Fatal("the metadata is not known")
+	}
 	d.lane.splitIntoParts()
 	d.step()
 }

@@ -83,7 +83,7 @@ func (pl *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 			partitions = lanes
 		}
 	}
-	partition := partitionOf(ev, rec, int32(max(1, partitions)))
+	partition := PartitionOf(ev, rec, int32(max(1, partitions)))
 	p.Dest = sink.DestOfPartition(p.ExchangeOrTopic, partition)
 	return p, true
 }

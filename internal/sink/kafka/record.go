@@ -166,12 +166,12 @@ func (b *builder) Forget() {
 	b.Headers = sink.ReuseBuffer(b.Headers)
 }
 
-// partitionOf returns the partition of an event that was placed in rec, among count partitions,
+// PartitionOf returns the partition of an event that was placed in rec, among count partitions,
 // which must be above 0. The result is count or more when the row names a partition that does not
 // exist. A key goes where the default partitioner of Kafka's own producer puts it. An event without
 // a key has no order to keep and is spread by the digest of its position, so that it goes to the
 // same partition at every delivery while count stays the same.
-func partitionOf(ev *event.Event, rec *sink.Record, count int32) int32 {
+func PartitionOf(ev *event.Event, rec *sink.Record, count int32) int32 {
 	switch {
 	case rec.Partition >= 0:
 		return rec.Partition

@@ -346,7 +346,7 @@ func asConnect(t testing.TB, options map[string]string) *layout {
 func rowPartition(l *layout, ev *event.Event, count int32) int32 {
 	var rec sink.Record
 	_, _ = l.Place(ev, &rec) // what is wrong with it is another test's
-	return partitionOf(ev, &rec, count)
+	return PartitionOf(ev, &rec, count)
 }
 
 // The record's partition is the row's, or that of the bytes of its key.

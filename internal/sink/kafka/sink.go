@@ -97,7 +97,7 @@ func (s *Sink) SentTo(ev *event.Event) sink.Sent {
 	if t := s.client.Metadata.Load().Topics[topic]; t != nil && len(t.Partitions) > 0 && ev.Fault == nil {
 		var rec sink.Record
 		_, _ = s.layout.Place(ev, &rec) // an event without a topic was not sent
-		to.Partition = int(partitionOf(ev, &rec, int32(len(t.Partitions))))
+		to.Partition = int(PartitionOf(ev, &rec, int32(len(t.Partitions))))
 	}
 	return to
 }
