@@ -36,6 +36,13 @@ PG_PACKAGES ?= ./internal/replication ./internal/replication/schema
 PG_VERSIONS := 14 15 16 17 18
 PG_OLDEST   := $(firstword $(PG_VERSIONS))
 PG_NEWEST   := $(lastword $(PG_VERSIONS))
+# What differs between the versions of a broker. scripts/rabbitmq.sh and scripts/kafka.sh fetch those that are not installed. Tests run on
+# the newest Kafka, and on the RabbitMQ that is installed or that RABBITMQ names.
+RABBITMQ_PACKAGES ?= ./internal/sink/rabbit ./inbox/test/rabbit ./test/inbox/faults ./test/fault ./test/cli
+RABBITMQ_VERSIONS := 3.10 4
+RABBITMQ_NEWEST   := $(lastword $(RABBITMQ_VERSIONS))
+KAFKA_PACKAGES    ?= ./internal/kafkaclient/... ./internal/sink/kafka ./inbox/test/kafka ./test/inbox/faults ./test/fault
+KAFKA_VERSIONS    := 3.9
 
 .PHONY: help
 help: ## print this list
@@ -85,19 +92,21 @@ test: bin/testrun
 else
 test: ## for everybody, after each change: 4 minutes on two cores (PKG=./internal/sink/rabbit: this package, with the servers that it needs)
 	@{ $(MAKE) --no-print-directory quick && $(MAKE) --no-print-directory $(DEPS) bin/serve && \
+		$(if $(RABBITMQ),root=$$(scripts/rabbitmq.sh $(RABBITMQ)) && CDC_RELAY_TEST_RABBITMQ_ROOT=$$root) \
 		$(SERVE) $(MAKE) -k --no-print-directory $(PARTS); } | scripts/total.sh
 endif
 
 .PHONY: test-all
 test-all: ## what CI runs, 20 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
-	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all QUICK="$$($(UNRACED))" \
+	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all RABBITMQ=$(RABBITMQ_NEWEST) QUICK="$$($(UNRACED))" \
 		PARTS='test-plain-and-lint test-race test-mutants-and-oldest'
 
 # The speed is compared when the tests' servers have ended.
 .PHONY: test-nightly
 test-nightly: ## before a release, two hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
-	@red=0; $(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall,nightly DEPS=deps-nightly SOAK=10m \
-		PARTS='lint platforms test-tools test-modules test-plain test-race $(patsubst %,test-pg%,$(filter-out $(PG_NEWEST),$(PG_VERSIONS))) test-mutants soak-faults' || red=1; \
+	@red=0; $(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall,nightly DEPS=deps-nightly RABBITMQ=$(RABBITMQ_NEWEST) SOAK=10m \
+		PARTS='lint platforms test-tools test-modules test-plain test-race $(patsubst %,test-pg%,$(filter-out $(PG_NEWEST),$(PG_VERSIONS))) \
+		$(patsubst %,test-rabbitmq%,$(filter-out $(RABBITMQ_NEWEST),$(RABBITMQ_VERSIONS))) $(KAFKA_VERSIONS:%=test-kafka%) test-mutants soak-faults' || red=1; \
 	$(MAKE) --no-print-directory bench-compare || red=1; exit $$red
 
 # The parts. By themselves they start servers of their own, and run the first tier: make test-race TAGS=testall.
@@ -124,6 +133,15 @@ test-race: bin/testrun bin/serve ## the packages of relay, outbox and inbox unde
 $(PG_VERSIONS:%=test-pg%): test-pg%: bin/testrun
 	@echo "== $@"; bin=$$(scripts/postgres.sh $*); env -u CDC_RELAY_TEST_POSTGRES CDC_RELAY_TEST_POSTGRES_BIN=$$bin \
 		$(GO_TEST) -tags '$(TAGS)' $(PG_PACKAGES)
+
+# Servers of this version in place of the run's.
+.PHONY: $(RABBITMQ_VERSIONS:%=test-rabbitmq%) $(KAFKA_VERSIONS:%=test-kafka%)
+$(RABBITMQ_VERSIONS:%=test-rabbitmq%): test-rabbitmq%: bin/testrun bin/serve
+	@echo "== $@"; root=$$(scripts/rabbitmq.sh $*); env CDC_RELAY_TEST_RABBITMQ= CDC_RELAY_TEST_RABBITMQ_ROOT=$$root \
+		$(SERVE) $(GO_TEST) -tags '$(TAGS)' $(RABBITMQ_PACKAGES)
+$(KAFKA_VERSIONS:%=test-kafka%): test-kafka%: bin/testrun bin/serve
+	@echo "== $@"; dir=$$(scripts/kafka.sh $*); env -u CDC_RELAY_TEST_KAFKA_WAYS CDC_RELAY_TEST_KAFKA= CDC_RELAY_TEST_KAFKA_DIR=$$dir \
+		$(SERVE) $(GO_TEST) -tags '$(TAGS)' $(KAFKA_PACKAGES)
 
 .PHONY: test-oldest
 test-oldest: ## the first tier on the oldest PostgreSQL
@@ -235,14 +253,17 @@ deps-%:
 	@echo 'make: SINK is rabbitmq or kafka, not "$*"' >&2; exit 2
 
 .PHONY: deps-all
-deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14, 17 and 18
+deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreSQL 14, 17 and 18, RabbitMQ 4
 	@scripts/deps.sh all
 	@scripts/kafka.sh
+	@scripts/rabbitmq.sh $(RABBITMQ_NEWEST) >/dev/null
 	@for version in 14 17 18; do scripts/postgres.sh $$version >/dev/null; done
 
 .PHONY: deps-nightly
 deps-nightly: deps-all deps-debezium
 	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
+	@for version in $(RABBITMQ_VERSIONS); do scripts/rabbitmq.sh $$version >/dev/null; done
+	@for version in $(KAFKA_VERSIONS); do scripts/kafka.sh $$version >/dev/null; done
 	@scripts/deps.sh upgrade browser
 	@scripts/axe.sh >/dev/null
 	@for version in 17 18; do scripts/pg-upgrade.sh $$version >/dev/null; done

@@ -1,18 +1,33 @@
 #!/usr/bin/env bash
 # Fetches Apache Kafka once, into the directory where the tests look for it (internal/devenv/servers/kafkaserver/install.go); silent when
-# it is there. `kafka.sh there` only tells by its exit status whether it is.
+# it is there. `kafka.sh there` only tells by its exit status whether it is. `kafka.sh 3.9` fetches that version and prints its directory,
+# which CDC_RELAY_TEST_KAFKA_DIR gives to the tests.
 # The jars come from Maven Central, pinned by version and hash.
 set -euo pipefail
 
-version=4.3.1
-logging=2.25.4 # log4j-slf4j-impl, which Kafka's own archive has beside it: without it a broker says nothing
-sha256=80d5f2ff03ba5ddfbd4f4673c38638d7448bbf0ca689b9799cceefce6ab56b9b
+asked=${1:-}
+case $asked in
+3.9)
+	version=3.9.1
+	logging=org.slf4j:slf4j-reload4j:1.7.36
+	sha256=f56fb39ed5d68d7748071cc853e2b1998014100dc156be7c0489f42a6af7ec28
+	;;
+'' | there)
+	version=4.3.1
+	logging=org.apache.logging.log4j:log4j-slf4j-impl:2.25.4 # Kafka's own archive has it beside the jars: without it a broker says nothing
+	sha256=80d5f2ff03ba5ddfbd4f4673c38638d7448bbf0ca689b9799cceefce6ab56b9b
+	;;
+*)
+	echo "usage: scripts/kafka.sh [3.9|there]" >&2
+	exit 2
+	;;
+esac
 
 . "$(dirname "$0")/maven.sh"
 dir=$cache/kafka-$version
 
 fetched() { [ -e "$dir/bootstrap.checkpoint" ]; }
-if [ "${1:-}" = there ]; then
+if [ "$asked" = there ]; then
 	fetched
 	exit
 fi
@@ -30,7 +45,7 @@ fi
 fetch() {
 	begin Kafka
 	echo "fetching Apache Kafka $version (org.apache.kafka:kafka_2.13) into $cache" >&2
-	jars "$tmp/kafka/libs" "org.apache.kafka:kafka_2.13:$version" "org.apache.logging.log4j:log4j-slf4j-impl:$logging" -- --strict-checksums
+	jars "$tmp/kafka/libs" "org.apache.kafka:kafka_2.13:$version" "$logging" -- --strict-checksums
 	expect "the list of the jars of Kafka $version" "$sha256" sums "$tmp/kafka/libs"
 	# What "format" writes into an empty data directory about features is the same for every cluster: it is kept.
 	properties "$tmp" 1 2
@@ -92,11 +107,21 @@ fetched || fetch
 if [ ! -e "$dir/classpath" ]; then
 	# The archive belongs to this class path, in this order.
 	new=$(mktemp "$dir/classpath.XXXXXX") # another run may do the same
-	printf -- '-cp "%s"\n' "$(printf '%s:' "$dir"/libs/*.jar)" >"$new"
+	{
+		printf -- '-cp "%s"\n' "$(printf '%s:' "$dir"/libs/*.jar)"
+		if [ "$asked" = 3.9 ]; then # log4j 1; Kafka 4 has log4j 2, which takes its level from a property alone
+			echo "-Dlog4j.configuration=file:$dir/log4j.properties"
+			printf '%s\n' 'log4j.rootLogger=INFO, out' log4j.appender.out=org.apache.log4j.ConsoleAppender \
+				log4j.appender.out.layout=org.apache.log4j.PatternLayout 'log4j.appender.out.layout.ConversionPattern=%d %-5p %m%n' >"$dir/log4j.properties"
+		fi
+	} >"$new"
 	chmod a+r "$new"
 	mv "$new" "$dir/classpath"
 fi
 if [ "$(cat "$dir/classes.java" 2>/dev/null || true)" != "$java" ]; then
 	echo "starting Kafka once, to keep the classes that it loads (a few seconds)" >&2
 	archive
+fi
+if [ -n "$asked" ]; then
+	echo "$dir"
 fi

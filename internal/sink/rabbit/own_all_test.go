@@ -295,7 +295,7 @@ func (b *broker) named(kind, name string) string {
 // another test may be on its way in or out.
 func (b *broker) channelsOf(s *running) int {
 	b.t.Helper()
-	n, err := strconv.Atoi(b.eval(`lists:sum([N || P <- rabbit_networking:connections_local(),
+	n, err := strconv.Atoi(b.eval(`lists:sum([N || P <- rabbit_networking:local_connections(),
 		[{client_properties, Props}, {channels, N}] <- [catch rabbit_networking:connection_info(P, [client_properties, channels])],
 		is_list(Props), lists:member({<<"connection_name">>, longstr, <<"%s">>}, Props)]).`, s.cfg.ConnectionName))
 	b.must(err)

@@ -11,8 +11,12 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
-// kafkaVersion is the one that scripts/kafka.sh fetches.
-const kafkaVersion = "4.3.1"
+// kafkaVersion is the one that scripts/kafka.sh fetches; dirVariable names the directory of another
+// one, as it prints it.
+const (
+	kafkaVersion = "4.3.1"
+	dirVariable  = "CDC_RELAY_TEST_KAFKA_DIR"
+)
 
 const kafkaMissing = "Apache Kafka " + kafkaVersion + " or Java is not installed; install them with: make deps"
 
@@ -30,11 +34,14 @@ func findKafka() (kafkaInstall, error) {
 	if err != nil {
 		return kafkaInstall{}, fmt.Errorf("find java: %w: %s", err, kafkaMissing)
 	}
-	dir, err := processes.CacheDir()
-	if err != nil {
-		return kafkaInstall{}, fmt.Errorf("find Kafka: %w: %s", err, kafkaMissing)
+	dir := os.Getenv(dirVariable)
+	if dir == "" {
+		cache, err := processes.CacheDir()
+		if err != nil {
+			return kafkaInstall{}, fmt.Errorf("find Kafka: %w: %s", err, kafkaMissing)
+		}
+		dir = filepath.Join(cache, "kafka-"+kafkaVersion)
 	}
-	dir = filepath.Join(dir, "kafka-"+kafkaVersion)
 	k := kafkaInstall{
 		java: java, classes: filepath.Join(dir, "classpath"), archive: filepath.Join(dir, "classes.jsa"),
 		features: filepath.Join(dir, "bootstrap.checkpoint"),

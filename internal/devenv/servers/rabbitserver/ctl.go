@@ -6,8 +6,6 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +24,7 @@ func (r *Rabbit) Ctl(ctx context.Context, args ...string) (string, error) {
 // ctl is Ctl also for what disturbs nobody. The cookie is an argument because Debian's rabbitmqctl
 // sets a HOME of its own, where the private broker's cookie is not.
 func (r *Rabbit) ctl(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(r.bin, "rabbitmqctl"), append([]string{"-q", "-n", r.node, "--erlang-cookie", r.cookie}, args...)...)
+	cmd := r.command(ctx, r.script("rabbitmqctl"), append([]string{"-q", "-n", r.node, "--erlang-cookie", r.cookie}, args...)...)
 	cmd.Env = r.env()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
@@ -35,9 +33,10 @@ func (r *Rabbit) ctl(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// SetMaxMessageSize changes the limit for channels opened afterwards, in bytes.
+// SetMaxMessageSize changes the limit for channels opened afterwards, in bytes. RabbitMQ 4 has its
+// own copy of the setting.
 func (r *Rabbit) SetMaxMessageSize(ctx context.Context, bytes int) error {
-	_, err := r.Eval(ctx, fmt.Sprintf("application:set_env(rabbit, max_message_size, %d).", bytes))
+	_, err := r.Eval(ctx, fmt.Sprintf("application:set_env(rabbit, max_message_size, %[1]d), persistent_term:put(max_message_size, %[1]d).", bytes))
 	return err
 }
 

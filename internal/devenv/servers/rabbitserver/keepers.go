@@ -23,7 +23,8 @@ func (r *Rabbit) AddKeepers(ctx context.Context) error {
 	if err := os.WriteFile(path, keepingExchange, 0o600); err != nil {
 		return err
 	}
-	out, err := r.Eval(ctx, fmt.Sprintf(`{ok, %[1]s, Code} = compile:file(%[2]q, [binary, return_errors]),
+	out, err := r.Eval(ctx, fmt.Sprintf(`Version4 = [{d, message_containers} || {module, _} <- [code:ensure_loaded(mc)]],
+		{ok, %[1]s, Code} = compile:file(%[2]q, [binary, return_errors | Version4]),
 		{module, %[1]s} = code:load_binary(%[1]s, %[2]q, Code), %[1]s:add().`, module, path))
 	if err == nil && strings.ReplaceAll(out, " ", "") != "[ok,ok]" {
 		err = fmt.Errorf("add types of exchanges: broker answers %s", out)

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -35,8 +34,8 @@ type Options struct {
 // value is not usable. Its methods may be called from several goroutines, except Stop, Start, Kill
 // and Close.
 type Rabbit struct {
+	install
 	Url    *url.URL // of the virtual host /
-	bin    string   // directory of rabbitmq-server and rabbitmqctl
 	dir    string
 	node   string
 	cookie string
@@ -61,8 +60,6 @@ func (r *Rabbit) mayChange() error {
 
 var errLent = errors.New("the broker is used by all tests of the process; take OwnRabbitMQ or StartRabbitMQ")
 
-const rabbitMissing = "RabbitMQ (rabbitmq-server, rabbitmqctl, epmd) is not installed; install it with: make deps (as root: apt-get install -y --no-install-recommends rabbitmq-server)"
-
 // Start starts a broker with fresh data, of its own node name, directories, cookie and ports of
 // 127.0.0.1. It returns when the broker takes connections.
 //
@@ -75,7 +72,7 @@ func Start(ctx context.Context, opt Options) (*Rabbit, error) {
 // startRabbitMQ starts a broker that can be joined to another one, if there is one: it has the same
 // cookie and port mapper.
 func startRabbitMQ(ctx context.Context, opt Options, other *Rabbit) (*Rabbit, error) {
-	bin, err := rabbitBinDir()
+	found, err := findRabbitMQ()
 	if err != nil {
 		return nil, err
 	}
@@ -83,7 +80,7 @@ func startRabbitMQ(ctx context.Context, opt Options, other *Rabbit) (*Rabbit, er
 	if err != nil {
 		return nil, err
 	}
-	r := &Rabbit{bin: bin, dir: dir, cookie: rand.Text()}
+	r := &Rabbit{install: found, dir: dir, cookie: rand.Text()}
 	if other != nil {
 		r.cookie, r.epmd, r.ports.epmd = other.cookie, other.epmd, other.ports.epmd
 	}
@@ -94,23 +91,6 @@ func startRabbitMQ(ctx context.Context, opt Options, other *Rabbit) (*Rabbit, er
 		return nil, errors.Join(err, r.Close())
 	}
 	return r, nil
-}
-
-func rabbitBinDir() (string, error) {
-	if _, err := exec.LookPath("epmd"); err != nil {
-		return "", fmt.Errorf("find epmd: %w: %s", err, rabbitMissing)
-	}
-	// Debian's /usr/sbin/rabbitmq-server is a wrapper that changes user and directory; behind it
-	// are the plain scripts.
-	const debian = "/usr/lib/rabbitmq/bin"
-	if _, err := os.Stat(filepath.Join(debian, "rabbitmq-server")); err == nil {
-		return debian, nil
-	}
-	path, err := exec.LookPath("rabbitmq-server")
-	if err != nil {
-		return "", fmt.Errorf("find rabbitmq-server: %w: %s", err, rabbitMissing)
-	}
-	return filepath.Dir(path), nil
 }
 
 // prepare chooses the ports and writes the files.
@@ -198,13 +178,13 @@ func (r *Rabbit) Start(ctx context.Context) (err error) {
 		return fmt.Errorf("start RabbitMQ: it runs already")
 	}
 	if !r.epmd.Running() {
-		epmd := exec.Command("epmd", "-port", fmt.Sprint(r.ports.epmd), "-address", "127.0.0.1")
+		epmd := r.command(context.Background(), "epmd", "-port", fmt.Sprint(r.ports.epmd), "-address", "127.0.0.1")
 		epmd.Env = r.env()
 		if r.epmd, err = processes.Start("epmd", epmd, filepath.Join(r.dir, "epmd.log")); err != nil {
 			return err
 		}
 	}
-	server := exec.Command(filepath.Join(r.bin, "rabbitmq-server"))
+	server := r.command(context.Background(), r.script("rabbitmq-server"))
 	server.Env, server.Dir = r.env(), r.dir
 	if r.Server, err = processes.Start("RabbitMQ", server, r.logPath()); err != nil {
 		return err

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
-	"os/exec"
 	"strings"
 	"testing"
 )
@@ -69,12 +68,11 @@ func (r *Rabbit) Eval(ctx context.Context, expression string) (string, error) {
 // starts an Erlang VM for each call. A busy machine may be too slow for the way erl_call connects:
 // then it is run again.
 func (r *Rabbit) eval(ctx context.Context, expression string) (string, error) {
-	program, err := exec.LookPath("erl_call")
-	if err != nil {
+	if !r.has("erl_call") {
 		return r.ctl(ctx, "eval", expression)
 	}
 	for tries := 1; ; tries++ {
-		cmd := exec.CommandContext(ctx, program, "-address", fmt.Sprintf("localhost:%d", r.ports.dist), "-c", r.cookie, "-r", "-e")
+		cmd := r.command(ctx, "erl_call", "-address", fmt.Sprintf("localhost:%d", r.ports.dist), "-c", r.cookie, "-r", "-e")
 		cmd.Env, cmd.Stdin = r.env(), strings.NewReader(expression+"\n")
 		out, err := cmd.CombinedOutput()
 		value, ok := strings.CutPrefix(strings.TrimSpace(string(out)), "{ok, ")
