@@ -97,9 +97,9 @@ test: ## for everybody, after each change: 4 minutes on two cores (PKG=./interna
 endif
 
 .PHONY: test-all
-test-all: ## what CI runs, 20 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
+test-all: ## what CI runs, 15 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
 	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all RABBITMQ=$(RABBITMQ_NEWEST) QUICK="$$($(UNRACED))" \
-		PARTS='test-plain-and-lint test-race test-mutants-and-oldest'
+		PARTS=test-side-by-side
 
 # The speed is compared when the tests' servers have ended.
 .PHONY: test-nightly
@@ -116,13 +116,13 @@ test-servers: bin/testrun
 	@echo "== $@"; $(GO_TEST) $(FIRST) $$(go list work | grep -vxFf <(go list $(QUICK)))
 test-plain: bin/testrun
 	@echo "== $@"; $(GO_TEST) -tags '$(TAGS)' ./test/fault ./test/cli ./test/debezium ./internal/devenv/demo $$($(OTHERS))
-# What only computes has what the others leave of the processors while they wait: also what test-race compiles.
-.PHONY: test-plain-and-lint compile-race
-test-plain-and-lint: bin/testrun
-	@red=0; said=$$(mktemp); nice -n 10 $(MAKE) -k --no-print-directory lint test-tools compile-race >$$said 2>&1 & \
-		$(MAKE) --no-print-directory test-plain || red=1; wait $$! || red=1; cat $$said; rm -f $$said; exit $$red
-compile-race:
-	@go list -race -test -export -tags '$(TAGS)' $$($(RACED)) >/dev/null
+# Tests mostly wait: two lists of them, which take about the same time, are made side by side. What only computes has what they
+# leave of the processors.
+.PHONY: test-side-by-side lint-and-tools
+test-side-by-side: bin/testrun
+	@scripts/beside.sh test-plain 'test-race test-mutants-and-oldest' lint-and-tools
+lint-and-tools:
+	@nice -n 10 $(MAKE) -k --no-print-directory lint test-tools
 test-race: bin/testrun bin/serve ## the packages of relay, outbox and inbox under the race detector, on the newest PostgreSQL
 	@echo "== $@"; red=0; $(GO_TEST) -race -run '^TestConcurrentUse$$' ./internal/relay/order || red=1; \
 		export CDC_RELAY_TEST_POSTGRES= CDC_RELAY_TEST_POSTGRES_BIN=$$(scripts/postgres.sh $(PG_NEWEST)); \
@@ -161,10 +161,9 @@ mutants: deps bin/serve ## plant each bug of mutants/: its named test must turn 
 test-mutants:
 	@$(STEP) $@ go run ./mutants
 
-# Both mostly wait.
 .PHONY: test-mutants-and-oldest
 test-mutants-and-oldest:
-	@red=0; $(MAKE) --no-print-directory test-oldest & $(MAKE) --no-print-directory test-mutants || red=1; wait $$! || red=1; exit $$red
+	@scripts/beside.sh test-mutants test-oldest
 
 .PHONY: serve
 serve: deps bin/serve ## start PostgreSQL, RabbitMQ and Kafka for tests by hand, and print the variables to export
