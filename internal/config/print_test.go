@@ -93,10 +93,22 @@ func TestEntriesShowNoSecret(t *testing.T) {
 		"source.url": "postgres://u:" + secret + "@h/d?sslpassword=" + secret, "source.password": secret, "admin.tokens": "a:read:" + secret,
 		"sink.rabbitmq.url": "amqp://u:" + secret + "@h/,amqp://v:" + secret + "@i/", "sink.rabbitmq.username": secret, "sink.rabbitmq.password": secret,
 		"sink.kafka.sasl.username": secret, "sink.kafka.sasl.password": secret,
+		"sink.kafka.sasl.oauth.client_id": secret, "sink.kafka.sasl.oauth.client_secret": secret,
+		"sink.rabbitmq.oauth.client_id": secret, "sink.rabbitmq.oauth.client_secret": secret,
 	}
+	byToken := func(section, rest string) []string {
+		section = "CDC_RELAY_SINK__" + section + "__"
+		return []string{section + "TOKEN_URL=https://login.example/token", section + rest + "=" + secret}
+	}
+	const mechanism = "CDC_RELAY_SINK__KAFKA__SASL__MECHANISM=oauthbearer"
 	more := map[string][]string{
 		"sink.kafka.sasl.username": {"CDC_RELAY_SINK__KAFKA__SASL__MECHANISM=scram-sha-256", "CDC_RELAY_SINK__KAFKA__SASL__PASSWORD=" + secret},
 		"sink.kafka.sasl.password": {"CDC_RELAY_SINK__KAFKA__SASL__MECHANISM=scram-sha-256", "CDC_RELAY_SINK__KAFKA__SASL__USERNAME=" + secret},
+
+		"sink.kafka.sasl.oauth.client_id":     append(byToken("KAFKA__SASL__OAUTH", "CLIENT_SECRET"), mechanism),
+		"sink.kafka.sasl.oauth.client_secret": append(byToken("KAFKA__SASL__OAUTH", "CLIENT_ID"), mechanism),
+		"sink.rabbitmq.oauth.client_id":       byToken("RABBITMQ__OAUTH", "CLIENT_SECRET"),
+		"sink.rabbitmq.oauth.client_secret":   byToken("RABBITMQ__OAUTH", "CLIENT_ID"),
 	}
 	found := 0
 	for _, k := range allKeys() {

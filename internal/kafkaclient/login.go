@@ -22,9 +22,14 @@ import (
 
 // SASL says how a connection logs in.
 type SASL struct {
-	Mechanism          string // plain, scram-sha-256 or scram-sha-512
-	Username, Password string
-	Own                sasl.Mechanism // the caller's own mechanism, instead of the fields above
+	Mechanism          string // plain, scram-sha-256, scram-sha-512 or oauthbearer
+	Username, Password string // not of oauthbearer
+	// Token gives the token of oauthbearer, and Extensions goes with it. When the broker refuses
+	// the login, Refused is called with the error, and returns the one to report.
+	Token      func(ctx context.Context) (string, error)
+	Extensions map[string]string
+	Refused    func(error) error
+	Own        sasl.Mechanism // the caller's own mechanism, instead of the fields above
 }
 
 // ErrLogin says that a broker has refused the login. A certificate that is refused is an error of
@@ -48,8 +53,10 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 		algorithm = scram.SHA256
 	case "scram-sha-512":
 		algorithm = scram.SHA512
+	case "oauthbearer":
+		return bearer{s.Token, s.Extensions}, nil
 	default:
-		return nil, fmt.Errorf("mechanism %q is not one of plain, scram-sha-256, scram-sha-512", s.Mechanism)
+		return nil, fmt.Errorf("mechanism %q is not one of plain, scram-sha-256, scram-sha-512, oauthbearer", s.Mechanism)
 	}
 	m, err := scram.Mechanism(algorithm, s.Username, s.Password)
 	if err != nil {
@@ -80,6 +87,14 @@ func (c *Conn) login(ctx context.Context, s *SASL) error {
 	default:
 		return code
 	}
+	if err = c.converse(ctx, mechanism); s.Refused != nil && errors.Is(err, ErrLogin) {
+		return s.Refused(err)
+	}
+	return err
+}
+
+// converse exchanges the messages of the mechanism.
+func (c *Conn) converse(ctx context.Context, mechanism sasl.Mechanism) error {
 	session, response, err := mechanism.Start(ctx)
 	if err != nil {
 		return fmt.Errorf("begin %s: %w", mechanism.Name(), err)

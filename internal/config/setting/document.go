@@ -355,6 +355,9 @@ func resolve(reference string, env map[string]string) (string, error) {
 		}
 		return value, nil
 	}
+	if strings.HasPrefix(reference, "exec:") {
+		return "", errNotWhole
+	}
 	name, fallback, hasFallback := strings.Cut(reference, ":-")
 	if !isVariable(name) {
 		return "", errors.New("between ${ and } there must be VAR, VAR:-default or file:/path (a literal $ before { is written $$)")

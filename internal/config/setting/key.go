@@ -198,6 +198,11 @@ func Limit(name string, low, high int64, at *int64) Key {
 // Password is a secret that is shown as nothing but its references.
 func Password(name string, at *Secret) Key {
 	k := secretKey(name, at, ShowPassword)
+	k.Set = func(r *Reader, path string, n *Node) {
+		if s, ok := r.password(path, n); ok {
+			*at = s
+		}
+	}
 	k.Renew = func(from *Key) bool { return at.Renew(from.Secrets()[0]) }
 	return k
 }

@@ -84,6 +84,20 @@ func (r *Reader) secret(path string, n *Node, show func(text, value string) stri
 	return s, true
 }
 
+// password reads a secret that may also be what a command prints. The command does not run now: what
+// keeps it from printing may pass.
+func (r *Reader) password(path string, n *Node) (Secret, bool) {
+	run, is, err := parseCommand(n.Text)
+	if n.Kind != Scalar || !is {
+		return r.secret(path, n, ShowPassword)
+	}
+	if err != nil {
+		r.Fault(n.Where, path, err.Error())
+		return Secret{}, false
+	}
+	return newSecret(written{text: n.Text, run: run, shown: run.String()}), true
+}
+
 // FileSecret reads a secret whose files may be missing or hold anything: what does not depend on it
 // goes on without it.
 func (r *Reader) FileSecret(path string, n *Node) (Secret, bool) {

@@ -28,6 +28,7 @@ type Secret struct{ at *atomic.Pointer[written] }
 type written struct {
 	text  string            // references not replaced
 	env   map[string]string // the environment at start
+	run   command           // instead of references; nil: none
 	shown string
 }
 
@@ -50,8 +51,12 @@ func Plain(text string) Secret {
 }
 
 // Read gives the value as it is now: it reads the files that the configuration names, unless all
-// users of the host may do so. The error names a file or a variable, never a value.
+// users of the host may do so, or runs its command. The error names a file, a variable or a
+// program, never a value.
 func (s Secret) Read() (string, error) {
+	if run := s.written().run; run != nil {
+		return run.run(commandTimeout)
+	}
 	for _, path := range s.Files() {
 		if err := secretfile.Check(path); err != nil {
 			return "", err
@@ -94,6 +99,9 @@ func (s Secret) Renew(from Secret) bool {
 	s.at.Store(from.at.Load())
 	return true
 }
+
+// Runs reports whether each Read runs a command, which may print something else each time.
+func (s Secret) Runs() bool { return s.written().run != nil }
 
 // File is the path of a secret that is nothing but a reference to a whole file.
 func (s Secret) File() (path string, ok bool) {
@@ -168,13 +176,19 @@ var keywordPassword = lazy.Regexp(`((?:^|\s)(?:ssl)?password\s*=\s*)('(?:[^'\\]|
 // Credentials reads a user and a password again at every call; section is where they are, with a
 // dot at its end.
 func Credentials(section string, username, password Secret) func() (user, pass string, err error) {
-	return func() (user, pass string, err error) {
-		if user, err = username.Read(); err != nil {
-			return "", "", fmt.Errorf("read %susername: %w", section, err)
+	return Pair(section, "username", username, "password", password)
+}
+
+// Pair reads two secrets again at every call; section is where they are, with a dot at its end, and
+// names are their keys.
+func Pair(section, firstName string, first Secret, secondName string, second Secret) func() (a, b string, err error) {
+	return func() (a, b string, err error) {
+		if a, err = first.Read(); err != nil {
+			return "", "", fmt.Errorf("read %s%s: %w", section, firstName, err)
 		}
-		if pass, err = password.Read(); err != nil {
-			return "", "", fmt.Errorf("read %spassword: %w", section, err)
+		if b, err = second.Read(); err != nil {
+			return "", "", fmt.Errorf("read %s%s: %w", section, secondName, err)
 		}
-		return user, pass, nil
+		return a, b, nil
 	}
 }

@@ -82,7 +82,7 @@ const (
 
 	noClasses       = "there are no Java classes here"
 	noExactlyOnce   = "nothing is exactly once here: at least once, and each event has its id"
-	noLogin         = "that way to log in does not exist here"
+	noLogin         = "is not converted; for a token or AWS IAM write sink.kafka.sasl: oauthbearer or aws-msk-iam"
 	noOthersMove    = "nobody else may move the slot"
 	noTopics        = "the relay creates no topics, and has no broker create them: make them beforehand; until then their events wait"
 	noPredicates    = "the relay has no predicates: in the file that you import, leave this out and only the outbox in table.include.list, and give tables whose change events you need a connector, slot and publication of their own"
@@ -247,7 +247,7 @@ var chapters = sync.OnceValue(func() []chapter {
 			impossible(noClasses, "interceptor.classes"),
 			impossible("the relay has no transactions: at least once, each event with its id", "transactional.id", "transaction.timeout.ms"),
 			oneOf(honoured(kafkaTLS+".enabled, "+kafkaSASL, "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL", "security.protocol"), "PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL", ""),
-			when(honoured(kafkaSASL+".mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; GSSAPI (Kafka's default), OAUTHBEARER, AWS_MSK_IAM: cannot",
+			when(honoured(kafkaSASL+".mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; OAUTHBEARER, AWS_MSK_IAM: write sink.kafka.sasl yourself; GSSAPI (Kafka's default): cannot",
 				"sasl.mechanism"), onlyWith("SASL", lower(kafkaSASL+".mechanism", "PLAIN|SCRAM-SHA-256|SCRAM-SHA-512", noLogin))),
 			when(honoured(kafkaSASL, "username and password of PlainLoginModule and ScramLoginModule; other modules: cannot", "sasl.jaas.config"), onlyWith("SASL", jaas)),
 			impossible(noLogin, "sasl.*"),

@@ -196,7 +196,11 @@ func clearLogin(mechanism string, brokers []string) []sink.Finding {
 		return nil
 	}
 	detail := "the password crosses the network as it is"
-	if mechanism != "plain" {
+	switch mechanism {
+	case "plain":
+	case oauthBearer:
+		detail = "the token crosses the network as it is"
+	default:
 		detail = "whoever is in between can try out passwords at leisure"
 	}
 	return []sink.Finding{{
@@ -447,11 +451,13 @@ func (s topicSettings) String() string {
 // fixRefusal returns the fix when a server answers but refuses the connection; "" for any other
 // error.
 func fixRefusal(err error) string {
-	if fix := sink.FixTLS("sink.kafka.tls", err); fix != "" {
-		return fix
-	}
 	var notTLS tls.RecordHeaderError
+	var token *sink.TokenError
 	switch {
+	case errors.As(err, &token):
+		return token.Fix()
+	case sink.FixTLS("sink.kafka.tls", err) != "":
+		return sink.FixTLS("sink.kafka.tls", err)
 	case errors.Is(err, kafkaclient.ErrOtherCluster):
 		return "let sink.kafka.brokers lead to that cluster again, or restart the relay to publish to the other one"
 	case errors.Is(err, kafkaclient.ErrLogin):

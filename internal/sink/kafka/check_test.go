@@ -128,6 +128,7 @@ func TestLoginWithoutTLS(t *testing.T) {
 	}{
 		"plain":               {"plain", false, []string{away}, "the password crosses the network as it is"},
 		"scram":               {"scram-sha-512", false, []string{away}, "can try out passwords"},
+		"token":               {oauthBearer, false, []string{away}, "the token crosses the network as it is"},
 		"one of two":          {"plain", false, []string{here, away}, "as it is"},
 		"plain over TLS":      {"plain", true, []string{away}, ""},
 		"plain, this machine": {"plain", false, []string{here, "localhost:9092", "[::1]:9092"}, ""},

@@ -5,7 +5,6 @@ package kafka
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -63,6 +62,7 @@ func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, 
 		cfg.Mirror = string(o.Mirror.Name)
 	}
 	found, topics := Check(ctx, cfg)
+	found = append(found, s.SASL.OAuth.FindClear(saslSection+"oauth.")...)
 	return append(found, sink.FindAllowed(section, s.Templates(), o.Mirror, topics)...), nil
 }
 
@@ -84,12 +84,6 @@ type Settings struct {
 	TLSEnabled  bool       // nothing in a Kafka address can ask for TLS
 	TLS         sink.TLS
 	SASL        SASL
-}
-
-// SASL is the login.
-type SASL struct {
-	Mechanism          string // plain, scram-sha-256 or scram-sha-512; "" means no login
-	Username, Password setting.Secret
 }
 
 const section = "sink.kafka."
@@ -124,14 +118,7 @@ func (s *Settings) Keys() []setting.Key {
 			Doc("Compression of batches."),
 		enabled,
 	}
-	return append(append(keys, s.TLS.Keys("tls.")...),
-		setting.Choice("sasl.mechanism", &s.SASL.Mechanism, "", "plain", "scram-sha-256", "scram-sha-512").
-			Doc("The login. Empty: none."),
-		setting.Password("sasl.username", &s.SASL.Username).
-			Doc("The user of the login."),
-		setting.Password("sasl.password", &s.SASL.Password).
-			Doc("The password of the login, usually `${file:/run/secrets/...}`."),
-	)
+	return append(append(keys, s.TLS.Keys("tls.")...), s.SASL.keys()...)
 }
 
 // Templates implements sink.Settings.
@@ -142,18 +129,9 @@ func (s *Settings) Templates() []sink.NamedTemplate {
 // Columns implements sink.Settings.
 func (s *Settings) Columns() []string { return nil }
 
-// Login returns a function that reads the user and the password again at every call. It is nil when
-// there is no login.
-func (s *Settings) Login() func() (*kafkaclient.SASL, error) {
-	if s.SASL.Mechanism == "" {
-		return nil
-	}
-	read := setting.Credentials(section+"sasl.", s.SASL.Username, s.SASL.Password)
-	return func() (*kafkaclient.SASL, error) {
-		user, password, err := read()
-		return &kafkaclient.SASL{Mechanism: s.SASL.Mechanism, Username: user, Password: password}, err
-	}
-}
+// Login returns what a connection logs in with; it is called at every connect. It is nil when there
+// is no login.
+func (s *Settings) Login() func() (*kafkaclient.SASL, error) { return s.SASL.login() }
 
 // TLSFiles returns a function that reads the files again at every call. It is nil without TLS.
 func (s *Settings) TLSFiles() func() (*tls.Config, error) {
@@ -169,27 +147,7 @@ func (s *Settings) Validate(v *sink.Validation) {
 		s.TLS.RefuseUnused(v, "tls.", "has no effect without tls.enabled: true")
 	}
 	s.TLS.Validate(v, "tls.")
-	s.SASL.validateLogin(v)
-}
-
-func (s *SASL) validateLogin(v *sink.Validation) {
-	const at = section + "sasl."
-	if v.IsFaulty(at + "mechanism") {
-		return
-	}
-	login := s.Mechanism != ""
-	for _, part := range []struct {
-		key   string
-		value setting.Secret
-	}{{at + "username", s.Username}, {at + "password", s.Password}} {
-		switch {
-		case v.IsFaulty(part.key):
-		case login && !part.value.IsSet():
-			v.FaultAt(part.key, fmt.Errorf("is not set, and sasl.mechanism %s needs it", s.Mechanism))
-		case !login && part.value.IsSet():
-			v.FaultAt(part.key, errors.New("has no effect without sasl.mechanism: plain, scram-sha-256 or scram-sha-512"))
-		}
-	}
+	s.SASL.validate(v, s.TLSEnabled || v.IsFaulty(section+"tls.enabled"))
 }
 
 // brokersKey is the key of a list of addresses. One text may have several, separated by commas, as

@@ -142,7 +142,7 @@ func (s *Sink) Run(ctx context.Context) error {
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "broker_login",
 			What: fmt.Sprintf("the brokers have refused the login for %s", kafkaclient.LoginTimeout),
-			Fix:  "check sink.kafka.sasl", Err: errors.New(oneLine(err)),
+			Fix:  cmp.Or(fixRefusal(err), "check sink.kafka.sasl"), Err: errors.New(oneLine(err)),
 		}
 	}
 	return err

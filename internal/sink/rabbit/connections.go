@@ -4,6 +4,7 @@
 package rabbit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
@@ -198,7 +200,9 @@ func (s *Sink) loginRefused(err error) error {
 		return nil
 	}
 	var ex *amqp.Error
-	if !errors.As(err, &ex) || ex.Code != amqp.AccessRefused {
+	var token *sink.TokenError
+	byIssuer := errors.As(err, &token) && token.Refused()
+	if !byIssuer && (!errors.As(err, &ex) || ex.Code != amqp.AccessRefused) {
 		s.refusedSince.Store(0)
 		return nil
 	}
@@ -207,10 +211,14 @@ func (s *Sink) loginRefused(err error) error {
 	if time.Duration(now-s.refusedSince.Load()) < s.cfg.LoginTimeout {
 		return nil
 	}
+	what := "the broker has refused the login for"
+	if byIssuer {
+		what = "there has been no login for"
+	}
 	return &event.Stop{
 		Code: event.ExitFailure, Reason: "broker_login",
-		What: fmt.Sprintf("the broker has refused the login for %s", s.cfg.LoginTimeout),
-		Fix:  "check sink.rabbitmq.username and password", Err: errors.New(conn.ErrorText(err)),
+		What: fmt.Sprintf("%s %s", what, s.cfg.LoginTimeout),
+		Fix:  cmp.Or(fixRefusal(err), "check sink.rabbitmq.username and password"), Err: errors.New(conn.ErrorText(err)),
 	}
 }
 

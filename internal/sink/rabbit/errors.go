@@ -132,6 +132,10 @@ const fixOtherCluster = "let every address in sink.rabbitmq.url lead to that clu
 // fixRefusal returns the fix when a broker answers and refuses the connection; "" for any other
 // error.
 func fixRefusal(err error) string {
+	var token *sink.TokenError
+	if errors.As(err, &token) {
+		return token.Fix()
+	}
 	if fix := sink.FixTLS("sink.rabbitmq.tls", err); fix != "" {
 		return fix
 	}

@@ -70,7 +70,8 @@ func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, 
 		return nil, err
 	}
 	cfg.Mirror = o.Mirror
-	return append(Check(ctx, cfg), sink.FindAllowed(section, s.Templates(), o.Mirror, nil)...), nil
+	found := append(Check(ctx, cfg), s.OAuth.FindClear(section+"oauth.")...)
+	return append(found, sink.FindAllowed(section, s.Templates(), o.Mirror, nil)...), nil
 }
 
 func (s *Settings) config(o *sink.Opening) (Config, error) {
@@ -78,6 +79,8 @@ func (s *Settings) config(o *sink.Opening) (Config, error) {
 		Dialer: conn.Dialer{
 			ConfirmTimeout: o.ConfirmTimeout, ConnectionName: "cdc-relay/" + o.Slot, TLS: s.TLS.Load(section + "tls"),
 			Credentials: s.Credentials(), // nil: the addresses carry them
+			Unsteady:    s.Username.Runs() || s.Password.Runs(),
+			Tokens:      s.Tokens(),
 		},
 		Exchange: s.Exchange, RoutingKey: s.RoutingKey, Allow: s.Allow.Bounds(), AllowHeaders: s.AllowHeaders, ContentType: s.ContentType, PlainConfig: o.PlainConfig,
 		Lanes: o.Lanes, Declare: s.Declare, ExchangeType: s.ExchangeType, Bindings: s.Bindings, Unroutable: s.Unroutable, Log: o.Log,
@@ -109,6 +112,7 @@ func (s *Settings) config(o *sink.Opening) (Config, error) {
 type Settings struct {
 	URLs               []setting.Secret // the nodes of one cluster, at least one
 	Username, Password setting.Secret   // used when the addresses carry none: see Credentials
+	OAuth              sink.OAuth       // instead of them
 	Exchange           sink.Template
 	RoutingKey         sink.Template
 	Allow              Allow
@@ -158,9 +162,9 @@ func checkProperty(name string) error {
 
 // Keys implements sink.Settings.
 func (s *Settings) Keys() []setting.Key {
-	// refused together with addresses that carry a user
+	// refused together with addresses that carry a user, and with tokens
 	login := func(k setting.Key) setting.Key {
-		k.Applies = func() bool { return !s.userInURL }
+		k.Applies = func() bool { return !s.userInURL && s.OAuth.TokenURL == "" }
 		return k
 	}
 	keys := []setting.Key{
@@ -199,7 +203,7 @@ func (s *Settings) Keys() []setting.Key {
 			Doc("What becomes of an event that no queue takes.",
 				"`pause`: it waits. `ignore`: it counts as delivered. For some exchanges only: `{reminders: ignore}`; a `*` in a name stands for any characters, and the first that matches decides. [When to ignore it](rabbitmq.md#exchanges-that-return-what-they-took)."),
 	}
-	return append(keys, s.TLS.Keys("tls.")...)
+	return append(append(keys, s.TLS.Keys("tls.")...), s.OAuth.Keys("oauth.")...)
 }
 
 // Templates implements sink.Settings.
@@ -219,12 +223,23 @@ func (s *Settings) Columns() (names []string) {
 }
 
 // Credentials reads the user and the password again at every call. It is nil when the addresses
-// carry them.
+// carry them. With tokens the user is the client, and there is no password.
 func (s *Settings) Credentials() func() (user, password string, err error) {
 	if s.userInURL {
 		return nil
 	}
+	if s.OAuth.TokenURL != "" {
+		return setting.Credentials(section+"oauth.", s.OAuth.ClientID, setting.Secret{})
+	}
 	return setting.Credentials(section, s.Username, s.Password)
+}
+
+// Tokens gives what the password is; nil: Credentials do.
+func (s *Settings) Tokens() *sink.TokenSource {
+	if s.OAuth.TokenURL == "" {
+		return nil
+	}
+	return s.OAuth.Tokens(section + "oauth.")
 }
 
 // Addresses reads the addresses, with the passwords that they carry.
@@ -246,6 +261,7 @@ func (s *Settings) Validate(v *sink.Validation) {
 		s.TLS.RefuseUnused(v, "tls.", "has no effect on an amqp:// address; write amqps://")
 	}
 	s.TLS.Validate(v, "tls.")
+	s.validateOAuth(v)
 	if n := len(s.ContentType); n > maxShortString {
 		v.FaultAt(section+"content_type", fmt.Errorf("has %d bytes, the protocol carries %d", n, maxShortString))
 	}
@@ -283,6 +299,18 @@ func (s *Settings) validateURLs(v *sink.Validation) (plaintext bool) {
 		v.FaultAt(urls, errors.New("has a user in some addresses and not in others; in all, or none and username and password"))
 	}
 	return plaintext
+}
+
+func (s *Settings) validateOAuth(v *sink.Validation) {
+	const at = section + "oauth.token_url"
+	wanted := s.OAuth.TokenURL != ""
+	s.OAuth.Validate(v, "oauth.", wanted, "oauth.token_url")
+	if !wanted || v.IsFaulty(at) {
+		return
+	}
+	if s.userInURL || v.IsGiven(section+"username") || v.IsGiven(section+"password") {
+		v.FaultAt(at, errors.New("is given, and so is a user or a password; the token is both: one of the two"))
+	}
 }
 
 // parseAMQP never quotes the address in its error: a password with a / or @ in it ends up anywhere.

@@ -33,6 +33,9 @@ func (k *Kafka) SASLBrokers() []string { return k.addresses("SASL") }
 // SASLTLSBrokers are the listeners with TLS and a login.
 func (k *Kafka) SASLTLSBrokers() []string { return k.addresses("SASLTLS") }
 
+// TokenBrokers are the listeners of Options.Issuer, without TLS.
+func (k *Kafka) TokenBrokers() []string { return k.addresses("TOKEN") }
+
 func (k *Kafka) addresses(listener string) []string {
 	var all []string
 	for _, n := range k.nodes {

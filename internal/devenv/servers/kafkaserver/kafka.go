@@ -9,9 +9,11 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/issuer"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 )
@@ -32,6 +34,9 @@ type Options struct {
 	Users map[string]string
 	Certs *testcerts.Certificates // of the TLS listeners; nil: new ones
 	Java  []string                // more arguments of java, after ours: "-Xmx512m"
+	// a listener besides that takes the tokens of this issuer for the audience "kafka"; the user is
+	// the client. The issuer must run
+	Issuer *issuer.Issuer
 }
 
 // Kafka is a private cluster of Apache Kafka in KRaft mode. Topics are not created automatically,
@@ -65,6 +70,9 @@ func Start(ctx context.Context, opt Options) (*Kafka, error) {
 		if opt.Certs, err = testcerts.NewCertificates(); err != nil {
 			return nil, err
 		}
+	}
+	if opt.Issuer != nil {
+		opt.Java = append(slices.Clone(opt.Java), "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls="+opt.Issuer.KeysURL())
 	}
 	k := &Kafka{opt: opt, install: install, clusterID: kafkaUUID()}
 	if err := k.start(ctx); err != nil {

@@ -55,6 +55,9 @@ func newKafkaNode(id int, opt Options) (*kafkaNode, error) {
 		n.listeners = append(n.listeners, kafkaListener{name: "TLS", protocol: "SSL"}, kafkaListener{name: "MTLS", protocol: "SSL"},
 			kafkaListener{name: "SASL", protocol: "SASL_PLAINTEXT"}, kafkaListener{name: "SASLTLS", protocol: "SASL_SSL"})
 	}
+	if opt.Issuer != nil {
+		n.listeners = append(n.listeners, kafkaListener{name: "TOKEN", protocol: "SASL_PLAINTEXT"})
+	}
 	for i := range n.listeners {
 		if n.listeners[i].port, err = processes.UnusedPort(); err != nil {
 			return n, err

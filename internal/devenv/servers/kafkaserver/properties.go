@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"github.com/cdc-relay/cdc-relay/internal/devenv/issuer"
 )
 
 func (n *kafkaNode) writeProperties(opt Options, nodes []*kafkaNode) error {
@@ -30,6 +32,9 @@ func (n *kafkaNode) properties(opt Options, nodes []*kafkaNode) string {
 	}
 	if opt.Secure {
 		setSecure(set, opt)
+	}
+	if opt.Issuer != nil {
+		setIssuer(set, opt.Issuer)
 	}
 	for _, name := range slices.Sorted(maps.Keys(opt.Settings)) {
 		set(name, opt.Settings[name])
@@ -137,6 +142,18 @@ func setSecure(set func(string, any), opt Options) {
 		set(prefix+"scram-sha-256.sasl.jaas.config", scramLogin)
 		set(prefix+"scram-sha-512.sasl.jaas.config", scramLogin)
 	}
+}
+
+func setIssuer(set func(string, any), i *issuer.Issuer) {
+	const prefix, module = "listener.name.token.", "org.apache.kafka.common.security.oauthbearer."
+	set("connection.failed.authentication.delay.ms", 0)
+	set(prefix+"sasl.enabled.mechanisms", "OAUTHBEARER")
+	set(prefix+"oauthbearer.sasl.jaas.config", module+"OAuthBearerLoginModule required;")
+	set(prefix+"oauthbearer.sasl.server.callback.handler.class", module+"OAuthBearerValidatorCallbackHandler")
+	set("sasl.oauthbearer.jwks.endpoint.url", i.KeysURL())
+	set("sasl.oauthbearer.expected.issuer", i.URL)
+	set("sasl.oauthbearer.expected.audience", "kafka")
+	set("sasl.oauthbearer.clock.skew.seconds", 0)
 }
 
 // plainUsers are the users of PLAIN in JAAS syntax.

@@ -16,6 +16,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/devenv/issuer"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 )
@@ -28,6 +29,8 @@ type Options struct {
 	Management bool
 	// a TLS listener besides, with their Server, that wants a client certificate of their CA
 	Certs *testcerts.Certificates
+	// the broker takes this issuer's tokens for the audience "rabbitmq", next to its own users
+	Issuer *issuer.Issuer
 }
 
 // Rabbit is a private broker: user guest with password guest, virtual host /, no plugins. The zero
@@ -121,11 +124,19 @@ func (r *Rabbit) prepare(opt Options) (err error) {
 			"ssl_options.fail_if_no_peer_cert = true",
 		)
 	}
-	plugins := "[]."
+	var plugins []string
 	if opt.Management {
-		plugins, r.Api = "[rabbitmq_management].", fmt.Sprintf("http://127.0.0.1:%d", r.ports.management)
+		plugins, r.Api = append(plugins, "rabbitmq_management"), fmt.Sprintf("http://127.0.0.1:%d", r.ports.management)
 		conf = append(conf, "management.tcp.ip = 127.0.0.1", fmt.Sprintf("management.tcp.port = %d", r.ports.management),
 			"management_agent.disable_metrics_collector = true")
+	}
+	if opt.Issuer != nil {
+		plugins = append(plugins, "rabbitmq_auth_backend_oauth2")
+		lines, err := r.trust(opt.Issuer)
+		if err != nil {
+			return err
+		}
+		conf = append(conf, lines...)
 	}
 	for name, value := range opt.Config {
 		conf = append(conf, name+" = "+value)
@@ -133,7 +144,7 @@ func (r *Rabbit) prepare(opt Options) (err error) {
 	for name, text := range map[string]string{
 		"rabbitmq.conf":   strings.Join(conf, "\n") + "\n",
 		"advanced.config": `[{kernel, [{inet_dist_use_interface, {127,0,0,1}}]}].`,
-		"enabled_plugins": plugins,
+		"enabled_plugins": "[" + strings.Join(plugins, ", ") + "].",
 		".erlang.cookie":  r.cookie,
 	} {
 		mode := os.FileMode(0o644)
@@ -145,6 +156,25 @@ func (r *Rabbit) prepare(opt Options) (err error) {
 		}
 	}
 	return nil
+}
+
+// trust writes the key of an issuer, and returns the lines of rabbitmq.conf that use it.
+func (r *Rabbit) trust(i *issuer.Issuer) ([]string, error) {
+	key, err := i.PublicKey()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(r.dir, "issuer.pem")
+	if err := os.WriteFile(path, key, 0o644); err != nil {
+		return nil, fmt.Errorf("write the issuer's key: %w", err)
+	}
+	return []string{
+		"auth_backends.1 = rabbit_auth_backend_internal",
+		"auth_backends.2 = rabbit_auth_backend_oauth2",
+		"auth_oauth2.resource_server_id = rabbitmq",
+		"auth_oauth2.default_key = " + issuer.KeyID,
+		"auth_oauth2.signing_keys." + issuer.KeyID + " = " + path,
+	}, nil
 }
 
 func (r *Rabbit) env() []string {

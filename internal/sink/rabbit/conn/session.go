@@ -42,6 +42,11 @@ type Dialer struct {
 	URLs []string
 	// Credentials is called at every connect, so that a changed secret is used.
 	Credentials func() (user, password string, err error)
+	// Unsteady says that Credentials may give others each time, as a command does.
+	Unsteady bool
+	// Tokens gives what is the password, instead of that of Credentials; nil: nothing. A connection
+	// gets each new token before its own ends.
+	Tokens *sink.TokenSource
 	// TLS is called at every connect to an amqps address. An empty ServerName becomes the address's
 	// host.
 	TLS func() (*tls.Config, error)
@@ -93,7 +98,7 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 	ctx, cancel := context.WithTimeout(ctx, HandshakeTimeout)
 	defer cancel()
 
-	login, err := d.readLogin(uri)
+	login, err := d.readLogin(ctx, uri)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", addr, err)
 	}
@@ -119,13 +124,18 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 		if ctx.Err() == context.DeadlineExceeded {
 			err = ErrSilent
 		}
+		if ex := (*amqp.Error)(nil); d.Tokens != nil && errors.As(err, &ex) && ex.Code == amqp.AccessRefused {
+			err = d.Tokens.Refused(err)
+		}
 		return nil, fmt.Errorf("log in to %s: %w", addr, err)
 	}
 	if err := d.Admit(sess.ClusterName(), addr); err != nil {
 		sess.Close(PrivateClose)
 		return nil, err
 	}
-	sess.login, sess.onOpen = login, d.ChannelOpen
+	sess.onOpen = d.ChannelOpen
+	sess.loginAt = time.Now()
+	sess.login.Store(&login)
 	sess.Allowed = sess.ChannelMax()
 	if d.MaxChannels != nil {
 		if most := d.MaxChannels(); most > 0 {
@@ -133,11 +143,14 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 		}
 	}
 	sess.divideChannels(sess.Allowed, d.Lanes)
+	if d.Tokens != nil {
+		sess.Spawn(func() { sess.renewToken(d.Tokens) })
+	}
 	return sess, nil
 }
 
 // readLogin reads the credentials.
-func (d *Dialer) readLogin(uri amqp.URI) (amqp.PlainAuth, error) {
+func (d *Dialer) readLogin(ctx context.Context, uri amqp.URI) (amqp.PlainAuth, error) {
 	if d.Credentials == nil {
 		return amqp.PlainAuth{Username: uri.Username, Password: uri.Password}, nil
 	}
@@ -145,17 +158,28 @@ func (d *Dialer) readLogin(uri amqp.URI) (amqp.PlainAuth, error) {
 	if err != nil {
 		return amqp.PlainAuth{}, fmt.Errorf("read credentials: %w", err)
 	}
+	if d.Tokens != nil {
+		password, err = d.Tokens.Token(ctx)
+		return amqp.PlainAuth{Username: user, Password: password}, err
+	}
 	return amqp.PlainAuth{Username: user, Password: password}, nil
 }
+
+// unsteadyLogin is how long a login counts as the present one where each would be another: an
+// exchange that stays forbidden ends a connection no more often than that.
+const unsteadyLogin = time.Minute
 
 // Renewed reads the credentials, and reports whether they differ from those that the session has
 // logged in with. When they cannot be read it returns false, because a new login would fail.
 func (d *Dialer) Renewed(s *Session) bool {
-	if d.Credentials == nil {
+	switch {
+	case d.Credentials == nil, d.Tokens != nil: // a connection gets a new token as soon as there is one
 		return false
+	case d.Unsteady:
+		return time.Since(s.loginAt) > unsteadyLogin
 	}
-	login, err := d.readLogin(amqp.URI{})
-	return err == nil && login != s.login
+	login, err := d.readLogin(context.Background(), amqp.URI{})
+	return err == nil && login != *s.login.Load()
 }
 
 // amqpConfig makes the configuration for one connect. It cannot be shared, because amqp091 writes
@@ -201,8 +225,9 @@ type Session struct {
 	amqp    *amqp.Connection
 	Wire    *wire
 	Address string
-	login   amqp.PlainAuth // with which DialOne has logged in
-	limit   time.Duration  // the ConfirmTimeout
+	login   atomic.Pointer[amqp.PlainAuth] // with which DialOne has logged in
+	loginAt time.Time
+	limit   time.Duration // the ConfirmTimeout
 
 	channelTurns
 	onOpen    func() // called for each channel that is opened; may be nil

@@ -1,0 +1,227 @@
+// A login by OAuth 2.0: the settings of its issuer, and how a token is asked for.
+
+package sink
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"golang.org/x/oauth2"
+	"golang.org/x/oauth2/clientcredentials"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+)
+
+// OAuth names an issuer of access tokens, and the client that asks it for them (client credentials,
+// RFC 6749 section 4.4).
+type OAuth struct {
+	TokenURL               string // "": there is no such login
+	ClientID, ClientSecret setting.Secret
+	Scopes                 []string
+	Audience               string
+	CA                     string // PEM file, read at every request; "" is the system's authorities
+}
+
+// Keys are its keys; under is the path below the sink's section, with a dot at its end.
+func (o *OAuth) Keys(under string) []setting.Key {
+	return []setting.Key{
+		setting.Text(under+"token_url", &o.TokenURL).
+			Doc("The issuer's token endpoint.",
+				"Such as `https://login.example/oauth2/token`. The relay asks there for tokens with the client credentials, and again when a fifth of a token's life is left."),
+		setting.Password(under+"client_id", &o.ClientID).
+			Doc("The client that the token is for."),
+		setting.Password(under+"client_secret", &o.ClientSecret).
+			Doc("Its secret, usually `${file:/run/secrets/...}`."),
+		setting.Texts(under+"scopes", &o.Scopes, setting.AnyText(), "", func(scope string) error {
+			if scope == "" || strings.ContainsAny(scope, " \t") {
+				return fmt.Errorf("has %q, want one scope in each item of the list", scope)
+			}
+			return nil
+		}).Doc("The scopes to ask for."),
+		setting.Text(under+"audience", &o.Audience).
+			Doc("The parameter `audience`, which some issuers want."),
+		setting.Text(under+"ca", &o.CA).
+			Doc("PEM file of the issuer's CA. Empty: the system's."),
+	}
+}
+
+// Validate reports what is wrong with the values together. wanted says that the login uses them, by
+// what the configuration says in want.
+func (o *OAuth) Validate(v *Validation, under string, wanted bool, want string) {
+	at := v.Section + under
+	if !wanted {
+		for _, part := range []struct {
+			key string
+			set bool
+		}{
+			{"token_url", o.TokenURL != ""}, {"client_id", o.ClientID.IsSet()}, {"client_secret", o.ClientSecret.IsSet()},
+			{"scopes", len(o.Scopes) > 0}, {"audience", o.Audience != ""}, {"ca", o.CA != ""},
+		} {
+			if part.set {
+				v.FaultAt(at+part.key, errors.New("has no effect without "+want))
+			}
+		}
+		return
+	}
+	if !v.IsFaulty(at + "token_url") {
+		v.FaultAt(at+"token_url", checkTokenURL(o.TokenURL))
+	}
+	for _, part := range []struct {
+		key   string
+		value setting.Secret
+	}{{at + "client_id", o.ClientID}, {at + "client_secret", o.ClientSecret}} {
+		if !part.value.IsSet() && !v.IsFaulty(part.key) {
+			v.FaultAt(part.key, errors.New("is not set, and a token is asked for with it"))
+		}
+	}
+}
+
+func checkTokenURL(written string) error {
+	u, err := url.Parse(written)
+	switch {
+	case written == "":
+		return errors.New("is not set: want the issuer's token endpoint, such as https://login.example/oauth2/token")
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return errors.New("cannot be used: want the issuer's token endpoint, such as https://login.example/oauth2/token")
+	case u.User != nil || u.Fragment != "":
+		return errors.New("has a user or a fragment in it: write client_id and client_secret instead")
+	}
+	return nil
+}
+
+// FindClear warns of an issuer that is asked without TLS; section is where o is, with a dot at its
+// end.
+func (o *OAuth) FindClear(section string) []Finding {
+	u, err := url.Parse(o.TokenURL)
+	if err != nil || u.Scheme != "http" || Loopback(u.Hostname()) {
+		return nil
+	}
+	return []Finding{{
+		Name: "login", Warn: true, Detail: "the issuer at " + u.Host + " is asked without TLS: whoever is in between reads the client secret and the tokens",
+		Fix: section + "token_url: https://…",
+	}}
+}
+
+// Tokens is a source of tokens by these settings; section is where they are, with a dot at its end.
+func (o *OAuth) Tokens(section string) *TokenSource {
+	// AuthStyle stays: the first answer finds out how the issuer wants the secret.
+	grant := clientcredentials.Config{TokenURL: o.TokenURL, Scopes: o.Scopes}
+	if o.Audience != "" {
+		grant.EndpointParams = url.Values{"audience": {o.Audience}}
+	}
+	read := setting.Pair(section, "client_id", o.ClientID, "client_secret", o.ClientSecret)
+	tls := TLS{CA: o.CA}.Load(strings.TrimSuffix(section, "."))
+	fix := "compare issuer, audience and scopes of the token with what the broker expects, and the clocks; " + strings.TrimSuffix(section, ".") + " is what is asked for"
+	return NewTokenSource(section, fix, func(ctx context.Context) (_ *oauth2.Token, err error) {
+		if grant.ClientID, grant.ClientSecret, err = read(); err != nil {
+			return nil, err
+		}
+		trust, err := tls()
+		if err != nil {
+			return nil, err
+		}
+		client := &http.Client{
+			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust, DisableKeepAlives: true, ForceAttemptHTTP2: true},
+			// the secret is for the configured address alone
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}
+		token, err := grant.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
+		if err != nil {
+			return nil, explainIssuer(ctx, o.TokenURL, err)
+		}
+		return token, nil
+	})
+}
+
+// refusal is the answer of an issuer that does not give this client a token.
+type refusal struct{ text string }
+
+func (r *refusal) Error() string { return r.text }
+
+// askingIssuer begins the errors of issuers.
+const askingIssuer = "ask the issuer: "
+
+// explainIssuer makes one line of an issuer's error, without the body of its answer, which is
+// somebody's page as often as not.
+func explainIssuer(ctx context.Context, tokenURL string, err error) error {
+	var answer *oauth2.RetrieveError
+	var network *url.Error
+	what := askingIssuer + tokenURL + ": "
+	switch {
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
+		return errors.New(what + "no answer in time")
+	case errors.As(err, &answer):
+		text := answer.Response.Status
+		if answer.ErrorCode != "" {
+			text += ", " + cutText(answer.ErrorCode)
+		}
+		if answer.ErrorDescription != "" {
+			text += " (" + cutText(answer.ErrorDescription) + ")"
+		}
+		if status := answer.Response.StatusCode; status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout {
+			return &refusal{what + text}
+		}
+		return errors.New(what + text)
+	case errors.As(err, &network):
+		return fmt.Errorf("%s%w", what, network.Err)
+	}
+	return errors.New(what + "the answer is no token: " + cutText(strings.TrimPrefix(err.Error(), "oauth2: ")))
+}
+
+// cutText is a text of somebody else's, in one line of bounded length.
+func cutText(text string) string {
+	const most = 200 // runes
+	line := []rune(strings.Join(strings.Fields(text), " "))
+	if len(line) > most {
+		return string(line[:most]) + "…"
+	}
+	return string(line)
+}
+
+// TokenError is a login by token that failed.
+type TokenError struct {
+	refusedBy string // the fix when the broker has refused the token; "": there was no token
+	token     string // what it was, as far as that can be said
+	section   string
+	err       error
+}
+
+// Error is one line.
+func (e *TokenError) Error() string {
+	switch {
+	case e.refusedBy == "":
+		return "get a token: " + e.err.Error()
+	case e.token == "":
+		return e.err.Error()
+	}
+	return e.err.Error() + "; the token is " + e.token
+}
+
+func (e *TokenError) Unwrap() error { return e.err }
+
+// Refused reports whether issuer or broker have answered and refused. It is false when the issuer
+// cannot be reached, or gives something else than tokens.
+func (e *TokenError) Refused() bool {
+	var by *refusal
+	return e.refusedBy != "" || errors.As(e.err, &by)
+}
+
+// Fix says what to do about it.
+func (e *TokenError) Fix() string {
+	section := strings.TrimSuffix(e.section, ".")
+	switch {
+	case e.refusedBy != "":
+		return e.refusedBy
+	case e.Refused():
+		return "check client_id, client_secret, scopes and audience of " + section
+	case !strings.HasPrefix(e.err.Error(), askingIssuer):
+		return "correct what this line names in " + section
+	}
+	fix := strings.ReplaceAll(FixTLS(section, e.err), "broker's", "issuer's")
+	return cmp.Or(fix, "check "+section+".token_url, and that the issuer works and is reached from here")
+}

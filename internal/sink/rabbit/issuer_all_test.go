@@ -1,0 +1,159 @@
+//go:build testall
+
+// OAuth 2 tokens of an issuer, which a connection gets in time.
+
+package rabbit
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/issuer"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// issued is a broker that takes an issuer's tokens. A channel looks at the token again ten times a
+// second.
+type issued struct {
+	*broker
+	issuer *issuer.Issuer
+}
+
+func issuedBroker(t *testing.T) *issued {
+	t.Helper()
+	t.Parallel()
+	i, err := issuer.Start()
+	if err != nil {
+		t.Fatal(err)
+	}
+	real, err := rabbitserver.Start(await.Context(t), rabbitserver.Options{Management: true, Issuer: i})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := real.Close(); err != nil {
+			t.Error(err)
+		}
+		_ = i.Close()
+	})
+	b := connect(t, real, real.URL())
+	b.eval("application:set_env(rabbit, channel_tick_interval, 100).")
+	return &issued{b, i}
+}
+
+func (b *issued) give(life time.Duration) {
+	b.issuer.Give(issuer.Token{Audience: "rabbitmq", Scope: "rabbitmq.write:*/*/* rabbitmq.configure:*/*/*", Life: life})
+}
+
+func (b *issued) tokenConfig() Config {
+	cfg := byKey(b.broker)
+	s := defaultSettings()
+	s.OAuth = sink.OAuth{TokenURL: b.issuer.TokenURL(), ClientID: setting.Plain(issuer.ClientID), ClientSecret: setting.Plain(issuer.Secret)}
+	cfg.Credentials, cfg.Tokens = s.Credentials(), s.Tokens()
+	return cfg
+}
+
+// deliverUntil publishes one event after another until done, each until it is confirmed.
+func (b *issued) deliverUntil(s *running, done func() bool) (ids []string) {
+	for !done() && b.ctx.Err() == nil {
+		ev := newEvent("events", "created")
+		ids = append(ids, string(ev.ID))
+		outcomes, _ := s.deliver(ev)
+		if outcomes[0].State != sink.Confirmed {
+			b.t.Errorf("%s %+v", outcomes[0].State, outcomes[0].Fault)
+			return ids
+		}
+	}
+	return ids
+}
+
+// A connection stands while its tokens end: each event is sent once, and in order.
+func TestTokenIsRenewed(t *testing.T) {
+	b := issuedBroker(t)
+	b.give(10 * time.Second)
+	b.exchange("events", nil)
+	cfg := b.tokenConfig()
+	var reconnects atomic.Int32
+	cfg.Connected = func(again bool) {
+		if again {
+			reconnects.Add(1)
+		}
+	}
+	s := start(t, cfg)
+	ids := b.deliverUntil(s, func() bool { return len(b.issuer.Asked()) >= 4 })
+	got := b.take("events", b.depth("events"))
+	if len(got) != len(ids) || reconnects.Load() > 0 {
+		t.Fatalf("%d messages for %d events, %d reconnects", len(got), len(ids), reconnects.Load())
+	}
+	for i, m := range got {
+		if m.MessageId != ids[i] {
+			t.Fatalf("message %d is %s, want %s", i, m.MessageId, ids[i])
+		}
+	}
+}
+
+// The issuer fails until the token has ended: nothing is rejected or lost, and the state says why.
+func TestIssuerAway(t *testing.T) {
+	b := issuedBroker(t)
+	b.give(6 * time.Second)
+	b.exchange("events", nil)
+	s := start(t, b.tokenConfig())
+	sent := map[string]bool{}
+	note := func(ids []string) {
+		for _, id := range ids {
+			sent[id] = true
+		}
+	}
+	note(b.deliverUntil(s, func() bool { return len(b.issuer.Asked()) >= 2 }))
+	b.issuer.Answer(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "away", http.StatusServiceUnavailable) })
+	var stop atomic.Bool
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		note(b.deliverUntil(s, stop.Load))
+	}()
+	await.Until(t, "the end of the token", func() bool {
+		_, why := s.Up()
+		return strings.Contains(why, "503 Service Unavailable") && strings.Contains(why, "check sink.rabbitmq.oauth.token_url") || t.Failed()
+	})
+	b.give(time.Hour)
+	stop.Store(true)
+	<-done
+	for _, m := range b.take("events", b.depth("events")) {
+		delete(sent, m.MessageId)
+	}
+	if len(sent) > 0 {
+		t.Errorf("%d events are not in the queue", len(sent))
+	}
+}
+
+// Who is refused is told by whom, why, and what to do.
+func TestTokenRefused(t *testing.T) {
+	b := issuedBroker(t)
+	for name, c := range map[string]struct {
+		gives     issuer.Token
+		said, fix string
+	}{
+		"audience":  {issuer.Token{Audience: "other", Scope: "rabbitmq.write:*/*/*", Life: time.Hour}, `for audience "other"`, "audience"},
+		"expired":   {issuer.Token{Audience: "rabbitmq", Life: -time.Minute}, "and has expired", "clocks"},
+		"no rights": {issuer.Token{Audience: "rabbitmq", Life: time.Hour}, "with scope none", "scopes"},
+	} {
+		b.issuer.Give(c.gives)
+		cfg := b.tokenConfig()
+		found := Check(t.Context(), cfg)
+		if len(found) == 0 || found[0].OK || !strings.Contains(found[0].Detail, c.said) || !strings.Contains(found[0].Fix, c.fix) {
+			t.Errorf("%s: found %+v", name, found)
+		}
+	}
+	b.give(time.Hour)
+	b.exchange("events", nil)
+	if found := Check(t.Context(), b.tokenConfig()); !found[0].OK {
+		t.Errorf("found %+v", found)
+	}
+}

@@ -1,0 +1,169 @@
+package sink
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/oauth2"
+)
+
+// scripted is an issuer whose tokens live for an hour.
+type scripted struct {
+	mu     sync.Mutex
+	asked  int
+	fails  error
+	delay  time.Duration
+	source *TokenSource
+}
+
+func newScripted() *scripted {
+	i := &scripted{}
+	i.source = NewTokenSource("sink.test.oauth.", "change it", func(ctx context.Context) (*oauth2.Token, error) {
+		i.mu.Lock()
+		defer i.mu.Unlock()
+		i.asked++
+		select {
+		case <-time.After(i.delay):
+		case <-ctx.Done():
+			return nil, errors.New(askingIssuer + "no answer in time")
+		}
+		if i.fails != nil {
+			return nil, i.fails
+		}
+		return &oauth2.Token{AccessToken: fmt.Sprint("token ", i.asked), Expiry: time.Now().Add(time.Hour)}, nil
+	})
+	return i
+}
+
+func (i *scripted) wants(t *testing.T, want string) {
+	t.Helper()
+	if got, err := i.source.Token(t.Context()); err != nil || got != want {
+		t.Errorf("got %q, %v, want %q", got, err, want)
+	}
+}
+
+// A token is kept until four fifths of its life are over, and until its end while the issuer fails.
+func TestTokenIsRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newScripted()
+		i.wants(t, "token 1")
+		if left := i.source.UntilRenewal("token 1"); left != 48*time.Minute {
+			t.Errorf("it is to be renewed in %v", left)
+		}
+		if left := i.source.UntilRenewal("token 0"); left != 0 {
+			t.Errorf("an earlier one is to be replaced in %v", left)
+		}
+		time.Sleep(48*time.Minute - time.Second)
+		i.wants(t, "token 1")
+		time.Sleep(2 * time.Second)
+		i.wants(t, "token 2")
+
+		i.fails = errors.New("away")
+		time.Sleep(49 * time.Minute)
+		asked := i.asked
+		i.wants(t, "token 2")
+		i.wants(t, "token 2")
+		if i.asked != asked+1 {
+			t.Errorf("the issuer is asked %d times at once", i.asked-asked)
+		}
+		time.Sleep(10 * time.Minute)
+		i.wants(t, "token 2")
+		time.Sleep(2 * time.Minute)
+		var failed *TokenError
+		if token, err := i.source.Token(t.Context()); !errors.As(err, &failed) || failed.Refused() || !strings.Contains(err.Error(), "away") {
+			t.Errorf("after its end: %q, %v", token, err)
+		}
+		i.fails = nil
+		time.Sleep(tokenPause)
+		if token, err := i.source.Token(t.Context()); err != nil {
+			t.Errorf("got %q, %v", token, err)
+		}
+	})
+}
+
+// Logins at the same time ask once, and a failure counts for all of them.
+func TestTokenIsAskedForOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newScripted()
+		i.delay = time.Second
+		all := func() {
+			var logins sync.WaitGroup
+			for range 10 {
+				logins.Go(func() { _, _ = i.source.Token(t.Context()) }) //nolint:errcheck // counted below
+			}
+			logins.Wait()
+		}
+		all()
+		if i.asked != 1 {
+			t.Errorf("the issuer is asked %d times for a token", i.asked)
+		}
+		i.fails = errors.New("away")
+		time.Sleep(2 * time.Hour)
+		all()
+		if i.asked != 2 {
+			t.Errorf("the issuer that fails is asked %d times", i.asked)
+		}
+
+		// A login whose time is up says for whom it has waited; one that is cancelled does not.
+		i.delay = time.Hour
+		time.Sleep(tokenPause)
+		short, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := i.source.Token(short); err == nil || !strings.Contains(err.Error(), "no answer in time") {
+			t.Errorf("got %v", err)
+		}
+		time.Sleep(tokenPause)
+		began := time.Now()
+		if _, err := i.source.Token(t.Context()); err == nil || time.Since(began) != tokenPatience {
+			t.Errorf("got %v after %v", err, time.Since(began))
+		}
+		time.Sleep(tokenPause)
+		ended, end := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, end)
+		if _, err := i.source.Token(ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// A token that a broker has refused is not used again, but a broker that refuses all of them does
+// not make the issuer busy.
+func TestRefusedToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newScripted()
+		i.wants(t, "token 1")
+		refused := errors.New("broker refuses")
+		err := i.source.Refused(refused)
+		var failed *TokenError
+		if !errors.As(err, &failed) || !errors.Is(err, refused) || !failed.Refused() || failed.Fix() != "change it" || err.Error() != "broker refuses" {
+			t.Errorf("got %v", err)
+		}
+		i.wants(t, "token 1")
+		time.Sleep(tokenPause)
+		_ = i.source.Refused(refused)
+		i.wants(t, "token 2")
+	})
+}
+
+func TestDescribeToken(t *testing.T) {
+	claims := func(text string) string { return "e30." + base64.RawURLEncoding.EncodeToString([]byte(text)) + ".sig" }
+	now := time.Unix(1000, 0)
+	for token, want := range map[string]string{
+		claims(`{"iss": "https://i", "aud": "kafka", "scope": "a b", "exp": 1001}`): `of issuer https://i, for audience "kafka", with scope "a b"`,
+		claims(`{"iss": "https://i", "aud": ["a"], "exp": 1000}`):                   `of issuer https://i, for audience ["a"], with scope none, and has expired`,
+		claims(`[]`): "",
+		"opaque":     "",
+		"a.b!.c":     "",
+	} {
+		if got := describeToken(token, now); got != want {
+			t.Errorf("%s: got %q", token, got)
+		}
+	}
+}
