@@ -67,7 +67,7 @@ func tracebacks(t *testing.T) map[string][]string {
 			}
 		}
 	}
-	all["Kubernetes"] = []string{"GOTRACEBACK=" + env(built(t).relay(t), "GOTRACEBACK")}
+	all["Kubernetes"] = []string{"GOTRACEBACK=" + env(container(t, podOf(t, "deploy/kubernetes/rabbitmq.yaml")), "GOTRACEBACK")}
 	for name, s := range composed(t, "kafka").Services {
 		if s.Image != "cdc-relay" {
 			continue

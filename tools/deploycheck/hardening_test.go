@@ -14,7 +14,17 @@ import (
 )
 
 // shipped are the configurations that people start from.
-var shipped = []string{"deploy/systemd/cdc-relay.yaml", "deploy/kubernetes/cdc-relay.yaml", "deploy/compose/rabbitmq.yaml", "deploy/compose/kafka.yaml"}
+func shipped(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, name := range []string{"deploy/systemd/cdc-relay.yaml", "deploy/compose/rabbitmq.yaml", "deploy/compose/kafka.yaml"} {
+		texts[name] = read(t, name)
+	}
+	for _, name := range []string{"deploy/kubernetes/rabbitmq.yaml", "deploy/kubernetes/kafka.yaml"} {
+		texts[name] = configOf(t, decode(t, map[string]string{name: read(t, name)}))
+	}
+	return texts
+}
 
 // shippedConfig is what of a configuration keeps it safe, as it is written.
 type shippedConfig struct {
@@ -24,7 +34,14 @@ type shippedConfig struct {
 			URL, Username, Password string
 			TLS                     struct{ CA string }
 		}
-		Kafka *struct{ Brokers []string }
+		Kafka *struct {
+			Brokers []string
+			TLS     struct {
+				Enabled bool
+				CA      string
+			}
+			SASL struct{ Password string }
+		}
 	}
 	Admin struct {
 		Listen        string
@@ -38,8 +55,7 @@ type shippedConfig struct {
 // TLS, and says what for.
 func TestSamplesAreHardened(t *testing.T) {
 	t.Parallel()
-	for _, name := range shipped {
-		text := read(t, name)
+	for name, text := range shipped(t) {
 		var c shippedConfig
 		must(t, yaml.Unmarshal([]byte(text), &c))
 		u, err := url.Parse(c.Source.URL)
@@ -55,8 +71,10 @@ func TestSamplesAreHardened(t *testing.T) {
 		switch mq := c.Sink.RabbitMQ; {
 		case mq != nil && (!strings.HasPrefix(mq.URL, "amqps://") || !caPath.MatchString(mq.TLS.CA)):
 			t.Errorf("%s: sink.rabbitmq is %+v", name, mq)
-		case mq == nil && (name != "deploy/compose/kafka.yaml" || !strings.Contains(text, "only for trying")):
-			t.Errorf("%s: there is no broker with TLS, and no word that this is for trying", name)
+		case mq == nil && name == "deploy/compose/kafka.yaml" && !strings.Contains(text, "only for trying"):
+			t.Errorf("%s: no word that this is for trying", name)
+		case mq == nil && name != "deploy/compose/kafka.yaml" && !(c.Sink.Kafka.TLS.Enabled && caPath.MatchString(c.Sink.Kafka.TLS.CA)):
+			t.Errorf("%s: there is no broker with TLS", name)
 		}
 		// Compose publishes it on the machine's 127.0.0.1 alone, for the console.
 		trying := strings.HasPrefix(name, "deploy/compose/")
@@ -74,7 +92,13 @@ func TestSamplesAreHardened(t *testing.T) {
 		if strings.HasPrefix(name, "deploy/compose/") { // its passwords are for trying
 			continue
 		}
-		for _, secret := range []string{c.Source.Password, c.Sink.RabbitMQ.Password} {
+		broker := ""
+		if c.Sink.Kafka != nil {
+			broker = c.Sink.Kafka.SASL.Password
+		} else {
+			broker = c.Sink.RabbitMQ.Password
+		}
+		for _, secret := range []string{c.Source.Password, broker} {
 			if len(secretFiles(secret)) != 1 {
 				t.Errorf("%s: a password is no file: %s", name, secret)
 			}
@@ -139,9 +163,18 @@ func TestSecretsAreNotReadable(t *testing.T) {
 	if !strings.Contains(unit, "install -d -m 700 /etc/cdc-relay/credentials\n") {
 		t.Errorf("%s: the directory of the credentials is open", unitFile)
 	}
-	create := read(t, "deploy/kubernetes/kustomization.yaml")
-	if !strings.Contains(create, "umask 077") || strings.Contains(create, "--from-literal") {
-		t.Error("kustomization.yaml: secrets are readable, or in the history of the shell")
+	_, create, _ := strings.Cut(read(t, "docs/running.md"), "### Kubernetes\n")
+	create, _, _ = strings.Cut(create, "\n```\n")
+	if !strings.Contains(create, "umask 077") || !strings.Contains(create, "kubectl create secret generic cdc-relay ") || strings.Contains(create, "--from-literal") {
+		t.Errorf("docs/running.md: secrets are readable, or in the history of the shell:\n%s", create)
+	}
+	for _, name := range []string{"deploy/helm/rabbitmq.yaml", "deploy/helm/kafka.yaml"} {
+		head, values, _ := strings.Cut(read(t, name), "\nconfig:")
+		for _, found := range secretPath.FindAllStringSubmatch(values, -1) {
+			if !strings.Contains(head, found[1]) {
+				t.Errorf("%s: the first lines do not say that the Secret or the ConfigMap must have %s", name, found[1])
+			}
+		}
 	}
 	secrets := 0
 	dir := prepared(t)

@@ -88,6 +88,7 @@ func TestCommandsExist(t *testing.T) {
 	code := regexp.MustCompile("(?s)```sh\n.*?\n```|`[^`\n]+`")
 	call := regexp.MustCompile(`\bcdc-relay ((?:[a-z][a-z-]*)(?: [a-z][a-z-]*)?)?([^|\n` + "`" + `&;]*)`)
 	flag := regexp.MustCompile(` (--[a-z-]+)`)
+	release := regexp.MustCompile(`\bhelm [a-z]+ cdc-relay `)
 	count := 0
 	for name, text := range texts(t) {
 		pieces := []string{text}
@@ -97,7 +98,7 @@ func TestCommandsExist(t *testing.T) {
 			continue // prose about the relay, and its runbooks
 		}
 		for _, piece := range pieces {
-			for _, found := range call.FindAllStringSubmatch(strings.ReplaceAll(piece, "\\\n", " "), -1) {
+			for _, found := range call.FindAllStringSubmatch(release.ReplaceAllString(strings.ReplaceAll(piece, "\\\n", " "), ""), -1) {
 				words := strings.Fields(found[1])
 				if len(words) == 0 || filepath.Ext(name) != ".md" && commands[words[0]] == nil && !strings.Contains(piece, "`cdc-relay "+words[0]) {
 					continue // a path, or prose
