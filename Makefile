@@ -192,7 +192,7 @@ bench-leader-change: deps-rabbitmq deps-kafka ## of these: how long a standby ta
 BASE ?= $(or $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null),903aef27)
 .PHONY: bench-compare
 bench-compare: deps-rabbitmq deps-kafka ## the relay of BASE=commit and this one in turns, under 30 minutes: CPU per event, rates, latency, memory, start (ROWS=kafka/live: only these)
-	@$(BENCH) -base '$(BASE)' -only '$(ROWS)'
+	@$(BENCH) -base '$(BASE)' -only '$(ROWS)' -tabs '$(or $(TABS),0)'
 
 .PHONY: soak
 soak: deps soak-faults ## random faults for an hour, none for another (SOAK=10m sets the time), then a million seeds of test/sim (SEEDS=1000 sets how many)

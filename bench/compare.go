@@ -49,7 +49,7 @@ type round struct{ earlier, ours, again, bare outcome }
 
 // compare measures rows for the relay of a commit and that of the checkout, and writes the table.
 // What was measured before an error is in it.
-func (s *stand) compare(ctx context.Context, base string, rows []row, out io.Writer) error {
+func (s *stand) compare(ctx context.Context, base string, tabs int, rows []row, out io.Writer) error {
 	began := time.Now()
 	commit, err := git(ctx, "rev-parse", "--verify", "--quiet", base+"^{commit}")
 	if err != nil {
@@ -57,7 +57,7 @@ func (s *stand) compare(ctx context.Context, base string, rows []row, out io.Wri
 	}
 	s.say("building the relay of %s", commit[:8])
 	// both are run as the earlier one can be
-	earlier, ours := relay{earlier: true}, relay{earlier: true}
+	earlier, ours := relay{earlier: true}, relay{earlier: true, tabs: tabs}
 	if ours.binary, err = runner.Program(ctx, "cmd/cdc-relay"); err != nil {
 		return err
 	}

@@ -40,6 +40,7 @@ func main() {
 	var opt options
 	only := flag.String("only", "", "measure the rows whose broker/report/row matches this regular expression; with -base broker/row")
 	flag.StringVar(&opt.base, "base", "", "a commit, whose relay is compared with the checkout's, instead of the rows")
+	flag.IntVar(&opt.tabs, "tabs", 0, "with -base: as many tabs of the console are open at the checkout's relay in the row live")
 	flag.BoolVar(&opt.quick, "quick", false, "a smoke run: few events, one pair, no verdict, no file")
 	flag.Parse()
 	var err error
@@ -59,6 +60,7 @@ func main() {
 // options are the command line.
 type options struct {
 	base  string // a commit, or ""
+	tabs  int    // of the console, at the checkout's relay beside that commit's
 	quick bool
 	only  *regexp.Regexp
 }
@@ -120,7 +122,7 @@ func (s *stand) selected(opt options) []row {
 func (s *stand) measure(ctx context.Context, opt options, out io.Writer) (err error) {
 	rows := s.selected(opt) // there is a broker now
 	if opt.base != "" {
-		return s.compare(ctx, opt.base, rows, out)
+		return s.compare(ctx, opt.base, opt.tabs, rows, out)
 	}
 	var missed error
 	for _, name := range reports {

@@ -162,6 +162,13 @@ func (s *stand) hear(p program, l load, part, length time.Duration) run {
 	return func(ctx context.Context) (found outcome, err error) {
 		part, length := s.length(part), s.length(length)
 		err = s.live(ctx, p, l, historyOf(p), length, func(to place, r process, live *phase, written <-chan error) error {
+			if of, is := p.(relay); is && of.tabs > 0 {
+				stop, err := r.(relayProcess).listen(ctx, of.tabs)
+				defer stop()
+				if err != nil {
+					return err
+				}
+			}
 			err := waitUntil(ctx, time.Now().Add(part))
 			before, cpuErr := cpuTime(r.Pid())
 			if err = errors.Join(err, cpuErr, <-written); err != nil {

@@ -5,6 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
 	"os"
 	"runtime"
 	"slices"
@@ -166,6 +169,7 @@ type relay struct {
 	earlier bool   // it may be of an earlier commit
 	source  string // more of that section
 	db      string // by another way; "": the stand's
+	tabs    int    // of the console that are open while it is heard
 }
 
 // relayProcess is a relay that runs.
@@ -173,6 +177,32 @@ type relayProcess struct{ *runner.Relay }
 
 func (r relayProcess) WaitStreaming(ctx context.Context) error {
 	return r.WaitLog(ctx, `"msg":"streaming"`)
+}
+
+// listen has n readers follow the status, as tabs of the console do, until stop is called.
+func (r relayProcess) listen(ctx context.Context, n int) (stop func(), err error) {
+	ctx, stop = context.WithCancel(ctx)
+	client := &http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "unix", r.Socket())
+	}}}
+	for range n {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://relay/api/v1/stream", http.NoBody)
+		if err != nil {
+			return stop, err
+		}
+		answer, err := client.Do(request)
+		if err != nil {
+			return stop, err
+		}
+		go func() {
+			_, _ = io.Copy(io.Discard, answer.Body)
+			_ = answer.Body.Close()
+		}()
+		if answer.StatusCode != http.StatusOK {
+			return stop, fmt.Errorf("the stream answers %s", answer.Status)
+		}
+	}
+	return stop, nil
 }
 
 func (r relayProcess) Stop(ctx context.Context) error {

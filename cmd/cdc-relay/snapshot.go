@@ -102,7 +102,7 @@ func (v *process) adminConfig(c *config.Config, log *zap.Logger) admin.Config {
 
 func (v *process) snapshot() ops.Snapshot {
 	s := v.stream.Snapshot()
-	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Leader: wiring.Leader(s.Leader), Slot: wiring.SlotSnapshot(v.slot, s.Slot)}
+	out := ops.Snapshot{Phase: ops.Phase(s.Phase), Why: s.Why, Since: s.Since, Leader: wiring.Relay(s.Leader), Standbys: wiring.Relays(s.Standbys), Slot: wiring.SlotSnapshot(v.slot, s.Slot)}
 	out.WaitingForStandby, out.RetentionMode = s.WaitingForStandby, v.retention
 	out.OtherTotal, out.TableBytes = s.OtherTotal, s.TableBytes
 	out.Unheld, out.UnheldAt = wiring.UnheldSlots(s.Unheld), s.UnheldAt

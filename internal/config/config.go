@@ -427,7 +427,7 @@ func (l *loader) adminFields(a *Admin) []setting.Key {
 				"Root and the relay's own user may do everything there, without a token."),
 		setting.Text("admin.advertise", &a.Advertise).
 			Doc("The address by which others reach this relay, as `https://HOST:PORT`.",
-				"A relay writes it into `cdc_relay.slots` when it becomes the leader. Standbys name it in their status, and their console links it. Empty: they only name its host."),
+				"A relay writes it into `cdc_relay.slots` when it becomes the leader, and gives it to the leader while it stands by. The status of each names the others with it, and the console links them. Empty: only their hosts are named."),
 		setting.Text("admin.tls.cert", &a.TLS.Cert).
 			Doc("PEM file with the certificate of `admin.listen`.",
 				"The port then speaks only TLS. The relay reads these files again when they change."),

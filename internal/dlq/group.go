@@ -197,11 +197,13 @@ func waitingSQL(most int) string {
 					WHERE x.system_id = $2 LIMIT 1) f) o`, most, of, next(">= p.low"), next("> g.dest"), maxGroups)
 }
 
-// reasonGroups counts the dead letters of state $2 by class and reason.
+// reasonGroups counts the dead letters of state $2 by class and reason. ORDER BY names the index:
+// without it the planner reads the whole table to find the few rows of a rare state.
 var reasonGroups = grouping{ByState, func(most int) string {
 	return fmt.Sprintf(` SELECT convert_to(g.reason, 'UTF8'), least(c.n, %[1]d), c.n > %[1]d, o.died_at, '', '', NULL::text
 	FROM g CROSS JOIN LATERAL (SELECT count(*) AS n FROM (SELECT FROM cdc_relay.dead_letter t
-			WHERE t.slot = $1 AND t.state = g.state AND t.class = g.class AND t.reason = g.reason LIMIT %[1]d + 1) x) c
+			WHERE t.slot = $1 AND t.state = g.state AND t.class = g.class AND t.reason = g.reason
+			ORDER BY t.died_at DESC, t.n DESC LIMIT %[1]d + 1) x) c
 		CROSS JOIN LATERAL (SELECT t.died_at FROM cdc_relay.dead_letter t
 			WHERE t.slot = $1 AND t.state = g.state AND t.class = g.class AND t.reason = g.reason ORDER BY t.died_at, t.n LIMIT 1) o
 	WHERE g.state = $2 LIMIT %[2]d`, most, maxGroups+1)

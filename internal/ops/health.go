@@ -46,8 +46,8 @@ func (s *Snapshot) Role() string {
 	return RoleNone
 }
 
-// Leader is the relay that holds the slot, as the status names it.
-type Leader struct {
+// Relay is one of the relays of a slot, as the status names it.
+type Relay struct {
 	Name string `json:"name"` // its host and process
 	// its admin.advertise, an http or https URL; "" when it has none
 	Address string `json:"address"`

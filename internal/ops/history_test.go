@@ -15,7 +15,7 @@ var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 // leading is a leader's status at noon, with changes.
 func leading(change func(*Status)) *Status {
 	s := &Status{
-		State: StateStreaming, Role: RoleLeader, Version: "v1", StartedAt: noon.Add(-time.Minute), Now: noon, Leader: &Leader{Name: "a pid 1"},
+		State: StateStreaming, Role: RoleLeader, Version: "v1", StartedAt: noon.Add(-time.Minute), Now: noon, Leader: &Relay{Name: "a pid 1"},
 		Broker: BrokerStatus{Up: true}, Slot: SlotStatus{CheckedAt: noon, LagBytes: 5, RetainedBytes: 70, SafeWALBytes: new(int64(30)), LagSeconds: new(0.5)},
 		Deferred: DeferredStatus{CountedAt: noon, Events: 4}, DeadLetters: DeadLettersStatus{Open: 3}, InFlight: InFlightStatus{Events: 2},
 		Rates: RatesStatus{PublishedPerSecond: 9, LatencyP50Seconds: new(0.1), LatencyP99Seconds: new(0.2)},
@@ -31,7 +31,7 @@ func TestMarks(t *testing.T) {
 		s.State, s.Broker = StateBrokerDown, BrokerStatus{Why: "dial: refused", DownSince: new(noon.Add(-90 * time.Second))}
 	}
 	standby := func(s *Status) {
-		s.State, s.Role, s.Why, s.Leader = StateStandby, RoleStandby, "slot is active for b pid 2", &Leader{Name: "b pid 2"}
+		s.State, s.Role, s.Why, s.Leader = StateStandby, RoleStandby, "slot is active for b pid 2", &Relay{Name: "b pid 2"}
 	}
 	waiting := func(s *Status) { s.State, s.Role, s.Why, s.Leader = StateWaiting, RoleNone, "dial: refused", nil }
 	stopped := func(s *Status) {
@@ -62,7 +62,7 @@ func TestMarks(t *testing.T) {
 		{"PostgreSQL goes", same, waiting, "postgres bad Waiting for PostgreSQL: dial: refused"},
 		{"PostgreSQL comes, with a session", waiting, func(s *Status) { s.Totals.StreamReconnects = 1 }, "leader ok This relay leads."},
 		{"it leads no more", paused("x"), standby, "leader info This relay stands by: slot is active for b pid 2"},
-		{"another one leads", standby, func(s *Status) { standby(s); s.Leader = &Leader{Name: "c pid 3"} }, "leader info This relay stands by: slot is active for b pid 2"},
+		{"another one leads", standby, func(s *Status) { standby(s); s.Leader = &Relay{Name: "c pid 3"} }, "leader info This relay stands by: slot is active for b pid 2"},
 		{"it leads", standby, same, "leader ok This relay leads."},
 		{"it stops", same, func(s *Status) { s.State = StateStopping }, "leader info The relay is stopping."},
 		{"a finding", same, stopped, "finding bad Relaying has stopped: slot lost; cdc-relay accept 7d04"},

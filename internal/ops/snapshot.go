@@ -29,8 +29,9 @@ type Snapshot struct {
 	Since  time.Time // when Phase began
 	Reason string    // of Phase Stopped: event.Stop.Reason
 	// of Phase Stopped: the ID that `cdc-relay accept` takes; "": there is nothing to accept
-	Finding string
-	Leader  *Leader // as in Status
+	Finding  string
+	Leader   *Relay  // as in Status
+	Standbys []Relay // likewise; nil: not known
 
 	InFlightEvents  int // in the in-flight budget: read and not settled
 	WaitingEvents   int // read and not in the in-flight budget yet, 0 or 1

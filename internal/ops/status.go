@@ -23,7 +23,10 @@ type Status struct {
 	Finding string `json:"finding,omitempty"`
 	Role    string `json:"role"` // leader, standby, none
 	// this relay, or the one that a standby stands by for; null: not known
-	Leader *Leader `json:"leader"`
+	Leader *Relay `json:"leader"`
+	// the relays that stand by, as PostgreSQL sees them, at most 100; only the leader asks, as often
+	// as for the slot; null: not known
+	Standbys []Relay `json:"standbys"`
 
 	Version   string    `json:"version"`
 	StartedAt time.Time `json:"started_at"`
@@ -250,7 +253,7 @@ type TotalsStatus struct {
 // Status makes the status of a Snapshot, for people and programs.
 func (s *Snapshot) Status(rates RatesStatus, totals TotalsStatus, now time.Time) Status {
 	out := Status{
-		AnsweredBy: AnsweredByRelay, Role: s.Role(), Leader: s.Leader, Now: now,
+		AnsweredBy: AnsweredByRelay, Role: s.Role(), Leader: s.Leader, Standbys: s.Standbys, Now: now,
 		Slot: SlotStatus{Name: s.Slot.Name, LagSeconds: s.lagSeconds(now)},
 		Broker: BrokerStatus{
 			Kind: s.Sink.Kind, Up: s.Sink.Up, WasUp: s.Sink.WasUp, Why: s.Sink.Why, DownSince: orNil(s.Sink.DownSince), Connections: s.Sink.Connections, Channels: s.Sink.Channels, PendingConfirms: s.Sink.PendingConfirms, Ignored: s.Sink.Ignored,

@@ -7,9 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
-	"strings"
 	"sync"
 	"time"
 
@@ -366,7 +364,7 @@ func raiseEpoch(ctx context.Context, pool *pgxpool.Pool, c *source.Config) (int6
 		var epoch int64
 		unblock := time.AfterFunc(time.Second, func() { endBlockers(ctx, pool, c, pid) })
 		err := conn.QueryRow(ctx, `UPDATE cdc_relay.slots SET epoch = epoch + 1, leader = $2, changed_at = now()
-			WHERE slot = $1 AND state = 'ready' RETURNING epoch`, c.Slot, leaderName(c)).Scan(&epoch)
+			WHERE slot = $1 AND state = 'ready' RETURNING epoch`, c.Slot, slot.RelayName(c)).Scan(&epoch)
 		unblock.Stop()
 		switch {
 		case err == nil:
@@ -390,31 +388,6 @@ func endBlockers(ctx context.Context, pool *pgxpool.Pool, c *source.Config, pid 
 	}
 }
 
-// leaderAt is between the name and the address of a leader in cdc_relay.slots. A host's name has no
-// space.
-const leaderAt = " at "
-
-// leaderName is how this process names itself in cdc_relay.slots, with the address by which others
-// reach it. A leader of the version before overwrites both.
-func leaderName(c *source.Config) string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "?"
-	}
-	name := fmt.Sprintf("%s pid %d", host, os.Getpid())
-	if c.Advertise != "" {
-		name += leaderAt + c.Advertise
-	}
-	return name
-}
-
-// SplitLeader splits what leaderName made. Whoever may write to cdc_relay.slots may have written
-// any address.
-func SplitLeader(text string) (name, address string) {
-	name, address, _ = strings.Cut(text, leaderAt)
-	return name, address
-}
-
 const standbyPoll = 250 * time.Millisecond // how often a standby asks whether the slot is free
 
 // standBy returns when nobody reads the slot. Another cdc-relay is waited for. So is a session that
@@ -427,9 +400,10 @@ func (s *Stream) standBy(ctx context.Context) error {
 	if p := &s.prepared; p.isFresh() && p.Record != nil && !p.View.Active() && s.visitor == (visitor{}) {
 		return nil
 	}
-	walsenders := 0 // looks at one that is not of a relay
+	walsenders := 0                    // looks at one that is not of a relay
+	var asking source.Querier = s.pool // at a start mostly once, with a statement that is asked again
 	for {
-		rec, view, err := slot.ReadBoth(ctx, s.pool, s.cfg.Slot)
+		rec, view, err := slot.ReadBoth(ctx, asking, s.cfg.Slot)
 		if err != nil {
 			return err
 		}
@@ -457,6 +431,7 @@ func (s *Stream) standBy(ctx context.Context) error {
 		if !source.Sleep(ctx, standbyPoll) {
 			return ctx.Err()
 		}
+		asking = slot.AsStandby(s.pool, s.cfg)
 	}
 }
 

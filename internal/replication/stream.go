@@ -200,7 +200,7 @@ func (s *Stream) showStreaming() {
 		s.cfg.Hooks.Reconnect()
 	}
 	s.status.EnterPhase(slot.Streaming, "")
-	s.status.SetLeader(leaderName(s.cfg))
+	s.status.SetLeader(slot.RelayName(s.cfg))
 	s.cfg.Log.Info("streaming", zap.String("slot", s.cfg.Slot), zap.Int64("epoch", s.term.Epoch))
 }
 

@@ -193,7 +193,7 @@ func TestStandbyNamesTheLeader(t *testing.T) {
 		want := fmt.Sprintf("slot is active for cdc-relay/%s (%s, backend %s)", b.cfg.Slot, name, pid)
 		await.Until(t, want, func() bool { return standby.s.Snapshot().Why == want }, func() any { return standby.s.Snapshot() })
 	}
-	says(leaderName(&b.cfg))
+	says(slot.RelayName(&b.cfg))
 	// A leader writes its name after it has got the slot.
 	b.exec(`UPDATE cdc_relay.slots SET leader = 'vm-3 pid 26170 at https://vm-3:8464'`)
 	says("vm-3 pid 26170 at https://vm-3:8464")

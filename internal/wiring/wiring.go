@@ -22,7 +22,6 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/ops/metrics"
 	"github.com/cdc-relay/cdc-relay/internal/printable"
 	"github.com/cdc-relay/cdc-relay/internal/relay"
-	"github.com/cdc-relay/cdc-relay/internal/replication"
 	"github.com/cdc-relay/cdc-relay/internal/replication/check"
 	"github.com/cdc-relay/cdc-relay/internal/replication/slot"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
@@ -116,18 +115,30 @@ func Retained(c *config.Config) (list []sent.Table) {
 	return list
 }
 
-// Leader returns the leading relay as the status shows it, from the text in cdc_relay.slots. nil
-// means that the leader is not known. It leaves out an address that could be more than a link to a
-// server, because whoever may write to cdc_relay.slots may have written it.
-func Leader(text string) *ops.Leader {
+// Relay returns a relay as the status shows it, from the text with which it names itself. nil means
+// that it is not known. It leaves out an address that could be more than a link to a server, because
+// others may have written the text.
+func Relay(text string) *ops.Relay {
 	if text == "" {
 		return nil
 	}
-	name, address := replication.SplitLeader(text)
+	name, address := slot.SplitRelay(text)
 	if config.AdvertiseFault(address) != nil {
 		address = ""
 	}
-	return &ops.Leader{Name: name, Address: address}
+	return &ops.Relay{Name: name, Address: address}
+}
+
+// Relays returns relays as the status shows them; nil means that they are not known.
+func Relays(texts []string) []ops.Relay {
+	if texts == nil {
+		return nil
+	}
+	list := make([]ops.Relay, len(texts))
+	for i, text := range texts {
+		list[i] = *Relay(text)
+	}
+	return list
 }
 
 // SlotSnapshot converts what was read of a slot to the form of metrics and status.

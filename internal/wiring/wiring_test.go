@@ -183,9 +183,9 @@ func TestLogIsSampledByMessage(t *testing.T) {
 	})
 }
 
-// A standby links the leader only by an address that leads to a server and is nothing else.
-func TestLeader(t *testing.T) {
-	for text, want := range map[string]ops.Leader{
+// A relay is linked only by an address that leads to a server and is nothing else.
+func TestRelay(t *testing.T) {
+	for text, want := range map[string]ops.Relay{
 		"relay-0 pid 7":                                {Name: "relay-0 pid 7"},
 		"relay-0 pid 7 at https://relay-0:8464":        {Name: "relay-0 pid 7", Address: "https://relay-0:8464"},
 		"relay-0 pid 7 at http://[::1]:8464/a":         {Name: "relay-0 pid 7", Address: "http://[::1]:8464/a"},
@@ -194,11 +194,11 @@ func TestLeader(t *testing.T) {
 		"relay-0 pid 7 at https://relay-0/\"onclick=x": {Name: "relay-0 pid 7"},
 		"relay-0 pid 7 at ":                            {Name: "relay-0 pid 7"},
 	} {
-		if got := Leader(text); *got != want {
+		if got := Relay(text); *got != want {
 			t.Errorf("%s: %+v", text, *got)
 		}
 	}
-	if Leader("") != nil {
+	if Relay("") != nil {
 		t.Error("nobody leads, and somebody is named")
 	}
 }

@@ -79,10 +79,11 @@ func TestStandbyLinksTheLeader(t *testing.T) {
 	second := *r
 	second.admin = strings.Replace(r.admin, "relay-0", "relay-1", 1)
 	standby := runner.Start(t, r.binary, second.yaml())
-	says(t, standby, "/api/v1/status", 200, `"role":"standby","leader":{"name":"`, `"address":"https://relay-0.internal:8464"}`)
+	says(t, standby, "/api/v1/status", 200, `"role":"standby","leader":{"name":"`, `"address":"https://relay-0.internal:8464"},"standbys":null`)
+	says(t, leader, "/api/v1/status", 200, `"standbys":[{"name":"`, `,"address":"https://relay-1.internal:8464"}]`)
 	if code := leader.Stop(t); code != 0 {
 		t.Errorf("exit %d", code)
 	}
 	must(t, standby.WaitReady(await.Context(t)))
-	says(t, standby, "/api/v1/status", 200, `"role":"leader","leader":{"name":"`, `"address":"https://relay-1.internal:8464"}`)
+	says(t, standby, "/api/v1/status", 200, `"role":"leader","leader":{"name":"`, `"address":"https://relay-1.internal:8464"},"standbys":[]`)
 }

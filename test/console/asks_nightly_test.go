@@ -34,6 +34,15 @@ func TestButtonsDoWhatTheySay(t *testing.T) {
 		p.reason("bound late", "Job")
 		s.becomes(1, "SELECT count(*) FROM cdc_relay.bulk WHERE kind = 'resend' AND routing_key = 'order.repaired' AND reason = 'bound late'")
 	})
+	p.step("a resend of one of the tables", func() {
+		p.press("Resend…")
+		p.says("has counted 1 row")
+		p.choose("Rows of", "public.returns")
+		p.says("has counted 0 rows")
+		p.choose("Rows of", "public.outbox")
+		p.says("has counted 1 row")
+		p.press("Cancel")
+	})
 	p.step("a resend is offered where it is allowed", func() {
 		p.press("Redact…")
 		p.reason("a person asked", "done")

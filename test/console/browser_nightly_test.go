@@ -202,6 +202,13 @@ func (p *tab) fill(label, text string) {
 	p.run(chromedp.KeyEvent(text))
 }
 
+// choose picks one of a list.
+func (p *tab) choose(label, option string) {
+	p.t.Helper()
+	p.until(named(label))
+	p.run(chromedp.Evaluate(`(() => { const e = `+named(label)+`; e.value = `+quote(option)+`; e.dispatchEvent(new Event('change', {bubbles: true})) })()`, nil))
+}
+
 // open gives the token.
 func (p *tab) open(token string) {
 	p.t.Helper()

@@ -36,6 +36,14 @@ var hostile = []string{
 	"line\nfeed\tand \u2028 separators \u0085",
 	"\u0007bell\u001b[31mred\u001b[0m",
 	"\U000e0041tags \ufffd z\u0310a\u0310l\u0310g\u0310o\u0310",
+	"\x1b]8;;https://evil.example\x07press\x1b]8;;\x07 \x1b[2J\x1b[31mred\u009b1m",
+	`</script></style></textarea></title><!--`,
+	`--><![CDATA[<script>alert(1)</script>]]>`,
+	strings.Repeat("unbroken", 25),
+	strings.Repeat("a\u0300\u0301\u0302", 30),
+	"$(touch /tmp/x); `id` && '; DROP TABLE outbox; --",
+	`../../api/v1/status?x=%2e%2e%2f&amp;#/safety`,
+	"a\r\nSet-Cookie: x=1\r\n\r\n<html>",
 	`{"__proto__": {"html": "<img src=x onerror=alert(1)>"}, "constructor": null, "type": "script", "props": {"dangerouslySetInnerHTML": {"__html": "<script>alert(1)</script>"}}}`,
 }
 
@@ -45,6 +53,10 @@ var more = map[string][]byte{
 	"deep":     []byte(strings.Repeat("[", 200_000) + strings.Repeat("]", 200_000)),
 	"no-utf-8": {'<', 'b', '>', 0xff, 0xfe, 0x00, 0xc3, 0x28, 0xed, 0xa0, 0x80},
 	"nul":      []byte("a\x00b"),
+	"nested":   []byte(strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000)),
+	"numbers":  []byte(`{"n": 1e999, "m": -0, "k": 12345678901234567890123456789.10, "k": "twice"}`),
+	"keys":     []byte("{" + strings.Repeat(`"":1,`, 100_000) + `"":1}`),
+	"half":     []byte(`{"half": "\ud800", "nul": "\u0000", "script": "<\/script>"}`),
 	"one-line": []byte(`{"a": "` + strings.Repeat("x", 500_000) + `"}`),
 }
 
@@ -53,7 +65,7 @@ var more = map[string][]byte{
 func TestHostileTexts(t *testing.T) {
 	s := newShop(t, 4<<20)
 	for i, text := range hostile {
-		headers, err := json.Marshal(map[string]string{"x": text})
+		headers, err := json.Marshal(map[string]string{"x": text, "x " + text: "y"})
 		await.Must(t, err)
 		await.Must(t, pgserver.OnConn(await.Context(t), s.db, func(conn *pgx.Conn) error {
 			_, err := conn.Exec(await.Context(t), `INSERT INTO outbox (id, aggregatetype, aggregateid, type, payload, headers) VALUES ($1, 'lost', $2, $2, $3, $4)`,
@@ -62,7 +74,7 @@ func TestHostileTexts(t *testing.T) {
 		}))
 	}
 	for name, payload := range more {
-		s.insert(name, "lost", "k-"+name, "wide", payload)
+		s.insert(name, "lost", strings.Repeat("key of "+name+" ", 1+len(payload)/300), "wide", payload)
 	}
 	total := len(hostile) + len(more)
 	s.becomes(total, "SELECT count(*) FROM cdc_relay.retry")
@@ -115,6 +127,14 @@ func TestHostileTexts(t *testing.T) {
 		p.screen(screen)
 		p.says("<img src=x onerror=alert(1)>")
 		inert(screen)
+	}
+	// what is no text at all
+	s.exec(`UPDATE cdc_relay.dead_letter SET id = '\xfffe3c623e', key = '\xc328', type = '\xff3c623e', aggregate = '\x00' WHERE n = (SELECT min(n) FROM cdc_relay.dead_letter)`)
+	for _, screen := range []string{"#/dead-letters?state=open&group=type", fmt.Sprint("#/dead-letters/", s.count("SELECT min(n) FROM cdc_relay.dead_letter"))} {
+		p.screen(screen)
+		p.says("\ufffd<b>")
+		inert(screen)
+		p.accessible(screen)
 	}
 	if value[bool](p, `fetch('https://evil.example/').then(() => true, () => false)`) {
 		t.Error("the policy lets the page ask another host")

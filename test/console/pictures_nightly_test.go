@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,7 @@ func TestPictures(t *testing.T) {
 		s.insert(fmt.Sprintf("0198c7a2-%04d", i), "lost", fmt.Sprintf("customer-%d", i%6), []string{"shipped", "returned"}[i%5/4], []byte(`{"order": "4711", "carrier": "north"}`))
 	}
 	s.becomes(25, "SELECT count(*) FROM cdc_relay.retry")
+	s.start(strings.Replace(s.config, "relay-0", "relay-1", 1))
 	stop := s.load()
 	p := look(chromium(t), t, s.relay.Admin())
 	p.open(mayChange)
@@ -70,6 +72,9 @@ func TestPictures(t *testing.T) {
 			p.run(emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: l.scheme}}),
 				emulation.SetDeviceMetricsOverride(l.width, l.height, 1, false))
 			p.screen(screen.hash)
+			if screen.name == "safety" {
+				p.says("https://relay-1.internal:8464")
+			}
 			p.accessible(screen.name + " " + l.name)
 			if wide := value[int64](p, `document.documentElement.scrollWidth`); wide > l.width {
 				t.Errorf("%s %s is %d wide", screen.name, l.name, wide)

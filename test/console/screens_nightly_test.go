@@ -11,6 +11,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
 )
 
 // Nothing is shown without a token, and a wrong one says so.
@@ -229,11 +230,14 @@ func TestReader(t *testing.T) {
 
 // What breaks is said in words, what is shown says how old it is, and it goes on by itself.
 func TestFaults(t *testing.T) {
-	s := newShop(t, largest)
+	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{"max_slot_wal_keep_size": "64MB"}})
+	await.Must(t, err)
+	t.Cleanup(func() { await.Must(t, pg.Close()) })
+	s := newShopOn(t, pg, largest)
 	s.order(10)
 	browser := chromium(t)
 	p := look(browser, t, s.relay.Admin())
-	p.allow("ERR_CONNECTION_REFUSED", "ERR_EMPTY_RESPONSE", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET")
+	p.allow("ERR_CONNECTION_REFUSED", "503 (Service Unavailable)", "ERR_EMPTY_RESPONSE", "ERR_INCOMPLETE_CHUNKED_ENCODING", "ERR_CONNECTION_RESET")
 	p.open(mayChange)
 	p.until(`/Streaming|Idle/.test(document.querySelector('.sentence')?.textContent)`)
 
@@ -241,10 +245,31 @@ func TestFaults(t *testing.T) {
 	await.Must(t, s.rabbit.Stop(await.Context(t)))
 	p.says("Broker down")
 	p.accessible("broker down")
+	t.Log("the slot comes near its limit")
+	s.order(1)
+	s.exec(`SELECT pg_logical_emit_message(false, 'noise', repeat('x', 1000000)) FROM generate_series(1, 46)`)
+	p.until(`/^Broker down for .*; 4\d[.]\d MB of WAL kept, .* to the limit[.]$/.test(document.querySelector('.sentence')?.textContent)`)
+	p.accessible("the limit is near")
 	t.Log("and started")
 	await.Must(t, s.rabbit.Start(await.Context(t)))
 	p.until(`/Streaming|Idle/.test(document.querySelector('.sentence')?.textContent)`)
 	p.says("The broker is up again")
+
+	t.Log("PostgreSQL is stopped")
+	_, err = pg.Stop("fast")
+	await.Must(t, err)
+	p.says("Waiting for PostgreSQL", "not reached")
+	p.until(`document.querySelector('.arrow').className === 'arrow bad'`)
+	p.accessible("PostgreSQL is away")
+	for _, screen := range []string{"#/stuck", "#/dead-letters?state=open", "#/find?q=x", "#/safety"} {
+		p.screen(screen) // says that the database does not answer, in place
+		p.until(`document.querySelector('main .fault, main .muted')`)
+		p.accessible(screen + " without PostgreSQL")
+	}
+	t.Log("and started")
+	await.Must(t, pg.Start(await.Context(t)))
+	p.screen("#/flow")
+	p.until(`/Streaming|Idle/.test(document.querySelector('.sentence')?.textContent)`)
 
 	t.Log("a standby")
 	standby := s.start(strings.Replace(s.config, "relay-0", "relay-1", 1))
@@ -252,6 +277,11 @@ func TestFaults(t *testing.T) {
 	q.open(mayRead)
 	q.says("Standing by")
 	q.until(`document.querySelector('a[href="https://relay-0.internal:8464"]')`)
+	p.front()
+	p.screen("#/safety")
+	p.until(`document.querySelector('a[href="https://relay-1.internal:8464"]')`)
+	p.screen("#/flow")
+	q.front()
 
 	t.Log("the leader is killed")
 	p.front()

@@ -40,19 +40,23 @@ const largest = 64 << 10
 
 // table has ids and payloads that may be anything.
 const table = `CREATE TABLE outbox (id text PRIMARY KEY, aggregatetype text, aggregateid text, type text, payload bytea, headers jsonb,
-	tx xid8 DEFAULT pg_current_xact_id()); CREATE INDEX ON outbox (tx); CREATE INDEX ON outbox (aggregateid)`
+	tx xid8 DEFAULT pg_current_xact_id()); CREATE INDEX ON outbox (tx); CREATE INDEX ON outbox (aggregateid);
+	CREATE TABLE returns (LIKE outbox INCLUDING ALL)`
 
-func newShop(t *testing.T, most int) *shop {
+func newShop(t *testing.T, most int) *shop { return newShopOn(t, servers.SharedPostgres(t), most) }
+
+// newShopOn is newShop on a server that the test may stop.
+func newShopOn(t *testing.T, pg *pgserver.Postgres, most int) *shop {
 	t.Helper()
 	ctx := await.Context(t)
 	rabbit, err := rabbitserver.Start(ctx, rabbitserver.Options{})
 	await.Must(t, err)
 	t.Cleanup(func() { await.Must(t, rabbit.Close()) })
 	await.Must(t, rabbit.SetMaxMessageSize(ctx, most))
-	s := &shop{t: t, db: servers.SharedPostgres(t).Database(t), rabbit: rabbit, most: most}
+	s := &shop{t: t, db: pg.Database(t), rabbit: rabbit, most: most}
 	s.exec(table)
 	name := "console_" + strings.ToLower(t.Name())
-	s.config = fmt.Sprintf(`source: {url: %q, slot: %s, publication: %[2]s}
+	s.config = fmt.Sprintf(`source: {url: %q, slot: %s, publication: %[2]s, tables: [outbox, returns]}
 sink:
   rabbitmq:
     url: %s

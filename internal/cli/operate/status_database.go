@@ -49,6 +49,7 @@ type databaseStatus struct {
 	WALHeldBy []ops.OpenTransaction // as in the status of a relay
 
 	LastLeader  string
+	Standbys    []ops.Relay // as in the status of a relay
 	RecordState string
 
 	Deferred    *deferredCount // nil when the rows could not be counted
@@ -196,6 +197,7 @@ func readDatabase(ctx context.Context, rc source.Config) (v databaseStatus, err 
 		return v, err
 	}
 	v.LastLeader, v.RecordState, v.UnheldSlots = known.Leader, known.State, wiring.UnheldSlots(known.Unheld)
+	v.Standbys = wiring.Relays(known.Standbys)
 	v.WALHeldBy = wiring.OpenTransactions(known.HeldBy)
 	if s := known.Slot; s != nil {
 		v.SlotExists, v.SlotActive, v.Holder = true, s.Active(), s.Holder
@@ -248,6 +250,7 @@ func timeOrNil(at time.Time) *time.Time {
 
 func (v *databaseStatus) write(w io.Writer, slot string) error {
 	leader := command.If(v.LastLeader != "", "  last leader: "+command.Clean(v.LastLeader)+"\n")
+	leader += command.If(len(v.Standbys) > 0, "  stand by: "+command.Clean(standbysText(v.Standbys))+"\n")
 	relay := "The relay " + command.Clean(v.Relay) + ".\n"
 	if v.State == stateNoAccess { // the line state says it already
 		relay = ""

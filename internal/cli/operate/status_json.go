@@ -60,7 +60,7 @@ func relayJSON(s *ops.Status) withRelay {
 func (v *databaseStatus) json() withoutRelay {
 	out := withoutRelay{
 		Status: ops.Status{
-			AnsweredBy: ops.AnsweredByDatabase, State: v.State, Why: v.Why, Finding: v.Finding, Role: ops.RoleNone, Now: v.Now,
+			AnsweredBy: ops.AnsweredByDatabase, State: v.State, Why: v.Why, Finding: v.Finding, Role: ops.RoleNone, Standbys: v.Standbys, Now: v.Now,
 			WALHeldBy: append([]ops.OpenTransaction{}, v.WALHeldBy...), UnheldSlots: v.UnheldSlots, OpenGaps: v.OpenGaps,
 		},
 		RelayError: v.Relay,

@@ -178,6 +178,18 @@ func (t *statusText) relay() {
 		up = ", up " + command.Age(s.Now.Sub(s.StartedAt))
 	}
 	t.line("relay", "%s, version %s%s", s.Role, s.Version, up)
+	if len(s.Standbys) > 0 {
+		t.line("standbys", "%s", standbysText(s.Standbys))
+	}
+}
+
+// standbysText names the relays that stand by.
+func standbysText(list []ops.Relay) string {
+	names := make([]string, len(list))
+	for i, r := range list {
+		names[i] = r.Name + command.If(r.Address != "", " ("+r.Address+")")
+	}
+	return strings.Join(names, ", ")
 }
 
 // StateText returns the state, and why.

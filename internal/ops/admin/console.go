@@ -45,7 +45,11 @@ func (a *api) config(w http.ResponseWriter, _ *http.Request) {
 		writeProblem(w, http.StatusServiceUnavailable, "the configuration is not known")
 		return
 	}
-	writeJSON(w, http.StatusOK, map[string]any{"items": a.cfg.API.Config()})
+	tables := []string{}
+	for _, o := range a.cfg.API.Outboxes {
+		tables = append(tables, o.Schema+"."+o.Table)
+	}
+	writeJSON(w, http.StatusOK, map[string]any{"items": a.cfg.API.Config(), "outbox_tables": tables})
 }
 
 // destination is a paused destination in the answer of /api/v1/destinations.

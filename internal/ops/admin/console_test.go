@@ -89,6 +89,7 @@ func TestRolesOfTheConsole(t *testing.T) {
 	base := serve(t, func(c *Config) {
 		c.API.Operators = dlq.New(down{}, "s")
 		c.API.Config = func() any { return []string{"a key"} }
+		c.API.Outboxes = []dlq.Outbox{{Schema: "public", Table: "orders"}, {Schema: "public", Table: "bills"}}
 	})
 	for _, path := range []string{"/api/v1/resend", "/api/v1/destinations/b3JkZXJz/retry", "/api/v1/dead-letters/redact", "/api/v1/deferred/retry", "/api/v1/deferred/dead-letter"} {
 		if code, _, header := send(t, http.MethodPost, base+path, `{"all": true}`, "Authorization", asAnn); code != 403 || header.Get("Cdc-Relay-Role") != "" {
@@ -100,7 +101,7 @@ func TestRolesOfTheConsole(t *testing.T) {
 			t.Errorf("the role of %s is %q", who, header.Get("Cdc-Relay-Role"))
 		}
 	}
-	for path, want := range map[string]string{"/api/v1/config": `{"items":["a key"]}`, "/api/v1/history": `"every_seconds":10`} {
+	for path, want := range map[string]string{"/api/v1/config": `{"items":["a key"],"outbox_tables":["public.orders","public.bills"]}`, "/api/v1/history": `"every_seconds":10`} {
 		if code, body, _ := send(t, http.MethodGet, base+path, "", "Authorization", asAnn); code != 200 || !strings.Contains(body, want) {
 			t.Errorf("%s answers %d %s", path, code, body)
 		}

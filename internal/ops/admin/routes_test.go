@@ -239,7 +239,7 @@ func TestStatusNames(t *testing.T) {
 		"rates", "rates.latency_p50_seconds", "rates.latency_p99_seconds", "rates.deferred_per_second", "rates.published_per_second", "rates.retries_per_second", "role",
 		"slot", "slot.active", "slot.checked_at", "slot.confirmed_flush_lsn", "slot.current_wal_lsn", "slot.lag_bytes", "slot.lag_seconds", "slot.name",
 		"slot.restart_lsn", "slot.retained_bytes", "slot.safe_wal_bytes", "slot.safe_wal_seconds", "slot.spilled_bytes", "slot.wal_status",
-		"started_at", "state", "totals", "totals.dead", "totals.failed", "totals.last_confirm", "totals.deferred", "totals.published", "totals.retries", "totals.broker_reconnects", "totals.stream_reconnects",
+		"standbys", "started_at", "state", "totals", "totals.dead", "totals.failed", "totals.last_confirm", "totals.deferred", "totals.published", "totals.retries", "totals.broker_reconnects", "totals.stream_reconnects",
 		"unheld_slots", "unreported_confirmed", "unsent_rows", "version", "waiting_for_standby", "wal_held_by", "why",
 	}
 	slices.Sort(want)

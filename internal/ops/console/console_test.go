@@ -160,22 +160,41 @@ func TestMakesNoMarkupOfText(t *testing.T) {
 	})
 }
 
-// The page stays small enough to be read, and to be there at once.
+// The console stays small enough to be read, and to be there at once. Lines of code are counted, of
+// Go, JavaScript, HTML and CSS: those that are neither empty nor only a comment, of the page and of
+// the files that are there for it. It has about 200 more in files that it shares with others, such
+// as a key of the configuration or a field of the status, so that all of it is below 2,500.
 func TestSize(t *testing.T) {
-	const mostBytes, mostLines = 300_000, 1600
+	const mostBytes, mostLines = 300_000, 2300
 	size, lines := 0, 0
+	count := func(text string) {
+		for line := range strings.Lines(text) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "//") && !strings.HasPrefix(line, "/*") {
+				lines++
+			}
+		}
+	}
 	each(t, func(name, text string, ours bool) {
 		size += len(text)
 		if ours {
-			lines += strings.Count(text, "\n")
+			count(text)
 		}
 		if n := strings.Count(text, "\n"); ours && n > 400 {
 			t.Errorf("%s has %d lines", name, n)
 		}
 	})
-	source, err := os.ReadFile("console.go")
-	if lines += bytes.Count(source, []byte("\n")); err != nil || lines > mostLines || size > mostBytes {
-		t.Errorf("%d lines of ours, want at most %d; %d bytes, want at most %d; %v", lines, mostLines, size, mostBytes, err)
+	for _, file := range []string{
+		"console.go", "../admin/console.go", "../admin/stream.go", "../history.go", "../paused.go", "../slots.go",
+		"../../dlq/audit.go", "../../replication/slot/relays.go",
+	} {
+		source, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		count(string(source))
+	}
+	if lines > mostLines || lines < mostLines/2 || size > mostBytes {
+		t.Errorf("%d lines of ours, want at most %d; %d bytes, want at most %d", lines, mostLines, size, mostBytes)
 	}
 }
 

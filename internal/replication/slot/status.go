@@ -40,7 +40,10 @@ type Snapshot struct {
 	// Leader is who leads, as cdc_relay.slots has it: this relay, or while it stands by the other
 	// one; "" means not known
 	Leader string
-	Slot   SlotSeen
+	// Standbys are the relays that stand by for the slot, as ReadStandbyRelays has them; only the leader
+	// asks; nil means not known
+	Standbys []string
+	Slot     SlotSeen
 
 	HeldBy []source.OpenTransaction // see View.HeldBy
 
@@ -97,7 +100,7 @@ func (s *Status) Snapshot() Snapshot {
 func (s *Status) EnterPhase(p Phase, why string) {
 	s.changeSnapshot(func(snap *Snapshot) {
 		if snap.Phase != p {
-			snap.Phase, snap.Since = p, time.Now()
+			snap.Phase, snap.Since, snap.Standbys = p, time.Now(), nil
 			if p != Stopping {
 				snap.Leader = ""
 			}
@@ -157,9 +160,10 @@ func (s *Status) changeSnapshot(change func(*Snapshot)) {
 type Relay struct {
 	Slot     *SlotSeen // nil: no such slot
 	HeldBy   []source.OpenTransaction
-	Leader   string // as the last leader named itself; "" when no relay ever led
-	State    string // of the slot's row in cdc_relay.slots; "" when there is none
-	SystemID string // likewise
+	Leader   string   // as the last leader named itself; "" when no relay ever led
+	Standbys []string // as in Snapshot
+	State    string   // of the slot's row in cdc_relay.slots; "" when there is none
+	SystemID string   // likewise
 
 	Unheld    []Unheld // nil: there is no schema, or UnheldErr says why it is not known
 	UnheldErr error
@@ -172,6 +176,9 @@ func ReadRelay(ctx context.Context, pool *pgxpool.Pool, name string) (Relay, err
 		return Relay{}, err
 	}
 	var v Relay
+	if v.Standbys, err = ReadStandbyRelays(ctx, pool, &source.Config{Slot: name}); err != nil {
+		return v, err
+	}
 	if view != nil {
 		v.Slot = &SlotSeen{View: *view, Checked: time.Now()}
 		if v.HeldBy, err = view.HeldBy(ctx, pool); err != nil {

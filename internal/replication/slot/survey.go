@@ -61,25 +61,33 @@ type surveyor struct {
 	hostsAskedAt     time.Time // when the other hosts were asked last
 	unheldLookedAt   time.Time // when slots that nobody holds were looked for; zero: look again
 	unheld           unheldNames
+	standbys         []string // that the last round has found
 }
 
 // surveyOnce is one round of Survey.
 func (v *surveyor) surveyOnce(ctx context.Context) error {
-	view, err := ReadView(ctx, v.pool, v.c.Slot)
+	var q source.Querier = v.pool
+	if v.status.Snapshot().Phase == Standby {
+		q = AsStandby(q, v.c) // the sessions are the same
+	}
+	view, err := ReadView(ctx, q, v.c.Slot)
 	if err != nil {
 		return err
 	}
 	v.status.SetSlot(view)
-	held, err := view.HeldBy(ctx, v.pool)
+	held, err := view.HeldBy(ctx, q)
 	if err != nil {
 		return err
 	}
 	v.status.changeSnapshot(func(snap *Snapshot) { snap.HeldBy = held })
-	slots, total, err := readOtherSlots(ctx, v.pool, v.c.Slot, &v.times)
+	slots, total, err := readOtherSlots(ctx, q, v.c.Slot, &v.times)
 	if err != nil {
 		return err
 	}
 	v.status.changeSnapshot(func(snap *Snapshot) { snap.OtherSlots, snap.OtherTotal = slots, total })
+	if err := v.askStandbyRelays(ctx); err != nil {
+		return err
+	}
 	if err := v.askHosts(ctx, view); err != nil {
 		return err
 	}

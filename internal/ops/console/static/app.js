@@ -1,6 +1,6 @@
 // The frame: who looks, which screen, what is known of the relay now, and for how long it has been silent.
 
-import { html, render, useEffect, useErrorBoundary, useRef, useState } from './lib/htm-preact.js'
+import { html, render, useEffect, useErrorBoundary, useLayoutEffect, useRef, useState } from './lib/htm-preact.js'
 import { close, get, listen, onEnd, session } from './api.js'
 import { Dot, Fault, Field, span, visible } from './parts.js'
 import { Flow, sentence, tones } from './flow.js'
@@ -26,7 +26,7 @@ function readHash() {
 
 function useHash() {
   const [at, set] = useState(readHash)
-  useEffect(() => {
+  useLayoutEffect(() => { // at once: an address that is given between two turns would be missed
     const moved = () => set(readHash())
     addEventListener('hashchange', moved)
     return () => removeEventListener('hashchange', moved)

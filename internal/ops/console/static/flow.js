@@ -1,7 +1,7 @@
 // Flow: one sentence, PostgreSQL → relay → broker, the last hour as charts, and what happened when.
 
 import { html, useEffect, useRef, useState } from './lib/htm-preact.js'
-import { Ago, At, Dot, Facts, Finding, Leader, Old, T, Table, bytes, count, cut, rate, real, span, things, visible } from './parts.js'
+import { Ago, At, Dot, Facts, Finding, Leader, Old, T, Table, bytes, count, cut, forecast, rate, real, span, things, visible } from './parts.js'
 
 // The tone of a state: it works, it waits, somebody has to act.
 export const tones = {
@@ -69,15 +69,16 @@ function Way({ s }) {
   const known = real(slot.checked_at)
   const old = (at) => html`<${Old} at=${at} now=${s.now} />`
   const counted = (table, n) => html`${count(real(table.counted_at) ? n : null)}${old(table.counted_at)}`
-  const pg = s.state === 'waiting for postgres' ? 'bad' : endangered(slot) ? 'bad' : 'ok'
+  const away = s.state === 'waiting for postgres'
+  const pg = away || endangered(slot) ? 'bad' : 'ok'
   return html`<div class="way">
-    <${Node} name="PostgreSQL" tone=${pg} word=${pg === 'ok' ? 'answers' : s.state === 'waiting for postgres' ? 'not reached' : limitText(slot)} facts=${[
+    <${Node} name="PostgreSQL" tone=${pg} word=${pg === 'ok' ? 'answers' : away ? 'not reached' : limitText(slot)} facts=${[
       ['Slot', html`<${T} of=${slot.name} />`],
       ['Keeps WAL', html`${bytes(known ? slot.retained_bytes : null)}${old(slot.checked_at)}`],
-      ['Limit', !known ? 'not known' : slot.safe_wal_bytes == null ? 'the disk' : `${bytes(slot.safe_wal_bytes)} left${slot.safe_wal_seconds == null ? '' : `, about ${span(slot.safe_wal_seconds)}`}`],
-      ['Read by', !known ? 'not known' : slot.active ? 'a process' : 'nobody'],
+      ['Limit', html`${forecast(slot)}${old(slot.checked_at)}`],
+      ['Read by', !known || away ? 'not known' : slot.active ? 'a process' : 'nobody'],
     ]} />
-    <${Arrow} text=${`${known ? bytes(slot.lag_bytes) + ' behind' : 'not known'}`} tone=${slot.active || !known ? 'ok' : 'bad'} />
+    <${Arrow} text=${`${known ? bytes(slot.lag_bytes) + ' behind' : 'not known'}`} tone=${!away && (slot.active || !known) ? 'ok' : 'bad'} />
     <${Node} name="Relay" tone=${s.state === 'stopped' ? 'bad' : tones[s.state] === 'warn' && !/^de/.test(s.state) ? 'warn' : 'ok'} word=${leads ? 'leads' : s.role === 'standby' ? 'stands by' : s.state} facts=${[
       ['In flight', `${things(flight.events, 'event')}, ${bytes(flight.bytes)}`],
       ['Oldest', html`<${Ago} at=${flight.oldest_unsettled} now=${new Date(s.now)} none="nothing waits" />`],
@@ -88,7 +89,7 @@ function Way({ s }) {
     <${Node} name=${brokerName(s)} tone=${!broker.up ? 'bad' : broker.paused_total ? 'warn' : 'ok'} word=${broker.up && broker.paused_total ? things(broker.paused_total, 'destination') + ' paused' : broker.up ? 'connected' : broker.was_up ? 'down' : 'not reached yet'} facts=${[
       ['Unanswered', things(broker.pending_confirms, 'message')],
       ['p50, p99', `${span(s.rates.latency_p50_seconds)}, ${span(s.rates.latency_p99_seconds)}`],
-      ['Paused', html`<a href="#/stuck">${things(broker.paused_total, 'destination')}</a>`],
+      ['Paused', html`<a href="#/stuck">${leads || broker.paused_total ? things(broker.paused_total, 'destination') : 'not known'}</a>`],
       ['Last confirm', html`<${Ago} at=${s.totals.last_confirm} now=${new Date(s.now)} none="none yet" />`],
     ]} />
   </div>`
@@ -100,11 +101,13 @@ const charts = [
   { title: 'Commit to confirm', lines: [['latency_p50_seconds', 'p50'], ['latency_p99_seconds', 'p99']], show: span },
   { title: 'Lag in time', lines: [['lag_seconds', 'lag']], show: span },
   { title: 'Lag in bytes', lines: [['lag_bytes', 'lag']], show: bytes },
-  { title: 'Deferred', lines: [['deferred', 'events']], show: (n) => count(n == null ? n : Math.round(n)) },
+  { title: 'Deferred', lines: [['deferred', 'events']], show: (n) => (n % 1 ? '' : count(n)) },
   { title: 'Retained WAL', lines: [['retained_bytes', 'WAL'], ['limit_bytes', 'limit']], show: bytes },
 ]
 
 const colours = () => Object.fromEntries(['accent', 'second', 'muted', 'line', 'bad', 'fill'].map((n) => [n, getComputedStyle(document.documentElement).getPropertyValue('--' + n).trim()]))
+
+const rem = () => parseFloat(getComputedStyle(document.documentElement).fontSize)
 
 // Chart is one canvas, and the same in words for those who do not see it.
 function Chart({ title, lines, show, points }) {
@@ -120,26 +123,26 @@ function Chart({ title, lines, show, points }) {
       plot.current?.destroy()
       const c = colours()
       const of = { limit_bytes: { stroke: c.bad, dash: [4, 4] }, latency_p99_seconds: { stroke: c.second } }
-      const axis = { stroke: c.muted, grid: { stroke: c.line, width: 1 }, ticks: { show: false }, font: '11px system-ui, sans-serif', gap: 4 }
+      const axis = { stroke: c.muted, grid: { stroke: c.line, width: 1 }, ticks: { show: false }, font: `${0.79 * rem()}px system-ui, sans-serif`, gap: 4 }
       plot.current = new uPlot({
-        width: box.current.clientWidth, height: 120, legend: { show: false }, padding: [8, 18, 0, 0],
+        width: box.current.clientWidth, height: box.current.clientHeight, legend: { show: false }, padding: [8, 18, 0, 0],
         cursor: { sync: { key: 'hour' }, drag: { x: false, y: false }, y: false, points: { size: 6 } },
         scales: { x: { range: (u, low, high) => [Math.min(low, high - 300), high] }, y: { range: (u, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
-        axes: [{ ...axis, size: 22, space: 70, values: (u, at) => at.map((t) => new Date(t * 1000).toTimeString().slice(0, 5)) },
-          { ...axis, size: 62, space: 34, values: (u, list) => list.map((v) => (v === 0 ? '0' : show(v))) }],
+        axes: [{ ...axis, size: 1.6 * rem(), space: 5 * rem(), values: (u, at) => at.map((t) => new Date(t * 1000).toTimeString().slice(0, 5)) },
+          { ...axis, size: 4.4 * rem(), space: 2.4 * rem(), values: (u, list) => list.map((v) => (v === 0 ? '0' : show(v))) }],
         series: [{}, ...drawn.map(([name], i) => ({ stroke: c.accent, fill: i === 0 ? c.fill : undefined, width: 1.5, points: { show: false }, spanGaps: false, ...of[name] }))],
         hooks: { setCursor: [(u) => setHover(u.cursor.idx ?? null)] },
       }, data, box.current)
     }
     make()
     dark.addEventListener('change', make)
-    const size = new ResizeObserver(() => plot.current.setSize({ width: box.current.clientWidth, height: 120 }))
+    const size = new ResizeObserver(() => plot.current.setSize({ width: box.current.clientWidth, height: box.current.clientHeight }))
     size.observe(box.current)
     return () => { size.disconnect(); dark.removeEventListener('change', make); plot.current.destroy(); plot.current = undefined }
   }, [key])
   useEffect(() => { plot.current?.setData(data) }, [points])
   const at = hover ?? points.at.length - 1
-  const values = drawn.map(([name, label]) => `${drawn.length > 1 ? label + ' ' : ''}${show(points[name][at])}`).join(', ')
+  const values = drawn.every(([name]) => points[name][at] == null) ? 'not known' : drawn.map(([name, label]) => `${drawn.length > 1 ? label + ' ' : ''}${show(points[name][at])}`).join(', ')
   const words = drawn.map(([name, label]) => {
     const known = points[name].filter((v) => v != null)
     return `${label}: now ${show(known.at(-1))}, lowest ${show(Math.min(...known))}, highest ${show(Math.max(...known))}`
@@ -176,8 +179,8 @@ export function Flow({ live }) {
     <${Way} s=${s} />
     <${Attention} s=${s} />
     <section><h2>The last hour</h2>
-      ${points?.at.length ? html`<div class="charts">${charts.map((c) => html`<${Chart} key=${c.title} ...${c} points=${points} />`)}</div>`
-        : html`<p class="muted">The first point comes within ten seconds.</p>`}
+      ${points?.at.length > 1 ? html`<div class="charts">${charts.map((c) => html`<${Chart} key=${c.title} ...${c} points=${points} />`)}</div>`
+        : html`<p class="muted">The charts begin within twenty seconds.</p>`}
     </section>
     <section><h2>What happened</h2>
       <${Table} caption="What happened, the newest first" head=${['When', 'What', 'In words']} empty="Nothing since the relay started."

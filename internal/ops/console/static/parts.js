@@ -46,6 +46,14 @@ export function span(s) {
   return `${Math.round(s / 86400)} days`
 }
 
+// forecast is how much more WAL may be written before a slot is lost, and how soon that is.
+export function forecast({ checked_at: at, wal_status: wal, safe_wal_bytes: safe, safe_wal_seconds: seconds }) {
+  if (!real(at)) return 'not known'
+  if (wal === 'lost') return 'lost'
+  if (safe == null) return 'no limit but the disk'
+  return safe <= 0 ? 'lost at the next checkpoint' : `${bytes(safe)} left${seconds == null ? '' : `, about ${span(seconds)}`}`
+}
+
 export const real = (at) => at && !String(at).startsWith('0001-') // the zero time means: not yet
 const pad = (n) => String(n).padStart(2, '0')
 

@@ -1,8 +1,8 @@
 // What operators ask for: the dry run before it, another destination, rows of the outbox sent again, and how it went.
 
 import { html, useEffect, useState } from './lib/htm-preact.js'
-import { get, post } from './api.js'
-import { Change, Fault, Field, T, count, cut, things, visible } from './parts.js'
+import { get, post, useGet } from './api.js'
+import { Change, Fault, Field, Select, T, count, cut, things, visible } from './parts.js'
 
 // useDry is the dry run of a request: what it counts, or the problem. It is empty until that is known of this body.
 export function useDry(path, body) {
@@ -24,6 +24,7 @@ export const Rate = () => html`<${Field} label="At most so many a second" name="
 // Resend sends rows of the outbox tables again: those of ids, of a gap, or all that are not known to be sent.
 export function Resend({ choice, what, kind, onDone, onClose }) {
   const [how, setHow] = useState({})
+  const tables = useGet(choice.gap ? null : 'config').data?.outbox_tables // a gap is sent as a whole
   const body = { ...choice, ...how }
   const dry = useDry('resend', body)
   const send = (reason, form) => post('resend', { ...body, ...elsewhere(form), rate: Number(form.rate || 0), reason }).then(jobOutcome)
@@ -33,20 +34,22 @@ export function Resend({ choice, what, kind, onDone, onClose }) {
         The dry run has counted <strong>${dry.problem ? 'nothing' : dry.matched == null ? '…' : things(dry.matched, 'row')}</strong>${dry.order && html`, in this order: <${T} of=${dry.order} />`}.`}>
     <${Fault} problem=${dry.problem} />
     ${dry.notes?.map((n) => html`<p class="muted"><${T} of=${n} max=${500} /></p>`)}
-    <${Field} label="Only of the table" name="table" hint="schema.name. Empty: of every outbox table." onChange=${(e) => { const table = e.target.value.trim(); setHow((h) => ({ ...h, table: table || undefined })) }} />
+    ${tables?.length > 1 && html`<${Select} label="Rows of" name="table" value=${how.table ?? ''} options=${[['', 'every outbox table'], ...tables.map((t) => [t, visible(t)])]}
+      onChange=${(e) => { const table = e.target.value; setHow((h) => ({ ...h, table: table || undefined })) }} />`}
     ${!choice.ids && html`<label class="check"><input type="checkbox" onChange=${(e) => { const yes = e.target.checked; setHow((h) => ({ ...h, unordered: yes })) }} /> in any order, if the order of the commits is not known</label>`}
     <${Elsewhere} kind=${kind} /><${Rate} />
   </${Change}>`
 }
 
-// settled waits a while for the leader to carry a request out.
-export async function settled(request) {
-  for (let i = 0; i < 40 && request.state === 'waiting' && !request.note; i++) {
+// ended waits a while, 15 s, for the end of a request or a job.
+async function ended(it, look) {
+  for (let i = 0; i < 40 && /^(waiting|running)$/.test(it.state) && !it.note; i++) {
     await new Promise((done) => { setTimeout(done, i < 10 ? 100 : 500) })
-    request = await get(`requests/${request.id}`).catch(() => request) // it is stored, whatever a look at it says
+    it = await look(it.id).catch(() => it) // it is stored, whatever a look at it says
   }
-  return request
+  return it
 }
+export const settled = (request) => ended(request, (id) => get(`requests/${id}`))
 
 // outcome says how a request went.
 export function outcome({ id, state, result, note }) {
@@ -58,10 +61,7 @@ export function outcome({ id, state, result, note }) {
 // jobOutcome waits a while for a job's end.
 export async function jobOutcome(job) {
   if (!job.id) return job.note ? visible(job.note) : 'Nothing matches: nothing was changed.'
-  for (let i = 0; i < 20 && job.state === 'running'; i++) {
-    await new Promise((done) => { setTimeout(done, 500) })
-    job = await get(`jobs/${job.id}`).catch(() => job)
-  }
+  job = await ended(job, (id) => get(`jobs/${id}`))
   const why = job.result || (job.failed && job.failures?.[0]?.result)
   return `Job ${job.id}: ${job.state}, ${count(job.done)} of ${count(job.matched)} done${job.failed ? `, ${count(job.failed)} failed` : ''}${why ? ': ' + visible(cut(why, 200)) : ''}.`
 }

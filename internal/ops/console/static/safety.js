@@ -3,7 +3,7 @@
 
 import { html, useState } from './lib/htm-preact.js'
 import { may, post, useGet } from './api.js'
-import { Ago, At, Change, Command, Dot, Facts, Field, Finding, Leader, Loaded, T, Table, bytes, count, real, span, things, visible } from './parts.js'
+import { Ago, At, Change, Command, Dot, Facts, Field, Finding, Leader, Loaded, T, Table, bytes, count, forecast, real, span, things, visible } from './parts.js'
 import { Resend } from './requests.js'
 
 const levels = { ok: 'ok', warn: 'warn', fail: 'bad' }
@@ -12,6 +12,7 @@ function Roles({ s }) {
   return html`<section><${Facts} of=${[
     ['This relay', s.role === 'leader' ? 'leads' : s.role === 'standby' ? 'stands by' : 'neither leads nor stands by'],
     ['Leader', html`<${Leader} of=${s.leader} />`],
+    ['Stand by', s.role === 'leader' && (s.standbys ? html`${s.standbys.map((r, i) => html`${i > 0 && ', '}<${Leader} of=${r} />`)}${s.standbys.length ? '' : 'none'} <small class="muted">as PostgreSQL sees it</small>` : 'not known')],
     ['Runs since', html`<${At} at=${s.started_at} />`], ['Version', visible(s.version)],
     ['New sessions', s.totals.stream_reconnects != null && `${things(s.totals.stream_reconnects, 'time')} with PostgreSQL`],
     ['Reconnects', s.totals.broker_reconnects != null && `${things(s.totals.broker_reconnects, 'time')} to the broker`],
@@ -19,9 +20,6 @@ function Roles({ s }) {
     ['Crash repeats', things(s.unreported_confirmed, 'event')],
   ]} /></section>`
 }
-
-const forecast = (s) => (!real(s.checked_at) ? 'not known' : s.wal_status === 'lost' ? 'lost' : s.safe_wal_bytes == null ? 'no limit but the disk'
-  : s.safe_wal_bytes <= 0 ? 'lost at the next checkpoint' : `${bytes(s.safe_wal_bytes)} left${s.safe_wal_seconds == null ? '' : `, about ${span(s.safe_wal_seconds)}`}`)
 
 function Slots() {
   const asked = useGet('slots', undefined, 5)

@@ -16,13 +16,13 @@ const Waiting = ({ of }) => {
   return of.id ? html`<a href=${link('deferred', { destination: nameOf(of) })}>${text}</a>` : text
 }
 
-function Paused({ of, onProbe }) {
+function Paused({ of, up, onProbe }) {
   return html`<article class="paused">
     <h3><${T} of=${of.destination} max=${200} /></h3>
     <p class="why"><strong>${of.reason}</strong>: <${T} of=${of.error} max=${600} /></p>
     <p>${of.events == null ? 'Its events are not counted yet' : html`<${Waiting} of=${of} /> ${of.events === 1 ? 'waits' : 'wait'}`}${of.oldest && html`, the oldest from <${At} at=${of.oldest} />`}.
       ${' '}Paused since <${At} at=${of.since} /> (<${Ago} at=${of.since} />).
-      ${' '}${of.next_probe ? html`The next probe is at <${At} at=${of.next_probe} />.` : of.fix ? 'It is not probed by itself.' : 'It is being probed.'}</p>
+      ${' '}${of.next_probe ? html`The next probe is at <${At} at=${of.next_probe} />.` : of.fix ? 'It is not probed by itself.' : up ? 'It is being probed.' : 'It is probed when the broker is back.'}</p>
     ${of.fix && html`<p><strong>What to do:</strong> <${T} of=${of.fix} max=${600} /></p>`}
     ${may() && of.id && html`<div class="buttons"><button type="button" onClick=${onProbe}>Probe now…</button></div>`}
   </article>`
@@ -37,7 +37,7 @@ export function Stuck({ live }) {
     ${s && !leads && html`<p class="muted">Only the leader knows which destinations are paused.</p>`}
     ${leads && !s.broker.up && html`<p class="why">The broker is down: nothing is delivered, and no destination is to blame.</p>`}
     <section><h2>Paused destinations ${leads && html`<b>${count(data.total)}</b>`}</h2>
-      ${data.items.length ? data.items.map((d) => html`<${Paused} key=${d.destination} of=${d} onProbe=${() => setProbe(d)} />`)
+      ${data.items.length ? data.items.map((d) => html`<${Paused} key=${d.destination} of=${d} up=${s?.broker.up} onProbe=${() => setProbe(d)} />`)
         : html`<p class="muted">${!leads ? 'Not known here.' : s.broker.up ? 'None: the broker takes what is sent to it.' : 'None is known.'}</p>`}
       ${data.total > data.items.length && html`<p class="muted">And ${count(data.total - data.items.length)} more.</p>`}
     </section>
