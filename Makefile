@@ -27,7 +27,7 @@ PRODUCT = go list work | grep -E '^[^/]*/[^/]*/[^/]*/(internal|cmd|outbox|inbox)
 RACED   = $(PRODUCT) | grep -vE '/internal/((config|debezium|decode|event|guard|migrate|printable|wiring)(/|$$)|(cli/command|cli/operate|ops|ops/metrics|relay/inflight|relay/order|replication/check|replication/repair|secretfile)$$)'
 # What test-race does not run of the pure tests, so that make test-all has each of them once.
 UNRACED = go list $(QUICK) | grep -vxFf <($(RACED)) | tr '\n' ' '
-OTHERS  = go list -e -tags '$(TAGS)' work | grep -vxFf <($(PRODUCT)) | grep -vxFf <(go list $(QUICK)) | grep -v /test/soak
+OTHERS  = go list -e -tags '$(TAGS)' work | grep -vxFf <($(PRODUCT)) | grep -vxFf <(go list $(QUICK)) | grep -vE '/test/(install|soak)$$'
 .PHONY: tested-packages
 tested-packages: # of make test-all, for TestEveryPackageIsTested
 	@go list $(QUICK); $(RACED); $(OTHERS)
@@ -105,7 +105,7 @@ test-all: ## what CI runs, 15 minutes: make test with the race detector, lint, t
 .PHONY: test-nightly
 test-nightly: ## before a release, two hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
 	@red=0; $(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall,nightly DEPS=deps-nightly RABBITMQ=$(RABBITMQ_NEWEST) SOAK=10m \
-		PARTS='lint platforms test-tools test-modules test-plain test-race $(patsubst %,test-pg%,$(filter-out $(PG_NEWEST),$(PG_VERSIONS))) \
+		PARTS='lint platforms test-tools test-modules test-install test-plain test-race $(patsubst %,test-pg%,$(filter-out $(PG_NEWEST),$(PG_VERSIONS))) \
 		$(patsubst %,test-rabbitmq%,$(filter-out $(RABBITMQ_NEWEST),$(RABBITMQ_VERSIONS))) $(KAFKA_VERSIONS:%=test-kafka%) test-mutants soak-faults' || red=1; \
 	$(MAKE) --no-print-directory bench-compare || red=1; exit $$red
 
@@ -154,6 +154,13 @@ test-tools: bin/testrun ## modules outside of go.work: deploy/ read as those who
 .PHONY: test-modules
 test-modules: ## what users get of a release: go install of the relay, a service that imports outbox, one that imports inbox
 	@echo "== $@"; scripts/modules.sh
+
+.PHONY: test-install
+test-install: deps-install bin/testrun ## install the packages, the archive, the image and the modules of a release where nothing else is, and run them; with systemd, and on arm64 (DIST=dist: the release that is there)
+	@[ -n '$(DIST)' ] || $(MAKE) --no-print-directory release VERSION=v$(NEWEST)
+	@echo "== $@"; CDC_RELAY_TEST_DIST=$(abspath $(or $(DIST),dist)) $(GO_TEST) -tags nightly ./test/install
+# The version that CHANGELOG.md describes last.
+NEWEST = $(shell sed -n 's/^## \[\([0-9.]*\)\].*/\1/p' CHANGELOG.md | head -n 1)
 
 .PHONY: mutants test-mutants
 mutants: deps bin/serve ## plant each bug of mutants/: its named test must turn red
@@ -239,7 +246,7 @@ deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, 
 	@scripts/deps.sh rabbitmq kafka pgbouncer prometheus systemd plugins
 	@scripts/kafka.sh
 
-.PHONY: deps-rabbitmq deps-kafka deps-debezium
+.PHONY: deps-rabbitmq deps-kafka deps-debezium deps-install
 deps-rabbitmq:
 	@scripts/deps.sh rabbitmq
 deps-kafka:
@@ -248,6 +255,8 @@ deps-kafka:
 deps-debezium: deps-kafka
 	@scripts/deps.sh rabbitmq debezium plugins
 	@scripts/debezium.sh
+deps-install: deps-rabbitmq
+	@scripts/deps.sh install
 deps-%:
 	@echo 'make: SINK is rabbitmq or kafka, not "$*"' >&2; exit 2
 
@@ -259,7 +268,7 @@ deps-all: ## deps, and what test-all needs besides: a C compiler, node, PostgreS
 	@for version in 14 17 18; do scripts/postgres.sh $$version >/dev/null; done
 
 .PHONY: deps-nightly
-deps-nightly: deps-all deps-debezium
+deps-nightly: deps-all deps-debezium deps-install
 	@for version in $(PG_VERSIONS); do scripts/postgres.sh $$version >/dev/null; done
 	@for version in $(RABBITMQ_VERSIONS); do scripts/rabbitmq.sh $$version >/dev/null; done
 	@for version in $(KAFKA_VERSIONS); do scripts/kafka.sh $$version >/dev/null; done

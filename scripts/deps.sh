@@ -8,8 +8,9 @@
 #   systemd   what checks its units
 #   upgrade   what fetches PostgreSQL with pg_upgrade (scripts/pg-upgrade.sh)
 #   browser   what looks at the console
-#   all       these without debezium, upgrade and browser, and what make test-all needs as well: a C compiler for the race detector, node to fetch
-#             other versions of PostgreSQL
+#   install   what makes a fresh Debian and boots it, judges a deb, opens an rpm, and runs programs of arm64
+#   all       these without debezium, upgrade, browser and install, and what make test-all needs as well: a C compiler for
+#             the race detector, node to fetch other versions of PostgreSQL
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
 # Silent when everything is there; else it says what it installs while it does.
 set -euo pipefail
@@ -68,6 +69,13 @@ if [[ " $asked " == *" upgrade "* ]] && ! python3 -m pip --version >/dev/null 2>
 fi
 if [[ " $asked " == *" browser "* ]]; then
 	need_command chromium chromium
+fi
+if [[ " $asked " == *" install "* ]]; then
+	need_command debootstrap debootstrap
+	need_command systemd-container systemd-nspawn
+	need_command rpm rpm
+	need_command lintian lintian
+	need_command qemu-user-static qemu-aarch64-static
 fi
 if wants all; then
 	need_command gcc gcc

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Proves what users get of a release. It makes a version of each public module of this checkout, in a folder that go takes
 # for a module proxy, and from there installs the relay and builds services. What this machine's module cache lacks of
-# other modules comes from GOPROXY (with GOPROXY=off from nowhere).
+# other modules comes from GOPROXY (with GOPROXY=off from nowhere). `modules.sh proxy DIR` only makes that folder: test/install
+# runs what is built from it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -9,6 +10,8 @@ main=github.com/cdc-relay/cdc-relay
 version=v0.1.0
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
+proxy=$tmp/proxy
+[ "${1:-}" != proxy ] || proxy=$2
 
 fail() {
 	echo "modules: $*" >&2
@@ -24,7 +27,7 @@ commit=${commit:-HEAD}
 # release makes the version of the module in a folder: all that is below it, but the folders of other modules.
 release() {
 	local folder=$1 module=$main${1:+/$1} at license=() nested
-	at=$tmp/proxy/$module/@v
+	at=$proxy/$module/@v
 	mkdir -p "$at"
 	mapfile -t nested < <(g ls-tree -r --name-only "$commit:$folder" | sed -n 's|^\(.*\)/go\.mod$|:(exclude)\1|p')
 	[ -z "$folder" ] || license=(--add-file=LICENSE) # go does so
@@ -35,6 +38,7 @@ release() {
 	echo "{\"Version\": \"$version\", \"Time\": \"2026-01-01T00:00:00Z\"}" >"$at/$version.info"
 }
 for folder in '' inbox internal/kafkaclient outbox; do release "$folder"; done
+[ "${1:-}" != proxy ] || exit 0
 
 # service makes the program that imports packages, and its go.mod and go.sum.
 service() {
@@ -53,7 +57,7 @@ code() { awk '$2 !~ /\/go\.mod$/ {print $1}' "$tmp/$1/go.sum"; }
 )
 pgx=$(cd outbox && GOWORK=off go list -m -f '{{.Version}}' github.com/jackc/pgx/v5)
 export GOWORK=off GOFLAGS=-modcacherw GONOSUMDB='*' GOBIN=$tmp/bin CGO_ENABLED=0
-export GOPROXY="file://$tmp/proxy,file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" GOMODCACHE=$tmp/cache
+export GOPROXY="file://$proxy,file://$(go env GOMODCACHE)/cache/download,$(go env GOPROXY)" GOMODCACHE=$tmp/cache
 
 echo "the relay, as go install makes it"
 (cd "$tmp" && go install -trimpath "$main/cmd/cdc-relay@$version")
