@@ -12,7 +12,7 @@ GO_TEST := bin/testrun -count=1 -vet=off -p 2 -parallel 4
 SERVE   := bin/serve
 STEP    := scripts/step.sh
 # Without a tag the version is the one that go build finds in the checkout.
-VERSION := $(shell git describe --tags --dirty 2>/dev/null)
+VERSION := $(shell git describe --tags --match='v*' --dirty 2>/dev/null)
 # go build finds these two in the checkout as well, but not with GOFLAGS=-buildvcs=false.
 COMMIT := $(shell git describe --always --abbrev=40 --exclude='*' --dirty 2>/dev/null)
 DATE := $(shell git show -s --format=%cI HEAD 2>/dev/null)
@@ -105,7 +105,7 @@ test-all: ## what CI runs, 15 minutes: make test with the race detector, lint, t
 .PHONY: test-nightly
 test-nightly: ## before a release, two hours: everything, all PostgreSQL versions, the real Debezium, a soak, the last release's speed
 	@red=0; $(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall,nightly DEPS=deps-nightly RABBITMQ=$(RABBITMQ_NEWEST) SOAK=10m \
-		PARTS='lint platforms test-tools test-modules test-install test-plain test-race $(patsubst %,test-pg%,$(filter-out $(PG_NEWEST),$(PG_VERSIONS))) \
+		PARTS='lint platforms test-tools test-modules test-release test-install test-plain test-race $(patsubst %,test-pg%,$(filter-out $(PG_NEWEST),$(PG_VERSIONS))) \
 		$(patsubst %,test-rabbitmq%,$(filter-out $(RABBITMQ_NEWEST),$(RABBITMQ_VERSIONS))) $(KAFKA_VERSIONS:%=test-kafka%) test-mutants soak-faults' || red=1; \
 	$(MAKE) --no-print-directory bench-compare || red=1; exit $$red
 
@@ -161,6 +161,9 @@ test-install: deps-install bin/testrun ## install the packages, the archive, the
 	@echo "== $@"; CDC_RELAY_TEST_DIST=$(abspath $(or $(DIST),dist)) $(GO_TEST) -tags nightly ./test/install
 # The version that CHANGELOG.md describes last.
 NEWEST = $(shell sed -n 's/^## \[\([0-9.]*\)\].*/\1/p' CHANGELOG.md | head -n 1)
+.PHONY: test-release
+test-release: ## a release twice, in two folders and two environments: the same bytes; the licences of what it is made of
+	@echo "== $@"; scripts/release-twice.sh && scripts/supply-chain.sh licences
 
 .PHONY: mutants test-mutants
 mutants: deps bin/serve ## plant each bug of mutants/: its named test must turn red
@@ -196,7 +199,7 @@ bench-leader-change: deps-rabbitmq deps-kafka ## of these: how long a standby ta
 	@$(BENCH) -only /leader-change/
 
 # BASE is the last release. Until there is one, it is the commit whose speed is the measure.
-BASE ?= $(or $(shell git describe --tags --abbrev=0 HEAD^ 2>/dev/null),903aef27)
+BASE ?= $(or $(shell git describe --tags --match='v*' --abbrev=0 HEAD^ 2>/dev/null),903aef27)
 .PHONY: bench-compare
 bench-compare: deps-rabbitmq deps-kafka ## the relay of BASE=commit and this one in turns, under 30 minutes: CPU per event, rates, latency, memory, start (ROWS=kafka/live: only these)
 	@$(BENCH) -base '$(BASE)' -only '$(ROWS)' -tabs '$(or $(TABS),0)'
@@ -235,11 +238,17 @@ fmt: ## format the code as make lint wants it
 build: ## build bin/cdc-relay
 	@CGO_ENABLED=0 go build -trimpath -ldflags '-s -w -X main.version=$(VERSION) -X main.commit=$(COMMIT) -X main.date=$(DATE)' -o bin/cdc-relay ./cmd/cdc-relay
 
-.PHONY: notices digests
+.PHONY: release release-pins supply-chain licences notices
+release: ## make the files of VERSION=v0.1.0 in dist/: archives, deb, rpm, image, checksums, lists of modules; publishes nothing
+	@scripts/release.sh '$(VERSION)'
+release-pins: ## pin images of deploy/ and actions of .github/ to what their registries give now (needs docker and the network)
+	@scripts/pins.sh
+supply-chain: ## licences, and govulncheck, which asks vuln.go.dev
+	@scripts/supply-chain.sh
+licences: ## each module that the relay and the shop's services are built of has a licence that is allowed
+	@scripts/supply-chain.sh licences
 notices: ## print the licences of all that the binary is built of, as the image has them
 	@scripts/notices.sh ./cmd/cdc-relay
-digests: ## pin the images of deploy/ to the digests that their registries give now (needs docker)
-	@scripts/digests.sh
 
 .PHONY: deps
 deps: ## install what demo and test need (PostgreSQL, RabbitMQ, Java and Kafka, Prometheus, as root on Debian; no Debezium), start nothing

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the linters of .golangci.yml; `lint.sh fmt` formats instead. The version is pinned in tools/lint/go.mod, a module
-# of its own so that the relay's go.mod lists only what the relay needs. The binary is built once on a machine, for all clones.
+# Runs the linters of .golangci.yml, and actionlint; `lint.sh fmt` formats instead. The versions are pinned in modules of
+# their own, tools/lint and tools/release, so that the relay's go.mod lists only what the relay needs. The binaries are
+# built once on a machine, for all clones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -9,16 +10,19 @@ if [ "$(id -u)" -eq 0 ]; then
 else
 	cache=${XDG_CACHE_HOME:-$HOME/.cache}/cdc-relay
 fi
-lint=$cache/golangci-lint-$(cat tools/lint/go.mod tools/lint/go.sum <(go env GOVERSION) | sha256sum | cut -c1-12)
-if [ ! -x "$lint" ]; then
-	echo "building golangci-lint (a minute, once)"
-	mkdir -p "$cache"
-	new=$(mktemp "$lint.XXXXXX") # another clone may do the same
-	trap 'rm -f "$new"' EXIT
-	GOWORK=off go build -C tools/lint -ldflags '-s -w' -o "$new" github.com/golangci/golangci-lint/v2/cmd/golangci-lint
-	mv "$new" "$lint"
-fi
-
+built() { # built MODULE PACKAGE: the path of the program
+	local file new
+	file=$cache/${2##*/}-$(cat "$1/go.mod" "$1/go.sum" <(go env GOVERSION) | sha256sum | cut -c1-12)
+	if [ ! -x "$file" ]; then
+		echo "building ${2##*/} (a minute, once)" >&2
+		mkdir -p "$cache"
+		new=$(mktemp "$file.XXXXXX") # another clone may do the same
+		GOWORK=off go build -C "$1" -ldflags '-s -w' -o "$new" "$2" || { rm -f "$new"; return 1; }
+		mv "$new" "$file"
+	fi
+	echo "$file"
+}
+lint=$(built tools/lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
 if [ "${1:-}" = fmt ]; then
 	exec "$lint" fmt
 fi
@@ -26,6 +30,7 @@ fi
 sed -n 's|^\t\(\.[^ ]*\)$|\1/...|p' go.work | xargs "$lint" run --allow-parallel-runners
 scripts/tidy.sh -diff
 go run ./tools/words
-for module in tools/deploycheck tools/testrun; do # outside of the workspace
+"$(built tools/release github.com/rhysd/actionlint/cmd/actionlint)"
+for module in tools/deploycheck tools/release tools/testrun; do # outside of the workspace
 	(cd "$module" && GOWORK=off "$lint" run --allow-parallel-runners ./... && GOWORK=off go mod tidy -diff)
 done

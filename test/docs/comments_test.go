@@ -136,7 +136,7 @@ func (v *vocabulary) addFolder(root string) error {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && (name == ".git" || name == "bin"):
+		case entry.IsDir() && (name == ".git" || name == "bin" || name == "dist"):
 			return fs.SkipDir
 		case entry.IsDir():
 			return nil

@@ -93,7 +93,7 @@ func textFiles(t *testing.T) (files []string) {
 		switch name := entry.Name(); {
 		case err != nil:
 			return err
-		case entry.IsDir() && slices.Contains([]string{".git", "bin", "testdata"}, name):
+		case entry.IsDir() && slices.Contains([]string{".git", "bin", "dist", "testdata"}, name):
 			return fs.SkipDir
 		case !entry.IsDir() && (slices.Contains(kinds, filepath.Ext(name)) || slices.Contains([]string{"Makefile", "Dockerfile"}, name)):
 			rel, err := filepath.Rel(root, path)

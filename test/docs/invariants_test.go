@@ -11,7 +11,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/pages"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write test/INVARIANTS.md again")
+var rewrite = flag.Bool("rewrite", false, "write the page of the test again")
 
 // test/INVARIANTS.md is what the list says. ARCHITECTURE.md has each invariant on one line.
 func TestInvariantsPage(t *testing.T) {

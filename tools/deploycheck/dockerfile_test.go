@@ -259,43 +259,58 @@ func hasNotices(t *testing.T, binary string, image instructions.Stage) {
 	}
 }
 
-// scripts/digests.sh writes what the registry answers for an image into each place that names it,
-// and nothing where it has no answer. A second run renews them.
-func TestDigests(t *testing.T) {
+// scripts/pins.sh writes what the registry answers for an image, and the repository for an action,
+// into each place that names it, and nothing where it has no answer. A second run renews them.
+func TestPins(t *testing.T) {
 	t.Parallel()
 	dir, bin := t.TempDir(), t.TempDir()
-	const ours, file = "services: {}\n  image: cdc-relay\n", "compose.yaml"
-	text := ours + "  image: known/one:1.2\n    image: known/one:1.2 # why\n  image: known/one:1.2.3\n  image: unknown:7\n"
-	docker := "# syntax=known/front:1\nARG GO_VERSION=1.26\nFROM --platform=$BUILDPLATFORM known/go:${GO_VERSION}-x AS build\nFROM scratch\n"
-	must(t, os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600))
-	must(t, os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(docker), 0o600))
-	answer := func(digit string, known ...string) {
+	const ours = "services: {}\n  image: cdc-relay\n"
+	const compose, docker, workflow = "deploy/compose.yaml", "deploy/Dockerfile", ".github/workflows/push.yml"
+	texts := map[string]string{
+		compose:  ours + "  image: known/one:1.2\n    image: known/one:1.2 # why\n  image: known/one:1.2.3\n  image: unknown:7\n",
+		docker:   "# syntax=known/front:1\nARG GO_VERSION=1.26\nFROM --platform=$BUILDPLATFORM known/go:${GO_VERSION}-x AS build\nFROM scratch\n",
+		workflow: "      - uses: known/action@v4\n        with: {x: y}\n      - uses: known/action/part@v4\n      - uses: unknown/action@v1\n",
+	}
+	for name, text := range texts {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600))
+	}
+	answer := func(digit string, images, repositories []string) {
 		script := "#!/bin/sh\nfor image; do :; done\ncase $image in\n"
-		for i, name := range known {
+		for i, name := range images {
 			script += name + ") echo sha256:" + strings.Repeat(digit, 63) + strconv.Itoa(i) + ";;\n"
 		}
 		must(t, os.WriteFile(filepath.Join(bin, "docker"), []byte(script+"unknown:7) echo none;;\n*) exit 1\nesac\n"), 0o700))
+		// a tag with a message: its own hash first, then the commit's
+		script = "#!/bin/sh\ncase $2 in\n"
+		for _, name := range repositories {
+			script += "https://github.com/" + name + ") printf '" + strings.Repeat("f", 40) + "\\t%s\\n" + strings.Repeat(digit, 40) + "\\t%s\\n' $3 $4;;\n"
+		}
+		must(t, os.WriteFile(filepath.Join(bin, "git"), []byte(script+"*) exit 128\nesac\n"), 0o700))
 	}
 	run := func() error {
-		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/digests.sh"), dir)
+		cmd := exec.CommandContext(t.Context(), filepath.Join(root, "scripts/pins.sh"), dir)
 		cmd.Env = append(os.Environ(), "PATH="+bin+":"+os.Getenv("PATH"))
 		return cmd.Run()
 	}
 	for _, digit := range []string{"a", "b"} {
-		answer(digit, "known/one:1.2", "known/go:1.26-x", "known/front:1")
+		answer(digit, []string{"known/one:1.2", "known/go:1.26-x", "known/front:1"}, []string{"known/action"})
 		if run() == nil {
 			t.Error("it does not fail without an answer")
 		}
 		at := func(i int) string { return "@sha256:" + strings.Repeat(digit, 63) + strconv.Itoa(i) }
-		want := strings.ReplaceAll(strings.ReplaceAll(text, "1.2\n", "1.2"+at(0)+"\n"), "1.2 #", "1.2"+at(0)+" #")
-		wantDocker := strings.NewReplacer("front:1\n", "front:1"+at(2)+"\n", "}-x", "}-x"+at(1)).Replace(docker)
-		for name, want := range map[string]string{file: want, "Dockerfile": wantDocker} {
+		commit := "@" + strings.Repeat(digit, 40) + " # v4\n"
+		for name, want := range map[string]string{
+			compose:  strings.NewReplacer("1.2\n", "1.2"+at(0)+"\n", "1.2 #", "1.2"+at(0)+" #").Replace(texts[compose]),
+			docker:   strings.NewReplacer("front:1\n", "front:1"+at(2)+"\n", "}-x", "}-x"+at(1)).Replace(texts[docker]),
+			workflow: strings.ReplaceAll(texts[workflow], "@v4\n", commit),
+		} {
 			if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(got) != want {
 				t.Errorf("%s is\n%s\nwant\n%s\n%v", name, got, want, err)
 			}
 		}
 	}
-	answer("c", "known/one:1.2", "known/one:1.2.3", "known/go:1.26-x", "known/front:1", "unknown:7")
+	answer("c", []string{"known/one:1.2", "known/one:1.2.3", "known/go:1.26-x", "known/front:1", "unknown:7"}, []string{"known/action", "unknown/action"})
 	must(t, run())
 }
 

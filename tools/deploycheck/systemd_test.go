@@ -16,7 +16,7 @@ const unitFile = "deploy/systemd/cdc-relay.service"
 func installed(t *testing.T) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), filepath.Base(unitFile))
-	must(t, os.WriteFile(file, []byte(strings.ReplaceAll(read(t, unitFile), "/usr/local/bin/cdc-relay", relay)), 0o644))
+	must(t, os.WriteFile(file, []byte(strings.ReplaceAll(read(t, unitFile), "/usr/bin/cdc-relay", relay)), 0o644))
 	return file
 }
 

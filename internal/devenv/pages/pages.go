@@ -131,7 +131,7 @@ func All(t testing.TB) (paths []string) {
 		switch {
 		case err != nil:
 			return err
-		case entry.IsDir() && slices.Contains([]string{".git", "bin", "node_modules", "testdata"}, entry.Name()):
+		case entry.IsDir() && slices.Contains([]string{".git", "bin", "dist", "node_modules", "testdata"}, entry.Name()):
 			return fs.SkipDir
 		case !entry.IsDir() && filepath.Ext(path) == ".md":
 			rel, err := filepath.Rel(root, path)
