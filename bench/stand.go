@@ -190,13 +190,13 @@ func (r relayProcess) listen(ctx context.Context, n int) (stop func(), err error
 		if err != nil {
 			return stop, err
 		}
-		answer, err := client.Do(request)
+		answer, err := client.Do(request) //nolint:bodyclose // closed below, by who reads it
 		if err != nil {
 			return stop, err
 		}
 		go func() {
-			_, _ = io.Copy(io.Discard, answer.Body)
-			_ = answer.Body.Close()
+			defer answer.Body.Close()
+			_, _ = io.Copy(io.Discard, answer.Body) //nolint:errcheck // it ends when the relay does
 		}()
 		if answer.StatusCode != http.StatusOK {
 			return stop, fmt.Errorf("the stream answers %s", answer.Status)

@@ -8,7 +8,7 @@
 #   systemd   what checks its units
 #   upgrade   what fetches PostgreSQL with pg_upgrade (scripts/pg-upgrade.sh)
 #   browser   what looks at the console
-#   install   what makes a fresh Debian and boots it, judges a deb, opens an rpm, and runs programs of arm64
+#   install   what makes a fresh Debian and boots it, opens an rpm, and runs programs of arm64
 #   all       these without debezium, upgrade, browser and install, and what make test-all needs as well: a C compiler for
 #             the race detector, node to fetch other versions of PostgreSQL
 # The tests start private servers of their own: the packages' services are not started and no cluster is created.
@@ -74,7 +74,6 @@ if [[ " $asked " == *" install "* ]]; then
 	need_command debootstrap debootstrap
 	need_command systemd-container systemd-nspawn
 	need_command rpm rpm
-	need_command lintian lintian
 	need_command qemu-user-static qemu-aarch64-static
 fi
 if wants all; then

@@ -47,7 +47,7 @@ for os in linux darwin; do
 	GOOS=$os GOARCH=arm64 scripts/notices.sh ./cmd/cdc-relay >$made/$os/THIRD-PARTY-NOTICES
 	for arch in amd64 arm64; do
 		GOOS=$os GOARCH=$arch "$tools/cyclonedx-gomod" app -json -licenses -std -noserial -notimestamp -main cmd/cdc-relay \
-			-output "$made/cdc-relay_${version#v}_${os}_$arch.cdx.json" .
+			-output "$made/cdc-relay_${version#v}_${os}_$arch.cdx.json" . 2> >(grep -v 'no licenses detected' >&2)
 	done
 done
 gzip -9nk $made/linux/THIRD-PARTY-NOTICES
@@ -58,6 +58,10 @@ go build -trimpath -buildvcs=false -o "$tmp/cdc-relay" ./cmd/cdc-relay
 scripts/man.sh "$version" "$tools/go-md2man" $made/man
 printf 'cdc-relay (%s) stable; urgency=medium\n\n  * https://github.com/cdc-relay/cdc-relay/releases/tag/%s\n\n -- %s  %s\n' \
 	"${version#v}" "$version" "$(sed -n 's/^ *maintainer: //p' .goreleaser.yaml)" "$(git show -s --format=%cD)" | gzip -9n >$made/changelog.gz
+
+echo "== Helm chart"
+scripts/chart.sh $made
+[ -e "$made/cdc-relay-${version#v}.tgz" ] || fail "deploy/helm/cdc-relay/Chart.yaml names another version"
 
 echo "== binaries, archives, packages"
 "$tools/goreleaser" release --clean --skip=publish
@@ -88,8 +92,8 @@ digest=$("$tools/image" -to dist/image -time "$COMMIT_DATE" -arg "VERSION=$versi
 # Of goreleaser's own files dist/ has none.
 rm -rf "$root/dist"
 mkdir "$root/dist"
-mv dist/*.tar.gz dist/*.deb dist/*.rpm dist/checksums.txt dist/release-notes.md dist/image $made/*.cdx.json "$root/dist"
+mv dist/*.tar.gz dist/*.deb dist/*.rpm dist/checksums.txt dist/release-notes.md dist/image $made/*.tgz $made/*.cdx.json "$root/dist"
 cd "$root/dist"
 sha256sum --check --quiet checksums.txt
-du -h ./* | sed 's|\./||'
+ls -ld -- *
 echo "release: dist/ has $version of commit $commit, made with $(go env GOVERSION); the image is $digest"

@@ -59,8 +59,12 @@ func (o *OAuth) Validate(v *Validation, under string, wanted bool, want string) 
 			key string
 			set bool
 		}{
-			{"token_url", o.TokenURL != ""}, {"client_id", o.ClientID.IsSet()}, {"client_secret", o.ClientSecret.IsSet()},
-			{"scopes", len(o.Scopes) > 0}, {"audience", o.Audience != ""}, {"ca", o.CA != ""},
+			{"token_url", o.TokenURL != ""},
+			{"client_id", o.ClientID.IsSet()},
+			{"client_secret", o.ClientSecret.IsSet()},
+			{"scopes", len(o.Scopes) > 0},
+			{"audience", o.Audience != ""},
+			{"ca", o.CA != ""},
 		} {
 			if part.set {
 				v.FaultAt(at+part.key, errors.New("has no effect without "+want))
@@ -109,7 +113,7 @@ func (o *OAuth) FindClear(section string) []Finding {
 
 // Tokens is a source of tokens by these settings; section is where they are, with a dot at its end.
 func (o *OAuth) Tokens(section string) *TokenSource {
-	// AuthStyle stays: the first answer finds out how the issuer wants the secret.
+	// It is kept: from the first answer on it knows how the issuer wants the secret.
 	grant := clientcredentials.Config{TokenURL: o.TokenURL, Scopes: o.Scopes}
 	if o.Audience != "" {
 		grant.EndpointParams = url.Values{"audience": {o.Audience}}

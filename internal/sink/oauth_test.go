@@ -4,8 +4,6 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
-	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -50,7 +48,7 @@ func TestAskIssuer(t *testing.T) {
 			return
 		}
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"access_token": "opaque", "token_type": "Bearer"}`)) //nolint:errcheck // the test reads it
+		_, _ = w.Write([]byte(`{"access_token": "opaque", "token_type": "Bearer"}`))
 	})
 	source := o.Tokens("sink.kafka.sasl.oauth.")
 	if token, err := source.Token(t.Context()); err != nil || token != "opaque" {
@@ -69,7 +67,7 @@ func TestHostileIssuer(t *testing.T) {
 		return func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Content-Type", kind)
 			w.WriteHeader(status)
-			_, _ = w.Write([]byte(body)) //nolint:errcheck // the test reads it
+			_, _ = w.Write([]byte(body))
 		}
 	}
 	slow := func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }
@@ -79,13 +77,15 @@ func TestHostileIssuer(t *testing.T) {
 		refused bool
 		want    string
 	}{
-		"slow":          {slow, false, "no answer in time"},
-		"HTML":          {answer(200, "text/html", "<html>"+secret+"</html>"), false, "the answer is no token: cannot parse json"},
-		"nothing":       {answer(200, "application/json", "{}"), false, "the answer is no token: server response missing access_token"},
-		"a form":        {answer(200, "text/plain", secret), false, "the answer is no token"},
-		"error page":    {answer(502, "text/html", "<html>"+secret+"</html>"), false, "502 Bad Gateway"},
-		"too often":     {answer(429, "application/json", `{"error": "slow_down"}`), false, "429 Too Many Requests, slow_down"},
-		"moved":         {func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, i.URL+"/elsewhere", 307) }, false, "307 Temporary Redirect"},
+		"slow":       {slow, false, "no answer in time"},
+		"HTML":       {answer(200, "text/html", "<html>"+secret+"</html>"), false, "the answer is no token: cannot parse json"},
+		"nothing":    {answer(200, "application/json", "{}"), false, "the answer is no token: server response missing access_token"},
+		"a form":     {answer(200, "text/plain", secret), false, "the answer is no token"},
+		"error page": {answer(502, "text/html", "<html>"+secret+"</html>"), false, "502 Bad Gateway"},
+		"too often":  {answer(429, "application/json", `{"error": "slow_down"}`), false, "429 Too Many Requests, slow_down"},
+		"moved": {func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, i.URL+"/elsewhere", http.StatusTemporaryRedirect)
+		}, false, "307 Temporary Redirect"},
 		"wrong secret":  {answer(401, "application/json", `{"error": "invalid_client", "error_description": "no\nsuch client"}`), true, "401 Unauthorized, invalid_client (no such client)"},
 		"wrong scope":   {answer(400, "application/json", `{"error": "invalid_scope"}`), true, "400 Bad Request, invalid_scope"},
 		"not a word":    {answer(404, "text/html", secret), true, "404 Not Found"},
@@ -140,9 +140,8 @@ func endless(w http.ResponseWriter, r *http.Request) {
 func TestIssuerOverTLS(t *testing.T) {
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write([]byte(`{"access_token": "secured", "token_type": "Bearer", "expires_in": 60}`)) //nolint:errcheck // the test reads it
+		_, _ = w.Write([]byte(`{"access_token": "secured", "token_type": "Bearer", "expires_in": 60}`))
 	}))
-	server.Config.ErrorLog = log.New(io.Discard, "", 0)
 	t.Cleanup(server.Close)
 	o := OAuth{TokenURL: server.URL, ClientID: setting.Plain("relay"), ClientSecret: setting.Plain("s")}
 	var failed *TokenError

@@ -42,6 +42,9 @@ func newScripted() *scripted {
 	return i
 }
 
+// goBy lets the bubble's time go by.
+func goBy(d time.Duration) { time.Sleep(d) } //nolint:forbidigo // the bubble's time, not ours
+
 func (i *scripted) wants(t *testing.T, want string) {
 	t.Helper()
 	if got, err := i.source.Token(t.Context()); err != nil || got != want {
@@ -60,28 +63,28 @@ func TestTokenIsRenewed(t *testing.T) {
 		if left := i.source.UntilRenewal("token 0"); left != 0 {
 			t.Errorf("an earlier one is to be replaced in %v", left)
 		}
-		time.Sleep(48*time.Minute - time.Second)
+		goBy(48*time.Minute - time.Second)
 		i.wants(t, "token 1")
-		time.Sleep(2 * time.Second)
+		goBy(2 * time.Second)
 		i.wants(t, "token 2")
 
 		i.fails = errors.New("away")
-		time.Sleep(49 * time.Minute)
+		goBy(49 * time.Minute)
 		asked := i.asked
 		i.wants(t, "token 2")
 		i.wants(t, "token 2")
 		if i.asked != asked+1 {
 			t.Errorf("the issuer is asked %d times at once", i.asked-asked)
 		}
-		time.Sleep(10 * time.Minute)
+		goBy(10 * time.Minute)
 		i.wants(t, "token 2")
-		time.Sleep(2 * time.Minute)
+		goBy(2 * time.Minute)
 		var failed *TokenError
 		if token, err := i.source.Token(t.Context()); !errors.As(err, &failed) || failed.Refused() || !strings.Contains(err.Error(), "away") {
 			t.Errorf("after its end: %q, %v", token, err)
 		}
 		i.fails = nil
-		time.Sleep(tokenPause)
+		goBy(tokenPause)
 		if token, err := i.source.Token(t.Context()); err != nil {
 			t.Errorf("got %q, %v", token, err)
 		}
@@ -96,7 +99,7 @@ func TestTokenIsAskedForOnce(t *testing.T) {
 		all := func() {
 			var logins sync.WaitGroup
 			for range 10 {
-				logins.Go(func() { _, _ = i.source.Token(t.Context()) }) //nolint:errcheck // counted below
+				logins.Go(func() { _, _ = i.source.Token(t.Context()) })
 			}
 			logins.Wait()
 		}
@@ -105,7 +108,7 @@ func TestTokenIsAskedForOnce(t *testing.T) {
 			t.Errorf("the issuer is asked %d times for a token", i.asked)
 		}
 		i.fails = errors.New("away")
-		time.Sleep(2 * time.Hour)
+		goBy(2 * time.Hour)
 		all()
 		if i.asked != 2 {
 			t.Errorf("the issuer that fails is asked %d times", i.asked)
@@ -113,18 +116,18 @@ func TestTokenIsAskedForOnce(t *testing.T) {
 
 		// A login whose time is up says for whom it has waited; one that is cancelled does not.
 		i.delay = time.Hour
-		time.Sleep(tokenPause)
+		goBy(tokenPause)
 		short, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		if _, err := i.source.Token(short); err == nil || !strings.Contains(err.Error(), "no answer in time") {
 			t.Errorf("got %v", err)
 		}
-		time.Sleep(tokenPause)
+		goBy(tokenPause)
 		began := time.Now()
 		if _, err := i.source.Token(t.Context()); err == nil || time.Since(began) != tokenPatience {
 			t.Errorf("got %v after %v", err, time.Since(began))
 		}
-		time.Sleep(tokenPause)
+		goBy(tokenPause)
 		ended, end := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, end)
 		if _, err := i.source.Token(ended); !errors.Is(err, context.Canceled) {
@@ -146,7 +149,7 @@ func TestRefusedToken(t *testing.T) {
 			t.Errorf("got %v", err)
 		}
 		i.wants(t, "token 1")
-		time.Sleep(tokenPause)
+		goBy(tokenPause)
 		_ = i.source.Refused(refused)
 		i.wants(t, "token 2")
 	})

@@ -1,6 +1,7 @@
 //go:build testall
 
-// Logins by what does not stand in the configuration: tokens of an issuer, and what a command prints.
+// Logins by what does not stand in the configuration: tokens of an issuer, and what a command
+// prints.
 
 package cli
 
@@ -11,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/issuer"
@@ -36,8 +38,7 @@ func TestKafkaByToken(t *testing.T) {
 	k.ok("init")
 	k.finds("broker", "fail", []string{"ask the issuer", "401 Unauthorized, invalid_client (no such client)"}, []string{"sink.kafka.sasl.oauth"})
 	must(t, os.WriteFile(secret, []byte(issuer.Secret), 0o600))
-	k.finds("broker", "fail", []string{"the broker refuses the token", "of issuer " + i.URL + `, for audience ""`}, []string{"audience"})
-	i.Give(issuer.Token{Audience: "kafka", Life: 3600e9})
+	i.Give(issuer.Token{Audience: "kafka", Life: time.Hour})
 	for _, f := range checked(t, k.ok("check", "--json")) {
 		if f.Level != "ok" && !ofSuperuser(f) {
 			t.Errorf("%+v", f)
@@ -51,6 +52,8 @@ func TestKafkaByToken(t *testing.T) {
 	}
 	ended(t, relay)
 	hidden(t, relay.Log())
+	i.Give(issuer.Token{Audience: "another", Life: time.Hour})
+	k.finds("broker", "fail", []string{"the broker refuses the token", "of issuer " + i.URL + `, for audience "another"`}, []string{"audience"})
 }
 
 // The password is what a command prints, at each connect. One that prints no password is a reason

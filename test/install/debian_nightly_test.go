@@ -17,8 +17,8 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 )
 
-// debian is a copy of a fresh Debian, which the test has alone. It shares network and processes with
-// this machine, until it is booted (systemd_nightly_test.go).
+// debian is a copy of a fresh Debian, which the test has alone. It shares network and processes
+// with this machine, until it is booted (systemd_nightly_test.go).
 type debian struct {
 	t   *testing.T
 	dir string

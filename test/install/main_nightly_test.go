@@ -1,7 +1,7 @@
 //go:build nightly
 
 // Package install installs what `make release` has made, where nothing else is, and has an event
-// arrive by the commands of the pages. It needs root: a Debian of its own is a chroot, or is booted.
+// arrive by the commands of the pages. It needs root: its Debian is a chroot, or is booted.
 package install
 
 import (

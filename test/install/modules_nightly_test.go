@@ -23,8 +23,8 @@ import (
 //go:embed testdata/services.go.txt
 var services string
 
-// A new module gets the release's outbox and inbox from a proxy, and has both functions of the README.
-// With the relay that go install makes, an order of the one becomes a notification of the other.
+// A new module gets the release's outbox and inbox from a proxy, and has both functions of the
+// README. With the relay of go install, an order of one becomes a notification of the other.
 func TestModules(t *testing.T) {
 	t.Parallel()
 	proxy, module, cache := directory(t, "proxy"), directory(t, "module"), directory(t, "cache")

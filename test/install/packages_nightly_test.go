@@ -58,12 +58,6 @@ func documented(d *debian, page, heading, kind string) (script string) {
 
 var fetch = regexp.MustCompile(`curl -fsSLO https://github\.com/cdc-relay/cdc-relay/releases/download/v[\d.]+/(\S+)`)
 
-// lintian, by which Debian judges packages, finds no error.
-func TestLintian(t *testing.T) {
-	t.Parallel()
-	tool(t, "lintian", "--fail-on", "error", artifact(t, "cdc-relay_*_linux_amd64.deb"))
-}
-
 // ourFiles are the paths of a Debian with our name, without the log of dpkg and what the test has
 // put there.
 func ourFiles(d *debian) []string {

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
@@ -32,19 +33,25 @@ func (d *debian) boot() *booted {
 	// A control group of its own: systemd-nspawn makes others in that.
 	group := filepath.Join(tool(d.t, "findmnt", "--noheadings", "--first-only", "--types=cgroup2", "--output=TARGET"), filepath.Base(d.dir))
 	must(d.t, os.Mkdir(group, 0o755))
+	// systemd outlives systemd-nspawn: the watcher has to know it, too.
+	o, err := processes.StartOwner()
+	must(d.t, err)
 	cmd := exec.Command("sh", "-c", `echo $$ >"$0/cgroup.procs" && exec systemd-nspawn "$@"`, group, "--quiet", "--boot", "--directory="+d.dir,
 		"--machine="+filepath.Base(d.dir), "--register=no", "--keep-unit", "--private-users=no", "--link-journal=no", "--resolv-conf=off", "--timezone=off",
-		"--console=pipe")
+		"--console=pipe", "--setenv="+o.Variable)
 	cmd.Env = append(slices.Clone(environ), "SYSTEMD_NSPAWN_UNIFIED_HIERARCHY=1")
 	nspawn, err := processes.Start("systemd-nspawn", cmd, filepath.Join(directory(d.t, "log"), "log"))
 	must(d.t, err)
+	b := &booted{debian: d}
 	d.t.Cleanup(func() {
+		if b.systemd != 0 {
+			must(d.t, syscall.Kill(b.systemd, syscall.SIGKILL))
+		}
 		must(d.t, nspawn.Kill())
 		await.Until(d.t, "the control groups to be empty", func() bool {
 			return exec.Command("find", group, "-depth", "-type", "d", "-delete").Run() == nil
 		})
 	})
-	b := &booted{debian: d}
 	await.Until(d.t, "systemd to be up", func() bool {
 		if !nspawn.Running() {
 			d.t.Fatalf("systemd-nspawn has ended: %s", processes.ReadLog(nspawn.LogPath))
@@ -134,8 +141,8 @@ func (b *booted) prepare() {
 	}
 }
 
-// The service of the deb starts once it is configured, and not before. It is restarted when it dies,
-// and not when its configuration is wrong. It stops in order, and goes with the package.
+// The service of the deb starts once it is configured, and not before. It is restarted when it
+// dies, and not when its configuration is wrong. It stops in order, and goes with the package.
 func TestService(t *testing.T) {
 	t.Parallel()
 	b := freshDebian(t, "systemd").boot()

@@ -160,8 +160,8 @@ func made(t *testing.T, release, file, over string) *objects {
 	return decode(t, texts)
 }
 
-// What a value may not be is refused by its name before anything reaches the cluster: by the schema,
-// or by a template.
+// What a value may not be is refused by its name, by the schema or by a template, before anything
+// reaches the cluster.
 func TestChartRefuses(t *testing.T) {
 	t.Parallel()
 	const whole = "config: {source: {url: postgres://relay@db/shop}, sink: {rabbitmq: {url: amqps://mq/}}}\n"

@@ -26,7 +26,7 @@ const relayConfig = "cdc-relay.yaml"
 var valueSets = []struct {
 	name, file, values string
 	release            string // cdc-relay
-	kinds              string // the objects; a cluster without the Prometheus operator knows only Kubernetes' own
+	kinds              string // of all objects, sorted
 	check              func(*testing.T, *objects, map[string]any)
 }{
 	{
@@ -232,7 +232,7 @@ podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}
 	},
 }
 
-// What the chart makes of each set of values is decoded by Kubernetes' own types, and fits together.
+// Kubernetes' own types decode what the chart makes of each set of values, and it fits together.
 func TestChart(t *testing.T) {
 	t.Parallel()
 	if len(valueSets) < 12 {
@@ -672,7 +672,8 @@ func monitored(t *testing.T, o *objects, _ map[string]any) {
 			if _, err := decodeDashboard(text); err != nil {
 				t.Errorf("%s: %v", name, err)
 			}
-			if size := len(c.Data[name]); size > 200<<10 { // kubectl apply keeps it a second time, in an annotation of 256 KiB at most
+			// kubectl apply keeps it a second time, in an annotation of 256 KiB at most
+			if size := len(c.Data[name]); size > 200<<10 {
 				t.Errorf("%s has %d bytes", name, size)
 			}
 		}

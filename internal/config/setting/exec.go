@@ -34,9 +34,9 @@ var onlyCommand = lazy.Regexp(`^\$\{exec:([^}]*)\}$`)
 // errNotWhole refuses a command in any other place.
 var errNotWhole = errors.New("${exec:COMMAND} is only for user, password and client_secret, and stands alone there (COMMAND has no })")
 
-// parseCommand reads the command of a value that is one reference to it; is is false for any other
-// value. The program must exist.
-func parseCommand(text string) (c command, is bool, err error) {
+// parseCommand reads the command of a value that is one reference to it; found is false
+// for any other value. The program must exist.
+func parseCommand(text string) (c command, found bool, err error) {
 	m := onlyCommand().FindStringSubmatch(text)
 	if m == nil {
 		return nil, false, nil

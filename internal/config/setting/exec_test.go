@@ -12,7 +12,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 )
 
-// read reads a password as a key of the configuration does.
+// readPassword reads a password as a key of the configuration does.
 func readPassword(t *testing.T, text string) (Secret, error) {
 	t.Helper()
 	var s Secret

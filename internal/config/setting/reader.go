@@ -84,8 +84,8 @@ func (r *Reader) secret(path string, n *Node, show func(text, value string) stri
 	return s, true
 }
 
-// password reads a secret that may also be what a command prints. The command does not run now: what
-// keeps it from printing may pass.
+// password reads a secret that may also be what a command prints. The command does not run now:
+// what keeps it from printing may pass.
 func (r *Reader) password(path string, n *Node) (Secret, bool) {
 	run, is, err := parseCommand(n.Text)
 	if n.Kind != Scalar || !is {

@@ -49,7 +49,9 @@ var topicOf = map[sinktest.Kind]string{
 
 func openConformance(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way, destination sinktest.Kind) *conformance {
 	c := &conformance{t: t, ctx: await.Context(t), kafka: k, way: way}
-	c.topic = topicWith(t, k, 3, max(1, k.Nodes()), map[string]string{"max.message.bytes": "65536"})
+	c.topic = topicWith(t, k, 3, max(1, k.Nodes()), map[string]string{
+		"max.message.bytes": "65536", "message.timestamp.after.max.ms": "3600000", // the default of Kafka 4
+	})
 	c.create(destination)
 	t.Cleanup(func() { remove(t, k, c.topic+topicOf[destination]) })
 	topics := []string{c.topic, c.topic + topicOf[destination]}
@@ -111,7 +113,7 @@ func (c *conformance) Event(kind sinktest.Kind, key string) *event.Event {
 	switch kind {
 	case sinktest.EventTooLarge:
 		ev.Payload = make([]byte, 70_000)
-	case sinktest.EventInvalid: // message.timestamp.after.max.ms is an hour
+	case sinktest.EventInvalid: // an hour is allowed
 		ev.Time = time.Now().Add(48 * time.Hour)
 	case sinktest.EventUndecodable:
 		ev.Fault = errors.New("the id is NULL")

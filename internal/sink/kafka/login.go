@@ -139,7 +139,7 @@ func extensionsKey(name string, at *map[string]string) setting.Key {
 				switch {
 				case !ok:
 				case !extensionName().MatchString(e.Name) || e.Name == "auth":
-					r.Fault(e.Where, path+"."+e.Name, "is no name of an extension: want letters, and not auth")
+					r.Fault(e.Where, path+"."+e.Name, "is no name of an extension: want a to z and A to Z, and not auth")
 				case !extensionValue().MatchString(value):
 					r.Fault(e.Value.Where, path+"."+e.Name, "wants a text of printable ASCII characters")
 				default:

@@ -15,7 +15,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
-// mskTokens signs with the credentials of AWS's default chain: variables, files, web identity,
+// mskTokens signs with the credentials that AWS's SDK finds: variables, files, web identity,
 // container, instance. Each token has what they are at that time.
 func mskTokens(region string) *sink.TokenSource {
 	const fix = "check the rights of the AWS identity (kafka-cluster:Connect and those of the topics), sasl.region, and that this is the port of IAM, 9098"

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// noAWS leaves AWS's chain nothing but what a test sets.
+// noAWS leaves AWS's SDK nothing but what a test sets.
 func noAWS(t *testing.T) {
 	t.Helper()
 	for _, pair := range os.Environ() {

@@ -57,8 +57,8 @@ func tokenSink(t *testing.T, k *kafkaserver.Kafka, i *issuer.Issuer, topic strin
 	return s.config(&sink.Opening{Slot: "tokens", ConfirmTimeout: within})
 }
 
-// Sessions and tokens end while events flow. Each event is stored once and in order, and no login is
-// refused.
+// Sessions and tokens end while events flow. Each event is stored once and in order, and no login
+// is refused.
 func testTokensRenewed(t *testing.T, k *kafkaserver.Kafka, i *issuer.Issuer) {
 	i.Give(ours(10 * time.Second))
 	topic := topicWith(t, k, 3, 1, nil)

@@ -173,7 +173,7 @@ const unsteadyLogin = time.Minute
 // logged in with. When they cannot be read it returns false, because a new login would fail.
 func (d *Dialer) Renewed(s *Session) bool {
 	switch {
-	case d.Credentials == nil, d.Tokens != nil: // a connection gets a new token as soon as there is one
+	case d.Credentials == nil, d.Tokens != nil: // a new token is given to the connection
 		return false
 	case d.Unsteady:
 		return time.Since(s.loginAt) > unsteadyLogin
