@@ -331,7 +331,8 @@ func TestConfigurationsOfTheDocuments(t *testing.T) {
 	emptyDirectory(t)
 	for where, config := range configs {
 		config = regexp.MustCompile(`\$\{((file|exec):[^}]*|[A-Z_]+)\}`).ReplaceAllString(config, "a-value-from-elsewhere")
-		config = regexp.MustCompile(`&sslrootcert=\S+`).ReplaceAllString(config, "") // the file is read
+		// the file would be read
+		config = regexp.MustCompile(`&sslrootcert=\S+`).ReplaceAllString(config, "")
 		if !regexp.MustCompile(`(?m)^source:`).MatchString(config) {
 			config = "source: {url: postgres://nobody@127.0.0.1:1/nowhere}\n" + config
 		}

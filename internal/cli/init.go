@@ -156,7 +156,9 @@ func checkBackfill(cmd *cobra.Command, rc source.Config, none, noSlot bool) erro
 const tokenBytes = 32
 
 // createTokenFiles creates the files of admin.tokens that do not exist. It leaves a file that
-// exists alone, whatever is in it: another machine or a secret store may have put it there.
+// exists alone, whatever is in it: another machine or a secret store may have put it there. A file
+// whose directory is missing or read-only is only warned of: whoever starts the relay may bring it,
+// as systemd does a credential, and Kubernetes a Secret.
 func createTokenFiles(c *config.Config, log *zap.Logger) error {
 	var failed error
 	for _, token := range c.Admin.Tokens {
@@ -168,7 +170,11 @@ func createTokenFiles(c *config.Config, log *zap.Logger) error {
 		if created {
 			log.Info("created the file of a token", zap.String("token", token.Name), zap.String("path", path))
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+		case isElsewhere(err):
+			log.Warn("did not create the file of a token", zap.Error(tokenFileError(token.Name, path, err)))
+		default:
 			failed = errors.Join(failed, tokenFileError(token.Name, path, err))
 		}
 	}
@@ -197,6 +203,12 @@ func createTokenFile(path string) (created bool, err error) {
 		return false, nil
 	}
 	return err == nil, err
+}
+
+// isElsewhere reports whether a file cannot be created here because its directory is missing or
+// read-only.
+func isElsewhere(err error) bool {
+	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) || errors.Is(err, syscall.EROFS)
 }
 
 // tokenFileError is the error for the file of a token that cannot be created, with the fix.

@@ -65,7 +65,7 @@ func read(plans []plan) (rows float64, whole []string) {
 
 // readsFew looks at all lists of the console beside so many dead letters, and logs how long the
 // slowest page and the slowest count of groups have taken.
-func readsFew(t *testing.T, letters int) {
+func readsFew(t *testing.T, deadLetters int) {
 	r := setup(t)
 	const many, limit, most = 5_000, 50, 500
 	r.put(sample{id: "rare", key: "rare", kind: "rare", aggregate: "rare", name: "rare", class: "transient", reason: "nacked", words: "rare words", state: Replayed})
@@ -77,7 +77,7 @@ func readsFew(t *testing.T, letters int) {
 			ALTER TABLE public.many DROP COLUMN i; INSERT INTO %[1]s SELECT * FROM public.many; DROP TABLE public.many; ANALYZE %[1]s; RESET statement_timeout`, of.name, rows, n, also))
 		r.next += int64(rows) + 1
 	}
-	fill(DeadLetters, letters, "died_at = died_at + i * interval '1 second', type = CASE i % 20 WHEN 0 THEN type ELSE convert_to('type' || i % 20, 'UTF8') END")
+	fill(DeadLetters, deadLetters, "died_at = died_at + i * interval '1 second', type = CASE i % 20 WHEN 0 THEN type ELSE convert_to('type' || i % 20, 'UTF8') END")
 	fill(Deferred, many, "ordering_group = i, next_attempt = now() + i * interval '1 second'")
 	r.exec(`INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT $1, '', 'ann', 'purge', i, '', '' FROM generate_series(1, $2::int) i`, r.slot, many)
 	r.exec(`INSERT INTO cdc_relay.sent (slot, relation, chunk, first_tx, last_tx, digests) SELECT $1, i % 3, i, 1, 2, '{}' FROM generate_series(1, $2::int) i`, r.slot, many)
@@ -132,7 +132,7 @@ func readsFew(t *testing.T, letters int) {
 			db.plans = nil
 		}
 	}
-	t.Logf("beside %d dead letters a page takes at most %s, a count of groups %s", letters, slowest, slowestCount)
+	t.Logf("beside %d dead letters a page takes at most %s, a count of groups %s", deadLetters, slowest, slowestCount)
 	page, err := admin.List(r.ctx, Deferred, Filter{}, "", limit)
 	r.must(err)
 	check("a page of deferred rows", most)

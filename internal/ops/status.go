@@ -24,8 +24,8 @@ type Status struct {
 	Role    string `json:"role"` // leader, standby, none
 	// this relay, or the one that a standby stands by for; null: not known
 	Leader *Relay `json:"leader"`
-	// the relays that stand by, as PostgreSQL sees them, at most 100; only the leader asks, as often
-	// as for the slot; null: not known
+	// the relays that stand by, as PostgreSQL sees them, at most 100; only the leader asks, as
+	// often as for the slot; null: not known
 	Standbys []Relay `json:"standbys"`
 
 	Version   string    `json:"version"`

@@ -400,8 +400,9 @@ func (s *Stream) standBy(ctx context.Context) error {
 	if p := &s.prepared; p.isFresh() && p.Record != nil && !p.View.Active() && s.visitor == (visitor{}) {
 		return nil
 	}
-	walsenders := 0                    // looks at one that is not of a relay
-	var asking source.Querier = s.pool // at a start mostly once, with a statement that is asked again
+	walsenders := 0 // looks at one that is not of a relay
+	// at a start mostly once, with a statement that is asked again
+	var asking source.Querier = s.pool
 	for {
 		rec, view, err := slot.ReadBoth(ctx, asking, s.cfg.Slot)
 		if err != nil {

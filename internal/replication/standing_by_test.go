@@ -40,9 +40,11 @@ func TestRelaysThatStandBy(t *testing.T) {
 	conn, err := pool.Acquire(await.Context(t))
 	await.Must(t, err)
 	defer conn.Release()
-	_, err = conn.Exec(await.Context(t), `SET track_activities = off`)
-	await.Must(t, err)
-	if seen, err = slot.ReadStandbyRelays(await.Context(t), conn, &b.cfg); err != nil || seen != nil {
-		t.Errorf("without statements it says %q, %v", seen, err)
+	for _, sql := range []string{`SET track_activities = off`, `SET track_activities = on; SET ROLE pg_monitor`} {
+		_, err = conn.Exec(await.Context(t), sql)
+		await.Must(t, err)
+		if seen, err = slot.ReadStandbyRelays(await.Context(t), conn, &b.cfg); err != nil || seen != nil {
+			t.Errorf("after %s it says %q, %v", sql, seen, err)
+		}
 	}
 }

@@ -116,8 +116,8 @@ func Retained(c *config.Config) (list []sent.Table) {
 }
 
 // Relay returns a relay as the status shows it, from the text with which it names itself. nil means
-// that it is not known. It leaves out an address that could be more than a link to a server, because
-// others may have written the text.
+// that it is not known. It leaves out an address that could be more than a link to a server,
+// because others may have written the text.
 func Relay(text string) *ops.Relay {
 	if text == "" {
 		return nil

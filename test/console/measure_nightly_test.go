@@ -4,7 +4,7 @@ package console
 
 import "testing"
 
-// A page that is opened anew is painted from few bytes of the relay alone. How soon is logged.
+// A page that is opened again is painted from few bytes of the relay alone. How soon is logged.
 func TestFirstPaint(t *testing.T) {
 	s := newShop(t, largest)
 	browser := chromium(t)

@@ -21,8 +21,8 @@ type Event struct {
 	Place sink.Place
 	Group uint64 // the ordering group; 0: the event has no order
 	Size  int    // bytes of the event
-	// Digest names a new event's row in the sent set (sent.Digest); 0 for other events, and while no
-	// sent set is kept.
+	// Digest names a new event's row in the sent set (sent.Digest); 0 for other events, and while
+	// no sent set is kept.
 	Digest int64
 	Next   *Event // the next one in the list that the event is in
 

@@ -1,6 +1,7 @@
-// The relays that stand by, as PostgreSQL sees them. A relay that waits for the slot asks four times
-// a second whether it is free, and names itself in that statement. pg_stat_activity has the last
-// statement of each session, so nothing is stored for it, and a relay that ends takes its name along.
+// The relays that stand by, as PostgreSQL sees them. A relay that waits for the slot asks four
+// times a second whether it is free, and names itself in that statement. pg_stat_activity has the
+// last statement of each session, so nothing is stored for it, and a relay that ends takes its name
+// along.
 
 package slot
 
@@ -46,11 +47,14 @@ const (
 	standsByEnd = " */ "
 )
 
-// standbyRelaysSQL reads the names in such comments. A statement of more than 5 s ago does not count:
-// its relay is frozen, or has vanished with its host.
-const standbyRelaysSQL = `SELECT CASE WHEN current_setting('track_activities')::bool THEN ARRAY(
-	SELECT DISTINCT split_part(substr(a.query, length('` + standsBy + `') + 1), '` + standsByEnd + `', 1) FROM pg_stat_get_activity(NULL) a
-	WHERE a.application_name = $1 AND pg_get_userbyid(a.usesysid) = current_user AND a.query LIKE '` + standsBy + `%` + standsByEnd + `%'
+// standbyRelaysSQL reads the names in such comments. A statement of more than 5 s ago does not
+// count: its relay is frozen, or has vanished with its host. The answer is NULL where such a
+// comment need not be there, or not whole: the relays then have another role than this session,
+// perhaps.
+const standbyRelaysSQL = `SELECT CASE WHEN current_setting('track_activities')::bool AND session_user = current_user
+		AND pg_size_bytes(current_setting('track_activity_query_size')) >= 512 THEN ARRAY(
+	SELECT DISTINCT left(split_part(substr(a.query, length('` + standsBy + `') + 1), '` + standsByEnd + `', 1), 400) FROM pg_stat_get_activity(NULL) a
+	WHERE a.application_name = $1 AND pg_get_userbyid(a.usesysid) = session_user AND a.query LIKE '` + standsBy + `%` + standsByEnd + `%'
 		AND a.state_change > now() - interval '5 s' ORDER BY 1 LIMIT 100) END`
 
 // named runs queries that say which relay asks.
@@ -75,17 +79,18 @@ func (n named) Query(ctx context.Context, sql string, args ...any) (pgx.Rows, er
 	return n.Querier.Query(ctx, n.comment+sql, args...)
 }
 
-// ReadStandbyRelays reads the names of the relays that stand by for the slot, as RelayName made them,
-// without this one, which may have done so a moment ago. It trusts only sessions of its own role.
-// nil means that the server keeps no statements (track_activities is off).
+// ReadStandbyRelays reads the names of the relays that stand by for the slot, as RelayName made
+// them, without this one, which may have done so a moment ago. It trusts only sessions of its own
+// role. nil means that it is not known: the server keeps no statements (track_activities is off),
+// or cuts them short, or the session has taken another role.
 func ReadStandbyRelays(ctx context.Context, q source.Querier, c *source.Config) (names []string, err error) {
 	err = source.Ask(ctx, q, "read which relays stand by", standbyRelaysSQL, c.ApplicationName()).Scan(&names)
 	own := commented(RelayName(c))
 	return slices.DeleteFunc(names, func(name string) bool { return name == own }), err
 }
 
-// askStandbyRelays reads which relays stand by, if this one leads. One that was there the time before
-// stays: its session may just have run another statement.
+// askStandbyRelays reads which relays stand by, if this one leads. One that was there the time
+// before stays: its session may just have run another statement.
 func (v *surveyor) askStandbyRelays(ctx context.Context) error {
 	var now, shown []string
 	if v.status.Snapshot().Phase == Streaming {
@@ -100,6 +105,10 @@ func (v *surveyor) askStandbyRelays(ctx context.Context) error {
 		}
 	}
 	v.standbys = now
-	v.status.changeSnapshot(func(snap *Snapshot) { snap.Standbys = shown })
+	v.status.changeSnapshot(func(snap *Snapshot) {
+		if snap.Phase == Streaming { // else it has lost the slot meanwhile
+			snap.Standbys = shown
+		}
+	})
 	return nil
 }

@@ -40,8 +40,8 @@ type Snapshot struct {
 	// Leader is who leads, as cdc_relay.slots has it: this relay, or while it stands by the other
 	// one; "" means not known
 	Leader string
-	// Standbys are the relays that stand by for the slot, as ReadStandbyRelays has them; only the leader
-	// asks; nil means not known
+	// Standbys are the relays that stand by for the slot, as ReadStandbyRelays has them; only the
+	// leader asks; nil means not known
 	Standbys []string
 	Slot     SlotSeen
 
@@ -176,8 +176,9 @@ func ReadRelay(ctx context.Context, pool *pgxpool.Pool, name string) (Relay, err
 		return Relay{}, err
 	}
 	var v Relay
-	if v.Standbys, err = ReadStandbyRelays(ctx, pool, &source.Config{Slot: name}); err != nil {
-		return v, err
+	// perhaps as another role than the relays': that it sees none then says nothing
+	if names, err := ReadStandbyRelays(ctx, pool, &source.Config{Slot: name}); err == nil && len(names) > 0 {
+		v.Standbys = names
 	}
 	if view != nil {
 		v.Slot = &SlotSeen{View: *view, Checked: time.Now()}

@@ -50,7 +50,8 @@ var topicOf = map[sinktest.Kind]string{
 func openConformance(t *testing.T, k *kafkaserver.Kafka, way *kafkaserver.Way, destination sinktest.Kind) *conformance {
 	c := &conformance{t: t, ctx: await.Context(t), kafka: k, way: way}
 	c.topic = topicWith(t, k, 3, max(1, k.Nodes()), map[string]string{
-		"max.message.bytes": "65536", "message.timestamp.after.max.ms": "3600000", // the default of Kafka 4
+		"max.message.bytes":              "65536",
+		"message.timestamp.after.max.ms": "3600000", // the default of Kafka 4
 	})
 	c.create(destination)
 	t.Cleanup(func() { remove(t, k, c.topic+topicOf[destination]) })

@@ -187,9 +187,10 @@ func (l *lane) waitForChange(ctx context.Context, due time.Time) error {
 // call is the state of the present publish call.
 type call struct {
 	sink.Call
-	todo            []int         // places of the events that are in no part, in order
-	destinations    []destination // by the place of an event; of those in todo, as isMetadataKnown found them
-	parts           []*producer   // the producers with a part in this call
+	todo []int // places of the events that are in no part, in order
+	// by the place of an event; of those in todo, as isMetadataKnown found them
+	destinations    []destination
+	parts           []*producer // the producers with a part in this call
 	began           time.Time
 	metadataAtBegin int64                 // the version of the metadata when the call began
 	metadata        *kafkaclient.Metadata // the metadata it last used
@@ -288,7 +289,8 @@ type destination struct {
 	fault     *sink.Fault // why the event has no destination; nil when it has one
 }
 
-// isPartitionMissing reports whether the event's row names a partition that its topic does not have.
+// isPartitionMissing reports whether the event's row names a partition that its topic does not
+// have.
 func (d *destination) isPartitionMissing() bool { return int(d.partition) >= len(d.topic.Partitions) }
 
 // splitIntoParts makes parts of the events in todo, which isMetadataKnown has placed.

@@ -6,6 +6,7 @@ package rabbit
 
 import (
 	"net/http"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -140,14 +141,15 @@ func TestTokenRefused(t *testing.T) {
 		gives     issuer.Token
 		said, fix string
 	}{
-		"audience":  {issuer.Token{Audience: "other", Scope: "rabbitmq.write:*/*/*", Life: time.Hour}, `for audience "other"`, "audience"},
-		"expired":   {issuer.Token{Audience: "rabbitmq", Life: -time.Minute}, "and has expired", "clocks"},
-		"no rights": {issuer.Token{Audience: "rabbitmq", Life: time.Hour}, "with scope none", "scopes"},
+		"audience": {issuer.Token{Audience: "other", Scope: "rabbitmq.write:*/*/*", Life: time.Hour}, `for audience "other"`, "audience"},
+		"expired":  {issuer.Token{Audience: "rabbitmq", Life: -time.Minute}, "and has expired", "clocks"},
+		// RabbitMQ 3.10 refuses such a login, 4 the virtual host
+		"no rights": {issuer.Token{Audience: "rabbitmq", Life: time.Hour}, "with scope none|access to vhost '/' refused", "scopes|permissions"},
 	} {
 		b.issuer.Give(c.gives)
 		cfg := b.tokenConfig()
 		found := Check(t.Context(), cfg)
-		if len(found) == 0 || found[0].OK || !strings.Contains(found[0].Detail, c.said) || !strings.Contains(found[0].Fix, c.fix) {
+		if len(found) == 0 || found[0].OK || !regexp.MustCompile(c.said).MatchString(found[0].Detail) || !regexp.MustCompile(c.fix).MatchString(found[0].Fix) {
 			t.Errorf("%s: found %+v", name, found)
 		}
 	}
