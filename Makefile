@@ -160,10 +160,10 @@ test-install: deps-install bin/testrun ## install the packages, the archive, the
 	@[ -n '$(DIST)' ] || $(MAKE) --no-print-directory release VERSION=v$(NEWEST)
 	@echo "== $@"; CDC_RELAY_TEST_DIST=$(abspath $(or $(DIST),dist)) $(GO_TEST) -tags nightly ./test/install
 # The version that CHANGELOG.md describes last.
-NEWEST = $(shell sed -n 's/^## \[\([0-9.]*\)\].*/\1/p' CHANGELOG.md | head -n 1)
+NEWEST = $(shell sed -n '/^## \[[0-9]/{s/^## \[\([^]]*\)\].*/\1/p;q}' CHANGELOG.md)
 .PHONY: test-release
-test-release: ## a release twice, in two folders and two environments: the same bytes; the licences of what it is made of
-	@echo "== $@"; scripts/release-twice.sh && scripts/supply-chain.sh licences
+test-release: bin/testrun ## a release twice, in two folders and two environments: the same bytes; the licences of what it is made of
+	@echo "== $@"; (cd tools/release && GOWORK=off ../../bin/testrun -count=1 ./...) && scripts/release-twice.sh && scripts/supply-chain.sh licences
 
 .PHONY: mutants test-mutants
 mutants: deps bin/serve ## plant each bug of mutants/: its named test must turn red

@@ -17,7 +17,7 @@ dir=$cache/debian-$release-$1
 
 if [ ! -d "$dir" ]; then
 	# From where this machine has its own packages. Without such a line it is Debian's own address.
-	mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $release" | head -n 1)
+	mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' "Codename: $release" | sed -n 1p)
 	echo "making a Debian ($release, $1) in $cache" >&2
 	mkdir -p "$cache"
 	tmp=$(mktemp -d "$cache/fetch.XXXXXX")

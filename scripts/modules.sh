@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
 main=github.com/cdc-relay/cdc-relay
-version=v0.1.0
+version=v$(sed -n '/^## \[[0-9]/{s/^## \[\([^]]*\)\].*/\1/p;q}' CHANGELOG.md)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 proxy=$tmp/proxy

@@ -8,13 +8,14 @@ if [ "$(id -u)" -eq 0 ]; then
 else
 	cache=${XDG_CACHE_HOME:-$HOME/.cache}/cdc-relay
 fi
-dir=$cache/release-$(cat go.mod go.sum ./*/*.go <(go env GOVERSION) | sha256sum | cut -c1-12)
+dir=$cache/release-$(cat go.mod go.sum ./*/main.go <(go env GOVERSION) | sha256sum | cut -c1-12)
 if [ ! -d "$dir" ]; then
 	echo "building goreleaser and other tools of a release (some minutes, once)" >&2
 	mkdir -p "$cache"
 	new=$(mktemp -d "$dir.XXXXXX") # another clone may do the same
 	trap 'rm -rf "$new"' EXIT
-	export GOWORK=off GOFLAGS= GOBIN=$new CGO_ENABLED=0
+	GOPROXY=$(go env GOPROXY) GOSUMDB=$(go env GOSUMDB) GOTOOLCHAIN=$(go env GOTOOLCHAIN)
+	export GOPROXY GOSUMDB GOTOOLCHAIN GOENV=off GOWORK=off GOFLAGS= GOEXPERIMENT= GOFIPS140=off GOBIN=$new CGO_ENABLED=0
 	go install -ldflags '-s -w' tool ./...
 	# Its lists have its own hash: the same bytes wherever it is built.
 	GOAMD64=v1 go install -trimpath -buildvcs=false -ldflags '-s -w' github.com/CycloneDX/cyclonedx-gomod/cmd/cyclonedx-gomod

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Makes all files of a release in dist/, from the commit of HEAD: release.sh v0.1.0. It needs Go, git and the modules that
-# go.mod names, but no tag, no Docker and no token, and it publishes nothing. The same commit and the same release of Go
-# give the same bytes on every machine of one kind (the lists of modules name the program that made them): it builds in a
-# clone of its own, and the only time in any file is the commit's.
+# go.mod names, but no tag, no Docker and no token, and it publishes nothing. The same commit gives the same bytes with the
+# same releases of Go, gzip, GNU tar, perl and awk, on machines of one kind (the lists of modules name the program that made
+# them): it builds in a clone of its own, and the only time in any file is the commit's.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 root=$PWD
@@ -28,13 +28,15 @@ other=$(g grep -E 'github.com/cdc-relay/cdc-relay/[^ ]+ v' -- "${modules[@]/%/go
 # What could make the bytes differ.
 umask 022
 unset "${!GIT_@}" GITHUB_TOKEN GITLAB_TOKEN GITEA_TOKEN
-export LC_ALL=C TZ=UTC GOFLAGS= GOWORK= GOEXPERIMENT= GOAMD64=v1 GOARM64=v8.0 CGO_ENABLED=0
+GOPROXY=$(go env GOPROXY) GOSUMDB=$(go env GOSUMDB) GOTOOLCHAIN=$(go env GOTOOLCHAIN)
+export GOPROXY GOSUMDB GOTOOLCHAIN GOENV=off # what `go env -w` has set
+export LC_ALL=C TZ=UTC GOFLAGS= GOWORK= GOEXPERIMENT= GOFIPS140=off GOAMD64=v1 GOARM64=v8.0 CGO_ENABLED=0
 tools=$(scripts/release-tools.sh)
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
 g clone -q --depth 1 "file://$root" "$tmp/clone"
 cd "$tmp/clone"
-for module in "${modules[@]}"; do git tag -f "$module$version" >/dev/null; done
+for module in "${modules[@]}"; do git -c tag.gpgSign=false tag -f "$module$version" >/dev/null; done
 commit=$(git rev-parse HEAD)
 COMMIT_DATE=$(git show -s --format=%cI)
 SOURCE_DATE_EPOCH=$(git show -s --format=%ct)
@@ -76,12 +78,13 @@ for arch in amd64 arm64; do
 	mkdir -p "$(at out)" "$(at etc/ssl/certs)" "$(at usr/share/doc/ca-certificates)" "$(at usr/local/go/lib/time)"
 	cp dist/cdc-relay_linux_"$arch"_*/cdc-relay $made/linux/THIRD-PARTY-NOTICES "$(at out)"
 	sed -n "s|^RUN echo '\(.*\)' >/out/passwd\$|\1|p" deploy/Dockerfile >"$(at out/passwd)"
+	[ -s "$(at out/passwd)" ] || fail "deploy/Dockerfile has no line that writes /out/passwd"
 	cp "$(go env GOROOT)/lib/time/zoneinfo.zip" "$(at usr/local/go/lib/time)"
 	"$tools/roots" >"$(at etc/ssl/certs/ca-certificates.crt)"
 	cp deploy/package/ca-certificates.copyright "$(at usr/share/doc/ca-certificates/copyright)"
 	folders+=("$arch=$tmp/image/$arch")
 done
-digest=$("$tools/image" -to dist/image -time "$COMMIT_DATE" -arg "VERSION=$version" -arg "COMMIT=$commit" "${folders[@]}")
+digest=$("$tools/image" -to dist/image -time "$COMMIT_DATE" -arg "VERSION=${version#v}" -arg "COMMIT=$commit" "${folders[@]}")
 
 # Links of the section lead to the pages of this version.
 {

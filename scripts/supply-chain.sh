@@ -17,7 +17,7 @@ done
 "$tools/licences" "$tmp"/*.json
 [ "${1:-}" != licences ] || exit 0
 
-if ! "$tools/govulncheck" ./cmd/... ./internal/... ./outbox/... ./inbox/... 2>"$tmp/said"; then
+if ! "$tools/govulncheck" ./cmd/... ./internal/... ./outbox/... ./inbox/... ./examples/shop/... 2>"$tmp/said"; then
 	cat "$tmp/said" >&2
 	if grep -q 'fetching vulnerabilities' "$tmp/said"; then
 		echo "supply-chain: vuln.go.dev, the database of vulnerabilities, does not answer: nothing was checked against it" >&2

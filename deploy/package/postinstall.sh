@@ -4,7 +4,7 @@
 # an upgrade runs the new version.
 set -e
 [ -d /run/systemd/system ] || exit 0 # a container or a chroot
-systemctl daemon-reload
+systemctl daemon-reload || true
 case "$1 $2" in
 "configure "?* | [2-9]*)
 	systemctl try-restart cdc-relay.service || echo 'cdc-relay did not start again: journalctl -u cdc-relay' >&2

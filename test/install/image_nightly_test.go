@@ -27,6 +27,7 @@ type image struct {
 		Env         []string
 		Entrypoint  []string
 		Cmd         []string
+		Labels      map[string]string
 		StopSignal  string
 		Healthcheck struct{ Test []string }
 	}
@@ -132,10 +133,20 @@ func TestImage(t *testing.T) {
 	relay := firstEvent(w, func(args ...string) *exec.Cmd { return i.command(etc, args...) })
 	succeeds(t, w.listens(i.command(etc, health[2:]...)))
 	w.ends(relay)
-	for name, file := range map[string]string{"licence": "LICENSE", "notices": "THIRD-PARTY-NOTICES", "CAs": "etc/ssl/certs/ca-certificates.crt"} {
-		if info, err := os.Stat(filepath.Join(i.root, file)); err != nil || info.Size() == 0 {
-			t.Errorf("the image has no %s: %v", name, err)
+	for file, mode := range map[string]os.FileMode{
+		"LICENSE": 0o644, "THIRD-PARTY-NOTICES": 0o644, "zoneinfo.zip": 0o644, "etc/passwd": 0o644, "etc/ssl/certs/ca-certificates.crt": 0o644,
+		"usr/local/bin/cdc-relay": 0o755,
+	} {
+		if info, err := os.Stat(filepath.Join(i.root, file)); err != nil || info.Size() == 0 || info.Mode() != mode {
+			t.Errorf("the image has no %s of mode %v: %v", file, mode, err)
 		}
+	}
+	if passwd := tool(t, "cat", filepath.Join(i.root, "etc/passwd")); !strings.HasPrefix(passwd, "relay:x:65532:65532:") {
+		t.Errorf("the user of the image is %q", passwd)
+	}
+	const label = "org.opencontainers.image."
+	if got := i.config.Labels; got[label+"version"] != version(t) || len(got[label+"revision"]) != 40 || got[label+"licenses"] != "Apache-2.0" {
+		t.Errorf("the labels of the image are %q", got)
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -43,10 +44,11 @@ func TestModules(t *testing.T) {
 	}
 	const ours = "github.com/cdc-relay/cdc-relay"
 	golang("mod", "init", "example.org/services")
-	golang("get", ours+"/outbox@v0.1.0", ours+"/inbox@v0.1.0")
+	release := "@v" + regexp.MustCompile(`(?m)^## \[(\d[^]]*)\]`).FindStringSubmatch(pages.Text(t, "CHANGELOG.md"))[1]
+	golang("get", ours+"/outbox"+release, ours+"/inbox"+release)
 	golang("mod", "tidy")
 	golang("build", "-o", "services", ".")
-	golang("install", ours+"/cmd/cdc-relay@v0.1.0")
+	golang("install", ours+"/cmd/cdc-relay"+release)
 
 	w := newWay(t)
 	must(t, os.WriteFile(filepath.Join(module, "cdc-relay.yaml"), []byte(strings.ReplaceAll(w.configuration(), "/tmp/", module+"/")), 0o600))

@@ -56,7 +56,7 @@ func documented(d *debian, page, heading, kind string) (script string) {
 	return "set -e\n" + strings.ReplaceAll(script, "sudo ", "")
 }
 
-var fetch = regexp.MustCompile(`curl -fsSLO https://github\.com/cdc-relay/cdc-relay/releases/download/v[\d.]+/(\S+)`)
+var fetch = regexp.MustCompile(`curl -fsSLO https://github\.com/cdc-relay/cdc-relay/releases/download/v[^/]+/(\S+)`)
 
 // ourFiles are the paths of a Debian with our name, without the log of dpkg and what the test has
 // put there.

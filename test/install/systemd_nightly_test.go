@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"syscall"
@@ -23,7 +24,8 @@ import (
 // network of this machine.
 type booted struct {
 	*debian
-	systemd int // its process id on this machine
+	systemd int    // its process id on this machine
+	shipped string // the package's configuration, once configure has read it
 }
 
 // boot starts the systemd of a debian, and returns once it is up. It ends with the test, and with
@@ -108,15 +110,31 @@ func (b *booted) journal() string {
 	return b.run("journalctl", "--no-pager", "--output=cat", "--unit=cdc-relay")
 }
 
-// configure writes the service's configuration and its credentials, as the first lines of the unit
-// have it. more are further lines of the configuration.
+// configure edits the configuration that the package has installed, its servers and what these do
+// not have, TLS, and writes its credentials. more are further lines of the configuration.
 func (b *booted) configure(w *way, more string) {
 	b.t.Helper()
-	b.write("etc/cdc-relay/cdc-relay.yaml", fmt.Sprintf(`source: {url: %q, slot: %[2]s, publication: %[2]s, password: "${file:/run/credentials/cdc-relay.service/postgres-password}"}
-sink:
-  rabbitmq: {url: %q, username: guest, password: "${file:/run/credentials/cdc-relay.service/rabbitmq-password}", declare: true}
-admin: {listen: %q, socket: /run/cdc-relay/admin.sock}
-`, w.db, w.slot, strings.Replace(w.vhost, "guest:guest@", "", 1), w.admin)+more, 0o644)
+	const file = "etc/cdc-relay/cdc-relay.yaml"
+	if b.shipped == "" {
+		text, err := os.ReadFile(b.path(file))
+		must(b.t, err)
+		b.shipped = string(text)
+	}
+	text := b.shipped
+	for line, ours := range map[string]string{
+		"  url: postgres://":   fmt.Sprintf("  url: %q\n  slot: %[2]s\n  publication: %[2]s", w.db, w.slot),
+		"    url: amqps://":    fmt.Sprintf("    url: %q", strings.Replace(w.vhost, "guest:guest@", "", 1)),
+		"    username: relay":  "    username: guest",
+		"    tls: {ca: ":       "    declare: true",
+		"  listen: 127.0.0.1:": fmt.Sprintf("  listen: %q", w.admin),
+	} {
+		found := regexp.MustCompile(`(?m)^` + regexp.QuoteMeta(line) + `.*$`)
+		if n := len(found.FindAllString(text, -1)); n != 1 {
+			b.t.Fatalf("the configuration of the package has %d lines %q: %s", n, line, text)
+		}
+		text = found.ReplaceAllLiteralString(text, ours)
+	}
+	b.write(file, text+more, 0o644)
 	for _, secret := range []string{"postgres-password", "rabbitmq-password"} {
 		b.write("etc/cdc-relay/credentials/"+secret, "guest\n", 0o600)
 	}
@@ -152,6 +170,7 @@ func TestService(t *testing.T) {
 	b.run("systemd-analyze", "verify", "--man=no", "--recursive-errors=no", "cdc-relay.service")
 	b.configure(w, "")
 	b.prepare()
+	b.run("test", "-s", "/etc/cdc-relay/credentials/operate-token") // init has made it
 	b.run("systemctl", "enable", "--now", "cdc-relay")
 	w.ready(nil)
 	w.deliver("order")
@@ -183,9 +202,14 @@ func TestService(t *testing.T) {
 	b.run("systemctl", "start", "cdc-relay")
 	w.arrives("order", w.sent)
 
-	b.run("dpkg", "--remove", "cdc-relay")
+	if said := b.run("dpkg", "--remove", "cdc-relay"); !strings.Contains(said, "slot") {
+		t.Errorf("the removal does not say that the slot stays: %s", said)
+	}
 	b.becomes("ActiveState=inactive LoadState=not-found")
 	if _, err := os.Stat(b.path("etc/cdc-relay/credentials/postgres-password")); err != nil {
 		t.Errorf("the removal of the package takes secrets with it: %v", err)
+	}
+	if said := b.run("dpkg", "--purge", "cdc-relay"); !strings.Contains(said, "/etc/cdc-relay/credentials stay") {
+		t.Errorf("purge does not say that the passwords stay: %s", said)
 	}
 }

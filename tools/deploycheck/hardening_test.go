@@ -92,7 +92,7 @@ func TestSamplesAreHardened(t *testing.T) {
 		if strings.HasPrefix(name, "deploy/compose/") { // its passwords are for trying
 			continue
 		}
-		broker := ""
+		var broker string
 		if c.Sink.Kafka != nil {
 			broker = c.Sink.Kafka.SASL.Password
 		} else {
@@ -168,7 +168,7 @@ func TestSecretsAreNotReadable(t *testing.T) {
 	if !strings.Contains(create, "umask 077") || !strings.Contains(create, "kubectl create secret generic cdc-relay ") || strings.Contains(create, "--from-literal") {
 		t.Errorf("docs/running.md: secrets are readable, or in the history of the shell:\n%s", create)
 	}
-	for _, name := range []string{"deploy/helm/rabbitmq.yaml", "deploy/helm/kafka.yaml"} {
+	for _, name := range []string{chartFolder + "/examples/rabbitmq.yaml", chartFolder + "/examples/kafka.yaml"} {
 		head, values, _ := strings.Cut(read(t, name), "\nconfig:")
 		for _, found := range secretPath.FindAllStringSubmatch(values, -1) {
 			if !strings.Contains(head, found[1]) {

@@ -30,7 +30,7 @@ var valueSets = []struct {
 	check              func(*testing.T, *objects, map[string]any)
 }{
 	{
-		name: "RabbitMQ", file: "deploy/helm/rabbitmq.yaml", kinds: "ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget ServiceAccount",
+		name: "RabbitMQ", file: chartFolder + "/examples/rabbitmq.yaml", kinds: "ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget ServiceAccount",
 		check: func(t *testing.T, o *objects, config map[string]any) {
 			if urls, _ := config["sink.rabbitmq.url"].([]any); len(urls) != 1 || urls[0] != "amqps://rabbitmq:5671/" {
 				t.Errorf("sink.rabbitmq.url is %v", urls)
@@ -41,7 +41,7 @@ var valueSets = []struct {
 		},
 	},
 	{
-		name: "Kafka with SASL", file: "deploy/helm/kafka.yaml", kinds: "ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget ServiceAccount",
+		name: "Kafka with SASL", file: chartFolder + "/examples/kafka.yaml", kinds: "ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget ServiceAccount",
 		check: func(t *testing.T, _ *objects, config map[string]any) {
 			if config["sink.kafka.sasl.mechanism"] != "scram-sha-512" || config["sink.kafka.tls.enabled"] != true {
 				t.Errorf("sink.kafka is %v, %v", config["sink.kafka.sasl.mechanism"], config["sink.kafka.tls.enabled"])
@@ -53,7 +53,7 @@ var valueSets = []struct {
 		kinds: "ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget ServiceAccount",
 	},
 	{
-		name: "one replica", file: "deploy/helm/rabbitmq.yaml", values: "{replicas: 1, podMonitor: {enabled: true}}",
+		name: "one replica", file: chartFolder + "/examples/rabbitmq.yaml", values: "{replicas: 1, podMonitor: {enabled: true}}",
 		kinds: "ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget PodMonitor ServiceAccount",
 		check: func(t *testing.T, o *objects, _ map[string]any) {
 			if r := o.monitors[0].Spec.PodMetricsEndpoints[0].RelabelConfigs; len(r) != 1 || r[0].TargetLabel != "relays" || *r[0].Replacement != "one" {
@@ -62,15 +62,72 @@ var valueSets = []struct {
 		},
 	},
 	{
-		name: "operator and Grafana", file: "deploy/helm/kafka.yaml", release: "orders",
+		name: "operator and Grafana", file: chartFolder + "/examples/kafka.yaml", release: "orders",
 		values: "{podMonitor: {enabled: true, labels: {release: prometheus}}, prometheusRule: {enabled: true, labels: {release: prometheus}}, dashboards: {enabled: true, annotations: {grafana_folder: outbox}}}",
-		kinds:  "ConfigMap ConfigMap ConfigMap ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget PodMonitor PrometheusRule ServiceAccount",
+		kinds:  "ConfigMap ConfigMap ConfigMap ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget PodMonitor PrometheusRule ServiceAccount", //nolint:dupword // each object
 		check:  monitored,
 	},
 	{
-		name: "init", file: "deploy/helm/rabbitmq.yaml", values: "init: {enabled: true, args: [--outbox-table, --no-backfill]}",
-		kinds: "ConfigMap ConfigMap Deployment Job NetworkPolicy NetworkPolicy Pod PodDisruptionBudget ServiceAccount",
+		name: "init", file: chartFolder + "/examples/rabbitmq.yaml", values: "init: {enabled: true, args: [--outbox-table, --no-backfill]}",
+		kinds: "ConfigMap ConfigMap Deployment Job NetworkPolicy NetworkPolicy Pod PodDisruptionBudget ServiceAccount", //nolint:dupword // each object
 		check: initialized,
+	},
+	{
+		name: "init and a token that may be missing", file: chartFolder + "/examples/kafka.yaml",
+		kinds: "ConfigMap Deployment Job NetworkPolicy Pod PodDisruptionBudget PodMonitor ServiceAccount",
+		values: `
+enabled: true
+init: {enabled: true, hook: false, url: "postgres://owner@db:6432/shop"}
+config:
+  sink: {kafka: {sasl: {mechanism: aws-msk-iam, username: null, password: null}}}
+  admin: {tokens: [{name: console, role: read, value: "${file:/run/secrets/cdc-relay/token}"}]}
+files: [{secret: cdc-relay}, {configMap: cdc-relay-ca}, {secret: console, items: [{key: token, path: token}], optional: true}]
+image: {tag: 1.2.3-rc.1_}
+podMonitor: {enabled: true, interval: 5s}
+podLabels: {app.kubernetes.io/component: other, app.kubernetes.io/version: "9"}
+`,
+		check: func(t *testing.T, o *objects, _ map[string]any) {
+			for what, pod := range podsOf(o) {
+				if s := volume(t, pod, "files").Projected.Sources; len(s) != 3 || s[2].Secret.Optional == nil || !*s[2].Secret.Optional {
+					t.Errorf("%s does not start without the token: %+v", what, s)
+				}
+			}
+			for _, n := range o.networks {
+				for _, port := range []string{"5432", "6432", "9093", "443"} {
+					if !letsOut(n, port) {
+						t.Errorf("NetworkPolicy %s does not let out to port %s", n.Name, port)
+					}
+				}
+			}
+			if timeout := o.monitors[0].Spec.PodMetricsEndpoints[0].ScrapeTimeout; timeout != "" {
+				t.Errorf("the operator refuses a timeout of %s that is longer than the interval", timeout)
+			}
+			labels, pod := o.deployments[0].Labels, o.deployments[0].Spec.Template.Labels
+			if labels["app.kubernetes.io/version"] != "1.2.3-rc.1" || labels["app.kubernetes.io/managed-by"] != "Helm" || !strings.HasPrefix(labels["helm.sh/chart"], "cdc-relay-") ||
+				pod["helm.sh/chart"] != "" || pod["app.kubernetes.io/version"] != "9" || pod["app.kubernetes.io/component"] != "relay" {
+				t.Errorf("labels %v, of the pods %v", labels, pod)
+			}
+		},
+	},
+	{
+		name: "tokens of an issuer", kinds: "ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget Service ServiceAccount", values: `
+console: {enabled: true}
+config:
+  source: {url: "postgres://relay:${RELAY_PASSWORD:-}@db/shop"}
+  sink:
+    rabbitmq:
+      url: amqps://mq/
+      oauth: {token_url: "https://login.example:8443/token", client_id: relay, client_secret: "${file:/run/secrets/cdc-relay/client}"}
+  admin: {listen: "[::1]:8465", tokens: [{name: a, role: read, value: "${file:/run/secrets/cdc-relay/token}"}]}
+`,
+		check: func(t *testing.T, o *objects, config map[string]any) {
+			if config["admin.listen"] != "[::]:8465" {
+				t.Errorf("the console listens on %v", config["admin.listen"])
+			}
+			if !letsOut(o.networks[0], "8443") {
+				t.Errorf("NetworkPolicy does not let out to the issuer: %+v", o.networks[0].Spec.Egress)
+			}
+		},
 	},
 	{
 		name: "other names", release: "orders", kinds: "ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget",
@@ -97,7 +154,7 @@ files:
 		},
 	},
 	{
-		name: "console", file: "deploy/helm/rabbitmq.yaml", kinds: "ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget Service ServiceAccount",
+		name: "console", file: chartFolder + "/examples/rabbitmq.yaml", kinds: "ConfigMap Deployment NetworkPolicy Pod PodDisruptionBudget Service ServiceAccount",
 		values: "console: {enabled: true, from: [{podSelector: {matchLabels: {app: ingress}}}]}",
 		check: func(t *testing.T, o *objects, config map[string]any) {
 			service, in := o.services[0], o.networks[0].Spec.Ingress
@@ -235,7 +292,7 @@ podSecurityContext: {runAsUser: null, runAsGroup: null, fsGroup: null}
 // Kubernetes' own types decode what the chart makes of each set of values, and it fits together.
 func TestChart(t *testing.T) {
 	t.Parallel()
-	if len(valueSets) < 12 {
+	if len(valueSets) < 14 {
 		t.Errorf("%d sets of values", len(valueSets))
 	}
 	for _, set := range valueSets {
@@ -459,7 +516,7 @@ func portsAgree(t *testing.T, o *objects, config map[string]any) {
 // wanted are ports that the configuration names, and DNS.
 func wanted(t *testing.T, config map[string]any) []string {
 	t.Helper()
-	list := []string{"53/UDP", "53"}
+	list := []string{"53/UDP", "53", "5353/UDP", "5353"}
 	for _, key := range []string{"sink.rabbitmq.url", "sink.kafka.brokers"} {
 		addresses, _ := config[key].([]any)
 		for _, address := range addresses {

@@ -112,7 +112,7 @@ func TestSystemdUnit(t *testing.T) {
 		t.Errorf("SetCredential=%q", empty)
 	}
 	environment := strings.Join(values(t, "Environment"), " ")
-	if !strings.Contains(environment, "CDC_RELAY_CONFIG=/etc/cdc-relay/cdc-relay.yaml") || !strings.Contains(read(t, unitFile), "deploy/systemd/cdc-relay.yaml /etc/cdc-relay/cdc-relay.yaml") {
+	if !strings.Contains(environment, "CDC_RELAY_CONFIG=/etc/cdc-relay/cdc-relay.yaml") || !strings.Contains(read(t, unitFile), "systemd/cdc-relay.yaml /etc/cdc-relay/cdc-relay.yaml") {
 		t.Errorf("Environment=%s", environment)
 	}
 	soft := regexp.MustCompile(`GOMEMLIMIT=(\w+)`).FindStringSubmatch(environment)

@@ -4,7 +4,11 @@
 
 {{- /* The name of all objects. 48 characters leave room for the endings of some. */}}
 {{- define "cdc-relay.fullname" -}}
-{{- default .Release.Name .Values.fullnameOverride | trunc 48 | trimSuffix "-" }}
+{{- $name := default .Release.Name .Values.fullnameOverride | trunc 48 | trimSuffix "-" }}
+{{- if not (regexMatch "^[a-z]([a-z0-9-]*[a-z0-9])?$" $name) }}
+{{- fail (printf "%s cannot name a Service: set fullnameOverride, of a-z, 0-9 and -, beginning with a-z" $name) }}
+{{- end }}
+{{- $name }}
 {{- end }}
 
 {{- define "cdc-relay.selector" -}}
@@ -13,8 +17,15 @@ app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
 {{- define "cdc-relay.labels" -}}
+{{ include "cdc-relay.podLabels" . }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* Without the chart's version: another chart with the same image is no rollout. */}}
+{{- define "cdc-relay.podLabels" -}}
 {{ include "cdc-relay.selector" . }}
-app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/version: {{ default .Chart.AppVersion .Values.image.tag | trunc 63 | trimAll "._-" | quote }}
 {{- end }}
 
 {{- define "cdc-relay.account" -}}
@@ -28,21 +39,58 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- /* The relay's configuration file. What is wrong here would be exit 2 in the pods. */}}
 {{- define "cdc-relay.config" -}}
 {{- $config := deepCopy .Values.config }}
-{{- if not (or $config.source.url .Values.env .Values.envFrom) }}
+{{- $elsewhere := .Values.envFrom }}
+{{- range .Values.env }}
+{{- $elsewhere = or $elsewhere (regexMatch "^(CDC_RELAY_SOURCE__URL|PGHOST|PGHOSTADDR|PGSERVICE)$" .name) }}
+{{- end }}
+{{- if not (or $config.source.url $elsewhere) }}
 {{- fail "config.source.url is missing: the address of PostgreSQL, such as postgres://relay@postgres:5432/shop?sslmode=verify-full" }}
 {{- end }}
 {{- if ne 1 (len (omit $config.sink "compat")) }}
 {{- fail "config.sink must name one broker: rabbitmq or kafka" }}
 {{- end }}
-{{- if and .Values.console.enabled (hasPrefix "127.0.0.1:" $config.admin.listen) }}
-{{- $_ := set $config.admin "listen" (printf "0.0.0.0:%s" (include "cdc-relay.apiPort" .)) }}
+{{- include "cdc-relay.noSecrets" . }}
+{{- if and .Values.console.enabled (include "cdc-relay.isLoopback" $config.admin.listen) }}
+{{- $_ := set $config.admin "listen" (printf "%s:%s" (ternary "[::]" "0.0.0.0" (hasPrefix "[" $config.admin.listen)) (include "cdc-relay.apiPort" .)) }}
 {{- end }}
 {{- toYaml $config }}
 {{- end }}
 
+{{- /* Secrets would stand in a ConfigMap, in the arguments of a Job, and in the release. */}}
+{{- define "cdc-relay.noSecrets" -}}
+{{- $config := .Values.config }}
+{{- $rabbitmq := default dict $config.sink.rabbitmq }}
+{{- $sasl := default dict (default dict $config.sink.kafka).sasl }}
+{{- $secrets := dict "source.password" $config.source.password "sink.rabbitmq.password" $rabbitmq.password
+  "sink.rabbitmq.oauth.client_secret" ($rabbitmq.oauth).client_secret "sink.kafka.sasl.password" $sasl.password
+  "sink.kafka.sasl.oauth.client_secret" ($sasl.oauth).client_secret }}
+{{- if kindIs "slice" $config.admin.tokens }}
+{{- range $i, $token := $config.admin.tokens }}
+{{- $_ := set $secrets (printf "admin.tokens[%d].value" $i) $token.value }}
+{{- end }}
+{{- end }}
+{{- range $key, $value := $secrets }}
+{{- if and $value (not (contains "${" (toString $value))) }}
+{{- fail (printf "config.%s is the secret itself: name a file of `files`, such as ${file:/run/secrets/cdc-relay/password}" $key) }}
+{{- end }}
+{{- end }}
+{{- range $key, $urls := dict "config.source.url" $config.source.url "config.sink.rabbitmq.url" $rabbitmq.url "init.url" .Values.init.url }}
+{{- range kindIs "slice" $urls | ternary $urls (list $urls) }}
+{{- $url := regexReplaceAll "\\$\\{[^}]*\\}" (default "" . | toString) "$$" }}
+{{- if regexMatch "://[^/?@]*:[^/?@$][^/?@]*@|password *= *'?[^$' &]" $url }}
+{{- fail (printf "%s has a password in it: take it out, %s has a place for it" $key (ternary "init.password" "config" (eq $key "init.url"))) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "cdc-relay.isLoopback" -}}
+{{- if regexMatch "^(127\\.[0-9.]+|localhost|\\[::1\\]):" (toString .) }}yes{{ end }}
+{{- end }}
+
 {{- define "cdc-relay.metricsPort" -}}
 {{- $address := toString .Values.config.admin.metrics_listen }}
-{{- if not (regexMatch ":[1-9][0-9]*$" $address) }}
+{{- if or (not (regexMatch ":[1-9][0-9]*$" $address)) (include "cdc-relay.isLoopback" $address) }}
 {{- fail "config.admin.metrics_listen must be an address with a port, such as 0.0.0.0:8464: probes and Prometheus ask there" }}
 {{- end }}
 {{- regexFind "[0-9]+$" $address }}
@@ -73,10 +121,11 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- end }}
 {{- end }}
 
-{{- /* The ports in config.source.url, of an address or of key=value, as JSON. */}}
+{{- /* The ports in config.source.url and init.url, of an address or of key=value, as JSON. */}}
 {{- define "cdc-relay.postgresPorts" -}}
-{{- $url := default "" .Values.config.source.url }}
 {{- $ports := list }}
+{{- $source := default "" .Values.config.source.url }}
+{{- range $url := list $source (ternary (default "" .Values.init.url) $source .Values.init.enabled) | uniq }}
 {{- if contains "://" $url }}
 {{- range splitList "," (regexReplaceAll "^[a-z]+://([^/?]*@)?([^/?]*).*$" $url "${2}") }}
 {{- $ports = append $ports (regexFind "[0-9]+$" (regexFind ":[0-9]+$" .) | default "5432" | int) }}
@@ -84,6 +133,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- else }}
 {{- range splitList "," (regexFind "[0-9][0-9,]*" (regexFind "port *= *[0-9][0-9,]*" $url) | default "5432") }}
 {{- $ports = append $ports (int .) }}
+{{- end }}
 {{- end }}
 {{- end }}
 {{- uniq $ports | toJson }}
@@ -103,6 +153,17 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 {{- range kindIs "slice" $brokers | ternary $brokers (splitList "," (toString $brokers)) }}
 {{- $ports = append $ports (regexFind "[0-9]+$" (regexFind ":[0-9]+$" (trim .)) | default "9092" | int) }}
 {{- end }}
+{{- end }}
+{{- uniq $ports | toJson }}
+{{- end }}
+
+{{- /* Where tokens for the broker come from: the ports of the issuer, or of AWS, as JSON. */}}
+{{- define "cdc-relay.tokenPorts" -}}
+{{- $sasl := default dict (default dict .Values.config.sink.kafka).sasl }}
+{{- $ports := list }}
+{{- range compact (list (((.Values.config.sink.rabbitmq).oauth).token_url) ($sasl.oauth).token_url (ternary "https://sts" "" (eq "aws-msk-iam" (toString $sasl.mechanism)))) }}
+{{- $host := regexReplaceAll "^[a-z]+://([^/?]*@)?([^/?]*).*$" . "${2}" }}
+{{- $ports = append $ports (regexFind "[0-9]+$" (regexFind ":[0-9]+$" $host) | default (ternary "80" "443" (hasPrefix "http:" .)) | int) }}
 {{- end }}
 {{- uniq $ports | toJson }}
 {{- end }}
@@ -182,9 +243,11 @@ securityContext:
 {{- end }}
 
 {{- define "cdc-relay.egress" -}}
-- ports: # DNS
+- ports: # DNS; OpenShift's pods of it have 5353
     - {port: 53, protocol: UDP}
     - {port: 53, protocol: TCP}
+    - {port: 5353, protocol: UDP}
+    - {port: 5353, protocol: TCP}
 - ports: # PostgreSQL
     {{- range include "cdc-relay.postgresPorts" . | fromJsonArray }}
     - {port: {{ . }}, protocol: TCP}
@@ -200,6 +263,12 @@ securityContext:
   {{- with $.Values.networkPolicy.broker }}
   to: {{ toYaml . | nindent 4 }}
   {{- end }}
+{{- end }}
+{{- with include "cdc-relay.tokenPorts" . | fromJsonArray }}
+- ports: # who issues tokens for the broker
+    {{- range . }}
+    - {port: {{ . }}, protocol: TCP}
+    {{- end }}
 {{- end }}
 {{- with .Values.networkPolicy.egress }}
 {{ toYaml . }}
