@@ -3,6 +3,7 @@
 package replication
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -18,7 +19,7 @@ func TestStandbyThatComesLate(t *testing.T) {
 	late, between := b.another(), b.another()
 	var held atomic.Bool
 	asked, goes := make(chan struct{}, 8), make(chan struct{})
-	late.cfg.Password = func() (string, error) { // asked for at every connect
+	late.cfg.Password = func(context.Context) (string, error) { // asked for at every connect
 		if held.Load() {
 			asked <- struct{}{}
 			<-goes

@@ -3,6 +3,7 @@
 package replication
 
 import (
+	"context"
 	"fmt"
 	"net/url"
 	"strings"
@@ -138,7 +139,7 @@ func TestServerThatRefusesConnections(t *testing.T) {
 	b := shared(t)
 	p := b.through()
 	var asked atomic.Int32 // the password is asked for at every connect
-	b.cfg.Password = func() (string, error) { asked.Add(1); return "", nil }
+	b.cfg.Password = func(context.Context) (string, error) { asked.Add(1); return "", nil }
 	p.Cut()
 	stopped := b.run()
 	stopped.waitPhase(slot.Waiting)

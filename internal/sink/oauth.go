@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"unicode"
 
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
@@ -118,19 +119,21 @@ func (o *OAuth) Tokens(section string) *TokenSource {
 	if o.Audience != "" {
 		grant.EndpointParams = url.Values{"audience": {o.Audience}}
 	}
-	read := setting.Pair(section, "client_id", o.ClientID, "client_secret", o.ClientSecret)
 	tls := TLS{CA: o.CA}.Load(strings.TrimSuffix(section, "."))
 	fix := "compare issuer, audience and scopes of the token with what the broker expects, and the clocks; " + strings.TrimSuffix(section, ".") + " is what is asked for"
 	return NewTokenSource(section, fix, func(ctx context.Context) (_ *oauth2.Token, err error) {
-		if grant.ClientID, grant.ClientSecret, err = read(); err != nil {
-			return nil, err
+		if grant.ClientID, err = o.ClientID.ReadFor(ctx); err != nil {
+			return nil, fmt.Errorf("read %sclient_id: %w", section, err)
+		}
+		if grant.ClientSecret, err = o.ClientSecret.ReadFor(ctx); err != nil {
+			return nil, fmt.Errorf("read %sclient_secret: %w", section, err)
 		}
 		trust, err := tls()
 		if err != nil {
 			return nil, err
 		}
 		client := &http.Client{
-			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust, DisableKeepAlives: true, ForceAttemptHTTP2: true},
+			Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trust, DisableKeepAlives: true, ForceAttemptHTTP2: true, MaxResponseHeaderBytes: 64 << 10},
 			// the secret is for the configured address alone
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
@@ -160,32 +163,40 @@ func explainIssuer(ctx context.Context, tokenURL string, err error) error {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded), errors.Is(err, context.DeadlineExceeded):
 		return errors.New(what + "no answer in time")
 	case errors.As(err, &answer):
-		text := answer.Response.Status
+		text := CutText(answer.Response.Status)
 		if answer.ErrorCode != "" {
-			text += ", " + cutText(answer.ErrorCode)
+			text += ", " + CutText(answer.ErrorCode)
 		}
 		if answer.ErrorDescription != "" {
-			text += " (" + cutText(answer.ErrorDescription) + ")"
+			text += " (" + CutText(answer.ErrorDescription) + ")"
 		}
 		if status := answer.Response.StatusCode; status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout {
 			return &refusal{what + text}
 		}
 		return errors.New(what + text)
 	case errors.As(err, &network):
-		return fmt.Errorf("%s%w", what, network.Err)
+		return fmt.Errorf("%s%w", what, cutError{network.Err})
 	}
-	return errors.New(what + "the answer is no token: " + cutText(strings.TrimPrefix(err.Error(), "oauth2: ")))
+	return errors.New(what + "the answer is no token: " + CutText(strings.TrimPrefix(err.Error(), "oauth2: ")))
 }
 
-// cutText is a text of somebody else's, in one line of bounded length.
-func cutText(text string) string {
+// CutText is a text of somebody else's, in one line of bounded length and without control
+// characters.
+func CutText(text string) string {
 	const most = 200 // runes
-	line := []rune(strings.Join(strings.Fields(text), " "))
+	line := []rune(strings.Join(strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }), " "))
 	if len(line) > most {
 		return string(line[:most]) + "…"
 	}
 	return string(line)
 }
+
+// cutError is an error whose text is cut.
+type cutError struct{ error }
+
+func (e cutError) Error() string { return CutText(e.error.Error()) }
+
+func (e cutError) Unwrap() error { return e.error }
 
 // TokenError is a login by token that failed.
 type TokenError struct {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/issuer"
@@ -88,6 +89,9 @@ func TestHostileIssuer(t *testing.T) {
 		}, false, "307 Temporary Redirect"},
 		"wrong secret":  {answer(401, "application/json", `{"error": "invalid_client", "error_description": "no\nsuch client"}`), true, "401 Unauthorized, invalid_client (no such client)"},
 		"wrong scope":   {answer(400, "application/json", `{"error": "invalid_scope"}`), true, "400 Bad Request, invalid_scope"},
+		"control":       {answer(400, "application/json", `{"error": "a\u001b[31mb\u0007"}`), true, "400 Bad Request, a [31mb"},
+		"a long status": {func(w http.ResponseWriter, _ *http.Request) { longStatus(w) }, true, "400 xxx"},
+		"long header":   {func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", 100<<10)) }, false, "server response headers exceeded 65536 bytes"},
 		"not a word":    {answer(404, "text/html", secret), true, "404 Not Found"},
 		"long":          {answer(400, "application/json", `{"error": "`+strings.Repeat("x", 10_000)+`"}`), true, "xxx…"},
 		"cut":           {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, false, "EOF"},
@@ -110,7 +114,7 @@ func TestHostileIssuer(t *testing.T) {
 			t.Errorf("%s: got %v, want %q, refused %v", name, err, c.want, c.refused)
 			continue
 		}
-		if text := err.Error(); !strings.HasPrefix(text, "get a token: ask the issuer: "+i.TokenURL()) || strings.ContainsAny(text, "\n\r") || len(text) > 700 ||
+		if text := err.Error(); !strings.HasPrefix(text, "get a token: ask the issuer: "+i.TokenURL()) || strings.ContainsFunc(text, unicode.IsControl) || len(text) > 700 ||
 			strings.Contains(text, secret) || strings.Contains(text, issuer.Secret) || !strings.Contains(failed.Fix(), "sink.kafka.sasl.oauth") {
 			t.Errorf("%s: %s; %s", name, text, failed.Fix())
 		}
@@ -123,6 +127,16 @@ func TestHostileIssuer(t *testing.T) {
 	if _, err := o.Tokens("sink.kafka.sasl.oauth.").Token(t.Context()); !errors.As(err, &failed) || failed.Refused() || !strings.Contains(failed.Fix(), "token_url") {
 		t.Errorf("down: %v", err)
 	}
+}
+
+// longStatus answers with a status line that net/http does not write.
+func longStatus(w http.ResponseWriter) {
+	c, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	_, _ = c.Write([]byte("HTTP/1.1 400 " + strings.Repeat("x", 10_000) + "\r\nContent-Length: 0\r\n\r\n"))
+	_ = c.Close()
 }
 
 func endless(w http.ResponseWriter, r *http.Request) {

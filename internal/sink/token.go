@@ -17,6 +17,8 @@ import (
 const (
 	// tokenPatience is for one request, so that a connect has time left for the broker.
 	tokenPatience = 8 * time.Second
+	// renewPatience is that of a connect while the old token is good.
+	renewPatience = time.Second
 	// tokenPause is the shortest time between two requests, also when the broker refuses what the
 	// issuer gives, or the issuer fails.
 	tokenPause = 2 * time.Second
@@ -37,7 +39,7 @@ type TokenSource struct {
 	failure error // of the last request; nil: it has brought the token
 }
 
-// forEver is the life of a token whose issuer does not say when it ends, until a broker refuses it.
+// forEver is the life of a token that nothing says the end of, until a broker refuses it.
 const forEver = 100 * 365 * 24 * time.Hour
 
 // NewTokenSource makes a source of what fetch gets; section is where its settings are, with a dot
@@ -47,25 +49,38 @@ func NewTokenSource(section, fix string, fetch func(ctx context.Context) (*oauth
 }
 
 // Token returns a token that is good for a while. When four fifths of its life are over a new one
-// is asked for; while the issuer fails, the old one is returned until it ends. An error is a
+// is asked for; while the issuer fails, the old one is returned until it ends. A ctx with a
+// deadline is that of a connect, which does not wait long for a new one then. An error is a
 // *TokenError, or that of ctx.
 func (s *TokenSource) Token(ctx context.Context) (string, error) {
-	if token, fresh := s.kept(); fresh {
+	token, fresh, good := s.kept()
+	if fresh {
 		return token, nil
 	}
 	select {
 	case s.turn <- struct{}{}:
-	case <-ctx.Done():
-		return "", s.endOf(ctx, errors.New(askingIssuer+"an earlier request has no answer yet"))
+	default:
+		if good {
+			return token, nil
+		}
+		select {
+		case s.turn <- struct{}{}:
+		case <-ctx.Done():
+			return "", s.endOf(ctx, errors.New(askingIssuer+"an earlier request has no answer yet"))
+		}
 	}
 	defer func() { <-s.turn }()
-	if token, fresh := s.kept(); fresh { // somebody else has asked
+	if token, fresh, good = s.kept(); fresh { // somebody else has asked
 		return token, nil
 	}
 	if failure := s.recentFailure(); failure != nil {
 		return "", failure
 	}
-	asking, cancel := context.WithTimeout(ctx, tokenPatience)
+	patience := tokenPatience
+	if _, connects := ctx.Deadline(); connects && good {
+		patience = renewPatience
+	}
+	asking, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	began := time.Now()
 	answer, err := s.fetch(asking)
@@ -83,11 +98,12 @@ func (s *TokenSource) endOf(ctx context.Context, why error) error {
 	return &TokenError{section: s.section, err: why}
 }
 
-// kept returns the token, if none is to be asked for now.
-func (s *TokenSource) kept() (token string, fresh bool) {
+// kept returns the token. It is fresh if none is to be asked for now, and good until it ends.
+func (s *TokenSource) kept() (token string, fresh, good bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.token, s.token != "" && time.Now().Before(s.renewAt)
+	now := time.Now()
+	return s.token, s.token != "" && now.Before(s.renewAt), s.token != "" && now.Before(s.ends)
 }
 
 // recentFailure returns why there is no token, if that was found out just now.
@@ -106,7 +122,7 @@ func (s *TokenSource) keep(began time.Time, answer *oauth2.Token, err error) (st
 	defer s.mu.Unlock()
 	s.askedAt, s.failure = time.Now(), nil
 	if err == nil {
-		life := forEver
+		life := lifeByClaims(answer.AccessToken, began)
 		if !answer.Expiry.IsZero() {
 			life = answer.Expiry.Sub(began)
 		}
@@ -135,35 +151,57 @@ func (s *TokenSource) UntilRenewal(token string) time.Duration {
 
 // Refused notes that a broker has refused the token: the next login asks for a new one. (The clock
 // of the machine may have stood still, or the issuer has new keys.) It returns err as a *TokenError
-// that describes the token.
-func (s *TokenSource) Refused(err error) error {
+// that describes the token. An error of Token itself is returned as it is: no broker has seen that.
+func (s *TokenSource) Refused(token string, err error) error {
+	if errors.As(err, new(*TokenError)) {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	refused := &TokenError{refusedBy: s.fix, token: describeToken(s.token, time.Now()), err: err}
-	if time.Since(s.askedAt) >= tokenPause {
+	refused := &TokenError{refusedBy: s.fix, token: describeToken(token, time.Now()), err: err}
+	if token == s.token && time.Since(s.askedAt) >= tokenPause {
 		s.token = ""
 	}
 	return refused
 }
 
-// describeToken says for whom a token is, by its claims; "" for one that is no JSON web token.
-func describeToken(token string, now time.Time) string {
-	var claims struct {
-		Issuer   string          `json:"iss"`
-		Audience json.RawMessage `json:"aud"`
-		Scope    json.RawMessage `json:"scope"`
-		Expires  float64         `json:"exp"`
-	}
+// claims are what a JSON web token says of itself.
+type claims struct {
+	Issuer   string          `json:"iss"`
+	Audience json.RawMessage `json:"aud"`
+	Scope    json.RawMessage `json:"scope"`
+	Expires  float64         `json:"exp"` // Unix seconds
+}
+
+// readClaims returns false for a token that is no JSON web token.
+func readClaims(token string) (c claims, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
-		return ""
+		return c, false
 	}
 	text, err := base64.RawURLEncoding.DecodeString(parts[1])
-	if err = errors.Join(err, json.Unmarshal(text, &claims)); err != nil {
+	return c, errors.Join(err, json.Unmarshal(text, &c)) == nil
+}
+
+// lifeByClaims is how long a token is good, by its claims alone. By a clock that is wrong it may
+// have ended already: then only the broker knows.
+func lifeByClaims(token string, now time.Time) time.Duration {
+	c, ok := readClaims(token)
+	left := c.Expires - float64(now.Unix())
+	if !ok || left <= 0 || left >= forEver.Seconds() {
+		return forEver
+	}
+	return time.Duration(left * float64(time.Second))
+}
+
+// describeToken says for whom a token is, by its claims; "" for one that is no JSON web token.
+func describeToken(token string, now time.Time) string {
+	c, ok := readClaims(token)
+	if !ok {
 		return ""
 	}
-	said := "of issuer " + cutText(claims.Issuer) + ", for audience " + orNone(claims.Audience) + ", with scope " + orNone(claims.Scope)
-	if claims.Expires != 0 && float64(now.Unix()) >= claims.Expires {
+	said := "of issuer " + CutText(c.Issuer) + ", for audience " + orNone(c.Audience) + ", with scope " + orNone(c.Scope)
+	if c.Expires != 0 && float64(now.Unix()) >= c.Expires {
 		said += ", and has expired"
 	}
 	return said
@@ -173,5 +211,5 @@ func orNone(claim json.RawMessage) string {
 	if len(claim) == 0 {
 		return "none"
 	}
-	return cutText(string(claim))
+	return CutText(string(claim))
 }

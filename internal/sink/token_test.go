@@ -136,6 +136,50 @@ func TestTokenIsAskedForOnce(t *testing.T) {
 	})
 }
 
+// While the old token is good, a connect waits a second for the issuer, and no other waits with it.
+// The renewal of a connection that stands has time.
+func TestTokenWhileIssuerHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newScripted()
+		i.wants(t, "token 1")
+		goBy(49 * time.Minute)
+		i.delay = 2 * time.Second
+		began := time.Now()
+		connect := func(want time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+			defer cancel()
+			if token, err := i.source.Token(ctx); err != nil || token != "token 1" || time.Since(began) != want {
+				t.Errorf("got %q, %v after %v", token, err, time.Since(began))
+			}
+		}
+		var first sync.WaitGroup
+		first.Go(func() { connect(renewPatience) })
+		synctest.Wait()
+		connect(0)
+		first.Wait()
+		goBy(tokenPause)
+		i.wants(t, "token 3")
+	})
+}
+
+// An issuer that does not say when its token ends may have written it into the token.
+func TestTokenLifeByClaims(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for end, want := range map[time.Duration]time.Duration{100 * time.Second: 80 * time.Second, -time.Second: forEver - forEver/5} {
+			token := jwt(fmt.Sprintf(`{"exp": %d}`, time.Now().Add(end).Unix()))
+			source := NewTokenSource("x.", "", func(context.Context) (*oauth2.Token, error) { return &oauth2.Token{AccessToken: token}, nil })
+			if _, err := source.Token(t.Context()); err != nil || source.UntilRenewal(token) != want {
+				t.Errorf("a token that ends in %v is renewed in %v, %v", end, source.UntilRenewal(token), err)
+			}
+		}
+	})
+}
+
+// jwt is a token with these claims.
+func jwt(claims string) string {
+	return "e30." + base64.RawURLEncoding.EncodeToString([]byte(claims)) + ".sig"
+}
+
 // A token that a broker has refused is not used again, but a broker that refuses all of them does
 // not make the issuer busy.
 func TestRefusedToken(t *testing.T) {
@@ -143,27 +187,29 @@ func TestRefusedToken(t *testing.T) {
 		i := newScripted()
 		i.wants(t, "token 1")
 		refused := errors.New("broker refuses")
-		err := i.source.Refused(refused)
+		err := i.source.Refused("token 1", refused)
 		var failed *TokenError
 		if !errors.As(err, &failed) || !errors.Is(err, refused) || !failed.Refused() || failed.Fix() != "change it" || err.Error() != "broker refuses" {
 			t.Errorf("got %v", err)
 		}
 		i.wants(t, "token 1")
 		goBy(tokenPause)
-		_ = i.source.Refused(refused)
+		_ = i.source.Refused("token 1", refused)
+		i.wants(t, "token 2")
+		goBy(tokenPause)
+		_ = i.source.Refused("token 1", refused) // by a login that began with it
 		i.wants(t, "token 2")
 	})
 }
 
 func TestDescribeToken(t *testing.T) {
-	claims := func(text string) string { return "e30." + base64.RawURLEncoding.EncodeToString([]byte(text)) + ".sig" }
 	now := time.Unix(1000, 0)
 	for token, want := range map[string]string{
-		claims(`{"iss": "https://i", "aud": "kafka", "scope": "a b", "exp": 1001}`): `of issuer https://i, for audience "kafka", with scope "a b"`,
-		claims(`{"iss": "https://i", "aud": ["a"], "exp": 1000}`):                   `of issuer https://i, for audience ["a"], with scope none, and has expired`,
-		claims(`[]`): "",
-		"opaque":     "",
-		"a.b!.c":     "",
+		jwt(`{"iss": "https://i", "aud": "kafka", "scope": "a b", "exp": 1001}`): `of issuer https://i, for audience "kafka", with scope "a b"`,
+		jwt(`{"iss": "https://i", "aud": ["a"], "exp": 1000}`):                   `of issuer https://i, for audience ["a"], with scope none, and has expired`,
+		jwt(`[]`): "",
+		"opaque":  "",
+		"a.b!.c":  "",
 	} {
 		if got := describeToken(token, now); got != want {
 			t.Errorf("%s: got %q", token, got)

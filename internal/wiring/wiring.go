@@ -63,7 +63,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 		}
 	}
 	return source.Config{
-		URL: url, Password: c.Source.Password.Read,
+		URL: url, Password: c.Source.Password.ReadFor,
 		Slot: c.Source.Slot, Publication: c.Source.Publication,
 		Tables: tables, Columns: columns, Shapes: c.Sink.Compat.Records() != nil, Types: new(source.Types),
 		Messages:         decode.Messages{Prefix: c.Source.MessagePrefix, Mapping: columnMapping(c.Outbox)},

@@ -91,10 +91,11 @@ func (c command) String() string {
 }
 
 // run returns the one line that the command prints. The command and its children end within the
-// limit. The error quotes no argument and nothing of what was printed; of standard error
-// it has the last line, cut and without what looks like a secret.
-func (c command) run(limit time.Duration) (string, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), limit)
+// limit, and with ctx. The error quotes no argument and nothing of what was printed; of standard
+// error it has the last line, cut and without what looks like a secret.
+func (c command) run(ctx context.Context, limit time.Duration) (string, error) {
+	caller := ctx
+	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	printed, complaint := &boundedOutput{most: maxSecretBytes, full: cancel}, &tailOutput{}
 	cmd := exec.CommandContext(ctx, c[0], c[1:]...)
@@ -103,13 +104,15 @@ func (c command) run(limit time.Duration) (string, error) {
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
 	cmd.WaitDelay = time.Second // for a child that has left the group, and keeps the output open
 	err := cmd.Run()
-	if errors.Is(err, exec.ErrWaitDelay) {
-		_ = cmd.Cancel() //nolint:errcheck // of what has ended already
+	if cmd.Process != nil {
+		endGroup(cmd.Process.Pid)
 	}
 	line := strings.TrimSpace(printed.kept.String())
 	switch lines := strings.Count(line, "\n") + 1; {
 	case printed.over:
 		err = fmt.Errorf("it prints more than %d KiB, the most a secret may have", maxSecretBytes>>10)
+	case caller.Err() != nil:
+		err = fmt.Errorf("it has not ended in time: %w", caller.Err())
 	case ctx.Err() != nil:
 		err = fmt.Errorf("it has not ended within %s", limit)
 	case err != nil:
@@ -125,6 +128,21 @@ func (c command) run(limit time.Duration) (string, error) {
 		err = fmt.Errorf("%w: %s", err, said)
 	}
 	return "", fmt.Errorf("run %s: %w", c[0], err)
+}
+
+// endGroup ends what a command has left behind in its process group. Where the relay is the first
+// process of a container these are its own children then, and would stay zombies.
+func endGroup(leader int) {
+	_ = syscall.Kill(-leader, syscall.SIGKILL) //nolint:errcheck // usually there is none left
+	for range 100 {
+		child, err := syscall.Wait4(-leader, nil, syscall.WNOHANG, nil)
+		if err != nil && !errors.Is(err, syscall.EINTR) {
+			return // they are somebody else's children, or none
+		}
+		if child == 0 {
+			<-time.After(time.Millisecond) // until it has ended
+		}
+	}
 }
 
 // withoutName is the reason of an error about a program, which names it a second time.
@@ -180,7 +198,14 @@ var (
 // hideSecrets returns a line without the known texts and without what looks like a secret, cut.
 func hideSecrets(line string, known []string) string {
 	for _, text := range known {
-		if len(text) > 3 && !strings.HasPrefix(text, "-") {
+		if strings.HasPrefix(text, "-") { // --name=VALUE, or -n and VALUE in one
+			_, value, found := strings.Cut(text, "=")
+			if !found && !strings.HasPrefix(text, "--") {
+				value = text[min(2, len(text)):]
+			}
+			text = value
+		}
+		if len(text) > 3 {
 			line = strings.ReplaceAll(line, text, redacted)
 		}
 	}

@@ -3,6 +3,7 @@
 package setting
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -53,9 +54,12 @@ func Plain(text string) Secret {
 // Read gives the value as it is now: it reads the files that the configuration names, unless all
 // users of the host may do so, or runs its command. The error names a file, a variable or a
 // program, never a value.
-func (s Secret) Read() (string, error) {
+func (s Secret) Read() (string, error) { return s.ReadFor(context.Background()) }
+
+// ReadFor is Read for a caller that may end earlier: the command ends with ctx.
+func (s Secret) ReadFor(ctx context.Context) (string, error) {
 	if run := s.written().run; run != nil {
-		return run.run(commandTimeout)
+		return run.run(ctx, commandTimeout)
 	}
 	for _, path := range s.Files() {
 		if err := secretfile.Check(path); err != nil {

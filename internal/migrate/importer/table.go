@@ -82,7 +82,7 @@ const (
 
 	noClasses       = "there are no Java classes here"
 	noExactlyOnce   = "nothing is exactly once here: at least once, and each event has its id"
-	noLogin         = "is not converted; for a token or AWS IAM write sink.kafka.sasl: oauthbearer or aws-msk-iam"
+	noLogin         = "is not converted; for a token or AWS IAM write sink.kafka.sasl.mechanism: oauthbearer or aws-msk-iam"
 	noOthersMove    = "nobody else may move the slot"
 	noTopics        = "the relay creates no topics, and has no broker create them: make them beforehand; until then their events wait"
 	noPredicates    = "the relay has no predicates: in the file that you import, leave this out and only the outbox in table.include.list, and give tables whose change events you need a connector, slot and publication of their own"

@@ -27,7 +27,7 @@ import (
 type Config struct {
 	URL string // libpq URL or key=value
 	// Password is called at every connect; "" keeps what the URL, PGPASSWORD or the passfile say
-	Password func() (string, error)
+	Password func(ctx context.Context) (string, error)
 
 	Slot        string
 	Publication string

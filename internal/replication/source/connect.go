@@ -128,11 +128,11 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 	// it waits for existing sessions and refuses new ones.
 	cfg.MaxConnLifetime = 30 * time.Second
 	cfg.PingTimeout = pingTimeout
-	cfg.BeforeConnect = func(_ context.Context, cc *pgx.ConnConfig) error {
+	cfg.BeforeConnect = func(ctx context.Context, cc *pgx.ConnConfig) error {
 		if err := renewConnConfig(c, cc); err != nil {
 			return err
 		}
-		return setPassword(c, &cc.Config)
+		return setPassword(ctx, c, &cc.Config)
 	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := c.markSession(ctx, conn.PgConn()) // also one that is used beside the pool
@@ -201,7 +201,7 @@ func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader, s
 	cfg.RuntimeParams["lock_timeout"] = "0"
 	cfg.RuntimeParams["wal_sender_timeout"] = strconv.FormatInt(c.WALSenderTimeout.Milliseconds(), 10)
 	cfg.ConnectTimeout = connectTimeout
-	if err := setPassword(c, cfg); err != nil {
+	if err := setPassword(ctx, c, cfg); err != nil {
 		return nil, err
 	}
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
@@ -240,11 +240,11 @@ func socketOf(conn any) syscall.RawConn {
 
 // setPassword asks for the password again at each connect, so that a rotated secret is used from
 // the next connect on.
-func setPassword(c *Config, cfg *pgconn.Config) error {
+func setPassword(ctx context.Context, c *Config, cfg *pgconn.Config) error {
 	if c.Password == nil {
 		return nil
 	}
-	password, err := c.Password()
+	password, err := c.Password(ctx)
 	if err != nil {
 		return fmt.Errorf("read source.password: %w", err)
 	}

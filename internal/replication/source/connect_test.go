@@ -107,7 +107,7 @@ func TestRequireAuthHoldsForEveryConnection(t *testing.T) {
 	} {
 		c := Config{
 			URL: "postgres://relay@" + address + "/shop?" + settings, Slot: "cdc_relay", Log: zap.NewNop(),
-			Password: func() (string, error) { return "pgsecret", nil },
+			Password: func(context.Context) (string, error) { return "pgsecret", nil },
 		}
 		for what, connect := range map[string]func() error{
 			"pool": func() error {

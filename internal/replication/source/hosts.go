@@ -61,7 +61,7 @@ func (h *Host) NamesDatabase() bool {
 
 // SeveralHosts reports whether source.url has more than one host.
 func SeveralHosts(c *Config) bool {
-	configs, err := c.hostConfigs()
+	configs, err := c.hostConfigs(context.Background())
 	return err == nil && len(configs) > 1
 }
 
@@ -73,7 +73,7 @@ const hostsTimeout = 5 * time.Second
 // they said, in the order of source.url. The server that q leads to is left out. With a single host
 // in source.url nobody is asked.
 func ReadHosts(ctx context.Context, q Querier, c *Config) ([]Host, error) {
-	configs, err := c.hostConfigs()
+	configs, err := c.hostConfigs(ctx)
 	if err != nil || len(configs) < 2 {
 		return nil, err
 	}
@@ -135,12 +135,12 @@ const hostQuestion = `SELECT json_build_object(
 
 // hostConfigs are the connections that source.url offers, one for each of its hosts, in its order:
 // each goes to its host alone, whatever server is there.
-func (c *Config) hostConfigs() ([]*pgconn.Config, error) {
+func (c *Config) hostConfigs(ctx context.Context) ([]*pgconn.Config, error) {
 	all, err := parseSourceURL(c)
 	if err != nil {
 		return nil, err
 	}
-	if err := setPassword(c, all); err != nil {
+	if err := setPassword(ctx, c, all); err != nil {
 		return nil, err
 	}
 	maps.Copy(all.RuntimeParams, Settings(c.ApplicationName()))

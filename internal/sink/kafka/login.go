@@ -75,18 +75,21 @@ func (s *SASL) login() func() (*kafkaclient.SASL, error) {
 // loginByToken is the login with the tokens of a source. An issuer that refuses this client counts
 // as a refused login: it does not pass by itself.
 func (s *SASL) loginByToken(tokens *sink.TokenSource) func() (*kafkaclient.SASL, error) {
-	login := &kafkaclient.SASL{
-		Mechanism: oauthBearer, Extensions: s.Extensions, Refused: tokens.Refused,
-		Token: func(ctx context.Context) (string, error) {
-			token, err := tokens.Token(ctx)
-			var failed *sink.TokenError
-			if errors.As(err, &failed) && failed.Refused() {
-				err = fmt.Errorf("%w: %w", kafkaclient.ErrLogin, err)
-			}
-			return token, err
-		},
+	return func() (*kafkaclient.SASL, error) {
+		var token string // of this one connection
+		return &kafkaclient.SASL{
+			Mechanism: oauthBearer, Extensions: s.Extensions,
+			Token: func(ctx context.Context) (_ string, err error) {
+				token, err = tokens.Token(ctx)
+				var failed *sink.TokenError
+				if errors.As(err, &failed) && failed.Refused() {
+					err = fmt.Errorf("%w: %w", kafkaclient.ErrLogin, err)
+				}
+				return token, err
+			},
+			Refused: func(err error) error { return tokens.Refused(token, err) },
+		}, nil
 	}
-	return func() (*kafkaclient.SASL, error) { return login, nil }
 }
 
 func (s *SASL) validate(v *sink.Validation, tls bool) {

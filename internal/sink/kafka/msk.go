@@ -5,11 +5,11 @@ package kafka
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/aws/aws-msk-iam-sasl-signer-go/signer"
 	"github.com/aws/aws-sdk-go-v2/config"
+	"github.com/aws/aws-sdk-go-v2/credentials/processcreds"
 	"golang.org/x/oauth2"
 
 	"github.com/cdc-relay/cdc-relay/internal/sink"
@@ -26,15 +26,24 @@ func mskTokens(region string) *sink.TokenSource {
 		}
 		cfg, err := config.LoadDefaultConfig(ctx, options...)
 		if err != nil {
-			return nil, fmt.Errorf("read AWS's configuration: %w", err)
+			return nil, explainAWS("read AWS's configuration: ", err)
 		}
 		if cfg.Region == "" {
 			return nil, errors.New("the AWS region is not known: set " + saslSection + "region, or AWS_REGION")
 		}
 		token, expires, err := signer.GenerateAuthTokenFromCredentialsProvider(ctx, cfg.Region, cfg.Credentials)
 		if err != nil {
-			return nil, fmt.Errorf("sign with the credentials of AWS: %w", err)
+			return nil, explainAWS("sign with the credentials of AWS: ", err)
 		}
 		return &oauth2.Token{AccessToken: token, Expiry: time.UnixMilli(expires)}, nil
 	})
+}
+
+// explainAWS makes one line of an error of AWS's SDK. The SDK quotes all that a credential_process
+// prints: the secret key, too.
+func explainAWS(what string, err error) error {
+	if process := (*processcreds.ProviderError)(nil); errors.As(err, &process) {
+		return errors.New(what + "credential_process printed no valid credentials, or failed")
+	}
+	return errors.New(what + sink.CutText(err.Error()))
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/hex"
+	"errors"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -85,6 +86,28 @@ func TestMSKToken(t *testing.T) {
 	}
 	if want := hex.EncodeToString(key); signature != want {
 		t.Errorf("the signature is %s, want %s", signature, want)
+	}
+}
+
+// What a credential_process prints is in no error.
+func TestMSKCredentialProcess(t *testing.T) {
+	noAWS(t)
+	tool := filepath.Join(t.TempDir(), "tool")
+	for _, lines := range []string{
+		`echo a warning; echo '{"Version": 1, "AccessKeyId": "AKIDEXAMPLE", "SecretAccessKey": "xyzzy"}'`,
+		`echo '{"Version": 7, "SecretAccessKey": "xyzzy"}'`,
+		`echo xyzzy; exit 1`,
+	} {
+		if err := errors.Join(
+			os.WriteFile(tool, []byte("#!/bin/sh\n"+lines+"\n"), 0o700),
+			os.WriteFile(os.Getenv("AWS_CONFIG_FILE"), []byte("[default]\nregion = eu-central-1\ncredential_process = "+tool+"\n"), 0o600),
+		); err != nil {
+			t.Fatal(err)
+		}
+		_, err := mskTokens("").Token(t.Context())
+		if err == nil || err.Error() != "get a token: sign with the credentials of AWS: credential_process printed no valid credentials, or failed" {
+			t.Errorf("%s: got %v", lines, err)
+		}
 	}
 }
 

@@ -301,7 +301,7 @@ func probePublish(ctx context.Context, s *conn.Session, exchange, routingKey str
 	switch {
 	case ex == nil, ex.Code == amqp.PreconditionFailed:
 		return nil, nil
-	case classifyException(ex) != channelScope:
+	case scopeOn(s, ex) != channelScope:
 		return nil, conn.ErrGone
 	}
 	return ex, nil

@@ -239,16 +239,17 @@ func (s *Sink) loginRefused(err error) error {
 //   - The credentials have changed since the login. The new ones, a token or not, may have the
 //     right, whatever the broker's text: another plugin may have refused, or long names have cut
 //     off the cause. An exchange that stays forbidden ends each connection once for each change,
-//     and none at a probe. A destination that was paused when the token was late comes back: its
-//     next probe is refused, and finds the new one.
-func (s *Sink) outdatedLogin(sess *conn.Session, ex *amqp.Error) error {
+//     and none at a probe. (Where a command makes them each login has others: see Renewed.) An
+//     issuer's token that has ended counts as changed. A destination that was paused when the token
+//     was late comes back: its next probe is refused, and finds the new one.
+func (s *Sink) outdatedLogin(sess *conn.Session, ex *amqp.Error, probe bool) error {
 	switch {
 	case ex.Code != amqp.AccessRefused:
 		return nil
 	case isTokenExpired(ex):
 		return errors.New("the token of its login has expired")
-	case s.cfg.Renewed(sess):
-		return errors.New("refused, and the credentials have changed since its login")
+	case s.cfg.Renewed(sess, probe):
+		return errors.New("refused, and the credentials have changed or ended since its login")
 	}
 	return nil
 }

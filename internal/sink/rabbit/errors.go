@@ -42,6 +42,15 @@ func classifyException(ex *amqp.Error) exceptionScope {
 	return connectionScope
 }
 
+// scopeOn is classifyException for what has ended on a session.
+func scopeOn(sess *conn.Session, ex *amqp.Error) exceptionScope {
+	scope := classifyException(ex)
+	if scope != noMessage && sess.AccusesLogin(ex) {
+		return noMessage
+	}
+	return scope
+}
+
 // sizeText is RabbitMQ's text for a message over max_message_size: "message size 70000 is larger
 // than configured max size 65536".
 var sizeText = lazy.Regexp(`message size \d+ is larger than (?:the )?(?:configured )?max(?:imum)? size:? (\d+)`)

@@ -159,3 +159,58 @@ func TestTokenRefused(t *testing.T) {
 		t.Errorf("found %+v", found)
 	}
 }
+
+// The broker ends each connection that offers it a token of another audience. No event in flight is
+// accused of that, neither one of a lane nor one that is alone on a private connection; both are
+// delivered once the issuer is right again.
+func TestTokenRefusedAtRenewal(t *testing.T) {
+	b := issuedBroker(t)
+	b.give(20 * time.Second)
+	b.exchange("events", nil)
+	b.exchange("stuck", nil)
+	b.suspend("stuck")
+	cfg := b.tokenConfig()
+	cfg.ConfirmTimeout = time.Minute
+	s := start(t, cfg)
+	wantConfirmed(t, s.send(newEvent("events", "created")))
+	b.issuer.Give(issuer.Token{Audience: "other", Scope: "rabbitmq.write:*/*/*", Life: time.Hour})
+
+	ofLane, alone := newEvent("stuck", "created"), newEvent("stuck", "created")
+	sent, probed := make(chan []sink.Outcome, 1), make(chan sink.Outcome, 1)
+	go func() {
+		outcomes, err := s.try(ofLane)
+		if err == nil {
+			t.Error("the lane's call has not ended with an error")
+		}
+		sent <- outcomes
+	}()
+	go func() {
+		out, err := s.Probe(b.ctx, alone, true)
+		if err == nil {
+			t.Error("the probe has not ended with an error")
+		}
+		probed <- out
+	}()
+	await.Until(t, "both to be in flight", func() bool { return s.Status().PendingConfirms == 2 })
+	for _, o := range []sink.Outcome{(<-sent)[0], <-probed} {
+		if o.State != sink.Unknown {
+			t.Errorf("%s %+v, want it in doubt", o.State, o.Fault)
+		}
+	}
+	await.Until(t, "the state to describe the token", func() bool {
+		_, why := s.Up()
+		return strings.Contains(why, `for audience "other"`)
+	})
+
+	b.resume("stuck")
+	b.give(time.Hour)
+	outcomes, _ := s.deliver(ofLane)
+	wantConfirmed(t, append(outcomes, s.probe(alone, true)))
+	missing := map[string]bool{string(ofLane.ID): true, string(alone.ID): true}
+	for _, m := range b.take("stuck", b.depth("stuck")) {
+		delete(missing, m.MessageId)
+	}
+	if len(missing) > 0 {
+		t.Errorf("%d events are not in the queue", len(missing))
+	}
+}

@@ -178,9 +178,9 @@ func (l *lane) concludeRound(ctx context.Context, ch *conn.Channel, e conn.Round
 	// Something is in doubt, so the channel or its connection has ended.
 	ex := ch.Exception()
 	l.dropChannel()
-	switch classifyException(ex) {
+	switch scopeOn(ch.Session, ex) {
 	case channelScope:
-		if err := l.sink.outdatedLogin(ch.Session, ex); err != nil {
+		if err := l.sink.outdatedLogin(ch.Session, ex, l.use != conn.Lanes); err != nil {
 			ch.Session.Kill(err)
 			return fmt.Errorf("connection ended: %w", err)
 		}

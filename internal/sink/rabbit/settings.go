@@ -79,7 +79,7 @@ func (s *Settings) config(o *sink.Opening) (Config, error) {
 		Dialer: conn.Dialer{
 			ConfirmTimeout: o.ConfirmTimeout, ConnectionName: "cdc-relay/" + o.Slot, TLS: s.TLS.Load(section + "tls"),
 			Credentials: s.Credentials(), // nil: the addresses carry them
-			Unsteady:    s.Username.Runs() || s.Password.Runs(),
+			Unsteady:    func() bool { return s.Username.Runs() || s.Password.Runs() },
 			Tokens:      s.Tokens(),
 		},
 		Exchange: s.Exchange, RoutingKey: s.RoutingKey, Allow: s.Allow.Bounds(), AllowHeaders: s.AllowHeaders, ContentType: s.ContentType, PlainConfig: o.PlainConfig,
@@ -229,7 +229,7 @@ func (s *Settings) Credentials() func() (user, password string, err error) {
 		return nil
 	}
 	if s.OAuth.TokenURL != "" {
-		return setting.Credentials(section+"oauth.", s.OAuth.ClientID, setting.Secret{})
+		return setting.Pair(section+"oauth.", "client_id", s.OAuth.ClientID, "client_secret", setting.Secret{})
 	}
 	return setting.Credentials(section, s.Username, s.Password)
 }

@@ -102,7 +102,7 @@ func brokerException(err error, sess *conn.Session) *amqp.Error {
 	if err != nil && !errors.As(err, &ex) {
 		ex = sess.EndError()
 	}
-	if classifyException(ex) == noMessage {
+	if scopeOn(sess, ex) == noMessage {
 		return nil
 	}
 	return ex

@@ -42,8 +42,8 @@ type Dialer struct {
 	URLs []string
 	// Credentials is called at every connect, so that a changed secret is used.
 	Credentials func() (user, password string, err error)
-	// Unsteady says that Credentials may give others each time, as a command does.
-	Unsteady bool
+	// Unsteady says that Credentials may give others each time, as a command does; it may be nil.
+	Unsteady func() bool
 	// Tokens gives what is the password, instead of that of Credentials; nil: nothing. A connection
 	// gets each new token before its own ends.
 	Tokens *sink.TokenSource
@@ -125,7 +125,7 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 			err = ErrSilent
 		}
 		if ex := (*amqp.Error)(nil); d.Tokens != nil && errors.As(err, &ex) && ex.Code == amqp.AccessRefused {
-			err = d.Tokens.Refused(err)
+			err = d.Tokens.Refused(login.Password, err)
 		}
 		return nil, fmt.Errorf("log in to %s: %w", addr, err)
 	}
@@ -165,18 +165,29 @@ func (d *Dialer) readLogin(ctx context.Context, uri amqp.URI) (amqp.PlainAuth, e
 	return amqp.PlainAuth{Username: user, Password: password}, nil
 }
 
-// unsteadyLogin is how long a login counts as the present one where each would be another: an
-// exchange that stays forbidden ends a connection no more often than that.
-const unsteadyLogin = time.Minute
+// How long a login counts as the present one where each would be another: an exchange that stays
+// forbidden ends a connection no more often than that. Its probes go on for ever.
+const (
+	unsteadyLogin = time.Minute
+	unsteadyProbe = time.Hour
+)
 
 // Renewed reads the credentials, and reports whether they differ from those that the session has
-// logged in with. When they cannot be read it returns false, because a new login would fail.
-func (d *Dialer) Renewed(s *Session) bool {
+// logged in with. When they cannot be read it returns false, because a new login would fail. Of
+// tokens it reports whether the session's has ended, or is about to be replaced. probe says that a
+// probe asks.
+func (d *Dialer) Renewed(s *Session, probe bool) bool {
 	switch {
-	case d.Credentials == nil, d.Tokens != nil: // a new token is given to the connection
+	case d.Credentials == nil:
 		return false
-	case d.Unsteady:
-		return time.Since(s.loginAt) > unsteadyLogin
+	case d.Tokens != nil:
+		return d.Tokens.UntilRenewal(s.login.Load().Password) == 0
+	case d.Unsteady != nil && d.Unsteady():
+		present := unsteadyLogin
+		if probe {
+			present = unsteadyProbe
+		}
+		return time.Since(s.loginAt) > present
 	}
 	login, err := d.readLogin(context.Background(), amqp.URI{})
 	return err == nil && login != *s.login.Load()
@@ -227,7 +238,9 @@ type Session struct {
 	Address string
 	login   atomic.Pointer[amqp.PlainAuth] // with which DialOne has logged in
 	loginAt time.Time
-	limit   time.Duration // the ConfirmTimeout
+	// renewing is true from when a new token is offered to the broker until it takes it.
+	renewing atomic.Bool
+	limit    time.Duration // the ConfirmTimeout
 
 	channelTurns
 	onOpen    func() // called for each channel that is opened; may be nil

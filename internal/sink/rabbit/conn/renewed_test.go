@@ -1,0 +1,59 @@
+package conn
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	amqp "github.com/rabbitmq/amqp091-go"
+	"golang.org/x/oauth2"
+
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+// A probe of an exchange that stays forbidden ends a connection whose login a command made only
+// from time to time.
+func TestRenewedByACommand(t *testing.T) {
+	login := amqp.PlainAuth{Username: "relay", Password: "first"}
+	runs := true
+	d := &Dialer{
+		Credentials: func() (string, string, error) { return login.Username, login.Password, nil },
+		Unsteady:    func() bool { return runs },
+	}
+	s := &Session{}
+	s.login.Store(&login)
+	for age, want := range map[time.Duration][2]bool{0: {}, 2 * unsteadyLogin: {true, false}, 2 * unsteadyProbe: {true, true}} {
+		s.loginAt = time.Now().Add(-age)
+		if got := [2]bool{d.Renewed(s, false), d.Renewed(s, true)}; got != want {
+			t.Errorf("%s old: %v, want %v", age, got, want)
+		}
+	}
+	runs = false // SIGHUP has brought a password
+	if d.Renewed(s, false) {
+		t.Error("the same password counts as another")
+	}
+}
+
+// A token counts as outdated when it has ended, and when there is another one.
+func TestRenewedToken(t *testing.T) {
+	life := time.Hour
+	tokens := sink.NewTokenSource("", "", func(context.Context) (*oauth2.Token, error) {
+		return &oauth2.Token{AccessToken: "present", Expiry: time.Now().Add(life)}, nil
+	})
+	d := &Dialer{Credentials: func() (string, string, error) { return "", "", nil }, Tokens: tokens}
+	s := &Session{}
+	for _, c := range []struct {
+		token string
+		life  time.Duration
+		want  bool
+	}{{"present", 0, true}, {"present", time.Hour, false}, {"earlier", time.Hour, true}} {
+		life = c.life
+		if _, err := tokens.Token(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		s.login.Store(&amqp.PlainAuth{Password: c.token})
+		if got := d.Renewed(s, false); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
