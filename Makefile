@@ -97,7 +97,7 @@ test: ## for everybody, after each change: 4 minutes on two cores (PKG=./interna
 endif
 
 .PHONY: test-all
-test-all: ## what CI runs, 15 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
+test-all: ## what CI runs, 19 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
 	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all RABBITMQ=$(RABBITMQ_NEWEST) QUICK="$$($(UNRACED))" \
 		PARTS=test-side-by-side
 
