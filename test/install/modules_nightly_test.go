@@ -64,8 +64,8 @@ func TestModules(t *testing.T) {
 	if code := running.State.ExitCode(); code != 0 {
 		t.Errorf("the services end with %d: %s", code, processes.ReadLog(running.LogPath))
 	}
-	if n := w.number("SELECT count(*) FROM notifications WHERE order_id = 'of a new module'"); n != 1 {
-		t.Errorf("%d notifications were written, want 1", n)
+	if n := w.number("SELECT count(*) - count(DISTINCT order_id) FROM notifications WHERE order_id LIKE 'order %'"); n != 0 {
+		t.Errorf("%d notifications were written twice", n)
 	}
 	w.ends(relay)
 }
