@@ -14,7 +14,6 @@ case ${1:-} in
 esac
 # what Debian takes to be there, for the shell scripts that start a broker
 needed=(rabbitmq-server bash dash coreutils util-linux mount sed grep mawk findutils hostname procps libc-bin)
-mirror=http://deb.debian.org/debian
 keys=/usr/share/keyrings/debian-archive-keyring.gpg
 
 # A server that does not run as root cannot enter root's home.
@@ -30,13 +29,19 @@ if [ ! -d "$dir" ]; then
 		echo "rabbitmq.sh: RabbitMQ $1 comes from Debian's archive, and this system has no apt-get, or not its keys (debian-archive-keyring)" >&2
 		exit 1
 	fi
+	# From where this machine has its own packages.
+	mapfile -t archives < <(apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' | sed -n '\|/debian/*$|p')
+	if [ ${#archives[@]} -eq 0 ]; then
+		echo "rabbitmq.sh: RabbitMQ $1 comes from Debian's archive, and no source of this system's apt-get is one" >&2
+		exit 1
+	fi
 	echo "fetching RabbitMQ $1 (Debian $release) into $cache" >&2
 	mkdir -p "$cache"
 	tmp=$(mktemp -d "$cache/fetch.XXXXXX")
 	trap 'rm -rf "$tmp"' EXIT
 	mkdir -p "$tmp/state/lists/partial" "$tmp/cache/archives/partial"
 	touch "$tmp/status" # nothing is installed: every package that is needed is fetched
-	echo "deb [signed-by=$keys] $mirror $release main" >"$tmp/sources.list"
+	echo "deb [signed-by=$keys] ${archives[0]} $release main" >"$tmp/sources.list"
 	apt=(apt-get -q -y -o "Dir::State=$tmp/state" -o "Dir::State::status=$tmp/status" -o "Dir::Cache=$tmp/cache"
 		-o "Dir::Etc::SourceList=$tmp/sources.list" -o Dir::Etc::SourceParts=- -o Dir::Etc::Preferences=- -o Dir::Etc::PreferencesParts=-
 		-o APT::Sandbox::User=root -o APT::Architecture=amd64 -o APT::Architectures=amd64 -o Acquire::Languages=none -o Acquire::Retries=3)

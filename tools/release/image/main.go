@@ -3,7 +3,7 @@
 // before would have built. The same input gives the same bytes: one layer, whose files are in the
 // order of the Dockerfile, belong to root and have the time of the commit.
 //
-//	image -to dist/image -time 2026-11-30T08:00:00Z -arg VERSION=0.1.0 -arg COMMIT=... amd64=DIR arm64=DIR
+//	image -to dist/image -time 2026-11-30T08:00:00Z -arg VERSION=0.1.0 amd64=DIR arm64=DIR
 package main
 
 import (
