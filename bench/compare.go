@@ -56,8 +56,8 @@ func (s *stand) compare(ctx context.Context, base string, tabs int, rows []row, 
 		return fmt.Errorf("%q is no commit of this clone (a shallow one has few: git fetch --unshallow)", base)
 	}
 	s.say("building the relay of %s", commit[:8])
-	// both are run as the earlier one can be
-	earlier, ours := relay{earlier: true}, relay{earlier: true, tabs: tabs}
+	// both are run as the earlier one can be; the tabs need the socket, which an early one has not
+	earlier, ours := relay{earlier: true}, relay{earlier: tabs == 0, tabs: tabs}
 	if ours.binary, err = runner.Program(ctx, "cmd/cdc-relay"); err != nil {
 		return err
 	}

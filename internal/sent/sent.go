@@ -228,10 +228,11 @@ func (d *digest) Int64Value() (pgtype.Int8, error) {
 // maxPart bounds the digests of a part: 64 KiB.
 const maxPart = 8 << 10
 
-// Parts sorts the entries, and groups them by relation and chunk into rows of cdc_relay.sent.
+// Parts sorts the entries by relation and chunk, and makes rows of cdc_relay.sent of them. Mostly all
+// are of one chunk, and the sort is one pass.
 func Parts(entries []Entry) (parts []Part) {
 	slices.SortFunc(entries, func(a, b Entry) int {
-		return cmp.Or(cmp.Compare(a.Relation, b.Relation), cmp.Compare(a.Tx, b.Tx))
+		return cmp.Or(cmp.Compare(a.Relation, b.Relation), cmp.Compare(Chunk(a.Tx), Chunk(b.Tx)))
 	})
 	digests := make(Digests, len(entries))
 	for i, e := range entries {
@@ -242,7 +243,7 @@ func Parts(entries []Entry) (parts []Part) {
 			last++
 		}
 		p := &parts[last]
-		p.Last, p.Digests = e.Tx, p.Digests[:len(p.Digests)+1]
+		p.First, p.Last, p.Digests = min(p.First, e.Tx), max(p.Last, e.Tx), p.Digests[:len(p.Digests)+1]
 	}
 	return parts
 }
