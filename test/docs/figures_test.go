@@ -40,8 +40,9 @@ func TestResultsAreOfOneCommit(t *testing.T) {
 	}
 }
 
-// measured are the figures with a unit, as the reports and the pages write them.
-var measured = regexp.MustCompile(`\d[\d,.]*( |)(k/s|/s|µs|ms|MiB|×)`)
+// measured are the figures with a unit, and counts of counts, as the reports and the pages write
+// them.
+var measured = regexp.MustCompile(`\d[\d,.]*( |)(k/s|/s|µs|ms|MiB|×)|\d[\d,]* of \d[\d,]*`)
 
 // Every figure in a table of a page that says "measured" stands in a report of bench.
 func TestFiguresAreMeasured(t *testing.T) {
@@ -52,8 +53,11 @@ func TestFiguresAreMeasured(t *testing.T) {
 			known = append(known, plain(figure))
 		}
 	}
+	least := map[string]int{
+		"README.md": 20, "docs/performance.md": 20, "docs/running.md": 5, "docs/is-it-for-me.md": 9, "docs/comparison.md": 6,
+	}
 	count := map[string]int{}
-	for _, page := range []string{"README.md", "docs/performance.md", "docs/running.md"} {
+	for page := range least {
 		for _, table := range strings.Split(pages.Text(t, page), "\n\n") {
 			if _, marked, ok := strings.Cut(table, "-->\n"); ok {
 				table = marked
@@ -69,7 +73,9 @@ func TestFiguresAreMeasured(t *testing.T) {
 			}
 		}
 	}
-	if count["README.md"] < 20 || count["docs/performance.md"] < 20 || count["docs/running.md"] < 5 {
-		t.Errorf("few figures were found: %v", count)
+	for page, want := range least {
+		if count[page] < want {
+			t.Errorf("only %d figures were found in %s", count[page], page)
+		}
 	}
 }
