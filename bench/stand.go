@@ -359,9 +359,17 @@ func (s *stand) machine(ctx context.Context, report string) ([]string, error) {
 		}
 		version += fmt.Sprintf(", Debezium Server %s on %s with %s", debeziumserver.DebeziumVersion, java, javaHeap())
 	}
-	commit, err := git(ctx, "describe", "--always", "--dirty", "--exclude", "*")
+	commit, err := git(ctx, "rev-parse", "--short=8", "HEAD")
 	if err != nil {
 		return nil, err
+	}
+	// the results of earlier reports are written already, and change no build
+	changed, err := git(ctx, "status", "--porcelain", "--untracked-files=no", "--", ":/", ":!/bench/results", ":!/docs", ":!/README.md")
+	if err != nil {
+		return nil, err
+	}
+	if changed != "" {
+		commit += "-dirty"
 	}
 	memory, err := procBytes("/proc/meminfo", "MemTotal")
 	if err != nil {
