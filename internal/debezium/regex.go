@@ -76,6 +76,12 @@ func compileRegex(pattern string) (*regexp.Regexp, error) {
 	return regexp.Compile(translated)
 }
 
+// MatchesWhole reports whether a regular expression of java.util.regex matches a text as a whole.
+func MatchesWhole(pattern, text string) (bool, error) {
+	re, err := compileRegex("^(?:" + pattern + ")$")
+	return err == nil && re.MatchString(text), err
+}
+
 func translate(pattern string) (string, error) {
 	var out []byte
 	inClass := false

@@ -35,7 +35,7 @@ var allowed = map[string][]string{
 	"sink/stdout":         {"event", "sink", "config/setting"},
 	"debezium":            {"event", "sink", "debezium/..."},
 	"debezium/...":        {"event", "debezium/..."},
-	"migrate/...":         {"debezium/...", "migrate/..."},
+	"migrate/...":         {"debezium/...", "migrate/...", "config/setting"},
 	"sink/sinktest":       {"event", "sink", "devenv/..."},
 	"sink/sinktest/spool": {"event", "sink", "config/setting"},
 	// The floors of replication, from the ground up; check, setup and repair are commands beside

@@ -83,6 +83,6 @@ func TestImport(t *testing.T) {
 	refusal(t, run("", good, bad), 2, "two connectors are not one")
 	refusal(t, run("", good, "--worker-config", good), 2, "good.json", "it configures no worker")
 	refusal(t, run("", filepath.Join(dir, "nobody.json")), 2, "no such file")
-	refusal(t, run("a: [", write("x.yaml", "a: [")), 2, "x.yaml", "is YAML")
+	refusal(t, run("", write("x.yaml", "a: b")), 2, "x.yaml", "is YAML")
 	refusal(t, run(""), 2, "import debezium wants one FILE", "- for stdin")
 }

@@ -5,16 +5,15 @@
 package importer
 
 import (
-	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
@@ -31,7 +30,7 @@ func (r *Result) apply() {
 		case p.fault != "" && (of == nil || of.verdict != Superseded || of.convert != nil):
 			r.setVerdict(p, Cannot, "", p.fault)
 		case of == nil:
-			r.setVerdict(p, Cannot, "", unknownProperty)
+			r.setVerdict(p, Cannot, "", r.unknown(p.name))
 		default:
 			r.decide(p, of)
 		}
@@ -46,6 +45,23 @@ func (r *Result) apply() {
 		r.writeRabbitMQ()
 	}
 	r.writeOptions()
+}
+
+// unknown returns why a property without a rule is refused, with the name that is probably meant.
+func (r *Result) unknown(name string) string {
+	var known []string
+	for _, c := range chapters() {
+		for _, of := range c.rules {
+			if c.only == "" || c.only == r.profile {
+				known = append(known, of.names...)
+			}
+		}
+	}
+	near := setting.Nearest(name, known)
+	if near != "" {
+		near = ", the nearest known one is " + strings.TrimPrefix(near, "router.")
+	}
+	return "is not known to this importer" + near + ": leave it out, if Debezium ignores it too"
 }
 
 // decide gives a property the verdict of its conversion, or that of its rule when there is no
@@ -87,7 +103,6 @@ func (r *Result) unchosen(name string) bool {
 // reportMissing adds entries for properties that the file should have and has not, and for what
 // Debezium does when they are not set.
 func (r *Result) reportMissing() {
-	converter := r.ofWorker("neither the connector nor the worker has it")
 	for _, e := range []struct {
 		name, target, why string
 		verdict           Verdict
@@ -98,28 +113,39 @@ func (r *Result) reportMissing() {
 		{"extended.headers.enabled", "", leftOutHeaders, Superseded, ""},
 		{"snapshot.mode", "", "initial, which is moot: the slot exists", Superseded, ""},
 		{"sink.type", "sink", "it says where events go", Cannot, debezium.Server},
-		{"key.converter", compatOptions, converter, Cannot, debezium.Connect},
-		{"value.converter", compatOptions, converter, Cannot, debezium.Connect},
 	} {
 		if r.byName[e.name] == nil && (e.only == "" || e.only == r.profile) {
 			r.absent(e.verdict, e.name, e.target, e.why).Warning = e.why == leftOutHeaders
 		}
 	}
-	if !r.connect() {
-		r.Entries = append(r.Entries, &Entry{
-			Verdict: Superseded, Property: "DEBEZIUM_… (environment)", Warning: true,
-			Why: "variables of Debezium Server's environment win over its file, and are not read: write those that it has into the file first",
-		})
+	warn := func(what, why string) {
+		r.Entries = append(r.Entries, &Entry{Verdict: Superseded, Property: what, Warning: true, Why: why})
 	}
+	if !r.connect() {
+		warn("DEBEZIUM_… (environment)", "variables of Debezium Server's environment win over its file, and are not read: write those that it has into the file first")
+	}
+	if slices.Sort(r.filled); len(r.filled) > 0 {
+		warn("${"+strings.Join(slices.Compact(r.filled), "}, ${")+"}", "text to Connect, so somebody fills it in first: the relay reads these variables of its environment")
+	}
+	r.reportWorker()
 }
 
-// ofWorker returns why a property of the connector is missing. When no worker's file was given, the
-// reason is that the worker may have it.
-func (r *Result) ofWorker(otherwise string) string {
-	if r.connect() && !r.worker {
-		return "the worker's counts: give its file with --worker-config"
+// reportWorker adds an entry for what neither the file nor the worker's has, which Connect wants
+// from one of them.
+func (r *Result) reportWorker() {
+	var missing []string
+	for _, name := range []string{"producer.bootstrap.servers", "key.converter", "value.converter"} {
+		if r.byName[name] == nil && r.kind() == "kafka" && (r.connect() || name == "producer.bootstrap.servers") {
+			missing = append(missing, name)
+		}
 	}
-	return otherwise
+	switch {
+	case len(missing) == 0:
+	case r.connect() && !r.worker:
+		r.absent(Cannot, strings.TrimPrefix(strings.Join(missing, ", "), "producer."), "", "the worker's count: give its file with --worker-config")
+	default:
+		r.absent(Cannot, strings.Join(missing, ", "), "", "no file has it, and Debezium does not start without")
+	}
 }
 
 // set writes a key of the relay's configuration, with the properties that it comes from in its
@@ -202,18 +228,17 @@ func amount(key string, low, high int, unit string) conversion {
 // secret makes a conversion that writes a reference to a password to a key. It warns when the
 // password itself stands in the file.
 func secret(key, variable string) conversion {
-	return func(r *Result, p *property) Entry {
-		r.doc.secret(key, p.value, variable, origins(p))
-		return warnOfPassword(p.value)
-	}
+	return func(r *Result, p *property) Entry { return r.password(key, variable, p.value, p) }
 }
 
-// warnOfPassword returns a warning for a password that stands in the file, and no warning for one
-// that is only referred to.
-func warnOfPassword(v value) Entry {
+// password writes a password to a key, if it is only references. One that stands in the file is
+// never copied: the key refers to the variable instead, and a warning is returned.
+func (r *Result) password(key, variable string, v value, p *property) Entry {
 	if v.onlyReferences() {
+		r.set(key, quote(string(v)), p)
 		return Entry{}
 	}
+	r.doc.set(key, quote("${"+variable+"}"), origins(p)+", not shown here: set the variable")
 	return Entry{Warning: true, Why: "a password stands in the file, and is not copied: set the variable, or better write it to a file of its own, and ${file:/path} here"}
 }
 
@@ -290,201 +315,6 @@ func publication(r *Result, p *property) Entry {
 
 // pgoutput reports whether Debezium uses the plugin pgoutput, and so has a publication.
 func (r *Result) pgoutput() bool { return r.valueIs("plugin.name", "decoderbufs", "pgoutput") }
-
-// writeTables writes source.tables, the outbox tables by name.
-func (r *Result) writeTables() {
-	p := r.byName["table.include.list"]
-	switch {
-	case p == nil:
-		r.absent(Cannot, "table.include.list", "source.tables", "all tables are captured, and the outbox has to be named")
-		return
-	case p.fault != "":
-		return
-	}
-	names, err := r.tableNames(p)
-	if err != nil {
-		p.refuse(err.Error())
-		return
-	}
-	joined := strings.Join(names, ", ")
-	r.set("source.tables", "["+joined+"]", p, r.byName["signal.data.collection"])
-	if joined != strings.ToLower(joined) {
-		p.entry.Warning = true
-		p.entry.Why = "to Debezium upper and lower case are the same, to the relay they are not: these have to be the catalogue's names: " + joined
-	}
-}
-
-// tableNames returns the outbox tables that a property names, quoted: all its tables except the
-// table of signals. It fails when a name is a pattern or a reference, because the relay needs real
-// names.
-func (r *Result) tableNames(p *property) (names []string, err error) {
-	text, known := p.value.plain()
-	if !known {
-		return nil, errors.New("names tables by a reference; write them")
-	}
-	signals, _ := r.textOf("signal.data.collection", "")
-	for _, pattern := range splitList(text) {
-		name := strings.ReplaceAll(pattern, `\.`, ".")
-		switch {
-		case regexp.QuoteMeta(name) != strings.ReplaceAll(name, ".", `\.`):
-			return nil, fmt.Errorf("%q is a pattern; write the names of the tables", pattern)
-		case strings.Count(name, ".") != 1:
-			return nil, fmt.Errorf("%q is no schema.table", name)
-		case name != signals && !slices.Contains(names, quote(name)):
-			names = append(names, quote(name))
-		}
-	}
-	if len(names) == 0 {
-		return nil, errors.New("leaves no table")
-	}
-	return names, nil
-}
-
-// otherList converts the lists that choose tables in another way. They do nothing beside
-// table.include.list; without it they do not say which table is the outbox.
-func otherList(r *Result, _ *property) Entry {
-	if r.byName["table.include.list"] != nil {
-		return Entry{Why: "source.tables names the tables"}
-	}
-	return refused("does not say which table is the outbox; set table.include.list")
-}
-
-// skipped converts skipped.operations: it refuses a list with c in it, because Debezium skips
-// INSERTs then.
-func skipped(_ *Result, p *property) Entry {
-	text, known := p.value.plain()
-	if known && !slices.Contains(splitList(strings.ToLower(text)), "c") {
-		return Entry{Why: "only INSERTs are sent"}
-	}
-	return refused("skips INSERTs, which are what an outbox consists of")
-}
-
-// extendedHeaders converts extended.headers.enabled: it warns that the relay does not send the
-// headers __debezium.context.*.
-func extendedHeaders(r *Result, p *property) Entry {
-	if r.valueIs(p.name, "", "false") {
-		return Entry{Why: "the headers __debezium.context.* are not sent, here as there"}
-	}
-	return Entry{Warning: true, Why: leftOutHeaders}
-}
-
-// withRouter converts transforms: it refuses a connector without the Outbox Event Router.
-func withRouter(r *Result, _ *property) Entry {
-	if r.router == "" {
-		return refused("has no " + eventRouter + ": this connector sends change events, which is not what the relay is for")
-	}
-	return Entry{}
-}
-
-// writeOptions writes sink.compat, and lets the profile check the options. An option that the
-// profile does not know is left out, because it may be a password. An option that it knows and does
-// not take stays, so that the relay refuses to start until somebody has decided.
-func (r *Result) writeOptions() {
-	r.doc.set("sink.compat.profile", r.profile, "what Debezium makes of a row, byte for byte")
-	plain, from := map[string]string{}, map[string]*property{}
-	var names []string
-	for _, p := range r.props {
-		name, option := strings.CutPrefix(p.entry.Target, compatOptions+".")
-		if !option {
-			continue
-		}
-		names, from[name] = append(names, name), p
-		if text, known := p.value.plain(); known {
-			plain[name] = text
-		} else if name == "topic.prefix" {
-			// other options are checked against whether there is a prefix
-			plain[name] = "known-at-the-start"
-		}
-	}
-	_, faults := debezium.Parse(r.profile, plain)
-	for _, fault := range faults {
-		if p := from[fault.Option]; p != nil {
-			p.refuse(fault.Words)
-		} else if r.byName[fault.Option] == nil { // otherwise that property has its verdict already
-			r.absent(Cannot, fault.Option, compatOptions, fault.Words)
-		}
-		if fault.Unknown {
-			delete(from, fault.Option)
-		}
-	}
-	for _, name := range names {
-		if p := from[name]; p != nil {
-			r.doc.lines = append(r.doc.lines, line{[]string{"sink", "compat", "options", name}, quote(string(p.value)), origins(p)})
-		}
-	}
-}
-
-// protocol returns Kafka's security.protocol in upper case.
-func (r *Result) protocol() string {
-	text, _ := r.textOf("producer.security.protocol", "PLAINTEXT")
-	return strings.ToUpper(strings.TrimSpace(text))
-}
-
-// onlyWith wraps a conversion: a property counts only when security.protocol contains part, which
-// is SSL or SASL.
-func onlyWith(part string, convert conversion) conversion {
-	return func(r *Result, p *property) Entry {
-		if !strings.Contains(r.protocol(), part) {
-			return Entry{Verdict: Superseded, Why: "security.protocol is " + r.protocol() + ", which does not use it"}
-		}
-		return convert(r, p)
-	}
-}
-
-// writeKafka writes the keys of sink.kafka that need several properties: the brokers, and whether
-// TLS and a login are used.
-func (r *Result) writeKafka() {
-	const section = "sink.kafka."
-	switch servers := r.byName["producer.bootstrap.servers"]; {
-	case servers == nil:
-		r.absent(Cannot, "producer.bootstrap.servers", section+"brokers", r.ofWorker("the relay has to know a broker"))
-		r.doc.set(section+"brokers", "[localhost:9092]", "write yours: no file has bootstrap.servers")
-	case servers.fault == "":
-		r.set(section+"brokers", quote(protocols().ReplaceAllString(string(servers.value), "")), servers)
-	}
-	protocol := r.usable("producer.security.protocol")
-	if protocol != nil && strings.HasSuffix(r.protocol(), "SSL") {
-		r.set(kafkaTLS+".enabled", "true", protocol)
-	}
-	if protocol == nil || !strings.HasPrefix(r.protocol(), "SASL") {
-		return
-	}
-	if r.byName["producer.sasl.mechanism"] == nil {
-		r.absent(Cannot, "producer.sasl.mechanism", kafkaSASL, "Kafka's default is GSSAPI, which does not exist here")
-	}
-	if r.byName["producer.sasl.jaas.config"] == nil {
-		r.absent(Cannot, "producer.sasl.jaas.config", kafkaSASL,
-			"the login stands elsewhere, in a file of the JVM (java.security.auth.login.config); write it to sink.kafka.sasl")
-	}
-}
-
-var (
-	jaasModule = lazy.Regexp(`^\s*[\w.]*\.(PlainLoginModule|ScramLoginModule)\s+required\s`)
-	jaasOption = lazy.Regexp(`\b(username|password)\s*=\s*(?:"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^\s;"']+))`)
-	protocols  = lazy.Regexp(`\b\w+://|\s`) // before an address of a broker
-	jaasEscape = lazy.Regexp(`\\(.)`)
-)
-
-// jaas converts the login of a JAAS string to username and password. References in it stay
-// references.
-func jaas(r *Result, p *property) Entry {
-	if references().MatchString(string(p.value)) {
-		return refused("is a reference as a whole; write username and password apart, to sink.kafka.sasl")
-	}
-	found := map[string]value{}
-	if jaasModule().MatchString(string(p.value)) {
-		for _, m := range jaasOption().FindAllStringSubmatch(string(p.value), -1) {
-			found[m[1]] = value(jaasEscape().ReplaceAllString(m[2]+m[3], "$1") + m[4])
-		}
-	}
-	username, password := found["username"], found["password"]
-	if username == "" || password == "" {
-		return refused("is no PlainLoginModule and no ScramLoginModule with username and password")
-	}
-	r.set(kafkaSASL+".username", quote(string(username)), p)
-	r.doc.secret(kafkaSASL+".password", password, "KAFKA_PASSWORD", origins(p))
-	return warnOfPassword(password)
-}
 
 // rabbitPart matches the properties that say the same as a part of connection.uri: a file has one
 // or the other.

@@ -31,23 +31,13 @@ type line struct {
 var order = []string{
 	"source.url", "source.password", "source.slot", "source.publication", "source.tables", "source.create", "source",
 	"sink.compat.profile", "sink.compat.options",
-	"sink.kafka.brokers", "sink.kafka.compression", "sink.kafka.tls.enabled", "sink.kafka.tls", "sink.kafka.sasl.mechanism", "sink.kafka.sasl",
+	"sink.kafka.brokers", "sink.kafka.compression", "sink.kafka.tls.enabled", "sink.kafka.tls", "sink.kafka.sasl.mechanism", "sink.kafka.sasl.username", "sink.kafka.sasl.oauth", "sink.kafka.sasl.extensions", "sink.kafka.sasl",
 	"sink.rabbitmq.url", "sink.rabbitmq.username", "sink.rabbitmq.password", "delivery",
 }
 
 // set appends a key. path has its sections joined by dots, and scalar is its value as YAML.
 func (d *document) set(path, scalar, comment string) {
 	d.lines = append(d.lines, line{path: strings.Split(path, "."), scalar: scalar, comment: comment})
-}
-
-// secret appends a key for a password. A password that stands in the file is never copied: the key
-// refers to the variable name instead. A password that is only references stays as it is.
-func (d *document) secret(path string, v value, name, comment string) {
-	if v.onlyReferences() {
-		d.set(path, quote(string(v)), comment)
-		return
-	}
-	d.set(path, quote("${"+name+"}"), comment+", not shown here: set the variable")
 }
 
 // write writes the document as YAML, with heading as comments on top.

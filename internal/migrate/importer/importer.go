@@ -76,7 +76,8 @@ type Result struct {
 	byName  map[string]*property
 	// the name of the Outbox Event Router among the transforms; "" when there is none
 	router string
-	worker bool // the worker's file was given
+	worker bool     // the worker's file was given
+	filled []string // the variables that were placeholders
 	doc    document
 }
 
@@ -109,7 +110,7 @@ func Import(file Input, worker *Input) (*Result, error) {
 				p.name, p.file = workerName(one.name), worker.Name
 			}
 			// the options of a converter count together with its class
-			if class, option := cutConverter(p.name); option && has(pairs, class) != (i == 0) {
+			if class, option := cutConverter(p.name); option && r.connect() && has(pairs, class) != (i == 0) {
 				r.setVerdict(p, Superseded, "", "Connect reads it from the file that has "+class)
 				continue
 			}
@@ -128,7 +129,7 @@ func (r *Result) connect() bool { return r.profile == debezium.Connect }
 func (r *Result) findRouter(pairs []pair) {
 	text := map[string]string{}
 	for _, p := range pairs {
-		text[strings.TrimPrefix(p.name, "debezium.")] = p.text
+		text[r.tableName(p.name)] = p.text
 	}
 	for _, alias := range splitList(text["transforms"]) {
 		if r.router == "" && strings.TrimSpace(text["transforms."+alias+".type"]) == eventRouter {
@@ -158,6 +159,8 @@ var serverPrefixes = []struct{ server, table string }{
 func (r *Result) tableName(name string) string {
 	if rest, ok := strings.CutPrefix(name, "producer.override."); ok && r.connect() {
 		name = "producer." + rest
+	} else if strings.HasPrefix(name, "producer.") && r.connect() { // the worker's alone
+		name = "other." + name
 	}
 	if !r.connect() {
 		for _, p := range serverPrefixes {
@@ -201,26 +204,35 @@ func workerName(name string) string {
 	return "worker." + name
 }
 
-// add resolves the references in a property's value and keeps the property. Of two with the same
-// name the first is kept; Import adds the connector's before the worker's.
+// add resolves the references in a property's value and keeps the property. The connector's, which
+// Import adds first, count before the worker's.
 func (r *Result) add(p *property, text string) {
-	if first, twice := r.byName[p.name]; twice {
-		in := ""
-		if first.file != p.file {
-			in = " in " + first.file
-		}
-		r.setVerdict(p, Superseded, "", "overridden by "+first.written+in)
-		return
-	}
 	var err error
 	if p.value = literal(text); !r.connect() {
 		p.value, err = quarkus(text)
+	} else if !strings.HasPrefix(p.name, "router.") {
+		for _, m := range placeholder().FindAllStringSubmatch(string(p.value), -1) {
+			r.filled = append(r.filled, m[1])
+		}
+		p.value = value(placeholder().ReplaceAllString(string(p.value), "$${$1}"))
 	}
 	if err == nil {
 		p.value, err = providers(p.value)
 	}
 	if err != nil {
 		p.fault = err.Error()
+	}
+	switch first := r.byName[p.name]; {
+	case first == nil:
+	case first.file != p.file:
+		r.setVerdict(p, Superseded, "", "overridden by "+first.written+" in "+first.file)
+		return
+	case first.value != p.value:
+		r.setVerdict(p, Cannot, "", "is also set as "+first.written+", to something else: leave the one that counts")
+		return
+	default:
+		r.setVerdict(p, Superseded, "", "the same as "+first.written)
+		return
 	}
 	r.props = append(r.props, p)
 	r.byName[p.name] = p
@@ -268,11 +280,11 @@ func (r *Result) setVerdict(p *property, v Verdict, target, why string) {
 	r.Entries = append(r.Entries, p.entry)
 }
 
-// refuse changes the verdict on a property to Cannot when a later check finds a fault. A verdict
-// that is Cannot already stays, with its reason.
-func (p *property) refuse(why string) {
+// change changes the verdict on a property when a later check finds a fault. A verdict that is
+// Cannot already stays, with its reason.
+func (p *property) change(v Verdict, why string) {
 	if p.entry.Verdict != Cannot {
-		*p.entry = Entry{Verdict: Cannot, Property: p.written, File: p.file, Why: why}
+		*p.entry = Entry{Verdict: v, Property: p.written, File: p.file, Why: why}
 	}
 }
 

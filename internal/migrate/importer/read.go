@@ -16,6 +16,7 @@ import (
 
 	"github.com/magiconair/properties"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
@@ -29,15 +30,20 @@ type Input struct {
 // pair is one setting of a file: its name and its text.
 type pair struct{ name, text string }
 
+// running ends the errors about files that may hold a connector in another form, such as a script.
+const running = "; Connect gives that of a running connector: curl http://CONNECT:8083/connectors/NAME"
+
 // The errors for forms that are not read say what to give instead.
 var (
-	errYAML = errors.New("is YAML, or of Kubernetes or Compose, which import does not read; give application.properties (with the names of application.yaml joined by dots), " +
-		"or the connector's configuration as JSON or .properties")
+	errYAML = errors.New("is YAML other than one KafkaConnector of Strimzi, and import does not read it; give application.properties (with the names of application.yaml joined by dots), " +
+		"or the connector's configuration as JSON or .properties" + running)
 	errEnvironment = errors.New("is an environment, which import does not read; write each DEBEZIUM_ variable into application.properties under the name of its property " +
 		"(DEBEZIUM_SOURCE_DATABASE_HOSTNAME is debezium.source.database.hostname). References such as ${DB_PASSWORD} are kept as they are")
 )
 
 var (
+	byteOrderMark = []byte("\xef\xbb\xbf") // which editors on Windows put before a text
+
 	// yamlLine begins a line of a resource of Kubernetes, of a compose file or of application.yaml
 	yamlLine  = lazy.Regexp(`(?m)^(apiVersion|kind|services|debezium):`)
 	shellLine = lazy.Regexp(`^\s*(export\s+)?[A-Z_][A-Z0-9_]*=`)
@@ -46,7 +52,7 @@ var (
 // readInput reads a connector's file or Debezium Server's. It tells the form by the content, and by
 // the file's name only where the content leaves it open.
 func readInput(f Input) (profile string, pairs []pair, err error) {
-	content := bytes.TrimPrefix(f.Content, []byte("\xef\xbb\xbf"))
+	content := bytes.TrimPrefix(f.Content, byteOrderMark)
 	ext := strings.ToLower(path.Ext(f.Name))
 	trimmed := bytes.TrimSpace(content)
 	switch {
@@ -58,7 +64,8 @@ func readInput(f Input) (profile string, pairs []pair, err error) {
 		pairs, err = readJSON(trimmed)
 		return debezium.Connect, pairs, err
 	case ext == ".yaml" || ext == ".yml" || ext != ".properties" && yamlLine().Match(content):
-		return "", nil, errYAML
+		pairs, err = readStrimzi(Input{f.Name, content})
+		return debezium.Connect, pairs, err
 	case ext != ".properties" && shellLine().Match(trimmed):
 		return "", nil, errEnvironment
 	}
@@ -102,6 +109,40 @@ func readJSON(content []byte) (pairs []pair, err error) {
 	return pairs, nil
 }
 
+// readStrimzi reads a KafkaConnector, a resource of Strimzi's operator for Kubernetes.
+func readStrimzi(f Input) (pairs []pair, err error) {
+	document, faults := setting.Parse(f.Name, f.Content)
+	spec := member(document, "spec")
+	config := member(spec, "config")
+	switch {
+	case document != nil && (member(document, "kind").Text != "KafkaConnector" || config.Kind != setting.Mapping):
+		return nil, errYAML
+	case len(faults) > 0:
+		return nil, fmt.Errorf("line %d: %s", faults[0].Where.Line, faults[0].What)
+	}
+	pairs = append(pairs, pair{"connector.class", member(spec, "class").Text})
+	for _, e := range config.Entries {
+		switch e.Value.Kind {
+		case setting.Null:
+		case setting.Scalar:
+			pairs = append(pairs, pair{e.Name, e.Value.Text})
+		default:
+			return nil, fmt.Errorf("%s is no single value", e.Name)
+		}
+	}
+	return pairs, nil
+}
+
+// member returns the value of a name in a mapping; an empty one when there is none.
+func member(mapping *setting.Node, name string) *setting.Node {
+	if mapping != nil {
+		if i := slices.IndexFunc(mapping.Entries, func(e setting.Entry) bool { return e.Name == name }); i >= 0 {
+			return mapping.Entries[i].Value
+		}
+	}
+	return &setting.Node{}
+}
+
 // object reads one JSON object, and leaves its members undecoded.
 func object(content []byte) (members map[string]json.RawMessage, err error) {
 	if err := json.Unmarshal(content, &members); err != nil {
@@ -115,7 +156,7 @@ func object(content []byte) (members map[string]json.RawMessage, err error) {
 func notJSON(err error) error {
 	var at *json.SyntaxError
 	if errors.As(err, &at) {
-		return fmt.Errorf("is not JSON: a syntax error near byte %d", at.Offset)
+		return fmt.Errorf("is not JSON: a syntax error near byte %d; JSON has no comments, and needs a comma between two members", at.Offset)
 	}
 	return errors.New("is not the JSON of one connector")
 }
@@ -141,7 +182,7 @@ func readProperties(content []byte) (profile string, pairs []pair, err error) {
 	case has(pairs, "bootstrap.servers"):
 		return "", nil, errors.New("is the configuration of a Connect worker; give it with --worker-config beside the connector's file")
 	}
-	return "", nil, errors.New("has neither connector.class nor a name that begins with debezium.: it configures no Debezium")
+	return "", nil, errors.New("has neither connector.class nor a name that begins with debezium.: it configures no Debezium" + running)
 }
 
 // readWorker reads the .properties file of a Connect worker.
@@ -158,7 +199,7 @@ func readWorker(f Input) ([]pair, error) {
 // error quotes nothing of the file, which may have passwords in it.
 func loadProperties(content []byte, encoding properties.Encoding) (pairs []pair, err error) {
 	loader := properties.Loader{Encoding: encoding, DisableExpansion: true}
-	loaded, err := loader.LoadBytes(content)
+	loaded, err := loader.LoadBytes(bytes.TrimPrefix(content, byteOrderMark))
 	if err != nil {
 		// the library quotes the line, which may hold a password
 		return nil, errors.New("is not a .properties file")
@@ -204,6 +245,10 @@ func (v value) plain() (text string, known bool) {
 func (v value) onlyReferences() bool {
 	return references().MatchString(string(v)) && !fallbacks().MatchString(string(v))
 }
+
+// placeholder matches a variable that a script or envsubst fills in before Connect has the file. To
+// Connect itself it would be text.
+var placeholder = lazy.Regexp(`\$\$\{([A-Z_][A-Z0-9_]*)\}`)
 
 var (
 	quarkusDollar = lazy.Regexp(`\\\$|\$\$|\$\{[^{}]*\}|\$\{?`)

@@ -108,7 +108,7 @@ func yamlLines(t *testing.T, r *Result) []string {
 }
 
 // environment is what the variables of the cases stand for where it cannot be any text.
-var environment = map[string]string{"RABBITMQ_URI": "amqp://mq", "RABBITMQ_URL": "amqp://mq", "MQ_PORT": "5673", "ACK": "5000", "QUEUE": "5"}
+var environment = map[string]string{"RABBITMQ_URI": "amqp://mq", "RABBITMQ_URL": "amqp://mq", "MQ_PORT": "5673", "POSTGRES_PORT": "5432", "ACK": "5000", "QUEUE": "5"}
 
 var (
 	fileReference = regexp.MustCompile(`\$\{file:[^}]*\}`)

@@ -80,18 +80,15 @@ const (
 	kafkaSASL     = "sink.kafka.sasl"
 	kafkaTLS      = "sink.kafka.tls"
 
-	noClasses       = "there are no Java classes here"
-	noExactlyOnce   = "nothing is exactly once here: at least once, and each event has its id"
-	noLogin         = "is not converted; for a token or AWS IAM write sink.kafka.sasl.mechanism: oauthbearer or aws-msk-iam"
-	noOthersMove    = "nobody else may move the slot"
-	noTopics        = "the relay creates no topics, and has no broker create them: make them beforehand; until then their events wait"
-	noPredicates    = "the relay has no predicates: in the file that you import, leave this out and only the outbox in table.include.list, and give tables whose change events you need a connector, slot and publication of their own"
-	kafkaProvider   = "org.apache.kafka.common.config.provider."
-	otherProvider   = "as which this importer reads references of that name"
-	noSchemas       = "would show in the schemas of JsonConverter; leave it out if no key, value or header carries one (schemas.enable: false; Debezium Server's headers do by default)"
-	keyPassword     = "is the password of a key, and the relay reads keys without one: openssl pkey -in KEY -out KEY.pem"
-	unknownProperty = "is not known to this importer; if Debezium ignores it too, use --force"
-	leftOutHeaders  = "the four headers __debezium.context.*, which Debezium 3.2 and later puts on each record, are not sent: see that no consumer reads them"
+	noClasses      = "there are no Java classes here"
+	noExactlyOnce  = "nothing is exactly once here: at least once, and each event has its id"
+	noOthersMove   = "nobody else may move the slot"
+	noPredicates   = "the relay has no predicates: in the file that you import, leave this out and only the outbox in table.include.list, and give tables whose change events you need a connector, slot and publication of their own"
+	kafkaProvider  = "org.apache.kafka.common.config.provider."
+	otherProvider  = "as which this importer reads references of that name"
+	noSchemas      = "would show in the schemas of JsonConverter; leave it out if no key, value or header carries one (schemas.enable: false; Debezium Server's headers do by default)"
+	keyPassword    = "is the password of a key, and the relay reads keys without one: openssl pkey -in KEY -out KEY.pem"
+	leftOutHeaders = "the four headers __debezium.context.*, which Debezium 3.2 and later puts on each record, are not sent: see that no consumer reads them"
 )
 
 // chapter is a heading of docs/reference.md with its rules.
@@ -110,6 +107,7 @@ var chapters = sync.OnceValue(func() []chapter {
 			oneOf(honoured("source", "only PostgreSQL's; connectors of other databases: cannot", "connector.class"), "io.debezium.connector.postgresql.PostgresConnector|PostgresConnector|Postgres", "this relay reads PostgreSQL"),
 			superseded("the relay is named by its slot", "name"),
 			superseded("one slot has one reader, here as there", "tasks.max", "tasks.max.enforce"),
+			superseded("PostgreSQL's connector does not read it", "database.server.id", "database.history", "database.history.*"),
 			honoured(sourceURL, "", "database.hostname", "database.port", "database.user", "database.dbname"),
 			when(honoured("source.password", "a reference stays one; for a plain password, which is not copied, there is a variable", "database.password"), secret("source.password", "POSTGRES_PASSWORD")),
 			oneOf(honoured(sourceURL, "disable, allow, prefer, require, verify-ca and verify-full", "database.sslmode"), "disable|allow|prefer|require|verify-ca|verify-full", ""),
@@ -144,7 +142,7 @@ var chapters = sync.OnceValue(func() []chapter {
 		}},
 		{"Tables, columns, snapshots", "", "", []rule{
 			honoured("source.tables", "names of tables, `public.outbox` or `public\\.outbox`, spelled as in the catalogue: upper and lower case are the same to Debezium alone. Patterns: cannot, name the tables", "table.include.list"),
-			when(superseded("without effect next to table.include.list; alone: cannot, it does not name the outbox", "table.exclude.list", "schema.include.list", "schema.exclude.list", "table.whitelist", "table.blacklist"), otherList),
+			when(superseded("without effect next to table.include.list; alone: cannot, it does not name the outbox. Debezium 1 took its tables from table.whitelist", "table.exclude.list", "schema.include.list", "schema.exclude.list", "table.whitelist", "table.blacklist", "schema.whitelist", "schema.blacklist"), otherList),
 			superseded("the tables are named", "table.ignore.builtin", "database.include.list", "database.exclude.list"),
 			impossible("columns are sent as they are; leave it out if it touches none that the Event Router uses", "column.include.list", "column.exclude.list", "column.mask.*", "column.truncate.*"),
 			superseded("the Event Router makes the key", "message.key.columns"),
@@ -169,7 +167,7 @@ var chapters = sync.OnceValue(func() []chapter {
 		}},
 		{"What shows in records", "", "", []rule{
 			honoured(compatOptions, "names the schemas of records that carry one", "topic.prefix"),
-			oldName("topic.prefix", "database.server.name"),
+			when(superseded("without effect next to topic.prefix; alone, as in Debezium 1, it is taken for it: a warning", "database.server.name"), serverName),
 			honoured(compatOptions, "", "binary.handling.mode", "time.precision.mode", "decimal.handling.mode", "schema.name.adjustment.mode"),
 			superseded("the connector's renames columns, which have their own names here; members of expanded payloads are renamed by the Event Router's option of this name", "field.name.adjustment.mode"),
 			when(superseded("false: neither sends headers `__debezium.context.*`; true or absent: a warning, Debezium 3.2 and later adds four of them to each record, and the relay none", "extended.headers.enabled"), extendedHeaders),
@@ -212,23 +210,26 @@ var chapters = sync.OnceValue(func() []chapter {
 			superseded("Debezium reads it nowhere; the type is sent by table.fields.additional.placement", "table.field.event.type"),
 			warned(superseded("an UPDATE of the outbox is ignored, and stops nothing", "table.op.invalid.behavior", "debezium.op.invalid.behavior")),
 			oldName("table.expand.json.payload", "debezium.expand.json.payload"),
-			oldName("table.field.event.key", "table.field.event.payload.id"),
-			impossible(noPredicates, "predicate", "negate"),
+			when(oldName("table.field.event.key", "table.field.event.payload.id"), payloadID),
+			when(impossible(noPredicates+". One that fits all tables of table.include.list is superseded", "predicate", "negate"), predicate),
 		}},
 		{"Transforms and predicates", "", "", []rule{
 			when(honoured("sink.compat", "only the Outbox Event Router; any other transform: cannot", "transforms"), withRouter),
-			impossible("only the Outbox Event Router exists here: the relay sends what it makes of the row; one that `transforms` does not list can be left out", "transforms.*"),
+			when(impossible("only the Outbox Event Router exists here: the relay sends what it makes of the row. If consumers do without this transform, leave it out of `transforms`", "transforms.*"), otherTransform),
 			superseded("what they are for is decided where they are used", "predicates", "predicates.*"),
 		}},
 		{"Converters", debezium.Connect, "", []rule{
-			honoured(compatOptions, "StringConverter, JsonConverter, ByteArrayConverter and BinaryDataConverter (its delegate: String or Json); header.converter: SimpleHeaderConverter, JsonConverter, StringConverter. Avro, Protobuf, CloudEvents and others: cannot. Without them the worker's count: `--worker-config`",
-				"key.converter", "value.converter", "header.converter"),
+			when(honoured(compatOptions, "StringConverter, JsonConverter, ByteArrayConverter and BinaryDataConverter (its delegate: String or Json); header.converter: SimpleHeaderConverter, JsonConverter, StringConverter. Avro, Protobuf, CloudEvents and others: cannot. Without them the worker's count: `--worker-config`",
+				"key.converter", "value.converter", "header.converter"), converterClass),
 			superseded("a matter of Java's memory", "key.converter.schemas.cache.size", "value.converter.schemas.cache.size", "header.converter.schemas.cache.size"),
+			superseded("of a registry of schemas: decided with the converter's class", "*.converter.*schema.registry.*", "*.converter.*apicurio.*", "*.converter.*basic.auth.*", "*.converter.*auto.register.schemas", "*.converter.*use.latest.version"),
 			honoured(compatOptions, "the options of these converters, verbatim", "key.converter.*", "value.converter.*", "header.converter.*"),
+			superseded("Connect has no such property since Kafka 3.0", "internal.key.converter", "internal.value.converter", "internal.*.converter.*"),
 		}},
 		{"Formats", debezium.Server, "format.", []rule{
 			honoured(compatOptions, "json, jsonbytearray, simplestring, binary and clientprovided as far as the profile has them; avro, protobuf, cloudevents, connect: cannot", "key", "value", "header", "header.class", "key.class", "value.class"),
 			honoured(compatOptions, "", "schemas.enable", "key.schemas.enable", "value.schemas.enable", "header.schemas.enable"),
+			superseded("of a registry of schemas: decided with the format", "*schema.registry.*", "*apicurio.*"),
 			honoured(compatOptions, "the options of these formats, verbatim", "*"),
 		}},
 		{"Kafka producer", "", "producer.", []rule{
@@ -247,10 +248,17 @@ var chapters = sync.OnceValue(func() []chapter {
 			impossible(noClasses, "interceptor.classes"),
 			impossible("the relay has no transactions: at least once, each event with its id", "transactional.id", "transaction.timeout.ms"),
 			oneOf(honoured(kafkaTLS+".enabled, "+kafkaSASL, "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL", "security.protocol"), "PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL", ""),
-			when(honoured(kafkaSASL+".mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512; OAUTHBEARER, AWS_MSK_IAM: write sink.kafka.sasl yourself; GSSAPI (Kafka's default): cannot",
-				"sasl.mechanism"), onlyWith("SASL", lower(kafkaSASL+".mechanism", "PLAIN|SCRAM-SHA-256|SCRAM-SHA-512", noLogin))),
-			when(honoured(kafkaSASL, "username and password of PlainLoginModule and ScramLoginModule; other modules: cannot", "sasl.jaas.config"), onlyWith("SASL", jaas)),
-			impossible(noLogin, "sasl.*"),
+			when(honoured(kafkaSASL+".mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM; GSSAPI (Kafka's default): cannot", "sasl.mechanism"), onlyWith("SASL", allowed("PLAIN|SCRAM-SHA-256|SCRAM-SHA-512|OAUTHBEARER|AWS_MSK_IAM", noLogin))),
+			when(honoured(kafkaSASL, "username and password of PlainLoginModule and ScramLoginModule; clientId, clientSecret, scope and extension_ of OAuthBearerLoginModule; IAMLoginModule, whose role or profile goes to a profile of AWS's; other options and modules: cannot",
+				"sasl.jaas.config"), onlyWith("SASL", jaas)),
+			when(superseded("OAuthBearerLoginCallbackHandler, IAMClientCallbackHandler and IAMOAuthBearerLoginCallbackHandler are what the relay does; other classes: cannot",
+				"sasl.login.callback.handler.class", "sasl.client.callback.handler.class"), onlyWith("SASL", callbackClass)),
+			when(honoured(oauthKey+".token_url", "", "sasl.oauthbearer.token.endpoint.url"), onlyTokens(endpoint)),
+			when(honoured(oauthKey+".client_id", "", "sasl.oauthbearer.client.credentials.client.id"), onlyTokens(copied(oauthKey+".client_id"))),
+			when(honoured(oauthKey+".client_secret", "as database.password", "sasl.oauthbearer.client.credentials.client.secret"), onlyTokens(secret(oauthKey+".client_secret", clientSecret))),
+			when(honoured(oauthKey+".scopes", "", "sasl.oauthbearer.scope"), onlyTokens(scopes)),
+			superseded("tokens are renewed before they end, and handed on as they are", "sasl.login.refresh.*", "sasl.login.retry.*", "sasl.login.connect.timeout.ms", "sasl.login.read.timeout.ms", "sasl.oauthbearer.*.claim.name"),
+			when(impossible("has no counterpart here; "+noLogin, "sasl.*"), onlyWith("SASL", func(*Result, *property) Entry { return Entry{} })),
 			when(honoured(kafkaTLS+".ca", "PEM; JKS and PKCS#12: cannot, with the line that converts it", "ssl.truststore.location"), onlyWith("SSL", pemFile(kafkaTLS+".ca"))),
 			when(honoured(kafkaTLS+".cert", "PEM, certificate and key in one file; JKS and PKCS#12: cannot, with the line that converts it", "ssl.keystore.location"), onlyWith("SSL", pemFile(kafkaTLS+".cert"))),
 			superseded("decided with the file", "ssl.truststore.type", "ssl.keystore.type", "ssl.truststore.password", "ssl.keystore.password"),
@@ -282,13 +290,17 @@ var chapters = sync.OnceValue(func() []chapter {
 			oneOf(honoured("sink", "rabbitmq and kafka; any other: cannot", "sink.type"), "rabbitmq|kafka", "other sinks do not exist here; to publish to a stream of RabbitMQ, bind it to an exchange of sink.rabbitmq"),
 			impossible("unknown, or of a sink that does not exist here; leave it out if it has no effect", "sink.*"),
 			impossible("a name of Quarkus' extension: write debezium.source. in the place of quarkus.debezium.", "quarkus.debezium.*"),
+			impossible("the converters of Debezium Server are chosen by debezium.format.key, .value and .header, and their options follow these names: write it there, or leave it out", "key.converter*", "value.converter*", "header.converter*"),
+			superseded("Debezium Server reads converters from debezium.format. alone", "debezium.key.converter*", "debezium.value.converter*"),
 			superseded("the relay has its own metrics and health", "debezium.api.*", "quarkus.*"),
 			superseded("not Debezium's", "other.*"),
 		}},
 		{"Kafka Connect", debezium.Connect, "", []rule{
 			oneOf(superseded("requested: Debezium goes without where the worker's exactly.once.source.support is not enabled; required: cannot, the relay delivers at least once", "exactly.once.support"), "requested", noExactlyOnce),
 			impossible("nothing is exactly once here", "transaction.boundary", "transaction.boundary.interval.ms"),
-			warned(superseded(noTopics, "topic.creation.*")),
+			warned(superseded("the relay creates no topics, and has no broker create them: make them beforehand; until then their events wait", "topic.creation.default.partitions")),
+			superseded("the relay creates no topics", "topic.creation.*"),
+			superseded("Connect does not read it in a connector: there it is producer.override.", "other.producer.*"),
 			superseded("a matter of Connect's", "config.action.reload"),
 			oneOf(superseded("disabled, preparing: nothing is exactly once here, and nothing was; enabled: cannot", "worker.exactly.once.source.support"), "disabled|preparing", noExactlyOnce),
 			superseded("of the worker: the relay needs none", "worker.*"),

@@ -17,18 +17,7 @@ import (
 func TestWhole(t *testing.T) {
 	datadriven.Walk(t, "testdata/whole", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
-			var file Input
-			var worker *Input
-			for _, part := range strings.Split("\n"+d.Input, "\n== ")[1:] {
-				name, content, _ := strings.Cut(part, "\n")
-				input := Input{Name: name, Content: []byte(content)}
-				if strings.HasPrefix(name, "worker") {
-					worker = &input
-					continue
-				}
-				file = input
-			}
-			r, err := Import(file, worker)
+			r, err := Import(files(d))
 			if err != nil {
 				return "error: " + err.Error()
 			}
@@ -48,12 +37,84 @@ func TestWhole(t *testing.T) {
 	})
 }
 
+// The commonest public configurations of an outbox, as facts: the names and kinds of values of
+// those that a comment names, in files of our own. Each is imported without --force, and the relay
+// reads what is written; or one line says what is missing. The output is the configuration, and
+// what a person has to read.
+func TestPublic(t *testing.T) {
+	datadriven.Walk(t, "testdata/public", func(t *testing.T, path string) {
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			r, err := Import(files(d))
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch r.Count(Cannot) {
+			case 0:
+				loads(t, r)
+			case 1:
+			default:
+				t.Errorf("%s: more than one line is refused", d.Pos)
+			}
+			out := strings.Join(yamlLines(t, r), "\n") + "\n--\n"
+			for _, e := range r.Entries {
+				if e.Verdict == Cannot || e.Warning && !strings.HasSuffix(e.Why, leftOutHeaders) {
+					out += string(e.Verdict) + ": " + e.Line() + "\n"
+				}
+			}
+			return out
+		})
+	})
+}
+
+// files are the files of a case: a connector's, and that of its worker if there is one.
+func files(d *datadriven.TestData) (file Input, worker *Input) {
+	for _, part := range strings.Split("\n"+d.Input, "\n== ")[1:] {
+		name, content, _ := strings.Cut(part, "\n")
+		input := Input{Name: name, Content: []byte(content)}
+		if strings.HasPrefix(name, "worker") {
+			worker = &input
+			continue
+		}
+		file = input
+	}
+	return file, worker
+}
+
 // Java reads a .properties file of Kafka Connect as Latin 1, one of Debezium Server as UTF-8.
 func TestEncodingOfProperties(t *testing.T) {
 	for content, want := range map[string]string{"connector.class=x\na=\u00fc": "\u00c3\u00bc", "connector.class=x\na=\\u00fc": "\u00fc", "debezium.a=x\na=\u00fc": "\u00fc"} {
 		_, pairs, err := readInput(Input{Name: "a.properties", Content: []byte(content)})
 		if err != nil || !slices.Contains(pairs, pair{"a", want}) {
 			t.Errorf("%q gives %q, %v", content, pairs, err)
+		}
+	}
+}
+
+// What an editor on Windows does to a file changes nothing: a byte order mark, and ends of lines.
+func TestWindows(t *testing.T) {
+	worker := []byte("bootstrap.servers=k:9092\nkey.converter=" + classJSON + "\nvalue.converter=" + classJSON + "\n")
+	for name, text := range map[string]string{
+		"c.json":       strings.ReplaceAll(connector, "slot.name", "slot.max.retries"),
+		"c.properties": "connector.class=" + postgresClass + "\ndatabase.hostname=h\ntopic.prefix=p\ntable.include.list=public.outbox\ntransforms=o\ntransforms.o.type=" + eventRouter + "\n",
+		"c.yaml":       "kind: KafkaConnector\nspec:\n  class: " + postgresClass + "\n  config:\n    database.hostname: h\n    table.include.list: public.outbox\n    transforms: o\n    transforms.o.type: " + eventRouter + "\n",
+	} {
+		windows := func(text []byte) []byte {
+			return []byte("\xef\xbb\xbf" + strings.ReplaceAll(string(text), "\n", "\r\n"))
+		}
+		var outs [2]strings.Builder
+		for i, convert := range []func([]byte) []byte{slices.Clone[[]byte], windows} {
+			r, err := Import(Input{Name: name, Content: convert([]byte(text))}, &Input{Name: "w.properties", Content: convert(worker)})
+			if err != nil {
+				t.Fatal(name, err)
+			}
+			for _, err := range []error{r.Report(&outs[i]), r.Write(&outs[i])} {
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		if outs[0].String() != outs[1].String() {
+			t.Errorf("%s: want\n%s\nhave\n%s", name, outs[0].String(), outs[1].String())
 		}
 	}
 }
@@ -74,10 +135,12 @@ func TestSecretsStayHidden(t *testing.T) {
 		"producer.override.ssl.keystore.key=%", "value.converter.basic.auth.user.info=user:%",
 		"producer.override.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required username=u password=%;",
 		"producer.override.sasl.jaas.config=com.example.Module required username=u password=%;",
-		"producer.override.sasl.oauthbearer.client.secret=%",
+		"producer.override.sasl.oauthbearer.client.secret=%", "producer.override.sasl.oauthbearer.client.credentials.client.secret=%",
+		"producer.override.sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required awsRoleAccessKeyId=a awsRoleSecretAccessKey=%;",
+		"producer.override.sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required clientId=a clientSecret=%;",
 	} {
 		text := strings.Join(append(slices.Clone(connector), strings.ReplaceAll(property, "%", secret),
-			"producer.override.security.protocol=SASL_SSL", "producer.override.sasl.mechanism=PLAIN"), "\n")
+			"producer.override.security.protocol=SASL_SSL", "producer.override.sasl.mechanism="+mechanismFor(property)), "\n")
 		hides(t, property, secret, Input{Name: "c.properties", Content: []byte(text)}, nil)
 		hides(t, "worker's "+property, secret, Input{Name: "c.properties", Content: []byte(strings.Join(connector, "\n"))},
 			&Input{Name: "w.properties", Content: []byte("bootstrap.servers=k\n" + strings.ReplaceAll(strings.ReplaceAll(property, "%", secret), "producer.override.", "producer."))})
@@ -116,6 +179,17 @@ func TestPasswordIsAVariable(t *testing.T) {
 	}
 }
 
+// mechanismFor is the mechanism under which a property counts.
+func mechanismFor(property string) string {
+	switch {
+	case strings.Contains(property, "IAMLogin"):
+		return "AWS_MSK_IAM"
+	case strings.Contains(property, "OAuthBearerLogin"), strings.Contains(property, "oauthbearer"):
+		return "OAUTHBEARER"
+	}
+	return "PLAIN"
+}
+
 func hides(t *testing.T, what, secret string, file Input, worker *Input) {
 	t.Helper()
 	r, err := Import(file, worker)
@@ -139,7 +213,10 @@ func hides(t *testing.T, what, secret string, file Input, worker *Input) {
 	}
 }
 
-const postgresClass = "io.debezium.connector.postgresql.PostgresConnector"
+const (
+	postgresClass = "io.debezium.connector.postgresql.PostgresConnector"
+	classJSON     = "org.apache.kafka.connect.json.JsonConverter"
+)
 
 // No file makes it panic; and every name that is read is in the report.
 func FuzzImport(f *testing.F) {
@@ -148,8 +225,11 @@ func FuzzImport(f *testing.F) {
 		`{"name":1,"config":{"connector.class":null}}`, "debezium.sink.type=rabbitmq\ndebezium.sink.rabbitmq.connection.uri=amqp://a:b@[::1]:5/%2f", "DEBEZIUM_SINK_TYPE=kafka\nA=${B:${C}}",
 		"%prod.debezium.x=${${}}$$", "connector.class=x\ntable.include.list=(a|b)?.[a-c]+\ncolumn.mask.x=(((",
 		"connector.class=" + postgresClass + "\nproducer.override.security.protocol=SASL_SSL\nproducer.override.sasl.mechanism=PLAIN\nproducer.override.sasl.jaas.config=x.PlainLoginModule required username=\"",
+		"kind: KafkaConnector\nspec:\n  class: " + postgresClass + "\n  config: {transforms: a, transforms.a.type: " + eventRouter + ", transforms.a.predicate: p, predicates.p.pattern: '('}",
+		"connector.class=" + postgresClass + "\nproducer.override.security.protocol=SASL_SSL\nproducer.override.sasl.mechanism=OAUTHBEARER\nproducer.override.sasl.oauthbearer.token.endpoint.url=http://x\n" +
+			"producer.override.sasl.jaas.config=x.OAuthBearerLoginModule required clientId=a clientSecret=b scope=\" c  d\" extension_e=\"f\"",
 	} {
-		for _, name := range []string{"f.json", "f.properties", "stdin"} {
+		for _, name := range []string{"f.json", "f.properties", "f.yaml", "stdin"} {
 			f.Add(name, []byte(seed))
 		}
 	}

@@ -109,7 +109,7 @@ func (s *stage) imports(d *debeziumserver.Debezium, flags ...string) {
 	text, err := os.ReadFile(file)
 	must(s.t, err)
 	secrets := strings.NewReplacer("${POSTGRES_PASSWORD}", s.source["database.password"], "${RABBITMQ_URL}", s.sink["debezium.sink.rabbitmq.connection.uri"])
-	s.config = strings.Replace(secrets.Replace(string(text)), "  create: false", "  slot: "+s.relaySlot()+"\n  create: false", 1)
+	s.config = strings.Replace(secrets.Replace(string(text)), "  slot: cdc_relay ", "  slot: "+s.relaySlot()+" ", 1)
 	if res, err = runner.RunCommand(s.within(), runner.Build(s.t), s.config, "config", "validate"); err != nil || res.Code != 0 {
 		s.t.Fatalf("%v, exit %d: %s\n%s", err, res.Code, res.Stderr, s.config)
 	}
