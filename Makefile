@@ -74,7 +74,7 @@ QUICK := ./internal/event ./internal/decode ./internal/config/... ./internal/deb
 	./internal/replication/check ./internal/replication/repair \
 	./internal/replication/session ./internal/replication/slot ./internal/replication/source \
 	./internal/kafkaclient/... \
-	./internal/sink/rabbit/conn ./inbox/internal/... ./test/arch ./test/docs
+	./internal/sink/rabbit/conn ./inbox/internal/... ./test/arch ./test/docs ./tools/site
 
 .PHONY: quick
 quick: bin/testrun ## pure tests, which need no server: a minute or two the first time, then under 30 s
@@ -230,6 +230,10 @@ platforms: ## build the relay for macOS, and the packages for services for Windo
 steady: ## make test in 12 fresh clones of HEAD, half of them on a busy machine (RUNS=4 sets how many): which tests are red, and why
 	@scripts/steady.sh $(or $(RUNS),12)
 
+.PHONY: docs-site
+docs-site: ## make the documentation site in dist/site, of the pages as they are; a dead link fails
+	@$(STEP) $@ scripts/site.sh dist/site
+
 .PHONY: fmt
 fmt: ## format the code as make lint wants it
 	@scripts/lint.sh fmt
@@ -283,4 +287,5 @@ deps-nightly: deps-all deps-debezium deps-install
 	@for version in $(KAFKA_VERSIONS); do scripts/kafka.sh $$version >/dev/null; done
 	@scripts/deps.sh upgrade browser
 	@scripts/axe.sh >/dev/null
+	@scripts/site.sh fetch
 	@for version in 17 18; do scripts/pg-upgrade.sh $$version >/dev/null; done
