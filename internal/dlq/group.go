@@ -36,7 +36,7 @@ type Group struct {
 type Groups struct {
 	By    string  `json:"group"`
 	Items []Group `json:"items"`
-	More  bool    `json:"more"` // there are more groups
+	More  bool    `json:"more"` // there are more groups, or may be
 }
 
 // The bounds of counting, whatever the tables have.
@@ -54,24 +54,19 @@ func countedOf(groups int) int { return min(maxCounted, maxLooked/max(groups, 1)
 
 // grouping is the SQL that counts rows of slot $1 by a value.
 type grouping struct {
-	with string // the common table g, which has the groups
+	with string // the common table g, which has the groups; "" when no index finds them
 	// count returns the rest of the statement, which counts each group up to most rows.
 	count func(most int) string
 }
 
-// GroupNames returns the columns by which rows of a table can be counted.
-func GroupNames(of *Table) []string {
-	if of == Deferred {
-		return []string{"destination"}
-	}
-	return []string{"reason", "destination", "type"}
-}
+// GroupNames are the columns by which rows of a table can be counted.
+var GroupNames = []string{"reason", "destination", "type"}
 
 // CheckGroup returns an error for a column by which rows cannot be counted, and for a state without
 // groups.
-func CheckGroup(of *Table, by, state string) error {
-	if names := GroupNames(of); !slices.Contains(names, by) {
-		return &BadInput{"group", fmt.Sprintf("is %q, want one of %s", by, strings.Join(names, ", "))}
+func CheckGroup(by, state string) error {
+	if !slices.Contains(GroupNames, by) {
+		return &BadInput{"group", fmt.Sprintf("is %q, want one of %s", by, strings.Join(GroupNames, ", "))}
 	}
 	if state == Replaying || state == Purged {
 		return &BadInput{"state", fmt.Sprintf("is %q, want open, replayed or discarded with --group", state)}
@@ -118,27 +113,27 @@ func CountWaiting(ctx context.Context, db Querier, slot, systemID string, places
 }
 
 // Groups counts rows of a table by a column: deferred rows, or dead letters of a state ("" means
-// open). It finds the values with an index, and counts each group up to a limit, which is lower
-// when there are many groups.
+// open). It counts each group up to a limit, which is lower when there are many groups; of deferred
+// rows by reason or type, it looks at the oldest ones of all groups, up to a limit.
 func (a *Admin) Groups(ctx context.Context, of *Table, by, state string) (*Groups, error) {
-	if err := CheckGroup(of, by, state); err != nil {
+	if err := CheckGroup(by, state); err != nil {
 		return nil, err
 	}
-	groups, args := deferredGroups, []any{a.slot}
-	if of == DeadLetters {
-		args = append(args, cmp.Or(state, Open))
-		switch by {
-		case "reason":
-			groups = reasonGroups
-		case "type":
-			groups = valueGroups(prefixExpression("t.type"))
-		default:
-			groups = valueGroups(prefixExpression(destinationExpression))
-		}
+	value := map[string]string{"reason": "convert_to(nullif(t.reason, ''), 'UTF8')", "destination": prefixExpression(destinationExpression), "type": prefixExpression("t.type")}[by]
+	groups, args := oldestGroups(value), []any{a.slot}
+	switch {
+	case of == DeadLetters && by == "reason":
+		groups, args = reasonGroups, append(args, cmp.Or(state, Open))
+	case of == DeadLetters:
+		groups, args = valueGroups(value), append(args, cmp.Or(state, Open))
+	case by == "destination":
+		groups = deferredGroups
 	}
 	n := 0
-	if err := a.one(ctx, "count the groups", groups.with+fmt.Sprintf(" SELECT count(*) FROM (SELECT FROM g LIMIT %d) x", maxGroups), []any{again, a.slot}, &n); err != nil {
-		return nil, err
+	if groups.with != "" {
+		if err := a.one(ctx, "count the groups", groups.with+fmt.Sprintf(" SELECT count(*) FROM (SELECT FROM g LIMIT %d) x", maxGroups), []any{again, a.slot}, &n); err != nil {
+			return nil, err
+		}
 	}
 	list, err := all(ctx, a, "count the rows", groups.with+groups.count(countedOf(n)), append([]any{again}, args...), func(row pgx.CollectableRow) (g Group, err error) {
 		var value []byte
@@ -154,7 +149,7 @@ func (a *Admin) Groups(ctx context.Context, of *Table, by, state string) (*Group
 	if err != nil {
 		return nil, err
 	}
-	out := &Groups{By: by, Items: []Group{}, More: len(list) > maxGroups}
+	out := &Groups{By: by, Items: []Group{}, More: len(list) > maxGroups || groups.with == "" && len(list) > 0 && list[0].OrMore}
 	for _, g := range list[:min(len(list), maxGroups)] {
 		same := slices.IndexFunc(out.Items, func(o Group) bool {
 			return (o.Value == nil) == (g.Value == nil) && (g.Value == nil || *o.Value == *g.Value)
@@ -244,3 +239,16 @@ var deferredGroups = func() grouping {
 		LIMIT %[4]d`, most, of, prefixExpression(destinationExpression), maxGroups+1, lookedForError)
 	}}
 }()
+
+// oldestGroups counts the deferred rows by a value that no index has: among the oldest maxLooked
+// rows. An index would have to be written to whenever an event is deferred. Each group has the
+// error of the first of its rows that was refused; NULL stands for rows without the value.
+func oldestGroups(value string) grouping {
+	return grouping{count: func(int) string {
+		return fmt.Sprintf(`WITH x AS (SELECT %[1]s AS v, t.n, t.commit_time, t.error <> '' AS refused FROM cdc_relay.retry t WHERE t.slot = $1
+				ORDER BY t.system_id, t.incarnation, t.commit_lsn, t.idx LIMIT %[2]d + 1),
+			g AS (SELECT v, count(*) AS c, min(commit_time) AS oldest, min(n) FILTER (WHERE refused) AS first FROM x GROUP BY v ORDER BY c DESC LIMIT %[3]d)
+		SELECT g.v, least(g.c, %[2]d), (SELECT count(*) > %[2]d FROM x), g.oldest, coalesce(e.reason, ''), coalesce(left(e.error, 1000), ''), left(e.error_text, 1000)
+		FROM g LEFT JOIN cdc_relay.retry e ON e.n = g.first AND e.slot = $1`, value, maxLooked, maxGroups+1)
+	}}
+}

@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -28,27 +27,19 @@ var series = [...]string{
 	"deferred", "dead_letters", "in_flight", "retained_bytes", "limit_bytes",
 }
 
-// Point is some numbers of a Status. A value that is not known is NaN.
+// Point is some numbers of a Status. A value that is not known is nil.
 type Point struct {
 	At     int64 // Unix time, a multiple of PointEvery
-	values [len(series)]float64
+	values [len(series)]*float64
 }
 
-// MarshalJSON implements json.Marshaler. A value that is not known becomes null.
+// MarshalJSON implements json.Marshaler.
 func (p *Point) MarshalJSON() ([]byte, error) {
 	out := map[string]any{"at": p.At}
 	for i, name := range series {
-		out[name] = known(p.values[i])
+		out[name] = p.values[i]
 	}
 	return json.Marshal(out)
-}
-
-// known returns nil, which is null in JSON, for NaN.
-func known(value float64) *float64 {
-	if math.IsNaN(value) {
-		return nil
-	}
-	return &value
 }
 
 // Mark is an entry of the timeline: something that changed between two statuses.
@@ -138,26 +129,19 @@ func (h *History) forget() {
 
 // pointOf takes the values of a point from a status.
 func pointOf(s *Status) (p Point) {
-	unknown := math.NaN()
-	or := func(value *float64) float64 {
-		if value == nil {
-			return unknown
-		}
-		return *value
-	}
-	lag, retained, limit, deferred, dead := unknown, unknown, unknown, unknown, unknown
+	var lag, retained, limit, deferred, dead *float64
 	if s.Slot.IsFresh(s.Now) {
-		lag, retained = float64(s.Slot.LagBytes), float64(s.Slot.RetainedBytes)
+		lag, retained = new(float64(s.Slot.LagBytes)), new(float64(s.Slot.RetainedBytes))
 		if s.Slot.SafeWALBytes != nil {
-			limit = retained + float64(*s.Slot.SafeWALBytes)
+			limit = new(*retained + float64(*s.Slot.SafeWALBytes))
 		}
 	}
 	if !s.Deferred.CountedAt.IsZero() {
-		deferred, dead = float64(s.Deferred.Events), float64(s.DeadLetters.Open)
+		deferred, dead = new(float64(s.Deferred.Events)), new(float64(s.DeadLetters.Open))
 	}
-	p.values = [len(series)]float64{
-		s.Rates.PublishedPerSecond, or(s.Rates.LatencyP50Seconds), or(s.Rates.LatencyP99Seconds), lag, or(s.Slot.LagSeconds),
-		deferred, dead, float64(s.InFlight.Events), retained, limit,
+	p.values = [len(series)]*float64{
+		new(s.Rates.PublishedPerSecond), s.Rates.LatencyP50Seconds, s.Rates.LatencyP99Seconds, lag, s.Slot.LagSeconds,
+		deferred, dead, new(float64(s.InFlight.Events)), retained, limit,
 	}
 	return p
 }
@@ -178,7 +162,7 @@ func (h *History) MarshalJSON() ([]byte, error) {
 		p := &h.points[(h.taken-n+i)%maxPoints]
 		at[i] = p.At
 		for s := range series {
-			values[s][i] = known(p.values[s])
+			values[s][i] = p.values[s]
 		}
 	}
 	return json.Marshal(map[string]any{"every_seconds": int(PointEvery / time.Second), "points": columns, "marks": orEmpty(h.marks)})

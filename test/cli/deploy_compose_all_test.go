@@ -8,6 +8,7 @@ package cli
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -134,6 +135,7 @@ func TestComposeRelaysDeliver(t *testing.T) {
 	c.refusesClearText(config)
 	rabbit := runner.Start(t, c.binary, config)
 	must(t, rabbit.WaitReady(await.Context(t)))
+	c.opensTheConsole(rabbit.Admin())
 	second := runner.Start(t, c.binary, c.config("kafka.yaml"))
 	must(t, second.WaitReady(await.Context(t)))
 	c.insert(1)
@@ -146,6 +148,37 @@ func TestComposeRelaysDeliver(t *testing.T) {
 	c.shopDelivers()
 	for _, relay := range []*runner.Relay{rabbit, second} {
 		ended(t, relay)
+	}
+}
+
+// opensTheConsole checks that the console is where compose.yaml says, and opens with the token that
+// its command prints.
+func (c *composition) opensTheConsole(admin string) {
+	t := c.t
+	t.Helper()
+	text := document(t, "deploy/compose.yaml")
+	for _, said := range []string{"http://localhost:8466/console/", `"127.0.0.1:8466:8465"`, "/made/relay/operate-token"} {
+		if !strings.Contains(text, said) {
+			t.Errorf("compose.yaml does not say %s", said)
+		}
+	}
+	token, err := os.ReadFile(filepath.Join(c.made, "relay/operate-token"))
+	must(t, err)
+	for _, ask := range []struct {
+		path, token string
+		code        int
+	}{{"/console/", "", 200}, {"/api/v1/status", "", 401}, {"/api/v1/status", strings.TrimSpace(string(token)), 200}} {
+		r, err := http.NewRequestWithContext(await.Context(t), http.MethodGet, admin+ask.path, nil)
+		must(t, err)
+		if ask.token != "" {
+			r.Header.Set("Authorization", "Bearer "+ask.token)
+		}
+		answer, err := http.DefaultClient.Do(r)
+		must(t, err)
+		must(t, answer.Body.Close())
+		if answer.StatusCode != ask.code {
+			t.Errorf("%s answers %d, want %d", ask.path, answer.StatusCode, ask.code)
+		}
 	}
 }
 

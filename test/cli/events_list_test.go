@@ -46,6 +46,11 @@ func TestEventsList(t *testing.T) {
 	if got := r.ok("deferred", "list", "--group", "destination"); !strings.Contains(got, "deferred retry DESTINATION") {
 		t.Errorf("by destination there are\n%s", got)
 	}
+	for _, by := range []string{"reason", "type"} {
+		if got := r.ok("deferred", "list", "--group", by); strings.Contains(got, "deferred retry DESTINATION") {
+			t.Errorf("by %s there are\n%s", by, got)
+		}
+	}
 	r.refused(2, "dead-letters list --group key", "--group")
 	r.refused(2, "dead-letters list --group reason --key k1", "--group")
 	r.refused(2, "deferred retry orders --all", "orders", "--all")

@@ -95,7 +95,7 @@ func TestButtonsDoWhatTheySay(t *testing.T) {
 		p.press("Cancel")
 		p.press("Close gap 1…")
 		p.accessible("the dialog of a gap")
-		p.reason("sent by hand", "Gap 1 is closed.")
+		p.reason("sent by hand", "Gap 1 is closed.", "In the audit", "close gap")
 		s.becomes(1, "SELECT count(*) FROM cdc_relay.gap WHERE recovered_at IS NOT NULL")
 	})
 	p.step("an event of a key is found by its type", func() {

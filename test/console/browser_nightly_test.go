@@ -112,6 +112,13 @@ func (p *tab) hear(event any) {
 	}
 }
 
+// requests is how many the page has sent.
+func (p *tab) requests() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.asked
+}
+
 // allow names errors that the test brings about: the browser's console has each failed request.
 func (p *tab) allow(parts ...string) {
 	p.mu.Lock()

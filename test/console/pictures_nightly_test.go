@@ -88,15 +88,18 @@ func TestPictures(t *testing.T) {
 			await.Must(t, os.WriteFile(filepath.Join(to, fmt.Sprintf("console-%s-%s.png", screen.name, l.name)), small, 0o644))
 		}
 	}
-	// the smallest and the largest screen
+	// the smallest and the largest screen, with a dialog
 	for _, width := range []int64{360, 3840} {
 		p.run(emulation.SetDeviceMetricsOverride(width, 1000, 1, false))
-		for _, hash := range []string{"#/flow", "#/dead-letters?state=open", "#/safety"} {
+		for _, hash := range []string{"#/flow", "#/stuck", "#/dead-letters?state=open", "#/deferred?group=type", "#/find?q=customer-3", "#/safety", "#/dead-letters/3"} {
 			p.screen(hash)
 			if wide := value[int64](p, `document.documentElement.scrollWidth`); wide > width {
 				t.Errorf("%s is %d wide on a screen of %d", hash, wide, width)
 			}
 		}
+		p.press("Discard…")
+		p.until(fmt.Sprintf(`(({left, right, bottom}) => left >= 0 && right <= %d && bottom <= 1000)(document.querySelector('dialog[open]').getBoundingClientRect())`, width))
+		p.press("Cancel")
 	}
 	stop()
 }

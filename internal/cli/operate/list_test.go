@@ -53,7 +53,11 @@ func TestListsFit(t *testing.T) {
 		"events list":               func(w io.Writer) error { return eventTable(events, false).Write(w) },
 		"dead-letters list --group": func(w io.Writer) error { return printGroups(w, dlq.DeadLetters, groups) },
 		"deferred list --group":     func(w io.Writer) error { return printGroups(w, dlq.Deferred, groups) },
+		"deferred by reason": func(w io.Writer) error {
+			return printGroups(w, dlq.Deferred, &dlq.Groups{By: "reason", Items: groups.Items})
+		},
 	} {
+		grouped := strings.HasPrefix(name, "deferred") && name != "deferred list"
 		lines := onTerminal(t, 80, write)
 		for _, line := range lines {
 			if n := command.Columns(line); n > 80 {
@@ -63,7 +67,7 @@ func TestListsFit(t *testing.T) {
 		if all := strings.Join(lines, "\n"); !strings.Contains(all, "1234567") && !strings.Contains(all, "at least 10,000") || !strings.Contains(all, "…") {
 			t.Errorf("%s: a number is missing, or nothing was cut: %s", name, all)
 		}
-		if all := strings.Join(lines, "\n"); name == "deferred list --group" && (!strings.Contains(all, "\n    404 long") || strings.Contains(all, "#")) {
+		if all := strings.Join(lines, "\n"); grouped && (!strings.Contains(all, "\n    404 long") || strings.Contains(all, "#")) {
 			t.Errorf("%s: the broker's words are missing: %s", name, all)
 		}
 		wider := strings.Join(onTerminal(t, 1000, write), "\n")

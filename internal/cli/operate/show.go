@@ -27,9 +27,8 @@ func newList(g *command.Options, of *dlq.Table, example string) *cobra.Command {
 	limit := cmd.Flags().Int("limit", 50, fmt.Sprintf("at most this many rows, up to %d", dlq.MaxLimit))
 	cursor := cmd.Flags().String("cursor", "", "continue after a list that ended with this `CURSOR`")
 	wide := cmd.Flags().Bool("wide", false, "print all columns")
-	groups := dlq.GroupNames(of)
-	group := cmd.Flags().String("group", "", "count per `WHAT`: "+strings.Join(groups, ", "))
-	complete(cmd, "group", groups)
+	group := cmd.Flags().String("group", "", "count per `WHAT`: "+strings.Join(dlq.GroupNames, ", "))
+	complete(cmd, "group", dlq.GroupNames)
 	return reads(g, cmd, func([]string) error {
 		filter, err := f.filter(cmd.Context(), nil)
 		if err != nil {
@@ -39,7 +38,7 @@ func newList(g *command.Options, of *dlq.Table, example string) *cobra.Command {
 			if first, given := f.firstGiven(); given && (first != "state" || f.count() > 1) || f.given("cursor") || f.given("limit") {
 				return command.UsageError("--group counts all rows of a --state: leave out the other filters, --cursor and --limit")
 			}
-			return withExitCode(dlq.CheckGroup(of, *group, filter.State))
+			return withExitCode(dlq.CheckGroup(*group, filter.State))
 		}
 		if *limit < 1 || *limit > dlq.MaxLimit {
 			return withExitCode(&dlq.BadInput{Name: "limit", What: fmt.Sprintf("is %d, want 1 to %d", *limit, dlq.MaxLimit)})
@@ -66,7 +65,8 @@ func printGroups(w io.Writer, of *dlq.Table, list *dlq.Groups) error {
 	}
 	by := strings.ToUpper(command.Clean(list.By))
 	t := command.Table{Header: []string{"COUNT", "OLDEST (UTC)", by}, Cut: []int{2}}
-	if of == dlq.Deferred {
+	refused := of == dlq.Deferred && list.By != "reason"
+	if refused {
 		t = command.Table{Header: []string{"COUNT", "OLDEST (UTC)", "REASON", by}, Cut: []int{3}}
 	}
 	for _, g := range list.Items {
@@ -78,8 +78,10 @@ func printGroups(w io.Writer, of *dlq.Table, list *dlq.Groups) error {
 			oldest = g.Oldest.Format(time.DateTime)
 		}
 		row := []string{count, oldest, shortText(g.Value)}
-		if of == dlq.Deferred {
+		if refused {
 			row = []string{count, oldest, orDash(g.Reason), shortText(g.Value)}
+		}
+		if of == dlq.Deferred {
 			t.Below = append(t.Below, g.ErrorText)
 		}
 		t.Rows = append(t.Rows, row)
@@ -88,7 +90,7 @@ func printGroups(w io.Writer, of *dlq.Table, list *dlq.Groups) error {
 	if err == nil && list.More {
 		_, err = fmt.Fprintln(w, "there are more groups")
 	}
-	if err == nil && of == dlq.Deferred {
+	if err == nil && of == dlq.Deferred && list.By == "destination" {
 		_, err = fmt.Fprintln(w, "`cdc-relay deferred retry DESTINATION` tries its first event now")
 	}
 	return err

@@ -156,9 +156,8 @@ async function follow(reader, stop, hear) {
       const events = (rest + text.decode(value, { stream: true })).split('\n\n')
       rest = events.pop()
       for (const event of events) {
-        const lines = event.split('\n')
-        const of = (field) => lines.filter((l) => l.startsWith(field + ':')).map((l) => l.slice(field.length + 1).replace(/^ /, '')).join('\n')
-        if (of('data')) hear(of('event') || 'message', JSON.parse(of('data')))
+        const [, name, data] = event.match(/^event: (.*)\ndata: ([^]*)$/) ?? [] // else a heartbeat
+        if (name) hear(name, JSON.parse(data))
       }
     }
   } finally {

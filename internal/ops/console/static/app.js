@@ -167,7 +167,7 @@ function Frame() {
     <${Banner} live=${live} />
     <main id="main"><h1 tabindex="-1" ref=${heading}>${title}</h1>
       <${Guarded} at=${at}><${Screen} live=${live} query=${at.query} n=${at.n} screen=${at.screen} /></${Guarded}></main>
-    <footer><span>Keys: 1 to 5 for the screens, / to find.</span>${s && html`<span>Version ${visible(s.version)}, up ${span((new Date(s.now) - new Date(s.started_at)) / 1000)}.</span>`}</footer>`
+    <footer><span>Keys: 1 to 5 for the screens, / to find. Times are those of ${Intl.DateTimeFormat().resolvedOptions().timeZone}.</span>${s && html`<span>Version ${visible(s.version)}, up ${span((new Date(s.now) - new Date(s.started_at)) / 1000)}.</span>`}</footer>`
 }
 
 function Page() {

@@ -148,7 +148,7 @@ function Chart({ title, lines, show, points }) {
     return `${label}: now ${show(known.at(-1))}, lowest ${show(Math.min(...known))}, highest ${show(Math.max(...known))}`
   }).join('; ')
   return html`<figure class="chart">
-    <figcaption>${title}<b>${values}</b>${hover != null && points.at[at] && html`<span class="muted">${new Date(points.at[at] * 1000).toTimeString().slice(0, 8)}</span>`}</figcaption>
+    <figcaption>${title}<b>${values}</b>${hover != null && points.at[at] && html`<span class="muted"><${At} at=${new Date(points.at[at] * 1000).toISOString()} /></span>`}</figcaption>
     <div ref=${box} role="img" aria-label=${`${title}, the last hour. ${words || 'Nothing is known yet.'}`}></div>
   </figure>`
 }

@@ -2,6 +2,7 @@
 // Every text goes through a text node: nothing here makes markup of what an event or a broker says.
 
 import { html, useEffect, useLayoutEffect, useMemo, useRef, useState } from './lib/htm-preact.js'
+import { useGet } from './api.js'
 
 // What cannot be seen, or turns the text around it: control characters, bidi controls, zero width, fillers, variation
 // selectors, tags, half characters. Line feed and tab stay.
@@ -105,17 +106,19 @@ export function Copy({ text, what = 'Copy' }) {
 export const Command = ({ text }) => html`<div class="command"><code>${visible(text)}</code>${visible(text) === text && !/\n/.test(text) && html`<${Copy} text=${text} />`}</div>`
 
 // Finding is what an operator must decide: the whole sentence, and the commands in it with which that is done.
-const accepts = /cdc-relay accept [0-9a-f]+(?: --(?:new-slot|same-data|copy)| --delivered unknown| --(?:skip-rows|skip-messages|events) (?:'[^']*'(?:\\''[^']*')*|[\w.@:/-]+))*(?=$|[;,)]| \()/g
+const commands = /cdc-relay (?:recover(?: --same-data)?(?![\w-]| -)|accept ([0-9a-f]+)(?: --(?:new-slot|same-data|copy)| --delivered unknown| --(?:skip-rows|skip-messages|events) (?:'[^']*'(?:\\''[^']*')*|[\w.@:/-]+))*(?=$|[;,)]| \())/g
 export const Finding = ({ s }) => html`<p><bdi>${visible(s.why)}</bdi></p>
-  ${[...new Set(s.why.match(accepts))].filter((line) => line.split(' ')[2] === s.finding).map((line) => html`<${Command} text=${line} />`)}`
+  ${[...new Set([...s.why.matchAll(commands)].filter(([, id]) => !id || id === s.finding).map(([line]) => line))].map((line) => html`<${Command} text=${line} />`)}`
 
 export const Fault = ({ problem }) => (problem ? html`<p class="fault" role="alert">${visible(problem.message)}</p>` : null)
 
-// Loaded shows what a GET has brought, what went wrong, and how old it is by now.
+// Loaded shows what a GET has brought, what went wrong, and how old it is by now: not every answer is asked for again.
 export function Loaded({ of, children }) {
+  const old = of.data && (of.problem || Date.now() - of.at > 60_000)
   return html`
     <${Fault} problem=${of.problem} />
-    ${of.problem && of.data && html`<p class="muted">Shown is the answer of <${At} at=${new Date(of.at).toISOString()} />.</p>`}
+    ${(old || of.problem) && html`<p class="muted">${old && html`Shown is the answer of <${At} at=${new Date(of.at).toISOString()} />. `}
+      <button type="button" class="small" onClick=${of.reload} disabled=${of.loading}>Ask again</button></p>`}
     ${of.data ? children(of.data) : of.loading && html`<p class="muted">Loading…</p>`}`
 }
 
@@ -166,21 +169,28 @@ export const Field = ({ label, hint, value, ...input }) => html`<label class="fi
 export const Select = ({ label, options, value, ...rest }) => html`<label class="field"><span>${label}</span><select ...${rest}>${options.map(([v, text]) => html`<option value=${v} selected=${v === value}>${text}</option>`)}</select></label>`
 
 // Change asks for a reason, unless none is kept, and then for the change: send(reason, form) gives what is said when it
-// is done.
+// is done, beside the audit's entry of it.
 export function Change({ title, text, button, danger, children, send, onClose, onDone, ready = true, reason = true }) {
   const [busy, setBusy] = useState(false)
   const [problem, setProblem] = useState()
   const [said, setSaid] = useState()
   const last = useRef()
+  const why = useRef()
+  const audit = useGet(reason ? 'audit' : null, { limit: 20 }, 2)
+  const before = useRef() // the number of the newest entry
+  before.current ??= audit.data && (audit.data.items[0]?.seq ?? 0)
+  const noted = said && audit.data?.items.find((a) => a.seq > before.current && a.why === why.current)
   useEffect(() => { if (said) last.current.focus() }, [said])
   const submit = async (e) => {
     e.preventDefault()
     if (!ready) return // a field has just changed what is asked for
     const form = Object.fromEntries(new FormData(e.target))
+    why.current = form.reason?.trim()
+    before.current ??= 0 // the audit is not read yet: any entry with this reason
     setBusy(true)
     setProblem()
     try {
-      const done = await send(form.reason?.trim(), form)
+      const done = await send(why.current, form)
       onDone?.()
       if (done) setSaid(done)
       else onClose()
@@ -188,7 +198,9 @@ export function Change({ title, text, button, danger, children, send, onClose, o
     setBusy(false)
   }
   return html`<${Dialog} title=${title} onClose=${onClose}>
-    ${said ? html`<p role="status">${said}</p><div class="buttons"><button type="button" ref=${last} onClick=${onClose}>Close</button></div>` : html`
+    ${said ? html`<p role="status">${said}</p>
+      ${noted && html`<p class="muted">In the audit: <${At} at=${noted.at} />, <${T} of=${noted.who} max=${80} />, ${visible(noted.action)}${noted.n > 0 && ` of row ${noted.n}`}${noted.result && html`: <${T} of=${noted.result} max=${200} />`}</p>`}
+      <div class="buttons"><button type="button" ref=${last} onClick=${onClose}>Close</button></div>` : html`
     <form onSubmit=${submit}>
       ${text && html`<p>${text}</p>`}
       ${children}

@@ -42,12 +42,10 @@ function Filters({ of, filter }) {
   return html`<form class="filters" role="search" aria-label="Filter" onSubmit=${submit} key=${JSON.stringify(filter)}>
     ${of === 'dead-letters' && html`<${Select} label="State" name="state" value=${filter.state ?? ''} options=${states} />`}
     <${Select} label="Class" name="class" value=${filter.class ?? ''} options=${['', 'destination', 'transient', 'permanent'].map((c) => [c, c || 'any'])} />
-    <${Field} label="Reason or error" name="error" value=${filter.error} />
-    <${Field} label="Destination" name="destination" value=${filter.destination} />
-    <${Field} label="Type" name="type" value=${filter.type} />
-    <${Field} label="Aggregate" name="aggregate" value=${filter.aggregate} />
-    <${Field} label="Key" name="key" value=${filter.key} />
-    <${Field} label="Id" name="id" value=${filter.id} />
+    ${['Reason or error', 'Destination', 'Type', 'Aggregate', 'Key', 'Id'].map((label) => {
+      const name = label.split(' ').pop().toLowerCase()
+      return html`<${Field} label=${label} name=${name} value=${filter[name]} />`
+    })}
     <${Period} filter=${filter} />
     ${filter.key_of && html`<${Field} label="Key of row" name="key_of" value=${filter.key_of} />`}
     <div class="buttons"><button class="primary">Filter</button><a class="button" href=${link(of)}>Clear</a></div>
@@ -57,17 +55,16 @@ function Filters({ of, filter }) {
 function Groups({ of, state, group }) {
   const none = state === 'replaying' || state === 'purged' // of these the API counts no groups
   const asked = useGet(none ? null : of, { group, state })
-  const by = of === 'deferred' ? ['destination'] : ['reason', 'destination', 'type']
   // a value that is empty, cut or no UTF-8 chooses other rows
-  const filter = (value) => (!value || value.includes('\ufffd') || new TextEncoder().encode(value).length > 196 ? null : link(of, { [group === 'reason' ? 'error' : group]: value, state: of === 'deferred' ? '' : state || 'open' }))
-  return html`<section><h2>Counted by ${by.map((b, i) => html`${i > 0 && ' '}<a class="tab" href=${link(of, { state, group: b })} aria-current=${b === group ? 'true' : undefined}>${b}</a>`)}</h2>
+  const filter = (value) => (!value || value.includes('\ufffd') || new TextEncoder().encode(value).length > 196 ? null : link(of, { group, [group === 'reason' ? 'error' : group]: value, state: of === 'deferred' ? '' : state || 'open' }))
+  return html`<section><h2>Counted by ${['reason', 'destination', 'type'].map((b, i) => html`${i > 0 && ' '}<a class="tab" href=${link(of, { state, group: b })} aria-current=${b === group ? 'true' : undefined}>${b}</a>`)}</h2>
     ${none && html`<p class="muted">Those that are ${state} are not counted.</p>`}
     <${Loaded} of=${asked}>${(data) => html`
       <${Table} caption=${`${names[of].many} by ${group}`} numbers=${[0]} empty="There are none."
         head=${['Count', 'Oldest', group[0].toUpperCase() + group.slice(1), ...(of === 'deferred' ? ['Refused because'] : [])]}
         rows=${data.items.map((g) => [`${g.or_more ? 'more than ' : ''}${count(g.count)}`, html`<${Ago} at=${g.oldest} />`,
-          filter(g.value) ? html`<a href=${filter(g.value)}><${T} of=${g.value} /></a>` : html`<${T} of=${g.value} />`,
-          ...(of === 'deferred' ? [html`<${T} of=${[g.reason, g.error].filter(Boolean).join(': ') || null} />`] : [])])} />
+          filter(g.value) ? html`<a href=${filter(g.value)}><${T} of=${g.value} /></a>` : html`<${T} of=${g.value} none=${of === 'deferred' && group === 'reason' ? 'not refused: behind another one, or not tried yet' : '–'} />`,
+          ...(of === 'deferred' ? [html`<${T} of=${[group !== 'reason' && g.reason, g.error_text].filter(Boolean).join(': ') || null} />`] : [])])} />
       ${data.more && html`<p class="muted">There are more groups.</p>`}`}
     </${Loaded}></section>`
 }
@@ -95,7 +92,7 @@ export function DeadLetters({ screen, n, query, live }) {
   const tab = (to, text, table, total) => html`<a class="tab" href=${link(to, to === 'deferred' ? {} : { state: 'open' })} aria-current=${to === of ? 'true' : undefined}>${text} ${s && html`<b>${real(s[table].counted_at) ? count(total) : '?'}</b><${Old} at=${s[table].counted_at} now=${s.now} />`}</a>`
   return html`
     <nav class="tabs" aria-label="Tables">${tab('dead-letters', 'Open dead letters', 'dead_letters', s?.dead_letters.open)}${tab('deferred', 'Deferred events', 'deferred', s?.deferred.events)}</nav>
-    <${Groups} key=${of + turn} of=${of} state=${filter.state} group=${of === 'deferred' ? 'destination' : query.group || 'reason'} />
+    <${Groups} key=${of + turn} of=${of} state=${filter.state} group=${query.group || (of === 'deferred' ? 'destination' : 'reason')} />
     <section><h2>The newest</h2>
       <${Filters} of=${of} filter=${filter} />
       ${may() && asked.data && !asked.problem && html`<div class="buttons">All that match: ${bulkActions[of].map((a) => html`<button type="button" onClick=${() => setBulk({ of, action: a, filter })}>${actions[a][0]}…</button>`)}</div>`}

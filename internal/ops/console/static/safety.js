@@ -5,6 +5,7 @@ import { html, useState } from './lib/htm-preact.js'
 import { may, post, useGet } from './api.js'
 import { Ago, At, Change, Command, Dot, Facts, Field, Finding, Leader, Loaded, T, Table, bytes, count, forecast, real, span, things, visible } from './parts.js'
 import { Resend } from './requests.js'
+import { Period, given } from './rows.js'
 
 const levels = { ok: 'ok', warn: 'warn', fail: 'bad' }
 
@@ -85,16 +86,16 @@ function Configuration() {
         <label class="check"><input type="checkbox" checked=${all} onChange=${(e) => setAll(e.target.checked)} /> with defaults</label></div>
       <${Table} caption="Effective configuration" empty="No key has this." head=${['Key', 'Value', 'From', 'What it does']}
         rows=${rows.map((k) => Object.assign([html`<code>${visible(k.key)}</code>`, html`<code><${T} of=${k.value} max=${200} /></code>`, html`<${T} of=${k.from} />`,
-          html`<span title=${plain(k.more ?? '')}>${plain(k.does)}${k.values && html` <span class="muted">${plain(k.values)}</span>`}</span>`], { key: k.key }))} />`
+          html`${k.more ? html`<details><summary>${plain(k.does)}</summary>${plain(k.more)}</details>` : plain(k.does)}${k.values && html` <span class="muted">${plain(k.values)}</span>`}`], { key: k.key }))} />`
   }}</${Loaded}></section>`
 }
 
 function Audit() {
   const [filter, setFilter] = useState({})
-  const asked = useGet('audit', { ...filter, limit: 50 })
-  const submit = (e) => { e.preventDefault(); setFilter(Object.fromEntries(new FormData(e.target))) }
+  const asked = useGet('audit', { ...filter, limit: 50 }, 10)
+  const submit = (e) => { e.preventDefault(); setFilter(given(e.target)) }
   return html`<section><h2>Audit</h2>
-    <form class="filters" role="search" aria-label="Audit" onSubmit=${submit}><${Field} label="Who" name="who" /><${Field} label="Action" name="action" /><${Field} label="Number of a row" name="n" inputmode="numeric" />
+    <form class="filters" role="search" aria-label="Audit" onSubmit=${submit}><${Field} label="Who" name="who" /><${Field} label="Action" name="action" /><${Field} label="Number of a row" name="n" inputmode="numeric" /><${Period} filter=${filter} />
       <div class="buttons"><button>Filter</button></div></form>
     <${Loaded} of=${asked}>${(data) => html`
       <${Table} caption="Who changed what, the newest first" empty="Nobody has changed anything." head=${['When', 'Who', 'Action', 'Row', 'Why', 'Result']}

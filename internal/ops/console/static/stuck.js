@@ -6,7 +6,7 @@ import { Ago, At, Change, Loaded, Old, T, Table, bytes, count, real, things } fr
 import { jobOutcome } from './requests.js'
 import { Key, link } from './rows.js'
 
-const behind = (r) => (r.behind ? `${r.behind_or_more ? 'more than ' : ''}${things(r.behind, 'event')}` : 'none')
+const behind = (r) => (r.behind ? html`<a href=${link('deferred', { key_of: r.n })}>${r.behind_or_more ? 'more than ' : ''}${things(r.behind, 'event')}</a>` : 'none')
 
 // nameOf is a destination as the filters take it: its id is that, in base64url.
 const nameOf = ({ id }) => new TextDecoder().decode(Uint8Array.from(atob(id.replaceAll('-', '+').replaceAll('_', '/')), (c) => c.charCodeAt(0)))

@@ -1,12 +1,15 @@
-// What an operator has to do about the slots of a server: a slot that nobody reads keeps WAL until
-// the disk is full.
+// What an operator runs about a slot, which keeps WAL until the disk is full if nobody reads it,
+// and about a paused destination. Status and console print the commands.
 
 package ops
 
 import (
+	"strconv"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 )
 
 // fix returns what an operator does about a slot whose WAL is lost or soon will be. "" means that
@@ -53,4 +56,31 @@ func (c *Courses) SeeSlots(slots []Slot) {
 		c.of[s.Name] = course
 		s.LeftSeconds = course.SeeSlot(s.Checked, s.SafeWALBytes)
 	}
+}
+
+// destinationTitle matches the titles that sinks give to destinations.
+var destinationTitle = lazy.Regexp(`^(?:exchange|topic) ("(?:[^"\\]|\\.)*")(?:, routing key ("(?:[^"\\]|\\.)*"))?$`)
+
+// RetryName returns the destination in the form that `deferred retry` takes. It returns "" for a
+// destination without a name, and for one with a placeholder, which stands for many.
+func (p *Paused) RetryName() string {
+	found := destinationTitle().FindStringSubmatch(p.Destination)
+	if found == nil {
+		return ""
+	}
+	name, err := strconv.Unquote(found[1])
+	if err != nil || name == "" {
+		return ""
+	}
+	if found[2] != "" {
+		key, err := strconv.Unquote(found[2])
+		if err != nil {
+			return ""
+		}
+		name += "/" + key
+	}
+	if strings.Contains(name, "{") {
+		return ""
+	}
+	return name
 }
