@@ -404,7 +404,7 @@ func (c *Consumer) connect(more []string) *link {
 		opts.TLS = func() (*tls.Config, error) { return c.cfg.TLS, nil }
 	}
 	if c.cfg.SASL != nil {
-		opts.SASL = func() (*kafkaclient.SASL, error) { return &kafkaclient.SASL{Own: c.cfg.SASL}, nil }
+		opts.SASL = func(context.Context) (*kafkaclient.SASL, error) { return &kafkaclient.SASL{Own: c.cfg.SASL}, nil }
 	}
 	open := func() *kafkaclient.Pool { return kafkaclient.NewPool(opts, c.cfg.Brokers...) }
 	return &link{open(), open(), slices.Concat(c.cfg.Topics, c.ownTopics(), more)}

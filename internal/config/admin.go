@@ -3,6 +3,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -63,7 +64,7 @@ func (t *Token) Read() (string, error) {
 			return "", fmt.Errorf("the file %s of token %q is missing: %s", path, t.Name, fix)
 		}
 	}
-	value, err := t.Value.Read()
+	value, err := t.Value.Read(context.Background())
 	switch value = strings.TrimSpace(value); {
 	case errors.Is(err, fs.ErrPermission):
 		return "", fmt.Errorf("cannot read token %q: %w: chown it to the relay's user", t.Name, err)

@@ -17,6 +17,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit"
 )
 
@@ -119,7 +120,7 @@ func TestAddressesInFlowStyle(t *testing.T) {
 	}
 	var urls []string
 	for _, u := range rabbitMQ(c).URLs {
-		url, err := u.Read()
+		url, err := u.Read(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +196,7 @@ func TestEnvironmentAloneIsEnough(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	url, err := rabbitMQ(c).URLs[0].Read()
+	url, err := rabbitMQ(c).URLs[0].Read(t.Context())
 	if err != nil || url != "amqp://relay:pa,ss@mq/" || len(rabbitMQ(c).URLs) != 1 {
 		t.Errorf("urls are %v, %v; a comma in a single url is no separator", rabbitMQ(c).URLs, err)
 	}
@@ -302,13 +303,13 @@ func TestSecretIsReadAgain(t *testing.T) {
 	write("old\n")
 	c := mustLoad(t, "source: {url: postgres://h/d, password: \"${file:"+file+"}\"}\nsink: {stdout: }\n")
 	write("new\n")
-	if got, err := c.Source.Password.Read(); err != nil || got != "new" {
+	if got, err := c.Source.Password.Read(t.Context()); err != nil || got != "new" {
 		t.Errorf("password is %q, %v; want the file's present content", got, err)
 	}
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := c.Source.Password.Read(); err == nil || !strings.Contains(err.Error(), file) {
+	if _, err := c.Source.Password.Read(t.Context()); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("got %v, want an error that names the file", err)
 	}
 }
@@ -341,7 +342,7 @@ func TestSecretFilesOfOthers(t *testing.T) {
 			t.Errorf("%s: %v", of, err)
 		}
 		if c.Source.Password.IsSet() {
-			if _, err := c.Source.Password.Read(); err == nil || !strings.HasPrefix(err.Error(), want) {
+			if _, err := c.Source.Password.Read(t.Context()); err == nil || !strings.HasPrefix(err.Error(), want) {
 				t.Errorf("%s: later %v", of, err)
 			}
 		}
@@ -352,12 +353,12 @@ func TestSecretFilesOfOthers(t *testing.T) {
 }
 
 func TestCredentials(t *testing.T) {
-	if c := mustLoad(t, base+"log:\n", "CDC_RELAY_SINK__RABBITMQ__URL=amqp://u:p@h"); rabbitMQ(c).Credentials() != nil {
+	if c := mustLoad(t, base+"log:\n", "CDC_RELAY_SINK__RABBITMQ__URL=amqp://u:p@h"); rabbitMQ(c).Logins() != nil {
 		t.Error("the default user replaced the one in the address")
 	}
-	user, password, err := rabbitMQ(mustLoad(t, base)).Credentials()()
-	if user != "guest" || password != "guest" || err != nil {
-		t.Errorf("got %s, %s, %v; want guest", user, password, err)
+	login, err := rabbitMQ(mustLoad(t, base)).Logins().Read(t.Context())
+	if want := (sink.Login{User: "guest", Password: "guest"}); login != want || err != nil {
+		t.Errorf("got %+v, %v; want guest", login, err)
 	}
 	file := filepath.Join(t.TempDir(), "password")
 	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
@@ -367,7 +368,7 @@ func TestCredentials(t *testing.T) {
 	if err := os.Remove(file); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := rabbitMQ(c).Credentials()(); err == nil || !strings.Contains(err.Error(), file) {
+	if _, err := rabbitMQ(c).Logins().Read(t.Context()); err == nil || !strings.Contains(err.Error(), file) {
 		t.Errorf("got %v, want an error that names the file", err)
 	}
 }

@@ -180,6 +180,7 @@ func TestFaults(t *testing.T) {
 		{"token and user", source + "sink: {kafka: {sasl: {mechanism: oauthbearer, username: u, oauth: {token_url: 'https://i/t', client_id: c, client_secret: s}}}}\n", "", "relay.yaml:2:57: sink.kafka.sasl.username: has no effect without sasl.mechanism: plain, scram-sha-256 or scram-sha-512"},
 		{"issuer of no use", source + "sink: {kafka: {sasl: {oauth: {token_url: 'https://i/t'}}}}\n", "", "relay.yaml:2:42: sink.kafka.sasl.oauth.token_url: has no effect without sasl.mechanism: oauthbearer"},
 		{"region of no use", source + "sink: {kafka: {sasl: {region: r}}}\n", "", "relay.yaml:2:31: sink.kafka.sasl.region: has no effect without sasl.mechanism: aws-msk-iam"},
+		{"role of no use", source + "sink: {kafka: {sasl: {role_arn: r}}}\n", "", "relay.yaml:2:33: sink.kafka.sasl.role_arn: has no effect without sasl.mechanism: aws-msk-iam"},
 		{"extension of no use", source + "sink: {kafka: {sasl: {extensions: {a: b}}}}\n", "", "relay.yaml:2:35: sink.kafka.sasl.extensions: has no effect without sasl.mechanism: oauthbearer"},
 		{"extension without a name", source + "sink: {kafka: {sasl: {mechanism: oauthbearer, extensions: {auth: b}, oauth: {token_url: 'https://i/t', client_id: c, client_secret: s}}}}\n", "", "relay.yaml:2:60: sink.kafka.sasl.extensions.auth: is no name of an extension: want a to z and A to Z, and not auth"},
 		{"msk without TLS", source + "sink: {kafka: {sasl: {mechanism: aws-msk-iam}}}\n", "", "relay.yaml:2:34: sink.kafka.sasl.mechanism: is aws-msk-iam, which MSK takes over TLS only: set tls: {enabled: true}"},

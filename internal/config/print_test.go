@@ -43,18 +43,18 @@ func TestRenew(t *testing.T) {
 
 func TestRenewedPasswordIsUsed(t *testing.T) {
 	c := mustLoad(t, renewable)
-	credentials, source := rabbitMQ(c).Credentials(), c.Source.Password.Read // as they are kept
+	logins, source := rabbitMQ(c).Logins(), c.Source.Password.Read // as they are kept
 	again := mustLoad(t, `source: {url: "postgres://relay@h/d", password: new}
 sink: {rabbitmq: {url: "amqps://h/", username: other, password: new}}
 `)
 	if renewed, restarts := c.Renew(again); len(renewed) != 3 || restarts != nil {
 		t.Fatalf("renewed %q, need a restart %q", renewed, restarts)
 	}
-	if value, err := source(); value != "new" || err != nil {
+	if value, err := source(t.Context()); value != "new" || err != nil {
 		t.Errorf("PostgreSQL's is %q, %v", value, err)
 	}
-	if user, password, err := credentials(); user != "other" || password != "new" || err != nil {
-		t.Errorf("RabbitMQ's are %q, %q, %v", user, password, err)
+	if login, err := logins.Read(t.Context()); login.User != "other" || login.Password != "new" || err != nil {
+		t.Errorf("RabbitMQ's is %+v, %v", login, err)
 	}
 	if renewed, restarts := c.Renew(again); renewed != nil || restarts != nil {
 		t.Errorf("the second time it renews %q, and %q need a restart", renewed, restarts)

@@ -3,6 +3,7 @@
 package config
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -61,7 +62,7 @@ func (l *loader) validateSource() {
 		l.FaultAt("source.url", errors.New("is not set, and neither is PGHOST, PGSERVICE or PGDATABASE"))
 		return
 	}
-	value, err := s.URL.Read()
+	value, err := s.URL.Read(context.Background())
 	if err == nil {
 		err = CheckPostgres(value)
 	}

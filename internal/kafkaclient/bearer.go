@@ -15,22 +15,18 @@ import (
 
 // bearer logs in with a token. kafka-go has no such mechanism.
 type bearer struct {
-	token      func(ctx context.Context) (string, error)
+	token      string
 	extensions map[string]string
 }
 
 func (b bearer) Name() string { return "OAUTHBEARER" }
 
 // Start makes the client's first message, and only one.
-func (b bearer) Start(ctx context.Context) (sasl.StateMachine, []byte, error) {
-	token, err := b.token(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+func (b bearer) Start(context.Context) (sasl.StateMachine, []byte, error) {
+	if strings.ContainsFunc(b.token, func(r rune) bool { return r <= ' ' || r > '~' }) {
 		return nil, nil, errors.New("the token has a character that no token has")
 	}
-	message := "n,,\x01auth=Bearer " + token + "\x01"
+	message := "n,,\x01auth=Bearer " + b.token + "\x01"
 	for _, name := range slices.Sorted(maps.Keys(b.extensions)) {
 		message += name + "=" + b.extensions[name] + "\x01"
 	}

@@ -1,7 +1,6 @@
 package kafkaclient
 
 import (
-	"context"
 	"errors"
 	"net"
 	"strings"
@@ -14,25 +13,21 @@ import (
 // TestBearer: what a client with a token says, and what it makes of each answer.
 func TestBearer(t *testing.T) {
 	const want = "n,,\x01auth=Bearer a.secret.b\x01identityPoolId=pool-1\x01logicalCluster=lkc-1\x01\x01"
-	late := errors.New("no issuer")
 	for name, c := range map[string]struct {
 		token   string
-		err     error
 		answer  *saslauthenticate.Response // nil: the client sends nothing
 		refused bool
 		want    string // of the error; "": none
 	}{
-		"welcome":       {"a.secret.b", nil, &saslauthenticate.Response{}, false, ""},
-		"refused":       {"a.secret.b", nil, &saslauthenticate.Response{AuthBytes: []byte(`{"status":"invalid_token"}`)}, true, "invalid_token"},
-		"refused at":    {"a.secret.b", nil, &saslauthenticate.Response{ErrorCode: 58, ErrorMessage: "Access denied"}, true, "Access denied"},
-		"another fault": {"a.secret.b", nil, &saslauthenticate.Response{ErrorCode: 15, ErrorMessage: "try again"}, false, "try again"},
-		"no token":      {"", late, nil, false, "begin OAUTHBEARER: no issuer"},
-		"no way in":     {"a.secret.b\x01auth=", nil, nil, false, "a character that no token has"},
+		"welcome":       {"a.secret.b", &saslauthenticate.Response{}, false, ""},
+		"refused":       {"a.secret.b", &saslauthenticate.Response{AuthBytes: []byte(`{"status":"invalid_token"}`)}, true, "invalid_token"},
+		"refused at":    {"a.secret.b", &saslauthenticate.Response{ErrorCode: 58, ErrorMessage: "Access denied"}, true, "Access denied"},
+		"another fault": {"a.secret.b", &saslauthenticate.Response{ErrorCode: 15, ErrorMessage: "try again"}, false, "try again"},
+		"no way in":     {"a.secret.b\x01auth=", nil, false, "a character that no token has"},
 	} {
 		told := 0
 		err := loginOf(t, SASL{
-			Mechanism: "oauthbearer", Extensions: map[string]string{"logicalCluster": "lkc-1", "identityPoolId": "pool-1"},
-			Token: func(context.Context) (string, error) { return c.token, c.err },
+			Mechanism: "oauthbearer", Password: c.token, Extensions: map[string]string{"logicalCluster": "lkc-1", "identityPoolId": "pool-1"},
 			Refused: func(err error) error {
 				told++
 				return err

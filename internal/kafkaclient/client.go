@@ -57,8 +57,8 @@ func NewClient(opts Options) *Client {
 	return c
 }
 
-// Run keeps the connections until ctx is done. Its error wraps ErrLogin: the brokers have refused
-// the login for LoginTimeout, and no connection was ever made.
+// Run keeps the connections until ctx is done. Its error wraps ErrLogin or ErrUnfit: the brokers
+// have refused the login for LoginTimeout, or are unfit, and no connection was ever made.
 func (c *Client) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var working sync.WaitGroup

@@ -79,14 +79,17 @@ var neededRequests = []struct {
 
 // DialOptions say how a connection is opened.
 type DialOptions struct {
-	// SASL is called at every connect; nil means that there is no login.
-	SASL func() (*SASL, error)
+	// SASL is called at every connect, and ends with its ctx; nil means that there is no login.
+	SASL func(ctx context.Context) (*SASL, error)
 	// TLS is called at every connect; nil means plaintext. An empty ServerName becomes the broker's
 	// host.
 	TLS func() (*tls.Config, error)
 	// Secure takes a TLS connection before its handshake, and returns the connection to use. nil
 	// leaves it as it is.
 	Secure func(*tls.Conn) net.Conn
+	// ProduceVersion is the least version of a produce request that is needed; 0 means any that
+	// this package knows.
+	ProduceVersion int16
 	// ClientID is the client.id that brokers log and set quotas for.
 	ClientID string
 	// Limit bounds the memory for the records of one answer. It counts as at least FetchLimit.
@@ -145,14 +148,11 @@ func (c *Conn) prepare(ctx context.Context) error {
 	if c.opts.SASL == nil {
 		return nil
 	}
-	credentials, err := c.opts.SASL()
+	credentials, err := c.opts.SASL(ctx)
+	if err == nil {
+		err = c.login(ctx, credentials)
+	}
 	if err != nil {
-		return fmt.Errorf("read credentials: %w", err)
-	}
-	if credentials == nil {
-		return nil
-	}
-	if err := c.login(ctx, credentials); err != nil {
 		return fmt.Errorf("log in at broker %s: %w", c.Addr, err)
 	}
 	return nil
@@ -177,8 +177,11 @@ func (c *Conn) encrypt(ctx context.Context) error {
 		c.net = c.opts.Secure(secure)
 	}
 	err = secure.HandshakeContext(ctx)
-	var header tls.RecordHeaderError
-	if errors.Is(err, io.EOF) || errors.As(err, &header) {
+	closed := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
+	switch {
+	case errors.As(err, new(tls.RecordHeaderError)), closed && c.takesPlaintext(ctx):
+		return &UnfitError{ErrNoTLS, ErrNoTLS.Error()}
+	case closed:
 		return fmt.Errorf("the port may take no TLS: %w", err)
 	}
 	return err
@@ -205,11 +208,15 @@ func (c *Conn) negotiate(ctx context.Context) error {
 	for _, need := range neededRequests {
 		offer, known := offers[need.key]
 		if !known {
-			return fmt.Errorf("broker %s has no %v request: Kafka 0.11 or newer is needed", c.Addr, need.key)
+			return &UnfitError{ErrTooOld, fmt.Sprintf("broker %s has no %v request: Kafka 0.11 or newer is needed", c.Addr, need.key)}
 		}
-		if version, both := c.Versions[need.key]; !both || version < need.version {
-			return fmt.Errorf("broker %s has %v v%d to v%d, needed is one of v%d to v%d (Kafka 0.11 or newer)",
-				c.Addr, need.key, offer.MinVersion, offer.MaxVersion, need.version, highestVersion(need.key))
+		least := need.version
+		if need.key == protocol.Produce {
+			least = max(least, c.opts.ProduceVersion)
+		}
+		if version, both := c.Versions[need.key]; !both || version < least {
+			return &UnfitError{ErrTooOld, fmt.Sprintf("broker %s has %v v%d to v%d, needed is one of v%d to v%d",
+				c.Addr, need.key, offer.MinVersion, offer.MaxVersion, least, highestVersion(need.key))}
 		}
 	}
 	return nil
@@ -276,6 +283,9 @@ func (c *Conn) exchange(ctx context.Context, timeout time.Duration, req protocol
 		if ended := ctx.Err(); ended != nil {
 			err = ended // the end of ctx set the deadline that broke the exchange
 		}
+		if errors.Is(err, ErrWantsLogin) {
+			err = c.wantsLogin(ctx, err)
+		}
 		return fmt.Errorf("send %v to broker %s: %w", req.ApiKey(), c.Addr, err)
 	}
 	c.usedAt = time.Now()
@@ -334,12 +344,6 @@ func (g *gatherWriter) Write(page []byte) (int, error) {
 	return len(page), err
 }
 
-// The errors that explain a port which expects TLS or a login.
-var (
-	ErrWantsTLS   = errors.New("the broker answers with a TLS alert: the port expects TLS")
-	ErrWantsLogin = errors.New("the broker closed the connection at the first request, as one does that wants a login")
-)
-
 // readFrame reads an answer into frame, which is valid until the next request. It checks the size
 // and the correlation id before anything is decoded, because bytes of another protocol would be
 // taken for lengths of gigabytes. A frame that grew for a large answer is dropped before the next
@@ -347,7 +351,7 @@ var (
 func (c *Conn) readFrame(key protocol.ApiKey) error {
 	head, err := c.reader.Peek(8)
 	if len(head) >= 3 && head[0] == 21 && head[1] == 3 {
-		return ErrWantsTLS
+		return &UnfitError{ErrWantsTLS, ErrWantsTLS.Error()}
 	}
 	if errors.Is(err, io.EOF) && c.lastID == 2 && key != protocol.SaslHandshake {
 		return fmt.Errorf("%w: %w", ErrWantsLogin, err)

@@ -236,7 +236,7 @@ func TestVersions(t *testing.T) {
 			f.greet(c)
 			untilClosed(c)
 		})
-		if _, err := Dial(t.Context(), &f.opts, f.addr); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := Dial(t.Context(), &f.opts, f.addr); !errors.Is(err, ErrTooOld) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -380,8 +380,8 @@ func TestClaimedSize(t *testing.T) {
 	}
 }
 
-// fake is a broker that a test scripts, for what a real one cannot be made to do. Its script has
-// one connection.
+// fake is a broker that a test scripts, for what a real one cannot be made to do. Each script has
+// one connection, one after the other.
 type fake struct {
 	testing.TB
 	addr   string
@@ -390,7 +390,7 @@ type fake struct {
 	gone   chan struct{} // closed when the script has ended
 }
 
-func newFake(t testing.TB, script func(f *fake, c net.Conn)) *fake {
+func newFake(t testing.TB, scripts ...func(f *fake, c net.Conn)) *fake {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -405,12 +405,14 @@ func newFake(t testing.TB, script func(f *fake, c net.Conn)) *fake {
 	}}
 	go func() {
 		defer close(f.gone)
-		c, err := l.Accept()
-		if err != nil {
-			return
+		for _, script := range scripts {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			script(f, c)
+			c.Close()
 		}
-		defer c.Close()
-		script(f, c)
 	}()
 	t.Cleanup(func() {
 		l.Close()

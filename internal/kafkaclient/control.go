@@ -38,6 +38,9 @@ const (
 	// LoginTimeout ends Run when the brokers have refused the login for this long and no connection
 	// was ever made.
 	LoginTimeout = time.Minute
+	// UnfitTimeout ends Run when all brokers were unfit for this long. An address may lead to
+	// several of them, whose settings are being changed one by one.
+	UnfitTimeout = 10 * time.Second
 )
 
 // control keeps one connection to any broker. Its goroutine, run, sends the requests. Lanes and the
@@ -65,7 +68,8 @@ type control struct {
 	busySince     time.Time // since when questions come without a pause
 	unanswered    int       // answers in a row that did not come
 	fails         int       // rounds over all brokers in a row that reached none of them
-	refusedSince  time.Time // since when the login is refused; zero means that it is not
+	refusedSince  time.Time // since when the login is refused, or all are unfit; zero: it is not so
+	unfit         bool      // all brokers of the last round are unfit
 	everConnected bool      // a connection was made at least once
 }
 
@@ -356,6 +360,10 @@ func (c *control) connect(ctx context.Context) error {
 	}
 	c.fails++
 	err := errors.Join(failures...)
+	unfit := !slices.ContainsFunc(failures, func(err error) bool { return !isUnfit(err) })
+	if unfit != c.unfit {
+		c.unfit, c.refusedSince = unfit, time.Time{}
+	}
 	c.client.noteBroker(None, c.client.Options.Explain(err))
 	return err
 }
@@ -409,18 +417,22 @@ func (c *control) roundPause() time.Duration {
 	return d/2 + rand.N(d/2+1) //nolint:gosec // jitter is no secret
 }
 
-// loginRefused returns err, which ends run, when the login was refused for LoginTimeout and no
-// connection was ever made. Otherwise it returns nil.
+// loginRefused returns an error, which ends run, when the login was refused for LoginTimeout, or
+// all brokers were unfit for UnfitTimeout, and no connection was ever made. Otherwise it returns
+// nil.
 func (c *control) loginRefused(err error) error {
-	if c.everConnected || !errors.Is(err, ErrLogin) {
+	if c.everConnected || !c.unfit && !errors.Is(err, ErrLogin) {
 		c.refusedSince = time.Time{}
 		return nil
 	}
 	if c.refusedSince.IsZero() {
 		c.refusedSince = time.Now()
 	}
-	if time.Since(c.refusedSince) < LoginTimeout {
-		return nil
+	switch since := time.Since(c.refusedSince); {
+	case c.unfit && since >= UnfitTimeout:
+		return fmt.Errorf("%w: %w", ErrUnfit, err)
+	case since >= LoginTimeout:
+		return err
 	}
-	return err
+	return nil
 }

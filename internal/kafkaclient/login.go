@@ -22,14 +22,13 @@ import (
 
 // SASL says how a connection logs in.
 type SASL struct {
-	Mechanism          string // plain, scram-sha-256, scram-sha-512 or oauthbearer
-	Username, Password string // not of oauthbearer
-	// Token gives the token of oauthbearer, and Extensions goes with it. When the broker refuses
-	// the login, Refused is called with the error, and returns the one to report.
-	Token      func(ctx context.Context) (string, error)
-	Extensions map[string]string
-	Refused    func(error) error
-	Own        sasl.Mechanism // the caller's own mechanism, instead of the fields above
+	Mechanism          string            // plain, scram-sha-256, scram-sha-512 or oauthbearer
+	Username, Password string            // oauthbearer has no user, and its token is the password
+	Extensions         map[string]string // of oauthbearer
+	// Refused is called with the error when the broker refuses the login, and returns the one to
+	// report; it may be nil.
+	Refused func(error) error
+	Own     sasl.Mechanism // the caller's own mechanism, instead of the fields above
 }
 
 // ErrLogin says that a broker has refused the login. A certificate that is refused is an error of
@@ -42,7 +41,7 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	if s.Own != nil {
 		return boundRounds(s.Own), nil
 	}
-	if strings.ContainsRune(s.Username+s.Password, 0) {
+	if s.Mechanism != "oauthbearer" && strings.ContainsRune(s.Username+s.Password, 0) {
 		return nil, fmt.Errorf("%w: user or password has a character of code 0", ErrLogin)
 	}
 	var algorithm scram.Algorithm
@@ -54,7 +53,7 @@ func (s *SASL) mechanism() (sasl.Mechanism, error) {
 	case "scram-sha-512":
 		algorithm = scram.SHA512
 	case "oauthbearer":
-		return bearer{s.Token, s.Extensions}, nil
+		return bearer{s.Password, s.Extensions}, nil
 	default:
 		return nil, fmt.Errorf("mechanism %q is not one of plain, scram-sha-256, scram-sha-512, oauthbearer", s.Mechanism)
 	}
@@ -72,7 +71,7 @@ func (c *Conn) login(ctx context.Context, s *SASL) error {
 		return err
 	}
 	if c.Versions[protocol.SaslHandshake] < 1 {
-		return errors.New("the broker has no SaslHandshake v1: Kafka 1.0 or newer is needed")
+		return &UnfitError{ErrTooOld, "the broker has no SaslHandshake v1: Kafka 1.0 or newer is needed"}
 	}
 	res, err := RoundTripAs[*saslhandshake.Response](ctx, c, DialTimeout, &saslhandshake.Request{Mechanism: mechanism.Name()})
 	if err != nil {
@@ -81,9 +80,11 @@ func (c *Conn) login(ctx context.Context, s *SASL) error {
 	switch code := kafkago.Error(res.ErrorCode); code {
 	case 0:
 	case kafkago.UnsupportedSASLMechanism:
-		return fmt.Errorf("%w: mechanism %s is not enabled, the listener has %s", ErrLogin, mechanism.Name(), strings.Join(res.Mechanisms, ", "))
+		return fmt.Errorf("%w: %w", ErrLogin, &UnfitError{
+			ErrNoMechanism, fmt.Sprintf("mechanism %s is not enabled, the listener has %s", mechanism.Name(), strings.Join(res.Mechanisms, ", ")),
+		})
 	case kafkago.IllegalSASLState:
-		return fmt.Errorf("the listener takes no SASL login: %w", code)
+		return fmt.Errorf("%w: %w", &UnfitError{ErrNoLogin, ErrNoLogin.Error()}, code)
 	default:
 		return code
 	}

@@ -1,6 +1,7 @@
 package kafkaclient
 
 import (
+	"context"
 	"errors"
 	"net"
 	"strings"
@@ -21,7 +22,7 @@ func loginOf(t *testing.T, s SASL, script func(f *fake, c net.Conn)) error {
 		script(f, c)
 		untilClosed(c)
 	})
-	f.opts.SASL = func() (*SASL, error) { return &s, nil }
+	f.opts.SASL = func(context.Context) (*SASL, error) { return &s, nil }
 	c, err := Dial(t.Context(), &f.opts, f.addr)
 	if err == nil {
 		c.Close()
@@ -76,6 +77,9 @@ func TestLogin(t *testing.T) {
 			}
 			continue
 		}
+		if isUnfit(err) != (name == "mechanism" || name == "no SASL") {
+			t.Errorf("%s: unfit %v", name, isUnfit(err))
+		}
 		if err == nil || errors.Is(err, ErrLogin) != c.refused || !strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: got %v, want %q, refused %v", name, err, c.want, c.refused)
 		}
@@ -92,7 +96,9 @@ func TestLoginEnds(t *testing.T) {
 		f.answer(c, 1, id, &saslauthenticate.Response{SessionLifetimeMs: 3_600_000})
 		untilClosed(c)
 	})
-	f.opts.SASL = func() (*SASL, error) { return &SASL{Mechanism: "plain", Username: "u", Password: "p"}, nil }
+	f.opts.SASL = func(context.Context) (*SASL, error) {
+		return &SASL{Mechanism: "plain", Username: "u", Password: "p"}, nil
+	}
 	c := f.dial()
 	if left := time.Until(c.Expires); left < 30*time.Minute || left > 54*time.Minute || !c.Usable() {
 		t.Errorf("the login is taken to end in %v, usable %v", left, c.Usable())
@@ -118,7 +124,7 @@ func TestOddCredentials(t *testing.T) {
 		f.greet(c)
 		untilClosed(c)
 	})
-	f.opts.SASL = func() (*SASL, error) { return nil, read }
+	f.opts.SASL = func(context.Context) (*SASL, error) { return nil, read }
 	if _, err := Dial(t.Context(), &f.opts, f.addr); !errors.Is(err, read) || errors.Is(err, ErrLogin) {
 		t.Errorf("got %v", err)
 	}

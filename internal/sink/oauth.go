@@ -122,11 +122,11 @@ func (o *OAuth) Tokens(section string) *TokenSource {
 	tls := TLS{CA: o.CA}.Load(strings.TrimSuffix(section, "."))
 	fix := "compare issuer, audience and scopes of the token with what the broker expects, and the clocks; " + strings.TrimSuffix(section, ".") + " is what is asked for"
 	return NewTokenSource(section, fix, func(ctx context.Context) (_ *oauth2.Token, err error) {
-		if grant.ClientID, err = o.ClientID.ReadFor(ctx); err != nil {
-			return nil, fmt.Errorf("read %sclient_id: %w", section, err)
+		if grant.ClientID, err = readSecret(ctx, section+"client_id", o.ClientID); err != nil {
+			return nil, err
 		}
-		if grant.ClientSecret, err = o.ClientSecret.ReadFor(ctx); err != nil {
-			return nil, fmt.Errorf("read %sclient_secret: %w", section, err)
+		if grant.ClientSecret, err = readSecret(ctx, section+"client_secret", o.ClientSecret); err != nil {
+			return nil, err
 		}
 		trust, err := tls()
 		if err != nil {
@@ -138,8 +138,13 @@ func (o *OAuth) Tokens(section string) *TokenSource {
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		}
 		token, err := grant.Token(context.WithValue(ctx, oauth2.HTTPClient, client))
-		if err != nil {
+		switch {
+		case err != nil:
 			return nil, explainIssuer(ctx, o.TokenURL, err)
+		case len(token.AccessToken) > maxToken:
+			return nil, fmt.Errorf("%s%s: the answer is no token: it has more than %d KiB", askingIssuer, o.TokenURL, maxToken>>10)
+		case strings.ContainsFunc(token.AccessToken, func(r rune) bool { return r <= ' ' || r > '~' }):
+			return nil, errors.New(askingIssuer + o.TokenURL + ": the answer is no token: it has a character that none has")
 		}
 		return token, nil
 	})
@@ -149,6 +154,9 @@ func (o *OAuth) Tokens(section string) *TokenSource {
 type refusal struct{ text string }
 
 func (r *refusal) Error() string { return r.text }
+
+// maxToken is below what either broker takes, in bytes: a frame of RabbitMQ has 128 KiB.
+const maxToken = 64 << 10
 
 // askingIssuer begins the errors of issuers.
 const askingIssuer = "ask the issuer: "
@@ -170,7 +178,9 @@ func explainIssuer(ctx context.Context, tokenURL string, err error) error {
 		if answer.ErrorDescription != "" {
 			text += " (" + CutText(answer.ErrorDescription) + ")"
 		}
-		if status := answer.Response.StatusCode; status >= 400 && status < 500 && status != http.StatusTooManyRequests && status != http.StatusRequestTimeout {
+		switch status := answer.Response.StatusCode; {
+		case status == http.StatusProxyAuthRequired, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
+		case status >= 400 && status < 500:
 			return &refusal{what + text}
 		}
 		return errors.New(what + text)
@@ -238,5 +248,5 @@ func (e *TokenError) Fix() string {
 		return "correct what this line names in " + section
 	}
 	fix := strings.ReplaceAll(FixTLS(section, e.err), "broker's", "issuer's")
-	return cmp.Or(fix, "check "+section+".token_url, and that the issuer works and is reached from here")
+	return cmp.Or(fix, "check "+section+".token_url, and that the issuer works and is reached from here, by the proxy of HTTPS_PROXY if there is one")
 }

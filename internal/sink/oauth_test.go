@@ -4,9 +4,11 @@ import (
 	"context"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +86,9 @@ func TestHostileIssuer(t *testing.T) {
 		"a form":     {answer(200, "text/plain", secret), false, "the answer is no token"},
 		"error page": {answer(502, "text/html", "<html>"+secret+"</html>"), false, "502 Bad Gateway"},
 		"too often":  {answer(429, "application/json", `{"error": "slow_down"}`), false, "429 Too Many Requests, slow_down"},
+		"a newline":  {answer(200, "application/json", `{"access_token": "a\nb"}`), false, "the answer is no token: it has a character that none has"},
+		"long token": {answer(200, "application/json", `{"access_token": "`+strings.Repeat("x", 70_000)+`"}`), false, "the answer is no token: it has more than 64 KiB"},
+		"proxy":      {answer(407, "text/html", secret), false, "407 Proxy Authentication Required"},
 		"moved": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, i.URL+"/elsewhere", http.StatusTemporaryRedirect)
 		}, false, "307 Temporary Redirect"},
@@ -126,6 +131,38 @@ func TestHostileIssuer(t *testing.T) {
 	var failed *TokenError
 	if _, err := o.Tokens("sink.kafka.sasl.oauth.").Token(t.Context()); !errors.As(err, &failed) || failed.Refused() || !strings.Contains(failed.Fix(), "token_url") {
 		t.Errorf("down: %v", err)
+	}
+}
+
+// An issuer behind a proxy, which the environment of the process names.
+func TestIssuerBehindAProxy(t *testing.T) {
+	if os.Getenv("TOKEN_TEST_CHILD") != "" {
+		o := OAuth{TokenURL: "http://issuer.invalid/token", ClientID: setting.Plain("relay"), ClientSecret: setting.Plain("s")}
+		token, err := o.Tokens("x.").Token(t.Context())
+		fmt.Println(token, err)
+		return
+	}
+	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Host != "issuer.invalid" {
+			http.Error(w, "whom?", http.StatusBadGateway)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"access_token": "proxied"}`))
+	}))
+	t.Cleanup(proxy.Close)
+	for name, c := range map[string]struct{ proxy, without, want string }{
+		"through it": {proxy.URL, "", "proxied <nil>"},
+		"not for it": {proxy.URL, "issuer.invalid", "issuer.invalid"},
+		"away":       {"http://127.0.0.1:1", "", "proxyconnect tcp: dial tcp 127.0.0.1:1: connect: connection refused"},
+	} {
+		// Go reads the environment once
+		child := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^TestIssuerBehindAProxy$")
+		child.Env = append(os.Environ(), "TOKEN_TEST_CHILD=1", "HTTP_PROXY="+c.proxy, "NO_PROXY="+c.without, "http_proxy=", "no_proxy=")
+		out, err := child.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), c.want) {
+			t.Errorf("%s: %v, %s", name, err, out)
+		}
 	}
 }
 

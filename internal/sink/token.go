@@ -123,8 +123,8 @@ func (s *TokenSource) keep(began time.Time, answer *oauth2.Token, err error) (st
 	s.askedAt, s.failure = time.Now(), nil
 	if err == nil {
 		life := lifeByClaims(answer.AccessToken, began)
-		if !answer.Expiry.IsZero() {
-			life = answer.Expiry.Sub(began)
+		if left := answer.Expiry.Sub(began); left > 0 { // else the issuer's word is as good as none
+			life = left
 		}
 		s.token, s.ends, s.renewAt = answer.AccessToken, began.Add(life), began.Add(life-life/5)
 		return s.token, nil

@@ -20,11 +20,12 @@ type scripted struct {
 	asked  int
 	fails  error
 	delay  time.Duration
+	life   time.Duration
 	source *TokenSource
 }
 
 func newScripted() *scripted {
-	i := &scripted{}
+	i := &scripted{life: time.Hour}
 	i.source = NewTokenSource("sink.test.oauth.", "change it", func(ctx context.Context) (*oauth2.Token, error) {
 		i.mu.Lock()
 		defer i.mu.Unlock()
@@ -37,7 +38,7 @@ func newScripted() *scripted {
 		if i.fails != nil {
 			return nil, i.fails
 		}
-		return &oauth2.Token{AccessToken: fmt.Sprint("token ", i.asked), Expiry: time.Now().Add(time.Hour)}, nil
+		return &oauth2.Token{AccessToken: fmt.Sprint("token ", i.asked), Expiry: time.Now().Add(i.life)}, nil
 	})
 	return i
 }
@@ -172,6 +173,20 @@ func TestTokenLifeByClaims(t *testing.T) {
 				t.Errorf("a token that ends in %v is renewed in %v, %v", end, source.UntilRenewal(token), err)
 			}
 		}
+	})
+}
+
+// An issuer that says that its token has ended already is not asked at each connect: the broker
+// knows.
+func TestTokenThatHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := newScripted()
+		i.life = -time.Minute
+		i.wants(t, "token 1")
+		i.wants(t, "token 1")
+		goBy(tokenPause)
+		_ = i.source.Refused("token 1", errors.New("it has expired"))
+		i.wants(t, "token 2")
 	})
 }
 

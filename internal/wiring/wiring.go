@@ -50,7 +50,7 @@ func Ordering(c *config.Config) relay.Ordering {
 
 // Replication returns the settings of the source. The caller sets NewLine and Hooks.
 func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Config, error) {
-	url, err := c.Source.URL.Read()
+	url, err := c.Source.URL.Read(context.Background())
 	if err != nil {
 		return source.Config{}, ConfigError("source.url", err)
 	}
@@ -63,7 +63,7 @@ func Replication(c *config.Config, columns []string, log *zap.Logger) (source.Co
 		}
 	}
 	return source.Config{
-		URL: url, Password: c.Source.Password.ReadFor,
+		URL: url, Password: c.Source.Password.Read,
 		Slot: c.Source.Slot, Publication: c.Source.Publication,
 		Tables: tables, Columns: columns, Shapes: c.Sink.Compat.Records() != nil, Types: new(source.Types),
 		Messages:         decode.Messages{Prefix: c.Source.MessagePrefix, Mapping: columnMapping(c.Outbox)},

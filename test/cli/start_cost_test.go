@@ -22,7 +22,7 @@ type made struct {
 // the shortest of some starts: a table of characters once took two thirds of it. If this fails for
 // a reason, such as a new version of a library, write the counts into it.
 func TestStartCost(t *testing.T) {
-	const allocations, bytes = 25_600, 2_250_000
+	const allocations, bytes = 22_400, 1_865_000
 	const largestShare = 0.2
 	binary, err := runner.RelayBinary(await.Context(t))
 	if err != nil {

@@ -35,6 +35,7 @@ func TestKafkaByToken(t *testing.T) {
 	must(t, os.WriteFile(secret, []byte("wrong mqsecret"), 0o600))
 	k.sink = fmt.Sprintf("  kafka: {brokers: ['%s'], topic: %s, sasl: {mechanism: oauthbearer, oauth: {token_url: '%s', client_id: %s, client_secret: '${file:%s}', scopes: [a, b], audience: kafka}}}",
 		kafka.TokenBrokers()[0], k.topic, i.TokenURL(), issuer.ClientID, secret)
+	byToken := k.sink
 	k.ok("init")
 	k.finds("broker", "fail", []string{"ask the issuer", "401 Unauthorized, invalid_client (no such client)"}, []string{"sink.kafka.sasl.oauth"})
 	must(t, os.WriteFile(secret, []byte(issuer.Secret), 0o600))
@@ -53,6 +54,9 @@ func TestKafkaByToken(t *testing.T) {
 	ended(t, relay)
 	hidden(t, relay.Log())
 	i.Give(issuer.Token{Audience: "another", Life: time.Hour})
+	k.sink = fmt.Sprintf("  kafka: {brokers: ['%s'], topic: %s, sasl: {mechanism: plain, username: relay, password: mqsecret}}", kafka.TokenBrokers()[0], k.topic)
+	hidden(t, k.refused(2, "run", "the brokers lack what the configuration asks for", "mechanism PLAIN is not enabled, the listener has OAUTHBEARER", "set sink.kafka.sasl.mechanism"))
+	k.sink = byToken
 	k.finds("broker", "fail", []string{"the broker refuses the token", "of issuer " + i.URL + `, for audience "another"`}, []string{"audience"})
 }
 

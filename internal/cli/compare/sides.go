@@ -144,7 +144,7 @@ const (
 func openExchange(ctx context.Context, s *rabbit.Settings, name string, keys []string) (_ side, err error) {
 	d := &conn.Dialer{
 		ConnectionName: "cdc-relay/compare", ConfirmTimeout: rabbitPatience, Lanes: 1, TLS: s.TLS.Load("sink.rabbitmq.tls"),
-		Credentials: s.Credentials(), Tokens: s.Tokens(), Admit: func(string, string) error { return nil },
+		Logins: s.Logins(), Admit: func(string, string) error { return nil },
 	}
 	if d.URLs, err = s.Addresses(); err != nil {
 		return nil, err

@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os/exec"
 	"slices"
 	"strings"
@@ -148,8 +149,12 @@ func endGroup(leader int) {
 // withoutName is the reason of an error about a program, which names it a second time.
 func withoutName(err error) error {
 	var named *exec.Error
-	if errors.As(err, &named) {
+	var path *fs.PathError
+	switch {
+	case errors.As(err, &named):
 		return named.Err
+	case errors.As(err, &path):
+		return path.Err
 	}
 	return err
 }

@@ -69,7 +69,7 @@ func TestExecRunsAtEachUse(t *testing.T) {
 		t.Error("it has run already")
 	}
 	for _, want := range []string{"token-1", "token-2"} {
-		if got, err := s.Read(); err != nil || got != want {
+		if got, err := s.Read(t.Context()); err != nil || got != want {
 			t.Errorf("got %q, %v, want %q", got, err, want)
 		}
 	}
@@ -140,13 +140,40 @@ func TestHostileExec(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, err := s.Read()
+		got, err := s.Read(t.Context())
 		if err == nil || !strings.Contains(err.Error(), want) || got != "" || strings.ContainsAny(err.Error(), "\n\t") || len(err.Error()) > 600 {
 			t.Errorf("%s: got %q, %v, want %s", lines, got, err, want)
 		}
 		if strings.Contains(lines, "exit") && err != nil && strings.Contains(err.Error(), "xyzzy") {
 			t.Errorf("%s: %v", lines, err)
 		}
+	}
+}
+
+// A program that may not be executed is a fault of the configuration; one that went away later is
+// an error of each use, and may come back.
+func TestExecNotExecutable(t *testing.T) {
+	tool := script(t, "echo token")
+	s, err := readPassword(t, "${exec:"+tool+"}")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(tool, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, fails := range []func() error{
+		func() error { _, err := s.Read(t.Context()); return err },
+		func() error { _, err := readPassword(t, "${exec:"+tool+"}"); return err },
+	} {
+		if err := fails(); err == nil || !strings.HasSuffix(err.Error(), "run "+tool+": permission denied") {
+			t.Errorf("got %v", err)
+		}
+	}
+	if err := os.Chmod(tool, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := s.Read(t.Context()); err != nil || got != "token" {
+		t.Errorf("got %q, %v", got, err)
 	}
 }
 
@@ -158,7 +185,7 @@ func TestExecLeavesAChild(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.Read(); err == nil {
+	if got, err := s.Read(t.Context()); err == nil {
 		t.Errorf("got %q", got)
 	}
 	wantGone(t, pid)
@@ -172,7 +199,7 @@ func TestExecLeavesADaemon(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := s.Read(); err != nil || got != "token" {
+	if got, err := s.Read(t.Context()); err != nil || got != "token" {
 		t.Errorf("got %q, %v", got, err)
 	}
 	wantGone(t, pid)
@@ -205,7 +232,7 @@ func TestExecEndsWithItsCaller(t *testing.T) {
 		await.Until(t, "the command", func() bool { _, err := os.Stat(pid); return err == nil })
 		cancel()
 	}()
-	if _, err := s.ReadFor(ctx); !errors.Is(err, context.Canceled) {
+	if _, err := s.Read(ctx); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 	wantGone(t, pid)

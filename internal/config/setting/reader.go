@@ -3,6 +3,7 @@
 package setting
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strconv"
@@ -74,7 +75,7 @@ func (r *Reader) secret(path string, n *Node, show func(text, value string) stri
 		return Secret{}, false
 	}
 	s := newSecret(written{text: n.Text, env: r.Env, shown: show(n.Text, value)})
-	if _, err := s.Read(); err != nil {
+	if _, err := s.Read(context.Background()); err != nil {
 		r.Fault(n.Where, path, err.Error())
 		return Secret{}, false
 	}

@@ -5,7 +5,6 @@ package setting
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"net/url"
 	"os"
@@ -52,12 +51,9 @@ func Plain(text string) Secret {
 }
 
 // Read gives the value as it is now: it reads the files that the configuration names, unless all
-// users of the host may do so, or runs its command. The error names a file, a variable or a
-// program, never a value.
-func (s Secret) Read() (string, error) { return s.ReadFor(context.Background()) }
-
-// ReadFor is Read for a caller that may end earlier: the command ends with ctx.
-func (s Secret) ReadFor(ctx context.Context) (string, error) {
+// users of the host may do so, or runs its command, which ends with ctx. The error names a file, a
+// variable or a program, never a value.
+func (s Secret) Read(ctx context.Context) (string, error) {
 	if run := s.written().run; run != nil {
 		return run.run(ctx, commandTimeout)
 	}
@@ -176,23 +172,3 @@ func ShowAddress(_, value string) string {
 
 // keywordPassword matches the password of a libpq key=value string, quoted or not.
 var keywordPassword = lazy.Regexp(`((?:^|\s)(?:ssl)?password\s*=\s*)('(?:[^'\\]|\\.)*'?|(?:[^\s\\]|\\.)+)`)
-
-// Credentials reads a user and a password again at every call; section is where they are, with a
-// dot at its end.
-func Credentials(section string, username, password Secret) func() (user, pass string, err error) {
-	return Pair(section, "username", username, "password", password)
-}
-
-// Pair reads two secrets again at every call; section is where they are, with a dot at its end, and
-// names are their keys.
-func Pair(section, firstName string, first Secret, secondName string, second Secret) func() (a, b string, err error) {
-	return func() (a, b string, err error) {
-		if a, err = first.Read(); err != nil {
-			return "", "", fmt.Errorf("read %s%s: %w", section, firstName, err)
-		}
-		if b, err = second.Read(); err != nil {
-			return "", "", fmt.Errorf("read %s%s: %w", section, secondName, err)
-		}
-		return a, b, nil
-	}
-}

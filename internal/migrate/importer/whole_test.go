@@ -287,7 +287,7 @@ func TestAnyText(t *testing.T) {
 		if c.Outbox.Aggregate.Names[0] != want {
 			t.Errorf("%q comes out as column %q", want, c.Outbox.Aggregate.Names)
 		}
-		address, err := c.Source.URL.Read()
+		address, err := c.Source.URL.Read(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,7 +6,6 @@ package kafka
 import (
 	"cmp"
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -38,6 +37,9 @@ import (
 func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, topic sink.Template, mirror string) (found []sink.Finding, existing []string) {
 	e := examination{opts: opts, layout: l, topicName: topic}
 	defer e.closeConn()
+	if opts.SASL != nil {
+		e.login, _ = opts.SASL(ctx) //nolint:errcheck // each connection finds it, too
+	}
 	found = append(e.checkBrokers(ctx), e.checkLogin()...)
 	if e.conn == nil {
 		return found, nil
@@ -53,6 +55,7 @@ type examination struct {
 	layout    *layout
 	topicName sink.Template
 	opts      *kafkaclient.Options
+	login     *kafkaclient.SASL // nil: none, or it cannot be read
 	conn      *kafkaclient.Conn // the first connection that was opened
 	cluster   *metadata.Response
 	reached   []string // addresses that were reached
@@ -178,15 +181,10 @@ const producerPatience = 5 * time.Second
 // checkLogin warns of a password that is sent over a network without TLS. A login that is refused
 // is a finding of its address.
 func (e *examination) checkLogin() []sink.Finding {
-	opts := e.opts
-	if opts.SASL == nil || opts.TLS != nil {
+	if e.login == nil || e.opts.TLS != nil {
 		return nil
 	}
-	login, err := opts.SASL()
-	if err != nil || login == nil {
-		return nil
-	}
-	return clearLogin(login.Mechanism, opts.Brokers)
+	return clearLogin(e.login.Mechanism, e.opts.Brokers)
 }
 
 // clearLogin warns of a login without TLS, unless all brokers are on this machine. SCRAM does not
@@ -451,7 +449,6 @@ func (s topicSettings) String() string {
 // fixRefusal returns the fix when a server answers but refuses the connection; "" for any other
 // error.
 func fixRefusal(err error) string {
-	var notTLS tls.RecordHeaderError
 	var token *sink.TokenError
 	switch {
 	case errors.As(err, &token):
@@ -460,13 +457,19 @@ func fixRefusal(err error) string {
 		return sink.FixTLS("sink.kafka.tls", err)
 	case errors.Is(err, kafkaclient.ErrOtherCluster):
 		return "let sink.kafka.brokers lead to that cluster again, or restart the relay to publish to the other one"
+	case errors.Is(err, kafkaclient.ErrTooOld):
+		return "upgrade the brokers: sink.kafka needs Kafka 0.11, with sink.kafka.sasl 1.0, and with sink.kafka.compression: zstd 2.1"
+	case errors.Is(err, kafkaclient.ErrNoMechanism):
+		return "set sink.kafka.sasl.mechanism to one that the listener has, let sink.kafka.brokers name a port that has this one, or enable it there: sasl.enabled.mechanisms"
+	case errors.Is(err, kafkaclient.ErrNoLogin):
+		return "leave sink.kafka.sasl out, or let sink.kafka.brokers name a port with a login"
 	case errors.Is(err, kafkaclient.ErrLogin):
 		return "check sink.kafka.sasl: mechanism, username and password"
 	case errors.Is(err, kafkaclient.ErrWantsTLS):
 		return "set sink.kafka.tls.enabled: true, or use a port without TLS"
 	case errors.Is(err, kafkaclient.ErrWantsLogin):
 		return "set sink.kafka.sasl, or use a port without a login"
-	case errors.As(err, &notTLS):
+	case errors.Is(err, kafkaclient.ErrNoTLS):
 		return "the port does not speak TLS: use the brokers' TLS port, or leave sink.kafka.tls out"
 	}
 	return ""
@@ -532,10 +535,8 @@ func (e *examination) connectOptions() string {
 // principal returns the relay's name in an ACL. A name from a certificate is not known here,
 // because the brokers map it (ssl.principal.mapping.rules).
 func (e *examination) principal() string {
-	if e.opts.SASL != nil {
-		if login, err := e.opts.SASL(); err == nil && login != nil && login.Username != "" {
-			return "User:" + login.Username
-		}
+	if e.login != nil && e.login.Username != "" {
+		return "User:" + e.login.Username
 	}
 	return "User:NAME"
 }

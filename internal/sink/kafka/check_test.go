@@ -70,11 +70,14 @@ func TestFixDial(t *testing.T) {
 		"correct the path":            fmt.Errorf("sink.kafka.tls.ca: %w", missing),
 		"what the port expects":       fmt.Errorf("open TLS: %w", io.EOF),
 		"listener.security.protocol":  context.DeadlineExceeded,
-		"what this line names":        errors.New("broker has no Produce request"),
+		"what this line names":        errors.New("no such thing"),
 		"check sink.kafka.sasl":       kafkaclient.ErrLogin,
 		"set sink.kafka.sasl, or use": kafkaclient.ErrWantsLogin,
 		"set sink.kafka.tls.enabled":  kafkaclient.ErrWantsTLS,
-		"does not speak TLS":          tls.RecordHeaderError{},
+		"does not speak TLS":          kafkaclient.ErrNoTLS,
+		"leave sink.kafka.sasl out":   kafkaclient.ErrNoLogin,
+		"sasl.enabled.mechanisms":     fmt.Errorf("%w: %w", kafkaclient.ErrLogin, kafkaclient.ErrNoMechanism),
+		"zstd 2.1":                    kafkaclient.ErrTooOld,
 	} {
 		if got := fixDial(fmt.Errorf("connect: %w", err)); !strings.Contains(got, want) {
 			t.Errorf("of %v: %q, want %q", err, got, want)
@@ -90,10 +93,10 @@ func TestFixCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	overTLS := func() (*tls.Config, error) { return new(tls.Config), nil }
-	login := func() (*kafkaclient.SASL, error) {
+	login := func(context.Context) (*kafkaclient.SASL, error) {
 		return &kafkaclient.SASL{Mechanism: "plain", Username: "relay", Password: "p"}, nil
 	}
-	unreadable := func() (*kafkaclient.SASL, error) { return nil, errors.New("no such file") }
+	unreadable := func(context.Context) (*kafkaclient.SASL, error) { return nil, errors.New("no such file") }
 	const plain, secure = "--bootstrap-server b:9092 --", "--bootstrap-server b:9092 --command-config admin.properties --"
 	for name, c := range map[string]struct {
 		opts          kafkaclient.Options
@@ -106,6 +109,9 @@ func TestFixCommands(t *testing.T) {
 		"unreadable":     {kafkaclient.Options{DialOptions: kafkaclient.DialOptions{SASL: unreadable}}, secure, "User:NAME "},
 	} {
 		e := examination{opts: &c.opts, topicName: template, conn: &kafkaclient.Conn{Addr: "b:9092"}, cluster: new(metadata.Response)}
+		if c.opts.SASL != nil {
+			e.login, _ = c.opts.SASL(t.Context())
+		}
 		for _, command := range []string{e.grantCommand("t"), e.createCommand("t"), e.minInSyncCommand("t", 2), e.describeCommand("t")} {
 			if !strings.Contains(command, c.at) {
 				t.Errorf("%s: %s", name, command)
@@ -136,7 +142,7 @@ func TestLoginWithoutTLS(t *testing.T) {
 	} {
 		e := examination{opts: &kafkaclient.Options{Brokers: c.brokers}}
 		if c.mechanism != "" {
-			e.opts.SASL = func() (*kafkaclient.SASL, error) { return &kafkaclient.SASL{Mechanism: c.mechanism}, nil }
+			e.login = &kafkaclient.SASL{Mechanism: c.mechanism}
 		}
 		if c.tls {
 			e.opts.TLS = func() (*tls.Config, error) { return new(tls.Config), nil }

@@ -29,7 +29,8 @@ type SASL struct {
 	Username, Password setting.Secret // of plain and scram
 	OAuth              sink.OAuth     // of oauthbearer
 	Extensions         map[string]string
-	Region             string // of aws-msk-iam; "": that of AWS's own settings
+	Region             string // of aws-msk-iam; "": that of AWS's own variables
+	RoleARN            string // of aws-msk-iam; "": the process's own identity
 }
 
 const saslSection = section + "sasl."
@@ -50,45 +51,34 @@ func (s *SASL) keys() []setting.Key {
 			Doc("What goes with the token of `oauthbearer`: `{name: value}`.",
 				"Confluent Cloud wants `logicalCluster` and `identityPoolId`."),
 		setting.Text("sasl.region", &s.Region).
-			Doc("The AWS region of `aws-msk-iam`.", "Empty: that of `AWS_REGION` or of AWS's configuration file."),
+			Doc("The AWS region of `aws-msk-iam`.", "Empty: that of `AWS_REGION` or `AWS_DEFAULT_REGION`."),
+		setting.Text("sasl.role_arn", &s.RoleARN).
+			Doc("The role that `aws-msk-iam` assumes.", "Empty: none, the identity of the process logs in."),
 	)
 }
 
-// login returns a function that reads user and password again at every call, or gives a token. It
-// is nil when there is no login.
-func (s *SASL) login() func() (*kafkaclient.SASL, error) {
-	switch s.Mechanism {
+// login returns a function that gives what a new connection logs in with. It is nil when there is
+// no login. An issuer that refuses this client counts as a refused login: it does not pass by
+// itself.
+func (s *SASL) login() func(ctx context.Context) (*kafkaclient.SASL, error) {
+	mechanism, logins := s.Mechanism, sink.SecretLogins(saslSection, s.Username, s.Password)
+	switch mechanism {
 	case "":
 		return nil
 	case oauthBearer:
-		return s.loginByToken(s.OAuth.Tokens(saslSection + "oauth."))
+		logins = s.OAuth.Tokens(saslSection+"oauth.").Logins("", setting.Secret{})
 	case mskIAM:
-		return s.loginByToken(mskTokens(s.Region))
+		mechanism, logins = oauthBearer, mskTokens(s.Region, s.RoleARN).Logins("", setting.Secret{})
 	}
-	read := setting.Credentials(saslSection, s.Username, s.Password)
-	return func() (*kafkaclient.SASL, error) {
-		user, password, err := read()
-		return &kafkaclient.SASL{Mechanism: s.Mechanism, Username: user, Password: password}, err
-	}
-}
-
-// loginByToken is the login with the tokens of a source. An issuer that refuses this client counts
-// as a refused login: it does not pass by itself.
-func (s *SASL) loginByToken(tokens *sink.TokenSource) func() (*kafkaclient.SASL, error) {
-	return func() (*kafkaclient.SASL, error) {
-		var token string // of this one connection
+	return func(ctx context.Context) (*kafkaclient.SASL, error) {
+		l, err := logins.Read(ctx)
+		if failed := (*sink.TokenError)(nil); errors.As(err, &failed) && failed.Refused() {
+			err = fmt.Errorf("%w: %w", kafkaclient.ErrLogin, err)
+		}
 		return &kafkaclient.SASL{
-			Mechanism: oauthBearer, Extensions: s.Extensions,
-			Token: func(ctx context.Context) (_ string, err error) {
-				token, err = tokens.Token(ctx)
-				var failed *sink.TokenError
-				if errors.As(err, &failed) && failed.Refused() {
-					err = fmt.Errorf("%w: %w", kafkaclient.ErrLogin, err)
-				}
-				return token, err
-			},
-			Refused: func(err error) error { return tokens.Refused(token, err) },
-		}, nil
+			Mechanism: mechanism, Username: l.User, Password: l.Password, Extensions: s.Extensions,
+			Refused: func(err error) error { return logins.Refused(l, err) },
+		}, err
 	}
 }
 
@@ -113,10 +103,12 @@ func (s *SASL) validate(v *sink.Validation, tls bool) {
 	if s.Mechanism != oauthBearer && len(s.Extensions) > 0 {
 		v.FaultAt(saslSection+"extensions", errors.New("has no effect without sasl.mechanism: "+oauthBearer))
 	}
-	switch {
-	case s.Mechanism != mskIAM && s.Region != "":
-		v.FaultAt(saslSection+"region", errors.New("has no effect without sasl.mechanism: "+mskIAM))
-	case s.Mechanism == mskIAM && !tls:
+	for key, value := range map[string]string{"region": s.Region, "role_arn": s.RoleARN} {
+		if s.Mechanism != mskIAM && value != "" {
+			v.FaultAt(saslSection+key, errors.New("has no effect without sasl.mechanism: "+mskIAM))
+		}
+	}
+	if s.Mechanism == mskIAM && !tls {
 		v.FaultAt(saslSection+"mechanism", errors.New("is "+mskIAM+", which MSK takes over TLS only: set tls: {enabled: true}"))
 	}
 }

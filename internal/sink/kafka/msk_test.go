@@ -6,48 +6,81 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
 )
 
-// noAWS leaves AWS's SDK nothing but what a test sets.
-func noAWS(t *testing.T) {
+// onlyAWS leaves the process nothing of AWS but what a test sets.
+func onlyAWS(t *testing.T, variables map[string]string) {
 	t.Helper()
 	for _, pair := range os.Environ() {
 		if name, _, _ := strings.Cut(pair, "="); strings.HasPrefix(name, "AWS_") {
 			t.Setenv(name, "")
 		}
 	}
-	none := filepath.Join(t.TempDir(), "none")
-	t.Setenv("AWS_CONFIG_FILE", none)
-	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", none)
 	t.Setenv("AWS_EC2_METADATA_DISABLED", "true")
+	for name, value := range variables {
+		t.Setenv(name, value)
+	}
+}
+
+const awsSecret = "wJalrXUtnFEMI/K7MDENG"
+
+// The token is the one that AWS's aws-msk-iam-sasl-signer-go v1.0.4 makes of the same keys at the
+// same time. These two were made by it in a synctest bubble. The rest of the relay's has another
+// name of the program, which nothing signs.
+func TestMSKTokenAsAWSMakesIt(t *testing.T) {
+	now := time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, c := range []struct{ region, session, want string }{
+		{
+			"eu-central-1", "session+token/=",
+			"https://kafka.eu-central-1.amazonaws.com/?Action=kafka-cluster%3AConnect&User-Agent=aws-msk-iam-sasl-signer-go%2F1.0.4%2Fgo1.26.8&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIDEXAMPLE%2F20000101%2Feu-central-1%2Fkafka-cluster%2Faws4_request&X-Amz-Date=20000101T000000Z&X-Amz-Expires=900&X-Amz-Security-Token=session%2Btoken%2F%3D&X-Amz-Signature=1c76938df84b191efe4970c5fc2e5ab39266f1b692cab70e4b5107488240d070&X-Amz-SignedHeaders=host",
+		},
+		{
+			"us-east-1", "",
+			"https://kafka.us-east-1.amazonaws.com/?Action=kafka-cluster%3AConnect&User-Agent=aws-msk-iam-sasl-signer-go%2F1.0.4%2Fgo1.26.8&X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=AKIDEXAMPLE%2F20000101%2Fus-east-1%2Fkafka-cluster%2Faws4_request&X-Amz-Date=20000101T000000Z&X-Amz-Expires=900&X-Amz-Signature=d7bce55ba42c65d0eff490d4a556fac1e07670384171d8c8c497945c325be4ce&X-Amz-SignedHeaders=host",
+		},
+	} {
+		keys := aws.Credentials{AccessKeyID: "AKIDEXAMPLE", SecretAccessKey: awsSecret, SessionToken: c.session}
+		token, err := signConnect(t.Context(), c.region, keys, now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := strings.Replace(c.want, "aws-msk-iam-sasl-signer-go%2F1.0.4%2Fgo1.26.8", "cdc-relay", 1)
+		got, err := base64.RawURLEncoding.DecodeString(token.AccessToken)
+		if err != nil || string(got) != want || token.Expiry.UnixMilli() != 946685700000 {
+			t.Errorf("%s, until %s, %v; want\n%s", got, token.Expiry, err, want)
+		}
+		keys.CanExpire, keys.Expires = true, now.Add(time.Minute)
+		if token, err = signConnect(t.Context(), c.region, keys, now); err != nil || token.Expiry != keys.Expires {
+			t.Errorf("a token of keys that end at %s ends at %s, %v", keys.Expires, token.Expiry, err)
+		}
+	}
 }
 
 // The token is a request that AWS's rules sign: signed here once more, without AWS's code. (MSK
 // itself was not tried.)
 func TestMSKToken(t *testing.T) {
-	noAWS(t)
-	const secret = "wJalrXUtnFEMI/K7MDENG"
-	t.Setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
-	t.Setenv("AWS_SECRET_ACCESS_KEY", secret)
-	t.Setenv("AWS_SESSION_TOKEN", "session+token/=")
+	onlyAWS(t, map[string]string{"AWS_ACCESS_KEY_ID": "AKIDEXAMPLE", "AWS_SECRET_ACCESS_KEY": awsSecret, "AWS_SESSION_TOKEN": "session+token/="})
 	s := SASL{Mechanism: mskIAM, Region: "eu-central-1"}
-	login, err := s.login()()
+	login, err := s.login()(t.Context())
 	if err != nil || login.Mechanism != oauthBearer {
 		t.Fatalf("%+v, %v", login, err)
 	}
-	token, err := login.Token(t.Context())
+	text, err := base64.RawURLEncoding.DecodeString(login.Password)
 	if err != nil {
-		t.Fatal(err)
-	}
-	text, err := base64.RawURLEncoding.DecodeString(token)
-	if err != nil {
-		t.Fatalf("%s: %v", token, err)
+		t.Fatalf("%s: %v", login.Password, err)
 	}
 	u, err := url.Parse(string(text))
 	if err != nil {
@@ -78,7 +111,7 @@ func TestMSKToken(t *testing.T) {
 		return hex.EncodeToString(sum[:])
 	}
 	request := "GET\n/\n" + strings.ReplaceAll(query.Encode(), "+", "%20") + "\nhost:" + u.Host + "\n\nhost\n" + hash("")
-	key := []byte("AWS4" + secret)
+	key := []byte("AWS4" + awsSecret)
 	for _, part := range append(strings.Split(scope, "/"), "AWS4-HMAC-SHA256\n"+query.Get("X-Amz-Date")+"\n"+scope+"\n"+hash(request)) {
 		mac := hmac.New(sha256.New, key)
 		mac.Write([]byte(part))
@@ -89,39 +122,95 @@ func TestMSKToken(t *testing.T) {
 	}
 }
 
-// What a credential_process prints is in no error.
-func TestMSKCredentialProcess(t *testing.T) {
-	noAWS(t)
-	tool := filepath.Join(t.TempDir(), "tool")
-	for _, lines := range []string{
-		`echo a warning; echo '{"Version": 1, "AccessKeyId": "AKIDEXAMPLE", "SecretAccessKey": "xyzzy"}'`,
-		`echo '{"Version": 7, "SecretAccessKey": "xyzzy"}'`,
-		`echo xyzzy; exit 1`,
+// fakeAWS answers as AWS's own services do: STS, the agent of a container, and the instance.
+func fakeAWS(t *testing.T) (address string) {
+	t.Helper()
+	keys := func(id string) string {
+		return `{"AccessKeyId": "` + id + `", "SecretAccessKey": "s", "Token": "t", "Code": "Success", "Expiration": "` + time.Now().Add(time.Hour).UTC().Format(time.RFC3339) + `"}`
+	}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path == "/container" && r.Header.Get("Authorization") == "pod's own":
+			_, _ = io.WriteString(w, keys("AKIDCONTAINER"))
+		case r.URL.Path == "/latest/api/token":
+			w.Header().Set("X-Aws-Ec2-Metadata-Token-Ttl-Seconds", "300")
+			_, _ = io.WriteString(w, "session")
+		case r.URL.Path == "/latest/meta-data/iam/security-credentials/":
+			_, _ = io.WriteString(w, "role-of-the-host")
+		case r.URL.Path == "/latest/meta-data/iam/security-credentials/role-of-the-host":
+			_, _ = io.WriteString(w, keys("AKIDINSTANCE"))
+		case r.URL.Path != "/":
+			http.Error(w, "{}", http.StatusForbidden)
+		default:
+			action := r.PostFormValue("Action")
+			signedBy, _, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "AWS4-HMAC-SHA256 Credential="), "/")
+			id := "AKID" + r.PostFormValue("RoleArn")[len("arn:aws:iam::1:role/"):]
+			if action == "AssumeRole" && signedBy == "" || action == "AssumeRoleWithWebIdentity" && r.PostFormValue("WebIdentityToken") != "jwt" {
+				w.WriteHeader(http.StatusForbidden)
+				fmt.Fprintf(w, `<ErrorResponse><Error><Code>AccessDenied</Code><Message>Not authorized to perform %s</Message></Error><RequestId>%d</RequestId></ErrorResponse>`, action, time.Now().UnixNano())
+				return
+			}
+			fmt.Fprintf(w, `<%[1]sResponse><%[1]sResult><Credentials><AccessKeyId>%[2]s%[3]s</AccessKeyId><SecretAccessKey>s</SecretAccessKey><SessionToken>t</SessionToken><Expiration>%[4]s</Expiration></Credentials></%[1]sResult></%[1]sResponse>`,
+				action, id, signedBy, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+		}
+	}))
+	t.Cleanup(server.Close)
+	return server.URL
+}
+
+// Whose keys sign: those of the first source that there is.
+func TestMSKCredentials(t *testing.T) {
+	address := fakeAWS(t)
+	jwt, wrong := filepath.Join(t.TempDir(), "jwt"), filepath.Join(t.TempDir(), "wrong")
+	if err := errors.Join(os.WriteFile(jwt, []byte("jwt"), 0o600), os.WriteFile(wrong, []byte("pod's own"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	pod := map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": address + "/container", "AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": wrong}
+	web := map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": jwt, "AWS_ROLE_ARN": "arn:aws:iam::1:role/WEB", "AWS_ENDPOINT_URL_STS": address}
+	denied := maps.Clone(web)
+	denied["AWS_WEB_IDENTITY_TOKEN_FILE"] = wrong
+	for name, c := range map[string]struct {
+		variables map[string]string
+		role      string
+		key, err  string
+	}{
+		"variables":    {map[string]string{"AWS_ACCESS_KEY_ID": "AKIDOWN", "AWS_SECRET_ACCESS_KEY": "s", "AWS_PROFILE": "x"}, "", "AKIDOWN", ""},
+		"web identity": {web, "", "AKIDWEB", ""},
+		"denied":       {denied, "", "", "get a token: get credentials from AWS: AccessDenied: Not authorized to perform AssumeRoleWithWebIdentity"},
+		"pod":          {pod, "", "AKIDCONTAINER", ""},
+		"task":         {map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": address + "/container", "AWS_CONTAINER_AUTHORIZATION_TOKEN": "pod's own"}, "", "AKIDCONTAINER", ""},
+		"no agent":     {map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://10.0.0.1/"}, "", "", "is no address of an agent"},
+		"instance":     {map[string]string{"AWS_EC2_METADATA_DISABLED": "", "AWS_EC2_METADATA_SERVICE_ENDPOINT": address}, "", "AKIDINSTANCE", ""},
+		"role": {
+			map[string]string{"AWS_ACCESS_KEY_ID": "AKIDOWN", "AWS_SECRET_ACCESS_KEY": "s", "AWS_ENDPOINT_URL_STS": address},
+			"arn:aws:iam::1:role/OTHER", "AKIDOTHERAKIDOWN", "",
+		},
+		"nothing": {nil, "", "", "get credentials from AWS: "},
+		"files":   {map[string]string{"AWS_PROFILE": "x"}, "", "", "AWS_PROFILE is set, and the relay reads no file of AWS's tools"},
 	} {
-		if err := errors.Join(
-			os.WriteFile(tool, []byte("#!/bin/sh\n"+lines+"\n"), 0o700),
-			os.WriteFile(os.Getenv("AWS_CONFIG_FILE"), []byte("[default]\nregion = eu-central-1\ncredential_process = "+tool+"\n"), 0o600),
-		); err != nil {
-			t.Fatal(err)
-		}
-		_, err := mskTokens("").Token(t.Context())
-		if err == nil || err.Error() != "get a token: sign with the credentials of AWS: credential_process printed no valid credentials, or failed" {
-			t.Errorf("%s: got %v", lines, err)
-		}
+		t.Run(name, func(t *testing.T) {
+			onlyAWS(t, c.variables)
+			token, err := mskTokens("eu-central-1", c.role).Token(t.Context())
+			if c.err != "" {
+				if err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(fixRefusal(err), "sink.kafka.sasl") {
+					t.Errorf("got %v, want %s", err, c.err)
+				}
+				return
+			}
+			text, decoded := base64.RawURLEncoding.DecodeString(token)
+			if errors.Join(err, decoded) != nil || !strings.Contains(string(text), "Credential="+c.key+"%2F") {
+				t.Errorf("got %s, %v, want the key %s", text, err, c.key)
+			}
+		})
 	}
 }
 
-// Without a region or credentials it says what to set.
-func TestMSKWithoutAWS(t *testing.T) {
-	noAWS(t)
-	for region, want := range map[string]string{"": "set sink.kafka.sasl.region, or AWS_REGION", "eu-central-1": "sign with the credentials of AWS: "} {
-		s := SASL{Mechanism: mskIAM, Region: region}
-		login, err := s.login()()
-		if err != nil {
-			t.Fatal(err)
-		}
-		if token, err := login.Token(t.Context()); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(fixRefusal(err), "sink.kafka.sasl") {
-			t.Errorf("region %q: got %q, %v; %s", region, token, err, fixRefusal(err))
+// Without a region it says what to set, and a wrong one is no other host.
+func TestMSKRegion(t *testing.T) {
+	for region, want := range map[string]string{"": "set sink.kafka.sasl.region, or AWS_REGION", "x y": "no region is called"} {
+		onlyAWS(t, map[string]string{"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s"})
+		if token, err := mskTokens(region, "").Token(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("region %q: got %q, %v", region, token, err)
 		}
 	}
 }

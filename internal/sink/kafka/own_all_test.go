@@ -5,6 +5,7 @@
 package kafka
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -189,8 +190,8 @@ func tlsOf(certs *testcerts.Certificates, client *testcerts.CertificateFiles) fu
 	}
 }
 
-func saslOf(mechanism, password string) func() (*kafkaclient.SASL, error) {
-	return func() (*kafkaclient.SASL, error) {
+func saslOf(mechanism, password string) func(context.Context) (*kafkaclient.SASL, error) {
+	return func(context.Context) (*kafkaclient.SASL, error) {
 		return &kafkaclient.SASL{Mechanism: mechanism, Username: "relay", Password: password}, nil
 	}
 }
@@ -207,7 +208,7 @@ func testListeners(t *testing.T, k *kafkaserver.Kafka) {
 	type attempt struct {
 		addr    string
 		tls     func() (*tls.Config, error)
-		sasl    func() (*kafkaclient.SASL, error)
+		sasl    func(context.Context) (*kafkaclient.SASL, error)
 		refused bool   // the login
 		want    string // of the error; "": none
 	}
@@ -216,14 +217,14 @@ func testListeners(t *testing.T, k *kafkaserver.Kafka) {
 		"TLS":                    {k.TLSBrokers()[0], secure, nil, false, ""},
 		"TLS, another CA":        {k.TLSBrokers()[0], tlsOf(other, nil), nil, false, "unknown authority"},
 		"TLS, plaintext":         {k.TLSBrokers()[0], nil, nil, false, "TLS"},
-		"plaintext, TLS":         {k.Brokers()[0], secure, nil, false, "may take no TLS"},
+		"plaintext, TLS":         {k.Brokers()[0], secure, nil, false, "the port takes no TLS"},
 		"mTLS":                   {k.MTLSBrokers()[0], tlsOf(certs, &certs.Client), nil, false, ""},
 		"mTLS, no certificate":   {k.MTLSBrokers()[0], secure, nil, false, "tls: "},
 		"mTLS, a stranger's":     {k.MTLSBrokers()[0], tlsOf(certs, &certs.Stranger), nil, false, "tls: "},
 		"mTLS, expired":          {k.MTLSBrokers()[0], tlsOf(certs, &certs.ExpiredClient), nil, false, "tls: "},
-		"SASL, no login":         {k.SASLBrokers()[0], nil, nil, false, "wants a login"},
+		"SASL, no login":         {k.SASLBrokers()[0], nil, nil, false, "the listener wants a login, it has "},
 		"plaintext, login":       {k.Brokers()[0], nil, saslOf("plain", "relay secret"), false, "no SASL login"},
-		"unreadable credentials": {k.SASLBrokers()[0], nil, func() (*kafkaclient.SASL, error) { return nil, errors.New("no file") }, false, "no file"},
+		"unreadable credentials": {k.SASLBrokers()[0], nil, func(context.Context) (*kafkaclient.SASL, error) { return nil, errors.New("no file") }, false, "no file"},
 	}
 	for _, mechanism := range []string{"plain", "scram-sha-256", "scram-sha-512"} {
 		right, wrong := saslOf(mechanism, "relay secret"), saslOf(mechanism, "wrong secret")
@@ -232,12 +233,16 @@ func testListeners(t *testing.T, k *kafkaserver.Kafka) {
 		attempts[mechanism+", wrong password"] = attempt{k.SASLBrokers()[0], nil, wrong, true, "(58)"}
 		attempts[mechanism+" over TLS, wrong password"] = attempt{k.SASLTLSBrokers()[0], secure, wrong, true, "(58)"}
 	}
+	unfit := []string{"TLS, plaintext", "plaintext, TLS", "SASL, no login", "plaintext, login"}
 	for name, a := range attempts {
 		t.Run(name, func(t *testing.T) {
 			c, err := kafkaclient.Dial(ctx, &kafkaclient.DialOptions{TLS: a.tls, SASL: a.sasl}, a.addr)
 			if err == nil {
 				defer c.Close()
 				_, err = kafkaclient.RoundTripAs[*metadata.Response](ctx, c, within, &metadata.Request{TopicNames: []string{}})
+			}
+			if got, want := errors.As(err, new(*kafkaclient.UnfitError)), slices.Contains(unfit, name); got != want {
+				t.Errorf("unfit %v, want %v: %v", got, want, err)
 			}
 			if err != nil {
 				if a.want == "" || errors.Is(err, kafkaclient.ErrLogin) != a.refused || !strings.Contains(err.Error(), a.want) || strings.Contains(err.Error(), "secret") {

@@ -131,7 +131,9 @@ func (s *Settings) Columns() []string { return nil }
 
 // Login returns what a connection logs in with; it is called at every connect. It is nil when there
 // is no login.
-func (s *Settings) Login() func() (*kafkaclient.SASL, error) { return s.SASL.login() }
+func (s *Settings) Login() func(ctx context.Context) (*kafkaclient.SASL, error) {
+	return s.SASL.login()
+}
 
 // TLSFiles returns a function that reads the files again at every call. It is nil without TLS.
 func (s *Settings) TLSFiles() func() (*tls.Config, error) {

@@ -38,14 +38,14 @@ func TestConfig(t *testing.T) {
 		t.Error("TLS is on without being asked for")
 	}
 	write("two\n")
-	login, err := out.SASL()
+	login, err := out.SASL(t.Context())
 	if err != nil || login.Mechanism != "plain" || login.Username != "u" || login.Password != "two" {
 		t.Errorf("the login is not that of the configuration, or its file is not read again: %v", err)
 	}
 	if err := os.Remove("pw"); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := out.SASL(); err == nil || !strings.Contains(err.Error(), "sink.kafka.sasl.password") {
+	if _, err := out.SASL(t.Context()); err == nil || !strings.Contains(err.Error(), "sink.kafka.sasl.password") {
 		t.Errorf("got %v, want an error that names the key", err)
 	}
 

@@ -133,11 +133,15 @@ func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.O
 	return outcomes[0], err
 }
 
-// Run keeps the connections until ctx is done. The error is an *event.Stop: the brokers refused the
-// login for kafkaclient.LoginTimeout and no connection was ever made.
+// Run keeps the connections until ctx is done. The error is an *event.Stop: no connection was ever
+// made, because the brokers refused the login for kafkaclient.LoginTimeout, or none of them has
+// what the configuration asks for.
 func (s *Sink) Run(ctx context.Context) error {
 	defer s.outage.Close()
 	err := s.client.Run(ctx)
+	if errors.Is(err, kafkaclient.ErrUnfit) {
+		return &event.Stop{Code: event.ExitUsage, Reason: "broker_unfit", What: oneLine(err), Fix: fixRefusal(err)}
+	}
 	if errors.Is(err, kafkaclient.ErrLogin) {
 		return &event.Stop{
 			Code: event.ExitFailure, Reason: "broker_login",
@@ -246,7 +250,11 @@ func (c *Config) setDefaults() {
 }
 
 func (c *Config) clientOptions() kafkaclient.Options {
-	return kafkaclient.Options{
+	opts := kafkaclient.Options{
 		DialOptions: c.DialOptions, Brokers: c.Brokers, ConfirmTimeout: c.ConfirmTimeout, Explain: explain, OnConnected: c.Connected,
 	}
+	if c.Compression == "zstd" {
+		opts.ProduceVersion = 7 // of Kafka 2.1; with an earlier one the broker refuses every batch
+	}
+	return opts
 }

@@ -186,24 +186,57 @@ func TestHastyBroker(t *testing.T) {
 	})
 }
 
-// A login that is refused from the start ends Run; one that is refused later does not.
+// A login that is refused from the start ends Run, and so do brokers that all lack something. What
+// comes later does not.
 func TestLoginRefused(t *testing.T) {
-	refuse := func(context.Context, string) (kafkaclient.Connection, error) {
-		return nil, fmt.Errorf("log in: %w", kafkaclient.ErrLogin)
+	unfit := &kafkaclient.UnfitError{Kind: kafkaclient.ErrNoTLS, Text: "no TLS"}
+	for _, c := range []struct {
+		err  error
+		code int
+		why  string
+		in   time.Duration
+	}{
+		{kafkaclient.ErrLogin, event.ExitFailure, "broker_login", kafkaclient.LoginTimeout},
+		{unfit, event.ExitUsage, "broker_unfit", kafkaclient.UnfitTimeout},
+	} {
+		refuse := func(context.Context, string) (kafkaclient.Connection, error) {
+			return nil, fmt.Errorf("log in: %w", c.err)
+		}
+		synctest.Test(t, func(t *testing.T) {
+			s, err := New(Config{Brokers: []string{"1:9092", "2:9092"}, RecordConfig: toTopic(t, "events")})
+			must(t, err)
+			s.client.Dial = refuse
+			began := time.Now()
+			var stop *event.Stop
+			if err := s.Run(t.Context()); !errors.As(err, &stop) || stop.Code != c.code || stop.Reason != c.why || stop.Fix == "" {
+				t.Errorf("Run: %v", err)
+			}
+			if took := time.Since(began); took < c.in || took > c.in+2*time.Second {
+				t.Errorf("after %s", took)
+			}
+		})
+		testRefusedLater(t, refuse)
 	}
+	// One broker that is only away may have it.
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{Brokers: []string{"1:9092"}, RecordConfig: toTopic(t, "events")})
+		s, err := New(Config{Brokers: []string{"1:9092", "2:9092"}, RecordConfig: toTopic(t, "events")})
 		must(t, err)
-		s.client.Dial = refuse
-		began := time.Now()
-		var stop *event.Stop
-		if err := s.Run(t.Context()); !errors.As(err, &stop) || stop.Code != event.ExitFailure || stop.Reason != "broker_login" || stop.Fix == "" {
+		s.client.Dial = func(_ context.Context, addr string) (kafkaclient.Connection, error) {
+			if addr == "2:9092" {
+				return nil, errors.New("away")
+			}
+			return nil, unfit
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		if err := s.Run(ctx); err != nil {
 			t.Errorf("Run: %v", err)
 		}
-		if took := time.Since(began); took < time.Minute || took > time.Minute+2*time.Second {
-			t.Errorf("after %s", took)
-		}
 	})
+}
+
+func testRefusedLater(t *testing.T, refuse func(context.Context, string) (kafkaclient.Connection, error)) {
+	t.Helper()
 	inMemory(t, 1, 1, Config{}, func(m *memory, r *running) {
 		wantConfirmed(t, r.send(few(1)...))
 		synctest.Wait()

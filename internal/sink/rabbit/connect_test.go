@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"net/url"
 	"strings"
 	"sync/atomic"
@@ -14,6 +16,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
@@ -67,7 +70,9 @@ func TestLoginIsAskedAgain(t *testing.T) {
 	right, _ := u.User.Password()
 	var password atomic.Value
 	password.Store("wrong")
-	cfg.Credentials = func() (string, string, error) { return u.User.Username(), password.Load().(string), nil }
+	cfg.Logins = &sink.Logins{Read: func(context.Context) (sink.Login, error) {
+		return sink.Login{User: u.User.Username(), Password: password.Load().(string)}, nil
+	}}
 	logs, lines := observer.New(zap.InfoLevel)
 	cfg.Log = zap.New(logs)
 	s := start(t, cfg)
@@ -92,7 +97,7 @@ func TestLoginRefusedForGood(t *testing.T) {
 	b := parallelBroker(t)
 	cfg := b.config()
 	cfg.LoginTimeout = 300 * time.Millisecond
-	cfg.Credentials = func() (string, string, error) { return "guest", "wrong", nil }
+	cfg.Logins = sink.SecretLogins("", setting.Plain("guest"), setting.Plain("wrong"))
 	s := start(t, cfg)
 	err := <-s.done
 	s.done <- err
@@ -100,6 +105,36 @@ func TestLoginRefusedForGood(t *testing.T) {
 	if !errors.As(err, &stop) || stop.Code != event.ExitFailure || !strings.Contains(err.Error(), "password not allowed") {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A port that can never be the right one is exit 2.
+func TestUnfitForGood(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = io.ReadFull(c, make([]byte, 8))
+			_, _ = c.Write([]byte{21, 3, 1, 0, 2, 2, 70}) // a TLS alert
+			c.Close()
+		}
+	}()
+	cfg := Config{Dialer: conn.Dialer{URLs: []string{"amqp://" + l.Addr().String() + "/"}}, Lanes: 1, LoginTimeout: 300 * time.Millisecond, Log: zap.NewNop()}
+	s, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var stop *event.Stop
+	if err := s.Run(t.Context()); !errors.As(err, &stop) || stop.Code != event.ExitUsage || !strings.Contains(err.Error(), "expects TLS") || !strings.Contains(stop.Fix, "amqps://") {
+		t.Errorf("got %v", err)
+	}
+	wantFinding(t, Check(t.Context(), cfg), "broker", false, "expects TLS", "write amqps://")
 }
 
 func TestDeclare(t *testing.T) {

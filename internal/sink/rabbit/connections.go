@@ -193,20 +193,30 @@ func (s *Sink) prepareSession(ctx context.Context, sess *conn.Session, again boo
 	}
 }
 
+// unfitTimeout ends Run when all brokers were unfit for this long, and no connection was ever made.
+// An address may lead to several of them, whose settings are being changed one by one.
+const unfitTimeout = 10 * time.Second
+
 // loginRefused returns the error that stops the sink when the broker has refused the login for
-// LoginTimeout and no connection was ever made. Otherwise it returns nil.
+// LoginTimeout, or lacks what the configuration asks for, and no connection was ever made.
+// Otherwise it returns nil.
 func (s *Sink) loginRefused(err error) error {
 	if s.connected.Load() {
 		return nil
 	}
 	var ex *amqp.Error
 	var token *sink.TokenError
-	byIssuer := errors.As(err, &token) && token.Refused()
+	byIssuer, unfit := errors.As(err, &token) && token.Refused(), errors.Is(err, conn.ErrUnfit)
+	now := time.Now().UnixNano()
+	if !unfit {
+		s.unfitSince.Store(0)
+	} else if s.unfitSince.CompareAndSwap(0, now); time.Duration(now-s.unfitSince.Load()) >= min(unfitTimeout, s.cfg.LoginTimeout) {
+		return &event.Stop{Code: event.ExitUsage, Reason: "broker_unfit", What: conn.ErrorText(err), Fix: fixRefusal(err)}
+	}
 	if !byIssuer && (!errors.As(err, &ex) || ex.Code != amqp.AccessRefused) {
 		s.refusedSince.Store(0)
 		return nil
 	}
-	now := time.Now().UnixNano()
 	s.refusedSince.CompareAndSwap(0, now)
 	if time.Duration(now-s.refusedSince.Load()) < s.cfg.LoginTimeout {
 		return nil
@@ -242,13 +252,13 @@ func (s *Sink) loginRefused(err error) error {
 //     and none at a probe. (Where a command makes them each login has others: see Renewed.) An
 //     issuer's token that has ended counts as changed. A destination that was paused when the token
 //     was late comes back: its next probe is refused, and finds the new one.
-func (s *Sink) outdatedLogin(sess *conn.Session, ex *amqp.Error, probe bool) error {
+func (s *Sink) outdatedLogin(ctx context.Context, sess *conn.Session, ex *amqp.Error, probe bool) error {
 	switch {
 	case ex.Code != amqp.AccessRefused:
 		return nil
 	case isTokenExpired(ex):
 		return errors.New("the token of its login has expired")
-	case s.cfg.Renewed(sess, probe):
+	case s.cfg.Renewed(ctx, sess, probe):
 		return errors.New("refused, and the credentials have changed or ended since its login")
 	}
 	return nil

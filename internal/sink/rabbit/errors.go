@@ -4,7 +4,6 @@
 package rabbit
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"strings"
@@ -142,20 +141,23 @@ const fixOtherCluster = "let every address in sink.rabbitmq.url lead to that clu
 // error.
 func fixRefusal(err error) string {
 	var token *sink.TokenError
-	if errors.As(err, &token) {
+	var unfit *conn.UnfitError
+	var ex *amqp.Error
+	switch {
+	case errors.As(err, &unfit):
+		return unfit.Fix
+	case errors.As(err, &token) && errors.As(err, &ex):
+		return token.Fix() + "; the broker needs rabbitmq_auth_backend_oauth2, among its auth_backends, too"
+	case errors.As(err, &token):
 		return token.Fix()
 	}
 	if fix := sink.FixTLS("sink.rabbitmq.tls", err); fix != "" {
 		return fix
 	}
-	var ex *amqp.Error
-	var notTLS tls.RecordHeaderError
 	_, full := connectionLimit(err)
 	switch {
 	case errors.Is(err, errOtherCluster):
 		return fixOtherCluster
-	case errors.As(err, &notTLS):
-		return "the port does not speak TLS: use the broker's TLS port, or an amqp:// URL"
 	case errors.As(err, &ex) && ex.Code == amqp.AccessRefused:
 		return "check sink.rabbitmq.username and password"
 	case full:

@@ -56,7 +56,7 @@ func (b *issued) tokenConfig() Config {
 	cfg := byKey(b.broker)
 	s := defaultSettings()
 	s.OAuth = sink.OAuth{TokenURL: b.issuer.TokenURL(), ClientID: setting.Plain(issuer.ClientID), ClientSecret: setting.Plain(issuer.Secret)}
-	cfg.Credentials, cfg.Tokens = s.Credentials(), s.Tokens()
+	cfg.Logins = s.Logins()
 	return cfg
 }
 
@@ -131,6 +131,44 @@ func TestIssuerAway(t *testing.T) {
 	}
 	if len(sent) > 0 {
 		t.Errorf("%d events are not in the queue", len(sent))
+	}
+}
+
+// While an alarm of the broker stands (its disk is full) it reads no new token either, and the old
+// one ends: nothing is rejected or lost when it is over.
+func TestTokenEndsInAnAlarm(t *testing.T) {
+	b := issuedBroker(t)
+	const life = 6 * time.Second
+	b.give(life)
+	b.exchange("events", nil)
+	s := start(t, b.tokenConfig())
+	wantConfirmed(t, s.send(newEvent("events", "created")))
+	asked := len(b.issuer.Asked())
+	b.alarm(true)
+	var stop atomic.Bool
+	sent := make(chan []string, 1)
+	go func() { sent <- b.deliverUntil(s, stop.Load) }()
+	await.Until(t, "the alarm", func() bool {
+		_, why := s.Up()
+		return strings.Contains(why, "blocked by the broker")
+	})
+	await.Until(t, "a new token", func() bool { return len(b.issuer.Asked()) > asked })
+	ends := time.Now().Add(life / 4)
+	await.Until(t, "the end of the old one", func() bool { return time.Now().After(ends) })
+	b.alarm(false)
+	stop.Store(true)
+	missing := map[string]bool{}
+	for _, id := range <-sent {
+		missing[id] = true
+	}
+	if len(missing) == 0 {
+		t.Error("nothing was sent")
+	}
+	for _, m := range b.take("events", b.depth("events")) {
+		delete(missing, m.MessageId)
+	}
+	if len(missing) > 0 {
+		t.Errorf("%d events are not in the queue", len(missing))
 	}
 }
 

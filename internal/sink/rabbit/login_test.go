@@ -1,6 +1,7 @@
 package rabbit
 
 import (
+	"context"
 	"errors"
 	"net/url"
 	"strings"
@@ -27,18 +28,19 @@ func TestRefusalOfAnEarlierLogin(t *testing.T) {
 	}
 	as("^events$")
 	cfg := byKey(b)
-	cfg.Credentials = func() (string, string, error) {
+	cfg.Logins = &sink.Logins{Read: func(context.Context) (l sink.Login, err error) {
 		address := login.Load()
 		if address == nil {
-			return "", "", errors.New("no such file")
+			return l, errors.New("no such file")
 		}
 		u, err := url.Parse(*address)
 		if err != nil {
-			return "", "", err
+			return l, err
 		}
-		password, _ := u.User.Password()
-		return u.User.Username(), password, nil
-	}
+		l.User = u.User.Username()
+		l.Password, _ = u.User.Password()
+		return l, nil
+	}}
 	var reconnects atomic.Int32
 	cfg.Connected = func(again bool) {
 		if again {

@@ -180,7 +180,7 @@ func (l *lane) concludeRound(ctx context.Context, ch *conn.Channel, e conn.Round
 	l.dropChannel()
 	switch scopeOn(ch.Session, ex) {
 	case channelScope:
-		if err := l.sink.outdatedLogin(ch.Session, ex, l.use != conn.Lanes); err != nil {
+		if err := l.sink.outdatedLogin(ctx, ch.Session, ex, l.use != conn.Lanes); err != nil {
 			ch.Session.Kill(err)
 			return fmt.Errorf("connection ended: %w", err)
 		}

@@ -78,9 +78,7 @@ func (s *Settings) config(o *sink.Opening) (Config, error) {
 	out := Config{
 		Dialer: conn.Dialer{
 			ConfirmTimeout: o.ConfirmTimeout, ConnectionName: "cdc-relay/" + o.Slot, TLS: s.TLS.Load(section + "tls"),
-			Credentials: s.Credentials(), // nil: the addresses carry them
-			Unsteady:    func() bool { return s.Username.Runs() || s.Password.Runs() },
-			Tokens:      s.Tokens(),
+			Logins: s.Logins(),
 		},
 		Exchange: s.Exchange, RoutingKey: s.RoutingKey, Allow: s.Allow.Bounds(), AllowHeaders: s.AllowHeaders, ContentType: s.ContentType, PlainConfig: o.PlainConfig,
 		Lanes: o.Lanes, Declare: s.Declare, ExchangeType: s.ExchangeType, Bindings: s.Bindings, Unroutable: s.Unroutable, Log: o.Log,
@@ -111,7 +109,7 @@ func (s *Settings) config(o *sink.Opening) (Config, error) {
 // Settings are where and how to publish with AMQP 0-9-1.
 type Settings struct {
 	URLs               []setting.Secret // the nodes of one cluster, at least one
-	Username, Password setting.Secret   // used when the addresses carry none: see Credentials
+	Username, Password setting.Secret   // used when the addresses carry none: see Logins
 	OAuth              sink.OAuth       // instead of them
 	Exchange           sink.Template
 	RoutingKey         sink.Template
@@ -222,30 +220,21 @@ func (s *Settings) Columns() (names []string) {
 	return names
 }
 
-// Credentials reads the user and the password again at every call. It is nil when the addresses
-// carry them. With tokens the user is the client, and there is no password.
-func (s *Settings) Credentials() func() (user, password string, err error) {
-	if s.userInURL {
+// Logins is what connections log in with. It is nil when the addresses carry that.
+func (s *Settings) Logins() *sink.Logins {
+	switch {
+	case s.userInURL:
 		return nil
+	case s.OAuth.TokenURL != "":
+		return s.OAuth.Tokens(section+"oauth.").Logins(section+"oauth.client_id", s.OAuth.ClientID)
 	}
-	if s.OAuth.TokenURL != "" {
-		return setting.Pair(section+"oauth.", "client_id", s.OAuth.ClientID, "client_secret", setting.Secret{})
-	}
-	return setting.Credentials(section, s.Username, s.Password)
-}
-
-// Tokens gives what the password is; nil: Credentials do.
-func (s *Settings) Tokens() *sink.TokenSource {
-	if s.OAuth.TokenURL == "" {
-		return nil
-	}
-	return s.OAuth.Tokens(section + "oauth.")
+	return sink.SecretLogins(section, s.Username, s.Password)
 }
 
 // Addresses reads the addresses, with the passwords that they carry.
 func (s *Settings) Addresses() (urls []string, err error) {
 	for _, secret := range s.URLs {
-		u, err := secret.Read()
+		u, err := secret.Read(context.Background())
 		if err != nil {
 			return nil, &event.Stop{Code: event.ExitUsage, Reason: "config", What: section + "url", Err: err}
 		}
@@ -276,7 +265,7 @@ func (s *Settings) validateURLs(v *sink.Validation) (plaintext bool) {
 	}
 	users := 0
 	for _, secret := range s.URLs {
-		value, err := secret.Read()
+		value, err := secret.Read(context.Background())
 		if err != nil {
 			v.FaultAt(urls, err)
 			continue

@@ -95,6 +95,7 @@ type Sink struct {
 
 	connected    atomic.Bool  // a connection was made at least once
 	refusedSince atomic.Int64 // since when the login is refused, Unix nanoseconds; 0: it is not
+	unfitSince   atomic.Int64 // likewise since when all brokers are unfit
 	// how many channels a connection may have, as far as the broker has refused more; 0: any number
 	maxChannels     atomic.Int64
 	leads           atomic.Bool // the lanes have calls, or may have soon
@@ -186,8 +187,8 @@ func (s *Sink) Lead(on bool) {
 }
 
 // Run keeps the connections until ctx is done, then closes them, which takes at most CloseTimeout.
-// The error is an *event.Stop: the broker refused the login for LoginTimeout and no connection was
-// ever made.
+// The error is an *event.Stop: the broker refused the login for LoginTimeout, or lacks what the
+// configuration asks for, and no connection was ever made.
 func (s *Sink) Run(ctx context.Context) error {
 	defer s.outage.Close()
 	group, ctx := errgroup.WithContext(ctx)

@@ -5,6 +5,7 @@
 package rabbit
 
 import (
+	"context"
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
@@ -31,12 +32,13 @@ func TestTokenExpires(t *testing.T) {
 	var token atomic.Value
 	renews.Store(true)
 	cfg := byKey(b)
-	cfg.Credentials = func() (string, string, error) { // an agent that renews, or is late
+	// an agent that renews, or is late
+	cfg.Logins = &sink.Logins{Read: func(context.Context) (sink.Login, error) {
 		if renews.Load() {
 			token.Store(b.token(time.Now().Add(3 * time.Second)))
 		}
-		return "any", token.Load().(string), nil
-	}
+		return sink.Login{User: "any", Password: token.Load().(string)}, nil
+	}}
 	var reconnects atomic.Int32
 	cfg.Connected = func(again bool) {
 		if again {

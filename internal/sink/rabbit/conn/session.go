@@ -38,15 +38,11 @@ const PrivateClose = 300 * time.Millisecond
 // Dialer opens connections to one of several addresses.
 type Dialer struct {
 	// URLs are amqp:// or amqps:// addresses of one cluster, tried in turn from a random one. User
-	// and password in them are used when Credentials is nil.
+	// and password in them are used when Logins is nil.
 	URLs []string
-	// Credentials is called at every connect, so that a changed secret is used.
-	Credentials func() (user, password string, err error)
-	// Unsteady says that Credentials may give others each time, as a command does; it may be nil.
-	Unsteady func() bool
-	// Tokens gives what is the password, instead of that of Credentials; nil: nothing. A connection
-	// gets each new token before its own ends.
-	Tokens *sink.TokenSource
+	// Logins is asked at every connect, so that a changed secret is used. A connection whose login
+	// is a token gets each new one before its own ends.
+	Logins *sink.Logins
 	// TLS is called at every connect to an amqps address. An empty ServerName becomes the address's
 	// host.
 	TLS func() (*tls.Config, error)
@@ -71,6 +67,7 @@ type Dialer struct {
 // blocks or unblocks.
 func (d *Dialer) Dial(ctx context.Context, onBlocked func(bool)) (*Session, error) {
 	var failures []error
+	unfit := 0
 	first := rand.IntN(len(d.URLs))
 	for i := range d.URLs {
 		sess, err := d.DialOne(ctx, d.URLs[(first+i)%len(d.URLs)], onBlocked)
@@ -81,6 +78,12 @@ func (d *Dialer) Dial(ctx context.Context, onBlocked func(bool)) (*Session, erro
 			return nil, ctx.Err()
 		}
 		failures = append(failures, err)
+		if errors.As(err, new(*UnfitError)) {
+			unfit++
+		}
+	}
+	if unfit == len(failures) {
+		return nil, fmt.Errorf("%w: %w", ErrUnfit, errors.Join(failures...))
 	}
 	return nil, errors.Join(failures...)
 }
@@ -102,7 +105,7 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", addr, err)
 	}
-	cfg := d.amqpConfig(uri, &login)
+	cfg := d.amqpConfig(uri, login)
 	netDialer := net.Dialer{KeepAlive: 15 * time.Second}
 	raw, err := netDialer.DialContext(ctx, "tcp", addr)
 	if err != nil {
@@ -115,7 +118,8 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 			return nil, fmt.Errorf("connect to %s: %w", addr, err)
 		}
 	}
-	sess, err := openSession(ctx, newWire(conn, raw, readSilence), cfg, addr, d.ConfirmTimeout, onBlocked)
+	wire := newWire(conn, raw, readSilence)
+	sess, err := openSession(ctx, wire, cfg, addr, d.ConfirmTimeout, onBlocked)
 	if err != nil {
 		if secure, is := conn.(*sink.TLSConn); is {
 			err = cmp.Or(secure.Alert(), err) // amqp091 keeps only the text of the error
@@ -124,8 +128,11 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 		if ctx.Err() == context.DeadlineExceeded {
 			err = ErrSilent
 		}
-		if ex := (*amqp.Error)(nil); d.Tokens != nil && errors.As(err, &ex) && ex.Code == amqp.AccessRefused {
-			err = d.Tokens.Refused(login.Password, err)
+		if greeting := wire.greeting.Load(); greeting != nil {
+			err = explainGreeting(err, *greeting, cfg.SASL[0].Mechanism())
+		}
+		if ex := (*amqp.Error)(nil); errors.As(err, &ex) && ex.Code == amqp.AccessRefused {
+			err = d.Logins.Refused(login, err)
 		}
 		return nil, fmt.Errorf("log in to %s: %w", addr, err)
 	}
@@ -143,26 +150,17 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 		}
 	}
 	sess.divideChannels(sess.Allowed, d.Lanes)
-	if d.Tokens != nil {
-		sess.Spawn(func() { sess.renewToken(d.Tokens) })
+	if d.Logins != nil && d.Logins.Tokens != nil {
+		sess.Spawn(func() { sess.renewToken(d.Logins.Tokens) })
 	}
 	return sess, nil
 }
 
-// readLogin reads the credentials.
-func (d *Dialer) readLogin(ctx context.Context, uri amqp.URI) (amqp.PlainAuth, error) {
-	if d.Credentials == nil {
-		return amqp.PlainAuth{Username: uri.Username, Password: uri.Password}, nil
+func (d *Dialer) readLogin(ctx context.Context, uri amqp.URI) (sink.Login, error) {
+	if d.Logins == nil {
+		return sink.Login{User: uri.Username, Password: uri.Password}, nil
 	}
-	user, password, err := d.Credentials()
-	if err != nil {
-		return amqp.PlainAuth{}, fmt.Errorf("read credentials: %w", err)
-	}
-	if d.Tokens != nil {
-		password, err = d.Tokens.Token(ctx)
-		return amqp.PlainAuth{Username: user, Password: password}, err
-	}
-	return amqp.PlainAuth{Username: user, Password: password}, nil
+	return d.Logins.Read(ctx)
 }
 
 // How long a login counts as the present one where each would be another: an exchange that stays
@@ -172,32 +170,34 @@ const (
 	unsteadyProbe = time.Hour
 )
 
-// Renewed reads the credentials, and reports whether they differ from those that the session has
-// logged in with. When they cannot be read it returns false, because a new login would fail. Of
-// tokens it reports whether the session's has ended, or is about to be replaced. probe says that a
-// probe asks.
-func (d *Dialer) Renewed(s *Session, probe bool) bool {
-	switch {
-	case d.Credentials == nil:
+// Renewed reads the login, and reports whether it differs from the one that the session has logged
+// in with. When it cannot be read it returns false, because a new login would fail. Of tokens it
+// reports whether the session's has ended, or is about to be replaced. probe says that a probe
+// asks. It runs no command.
+func (d *Dialer) Renewed(ctx context.Context, s *Session, probe bool) bool {
+	switch l := d.Logins; {
+	case l == nil:
 		return false
-	case d.Tokens != nil:
-		return d.Tokens.UntilRenewal(s.login.Load().Password) == 0
-	case d.Unsteady != nil && d.Unsteady():
+	case l.Tokens != nil:
+		return l.Tokens.UntilRenewal(s.login.Load().Password) == 0
+	case l.Runs != nil && l.Runs():
 		present := unsteadyLogin
 		if probe {
 			present = unsteadyProbe
 		}
 		return time.Since(s.loginAt) > present
 	}
-	login, err := d.readLogin(context.Background(), amqp.URI{})
+	login, err := d.Logins.Read(ctx)
 	return err == nil && login != *s.login.Load()
 }
 
+const external = "EXTERNAL" // the mechanism whose login is the client certificate
+
 // amqpConfig makes the configuration for one connect. It cannot be shared, because amqp091 writes
 // into the Properties.
-func (d *Dialer) amqpConfig(uri amqp.URI, login *amqp.PlainAuth) amqp.Config {
+func (d *Dialer) amqpConfig(uri amqp.URI, login sink.Login) amqp.Config {
 	cfg := amqp.Config{
-		SASL:       []amqp.Authentication{login},
+		SASL:       []amqp.Authentication{&amqp.PlainAuth{Username: login.User, Password: login.Password}},
 		Vhost:      uri.Vhost,
 		FrameSize:  FrameSize,
 		Heartbeat:  heartbeat,
@@ -205,7 +205,7 @@ func (d *Dialer) amqpConfig(uri amqp.URI, login *amqp.PlainAuth) amqp.Config {
 		Properties: amqp.NewConnectionProperties(),
 	}
 	for _, mechanism := range uri.AuthMechanism {
-		if strings.EqualFold(mechanism, "external") {
+		if strings.EqualFold(mechanism, external) {
 			cfg.SASL = []amqp.Authentication{&amqp.ExternalAuth{}}
 		}
 	}
@@ -223,7 +223,9 @@ func (d *Dialer) handshakeTLS(ctx context.Context, raw net.Conn, host string) (n
 		cfg.ServerName = host
 	}
 	conn := tls.Client(raw, cfg)
-	if err := conn.HandshakeContext(ctx); err != nil {
+	if err := conn.HandshakeContext(ctx); errors.As(err, new(tls.RecordHeaderError)) {
+		return nil, errNoTLS
+	} else if err != nil {
 		return nil, fmt.Errorf("TLS handshake: %w", err)
 	}
 	return &sink.TLSConn{Conn: conn}, nil
@@ -236,7 +238,7 @@ type Session struct {
 	amqp    *amqp.Connection
 	Wire    *wire
 	Address string
-	login   atomic.Pointer[amqp.PlainAuth] // with which DialOne has logged in
+	login   atomic.Pointer[sink.Login] // with which DialOne has logged in
 	loginAt time.Time
 	// renewing is true from when a new token is offered to the broker until it takes it.
 	renewing atomic.Bool
@@ -460,7 +462,8 @@ var ErrFrozen = errors.New("the process was suspended for seconds: answers of th
 // socket, and the time in the error about an expired certificate.
 var ephemeral = lazy.Regexp(`[^ ]+:\d+->|current time \S+ is `)
 
-// ErrorText returns err in one line, which is the same whenever the cause is the same.
+// ErrorText returns err in one line, of several addresses too. It is the same whenever the cause
+// is the same.
 func ErrorText(err error) string {
-	return ephemeral().ReplaceAllString(err.Error(), "")
+	return strings.ReplaceAll(ephemeral().ReplaceAllString(err.Error(), ""), "\n", "; ")
 }

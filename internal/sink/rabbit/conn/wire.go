@@ -4,6 +4,7 @@
 package conn
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"net"
@@ -70,8 +71,10 @@ type wire struct {
 	// working is since when amqp091 has been working on what it read last; 0 while it waits in
 	// Read.
 	working atomic.Int64
-	Frozen  atomic.Bool   // amqp091 once took longer than returnPatience
-	done    chan struct{} // closed when the flusher has ended and the socket is closed
+	Frozen  atomic.Bool // amqp091 once took longer than returnPatience
+	// greeting is what was read first; the frame connection.start, as a rule
+	greeting atomic.Pointer[[]byte]
+	done     chan struct{} // closed when the flusher has ended and the socket is closed
 }
 
 // newWire wraps conn, whose socket is raw. Nothing is written before runFlusher runs.
@@ -270,6 +273,10 @@ func (w *wire) Read(p []byte) (int, error) {
 		return 0, err
 	}
 	n, err := w.conn.Read(p)
+	if n > 0 && w.greeting.Load() == nil {
+		greeting := bytes.Clone(p[:n])
+		w.greeting.Store(&greeting)
+	}
 	w.working.Store(time.Now().UnixNano())
 	return n, err
 }
