@@ -152,7 +152,7 @@ func (m *testMessage) validate(c *config.Config) error {
 		return command.UsageError("--publish: sink." + c.Sink.Driver.Name + " has no broker to send a test message to")
 	}
 	var lack []string
-	for _, t := range all {
+	for _, t := range append(all, c.Sink.CloudEvents.Templates()...) {
 		for _, part := range t.Uses() {
 			if part != "id" && part != "type" && !m.isSet(part) {
 				lack = append(lack, "--"+part+" VALUE")

@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/guard"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/cloudevents"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
@@ -84,9 +85,11 @@ type Outbox struct {
 
 // Sink is the one sink that is configured.
 type Sink struct {
-	Compat   Compat
-	Driver   *sink.Driver  `json:"-"`
-	Settings sink.Settings // the driver's own
+	Compat Compat
+	// CloudEvents says whether messages are CloudEvents, and what their attributes are made of.
+	CloudEvents cloudevents.Settings
+	Driver      *sink.Driver  `json:"-"`
+	Settings    sink.Settings // the driver's own
 }
 
 // The values of Delivery.Ordering.
@@ -222,6 +225,7 @@ func Default() *Config {
 			HeadersColumn: columnNamed("headers"),
 			Transaction:   columnNamed("tx"),
 		},
+		Sink: Sink{CloudEvents: cloudevents.Default()},
 		Delivery: Delivery{
 			Ordering:         OrderingKey,
 			Lanes:            32,
@@ -261,6 +265,7 @@ func (l *loader) fields() []setting.Key {
 		l.sourceFields(&c.Source),
 		l.outboxFields(&c.Outbox),
 		l.compatFields(&c.Sink.Compat),
+		c.Sink.CloudEvents.Keys(),
 		l.sinkFields(),
 		c.Delivery.fields(),
 		c.Retry.fields(),

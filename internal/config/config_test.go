@@ -469,7 +469,7 @@ func TestPrintHasEveryKey(t *testing.T) {
 		switch {
 		case k.Name == "sink.stdout":
 			want = append(want, "sink.stdout: {}  # CDC_RELAY_SINK__STDOUT")
-		case !strings.HasPrefix(k.Name, "sink.") || strings.HasPrefix(k.Name, "sink.compat."):
+		case !strings.HasPrefix(k.Name, "sink.") || strings.HasPrefix(k.Name, "sink.compat.") || k.Name == "sink.cloudevents.mode":
 			want = append(want, strings.TrimRight(k.Name+": "+k.Show(), " ")+"  # default")
 		}
 	}
@@ -499,7 +499,10 @@ func TestPrintedLoadsAgain(t *testing.T) {
 		},
 		"profile": {
 			`sink: {rabbitmq: {url: amqp://u@mq/}, compat: {profile: debezium-server, options: {route.topic.regex: "(?<kind>[a-z]+)-.*", route.topic.replacement: "a.$${kind}", sink.rabbitmq.null.value: "no value: none"}}}`,
-			[]string{"outbox:", "routing_key: \"{", "message_prefix", "declare"},
+			[]string{"outbox:", "routing_key: \"{", "message_prefix", "declare", "subject"},
+		},
+		"CloudEvents": {
+			`sink: {rabbitmq: {url: amqp://u@mq/}, cloudevents: {mode: structured, type: "com.example.{type}", extensions: {tenant: tenant}}}`, nil,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

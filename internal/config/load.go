@@ -13,6 +13,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/cloudevents"
 	"github.com/cdc-relay/cdc-relay/internal/sink/drivers"
 )
 
@@ -189,7 +190,7 @@ func (l *loader) variable(name string) {
 
 // mention notes that the configuration names a sink: naming it chooses it.
 func (l *loader) mention(path string, where setting.Place) {
-	if path == "sink.compat" {
+	if path == "sink.compat" || path == cloudevents.Section {
 		return
 	}
 	if !slices.ContainsFunc(l.sinks, func(m mention) bool { return m.path == path }) {

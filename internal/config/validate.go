@@ -24,6 +24,7 @@ import (
 func (l *loader) validate() {
 	l.validateSink()
 	l.validateSource()
+	l.nameCloudEventsSource()
 	l.validateRetry()
 	l.validateMirror()
 	l.validateGuard()
@@ -231,6 +232,7 @@ func (l *loader) validateSink() {
 		named = append(named, m.driver())
 	}
 	l.validateCompat(named)
+	l.validateCloudEvents(named)
 	for _, d := range named {
 		l.validateDriver(d)
 		l.cfg.Sink.Driver, l.cfg.Sink.Settings = d, l.sections[d.Name]

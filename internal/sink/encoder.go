@@ -7,6 +7,7 @@ package sink
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 	"unsafe"
@@ -46,6 +47,8 @@ type Encoder interface {
 type Traits struct {
 	// The destination of every event without a Route; nil means that it depends on the event.
 	Topic, Exchange, RoutingKey []byte
+	// ContentType is the property of every message; "": it depends on the event, or there is none.
+	ContentType string
 	// Partitions says that a row may name its partition.
 	Partitions bool
 }
@@ -219,8 +222,11 @@ type PlainConfig struct {
 	// Traceparent makes a message's traceparent, in buf[:0]; its result nil means that the message
 	// has none. When the function is nil, the message has the row's.
 	Traceparent func(ev *event.Event, buf []byte) []byte
+	// Taken are further names that keys of the headers column may not have, in any case. One that
+	// ends with a * is the beginning of names.
+	Taken []string
 	// HeaderDropped is called for each key of the headers column that is one of the relay's own
-	// names. It may be nil.
+	// names, or in Taken. It may be nil.
 	HeaderDropped func(name string)
 }
 
@@ -282,9 +288,13 @@ var replayedValue = []byte("true")
 
 // isTaken reports whether a name belongs to the relay or to a configured header that has a value.
 func (h *PlainHeaders) isTaken(name string, ev *event.Event) bool {
+	own := TakenBy(h.cfg.Taken, name)
 	if i := slices.Index(h.reserved, name); i >= 0 {
+		own = h.reserved[i] // a name of the list, because name aliases the event
+	}
+	if own != "" {
 		if h.cfg.HeaderDropped != nil {
-			h.cfg.HeaderDropped(h.reserved[i]) // a name of the list, because name aliases the event
+			h.cfg.HeaderDropped(own)
 		}
 		return true
 	}
@@ -294,6 +304,17 @@ func (h *PlainHeaders) isTaken(name string, ev *event.Event) bool {
 		}
 	}
 	return false
+}
+
+// TakenBy returns the element of PlainConfig.Taken that a header's name belongs to; "": none.
+func TakenBy(taken []string, name string) string {
+	for _, of := range taken {
+		begin, longer := strings.CutSuffix(of, "*")
+		if len(name) >= len(begin) && strings.EqualFold(name[:len(begin)], begin) && (longer || len(name) == len(begin)) {
+			return of
+		}
+	}
+	return ""
 }
 
 // LargeLock makes large messages one at a time, whatever the number of lanes: a message may be nine

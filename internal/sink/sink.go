@@ -136,6 +136,8 @@ type Driver struct {
 	// Reserved are names of headers that this sink or its broker has for itself, next to those
 	// of all sinks.
 	Reserved []string
+	// CloudEvents says how messages carry CloudEvents; nil: they cannot.
+	CloudEvents *CloudEventsBinding
 	// Does is the description of a section without keys.
 	Does string
 	// Settings makes the section with its defaults.
@@ -143,6 +145,15 @@ type Driver struct {
 	// FixRefusal returns the fix for a refusal of a test message; "" leaves it to the command. It
 	// may be nil.
 	FixRefusal func(Reason, *event.Route) string
+}
+
+// CloudEventsBinding is how the messages of a broker carry the attributes of a CloudEvent.
+type CloudEventsBinding struct {
+	Prefix string // the header of an attribute is this and the attribute's name
+	// ContentType is the header with the content type; "": it is the property of a message.
+	ContentType string
+	// Taken are the headers that rows may not write then, as in PlainConfig.
+	Taken []string
 }
 
 // RoutePart is a part of a route as the configuration, the commands and the API call it.
@@ -235,9 +246,9 @@ type Opening struct {
 	OneLane        bool   // commit order over all keys
 	ConfirmTimeout time.Duration
 	PlainConfig
-	// Encoder makes the encoder of a profile, for these extra columns. nil means that there is no
-	// profile, and the sink's plain encoder is used. A profile leaves copies of dead letters to
-	// plain.
+	// Encoder makes the encoder of a profile or of CloudEvents, for these extra columns. nil means
+	// that there is neither, and the sink's plain encoder is used. Both leave to plain the copies
+	// of dead letters, and CloudEvents all that is not theirs.
 	Encoder func(columns []string, plain Encoder) (Encoder, error)
 	Log     *zap.Logger
 	// Mirror is where copies of dead letters go, for Check; nil when there is no mirror.

@@ -178,6 +178,18 @@ func (t Template) Append(dst []byte, ev *event.Event) (value []byte, ok bool) {
 	return dst, true
 }
 
+// Size is how many bytes Append appends for ev, at most.
+func (t Template) Size(ev *event.Event) (size int) {
+	for i := range t.parts {
+		if p := &t.parts[i]; p.name == "" {
+			size += len(p.text)
+		} else {
+			size += len(p.valueIn(ev))
+		}
+	}
+	return max(size, len(t.fixed))
+}
+
 // Fixed is the value that a bound template gives every event; nil: it depends on the event.
 func (t Template) Fixed() []byte { return t.fixed }
 

@@ -222,6 +222,12 @@ func sinkOpening(c *config.Config, log *zap.Logger) *sink.Opening {
 			return records.Encoder(columns, plain)
 		}
 	}
+	if events, binding := &c.Sink.CloudEvents, c.Sink.Driver.CloudEvents; events.IsSet() {
+		o.Taken = binding.Taken
+		o.Encoder = func(columns []string, plain sink.Encoder) (sink.Encoder, error) {
+			return events.Encoder(binding, columns, plain)
+		}
+	}
 	return o
 }
 
@@ -240,7 +246,7 @@ func SinkColumns(c *config.Config) []string {
 	if records := c.Sink.Compat.Records(); records != nil {
 		return records.Columns().Extra
 	}
-	named := c.Sink.Settings.Columns()
+	named := append(c.Sink.Settings.Columns(), c.Sink.CloudEvents.Columns()...)
 	for _, h := range c.Outbox.Headers {
 		named = append(named, h.Column)
 	}

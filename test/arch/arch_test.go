@@ -33,6 +33,7 @@ var allowed = map[string][]string{
 	"sink/rabbit":         {"event", "sink", "config/setting", "sink/rabbit/conn"},
 	"sink/rabbit/conn":    {"sink"},
 	"sink/stdout":         {"event", "sink", "config/setting"},
+	"sink/cloudevents":    {"event", "sink", "config/setting"},
 	"debezium":            {"event", "sink", "debezium/..."},
 	"debezium/...":        {"event", "debezium/..."},
 	"migrate/...":         {"debezium/...", "migrate/...", "config/setting"},
@@ -62,7 +63,7 @@ var allowed = map[string][]string{
 	// postgres, and memorytest
 	"retry/...":      {"sent", "event", "sink", "dlq", "retry/store"},
 	"retry":          {"event", "sink", "relay", "relay/inflight", "relay/order", "dlq", "retry/store"},
-	"config":         {"event", "decode", "guard", "sink", "sink/drivers", "debezium", "config/setting"},
+	"config":         {"event", "decode", "guard", "sink", "sink/cloudevents", "sink/drivers", "debezium", "config/setting"},
 	"config/setting": {"event"},
 	"ops":            {},
 	"printable":      {},

@@ -37,7 +37,7 @@ func keys(t *testing.T) map[string]bool {
 	known := map[string]bool{}
 	for _, sink := range []string{"rabbitmq", "kafka", "stdout"} {
 		file := filepath.Join(t.TempDir(), "cdc-relay.yaml")
-		must(t, os.WriteFile(file, []byte("source: {url: postgres://h/d}\nsink: {"+sink+": {}}\n"), 0o600))
+		must(t, os.WriteFile(file, []byte("source: {url: postgres://h/d}\nsink: {"+sink+": {}, cloudevents: {mode: binary}}\n"), 0o600))
 		out, err := runs(t, nil, relay, "-c", file, "config", "print")
 		must(t, err)
 		for key := range printedKeys(t, out) {

@@ -27,7 +27,9 @@ func Driver() *sink.Driver {
 		}},
 		OwnLanes: true, AppendsCalls: true,
 		Reserved: OwnHeaders,
-		Settings: func() sink.Settings { return defaultSettings() },
+		// the Kafka protocol binding of CloudEvents 1.0.2
+		CloudEvents: &sink.CloudEventsBinding{Prefix: "ce_", ContentType: "content-type", Taken: []string{"ce_*", "content-type"}},
+		Settings:    func() sink.Settings { return defaultSettings() },
 		FixRefusal: func(reason sink.Reason, r *event.Route) string {
 			switch reason { //nolint:exhaustive // the others need nothing of Kafka's own
 			case sink.NoTopic:

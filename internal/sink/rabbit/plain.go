@@ -67,7 +67,11 @@ func newPlain(cfg *Config) (*plain, error) {
 
 // Traits implements sink.Encoder.
 func (p *plain) Traits() sink.Traits {
-	return sink.Traits{Exchange: p.exchange.Fixed(), RoutingKey: p.routingKey.Fixed()}
+	of := sink.Traits{Exchange: p.exchange.Fixed(), RoutingKey: p.routingKey.Fixed()}
+	if p.contentTypeColumn < 0 {
+		of.ContentType = p.contentType
+	}
+	return of
 }
 
 // Place implements sink.Encoder.

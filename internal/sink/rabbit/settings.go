@@ -27,9 +27,12 @@ func Driver() *sink.Driver {
 			{Key: "exchange", Replay: "publish to this `EXCHANGE` instead", Limit: maxShortString, MayEmpty: true},
 			{Key: "routing_key", Replay: "publish with this routing `KEY` instead", Limit: maxShortString, MayEmpty: true},
 		},
-		Reserved:   OwnHeaders,
-		Settings:   func() sink.Settings { return defaultSettings() },
-		FixRefusal: fixRejection,
+		Reserved: OwnHeaders,
+		// The AMQP protocol binding of CloudEvents 1.0.2. The next version prefers the prefix
+		// cloudEvents_, which the SDKs for Go and Java do not read.
+		CloudEvents: &sink.CloudEventsBinding{Prefix: "cloudEvents:", Taken: []string{"cloudEvents:*", "cloudEvents_*"}},
+		Settings:    func() sink.Settings { return defaultSettings() },
+		FixRefusal:  fixRejection,
 	}
 }
 

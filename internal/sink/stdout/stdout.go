@@ -24,8 +24,10 @@ import (
 func Driver() *sink.Driver {
 	return &sink.Driver{
 		Name: "stdout", Operation: "write", NoHeaders: true,
-		Does:     "`{}`: write each event as a line of JSON to stdout, in commit order.",
-		Settings: func() sink.Settings { return settings{} },
+		// as on Kafka, to look at them
+		CloudEvents: &sink.CloudEventsBinding{Prefix: "ce_", ContentType: "content-type", Taken: []string{"ce_*", "content-type"}},
+		Does:        "`{}`: write each event as a line of JSON to stdout, in commit order.",
+		Settings:    func() sink.Settings { return settings{} },
 	}
 }
 
@@ -42,18 +44,35 @@ func (settings) Columns() []string { return nil }
 
 func (settings) Check(context.Context, *sink.Opening) ([]sink.Finding, error) { return nil, nil }
 
-// Open makes the sink. Its lines have the relay's own form or, with a profile, show the profile's
-// records.
+// Open makes the sink. Its lines have the relay's own form or, with a profile or CloudEvents, show
+// the records of these.
 func (settings) Open(o *sink.Opening) (sink.Opened, error) {
 	lines := NewLines(o.Traceparent)
 	if o.Encoder == nil {
 		return New(os.Stdout, lines), nil
 	}
-	encoder, err := o.Encoder(o.Columns, lines)
+	headers, err := sink.NewPlainHeaders(o.PlainConfig, nil)
+	if err != nil {
+		return nil, err
+	}
+	encoder, err := o.Encoder(o.Columns, plainRecords{lines, headers})
 	if err != nil {
 		return nil, err
 	}
 	return New(os.Stdout, NewRecords(encoder, lines)), nil
+}
+
+// plainRecords makes what a broker would get, for an encoder that adds to it.
+type plainRecords struct {
+	*Lines
+	headers sink.PlainHeaders
+}
+
+// Encode implements sink.Encoder.
+func (p plainRecords) Encode(ev *event.Event, rec *sink.Record) *sink.Fault {
+	rec.Reset(ev)
+	rec.Topic, rec.Key, rec.Value, rec.Time = stdoutName, ev.Key, ev.Payload, ev.Time.UnixMilli()
+	return p.headers.Append(ev, rec)
 }
 
 // Status implements sink.Opened.

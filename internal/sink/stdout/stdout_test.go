@@ -13,6 +13,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/cloudevents"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -176,5 +177,34 @@ func TestTraceparentOfALine(t *testing.T) {
 		if text := rec.Value; fault != nil || !bytes.Contains(text, []byte(c.want)) || c.want == "" && bytes.Contains(text, []byte("traceparent")) {
 			t.Errorf("%s: %s, %v", name, text, fault)
 		}
+	}
+}
+
+// CloudEvents are shown as the records that they would be on Kafka.
+func TestCloudEvents(t *testing.T) {
+	s := cloudevents.Default()
+	s.Mode, s.Source = cloudevents.Binary, sink.MustTemplate("/shop")
+	o := &sink.Opening{Encoder: func(columns []string, plain sink.Encoder) (sink.Encoder, error) {
+		return s.Encoder(Driver().CloudEvents, columns, plain)
+	}}
+	opened, err := settings{}.Open(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	shown := opened.(*Sink) //nolint:forcetypeassert // it is
+	shown.out = &out
+	at := time.Date(2026, 5, 4, 3, 2, 1, 0, time.UTC)
+	ev := &event.Event{ID: []byte("1"), Type: []byte("created"), Key: []byte("42"), Payload: []byte(`{"a": 1}`), Time: at, CommitTime: at}
+	if err := shown.Publish(t.Context(), 0, []*event.Event{ev}, make([]sink.Outcome, 1)); err != nil {
+		t.Fatal(err)
+	}
+	const position = `"0000000000000000-00000000"`
+	const want = `{"topic":"stdout","key":"42","value":"{\"a\": 1}","headers":[{"name":"cdc_position","value":` + position + `},` +
+		`{"name":"ce_specversion","value":"1.0"},{"name":"ce_id","value":"1"},{"name":"ce_source","value":"/shop"},{"name":"ce_type","value":"created"},` +
+		`{"name":"ce_subject","value":"42"},{"name":"ce_time","value":"2026-05-04T03:02:01Z"},{"name":"ce_partitionkey","value":"42"},` +
+		`{"name":"ce_sequence","value":` + position + `},{"name":"content-type","value":"application/json"}],"timestamp":"2026-05-04T03:02:01Z","position":` + position + `}` + "\n"
+	if out.String() != want {
+		t.Errorf("got\n%swant\n%s", out.String(), want)
 	}
 }

@@ -46,7 +46,7 @@ app.kubernetes.io/version: {{ default .Chart.AppVersion .Values.image.tag | trun
 {{- if not (or $config.source.url $elsewhere) }}
 {{- fail "config.source.url is missing: the address of PostgreSQL, such as postgres://relay@postgres:5432/shop?sslmode=verify-full" }}
 {{- end }}
-{{- if ne 1 (len (omit $config.sink "compat")) }}
+{{- if ne 1 (len (omit $config.sink "compat" "cloudevents")) }}
 {{- fail "config.sink must name one broker: rabbitmq or kafka" }}
 {{- end }}
 {{- include "cdc-relay.noSecrets" . }}
