@@ -33,7 +33,7 @@ func (t *Transport) Ready(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return ctx.Err()
 		case hasSQLState(err, "42P01", "3F000", "42703"): // no such table, schema or column
-			return fmt.Errorf("find the table of processed messages: %w: create it, or what it lacks, with inbox.Schema:\n\n%s", err, Schema(in.cfg.Table))
+			return fmt.Errorf("find the table of processed messages: %w: create it as inbox.Schema does:\n\n%s", err, Schema(in.cfg.Table))
 		// the login or a right is missing
 		case hasSQLState(err, "28", "3D", "42"), errors.Is(err, errNotDurable):
 			return err
@@ -124,11 +124,11 @@ func (a *availability) noteUp() {
 func newBackoff() work.Backoff { return work.Backoff{Max: 5 * time.Second} }
 
 // Schema returns the statements that create the table of processed messages if it does not exist.
-// They also change the table of an earlier version into that of this one. table is "name" or
-// "schema.name"; "" means processed_messages. Schema panics when table is something else. Put the
-// statements into a migration: run again, they wait for the transactions that write to the table.
-// Each ends with a semicolon. The role of the service needs the rights to SELECT, INSERT, UPDATE
-// and DELETE: nothing is updated, but old rows are locked before they are deleted.
+// table is "name" or "schema.name"; "" means processed_messages. Schema panics when table is
+// something else. Put the statements into a migration: run again, they wait for the transactions
+// that write to the table. Each ends with a semicolon. The role of the service needs the rights to
+// SELECT, INSERT, UPDATE and DELETE: nothing is updated, but old rows are locked before they are
+// deleted.
 func Schema(table string) string {
 	if table != "" && !tableName.MatchString(table) {
 		panic(fmt.Sprintf("inbox: Schema of table %q: want \"name\" or \"schema.name\"", table))
@@ -136,11 +136,10 @@ func Schema(table string) string {
 	return strings.NewReplacer("TABLE_NAME", quotedTable(table), "INDEX_NAME", indexName(table)).Replace(`CREATE TABLE IF NOT EXISTS TABLE_NAME (
     service text NOT NULL,
     id text NOT NULL,
+    content_hash bytea, -- of all that an event has: an id that another event has again is found
     processed_at timestamptz NOT NULL DEFAULT now(),
     PRIMARY KEY (service, id)
 );
--- Of all that an event has: an id that another event has again is found. The first byte is its version.
-ALTER TABLE TABLE_NAME ADD COLUMN IF NOT EXISTS content_hash bytea;
 CREATE INDEX IF NOT EXISTS INDEX_NAME ON TABLE_NAME (service, processed_at);
 `)
 }

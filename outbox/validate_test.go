@@ -33,7 +33,6 @@ func TestConfig(t *testing.T) {
 func TestInvalid(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 256)
-	nested := strings.Repeat("[", 1001) + strings.Repeat("]", 1001)
 	with := func(change func(*outbox.Event)) outbox.Event {
 		ev := outbox.Event{Aggregate: "order", Key: "k", Type: "created", Payload: 1}
 		change(&ev)
@@ -83,13 +82,6 @@ func TestInvalid(t *testing.T) {
 		{"it is not JSON", payload(json.RawMessage("{} {}"))},
 		{"it is not UTF-8", payload([]byte("\"\xff\""))},
 		{`it has \u0000`, payload([]string{"a\x00"})},
-		{"half a surrogate pair", payload(json.RawMessage(`["\ud800"]`))},
-		{"half a surrogate pair", payload(json.RawMessage(`"\ud83d\u0041"`))},
-		{"half a surrogate pair", payload(json.RawMessage(`"\ude00"`))},
-		{"nested deeper than 1000", payload(json.RawMessage(nested))},
-		{"exponent 1001", payload(json.RawMessage(`[1e1001]`))},
-		{"a number of 1001 bytes", payload(json.RawMessage(strings.Repeat("1", 1001)))},
-		{"the limit of both is 1000", payload(json.RawMessage(`1E-99999999999999999999`))},
 		{"unsupported type: chan int", payload(make(chan int))},
 		{"the limit is 16777216 (Config.MaxPayload)", payload([]string{strings.Repeat("x", 16<<20)})},
 	} {

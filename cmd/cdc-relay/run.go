@@ -40,31 +40,27 @@ func newRun(g *command.Options) *cobra.Command {
 what it has already read, for at most delivery.shutdown_grace, and exits. A second signal ends it
 at once. While PostgreSQL or the broker cannot be reached, it waits and tries again.
 
-SIGHUP makes it read the configuration again. It takes over log.level and passwords, and logs which
-other changes need a restart. Passwords in files are read at every connect anyway.`,
+A change of the configuration needs a restart. Passwords in files are read at every connect.`,
 		Example: `  cdc-relay run -c cdc-relay.yaml
   cdc-relay run --hold-on-fatal`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			hangups := catchHangups()
-			load := func() (*config.Config, error) { return config.Load(g.Path(), os.Environ()) }
-			c, err := load()
+			c, err := config.Load(g.Path(), os.Environ())
 			if err != nil {
 				return err
 			}
 			setGCPercent()
-			// The sink reports a closed stdout. Without this Go would end the process silently.
-			signal.Ignore(syscall.SIGPIPE)
+			// The sink reports a closed stdout. Without this Go would end the process silently. And
+			// a terminal that is closed ends no relay.
+			signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 			recent := &wiring.RecentLog{}
-			log, level := wiring.NewLogger(c.Log, recent)
+			log := wiring.NewLogger(c.Log, recent)
 			defer log.Sync() //nolint:errcheck // stderr cannot be synced everywhere, and nobody is left to report it to
 			for _, sentence := range c.NotRead {
 				log.Warn(sentence)
 			}
 			reading, draining, stop := untilSignalled(cmd.Context(), log)
 			defer stop()
-			again := reload{load: load, running: c, level: level, log: log}
-			go again.run(draining, hangups)
 			if err := run(reading, draining, c, g.Build, log, recent, holdOnFatal); err != nil {
 				log.Error("stopped", zap.Error(err), zap.Int("exit", command.ExitCode(err, true)))
 				return command.Logged{Err: err}
@@ -220,51 +216,6 @@ func (v *process) stayUp(ctx context.Context, err error, log *zap.Logger) (again
 // show puts the end into a snapshot, in place of the stream's phase.
 func (e *ending) show(out *ops.Snapshot) {
 	out.Phase, out.Why, out.Reason, out.Finding, out.Since = ops.Stopped, e.stop.Error(), e.stop.Reason, e.stop.Finding, e.at
-}
-
-// catchHangups makes SIGHUP harmless from now on. Otherwise it would end the relay while it starts,
-// drains, or stays up after an end for good. A SIGHUP that comes early waits for reload.
-func catchHangups() <-chan os.Signal {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
-	return hangups
-}
-
-// reload takes over what can change while the relay runs: the level of the log, and passwords
-// written in the configuration, which the next connect uses. A configuration that is faulty, or
-// half written, changes nothing.
-type reload struct {
-	load    func() (*config.Config, error)
-	running *config.Config
-	level   zap.AtomicLevel
-	log     *zap.Logger
-}
-
-// run reads the configuration again at each SIGHUP until ctx is done. Nobody waits for its end,
-// because reading a configuration that is a pipe may never end.
-func (r *reload) run(ctx context.Context, hangups <-chan os.Signal) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-hangups:
-			r.once()
-		}
-	}
-}
-
-func (r *reload) once() {
-	again, err := r.load()
-	if err != nil {
-		r.log.Error("read configuration again failed: nothing has changed", zap.Error(err))
-		return
-	}
-	renewed, needRestart := r.running.Renew(again)
-	wiring.SetLevel(r.level, r.running.Log)
-	r.log.Info("configuration read again", zap.String("log_level", r.running.Log.Level), zap.Strings("renewed", renewed))
-	if len(needRestart) > 0 {
-		r.log.Warn("these keys need a restart", zap.Strings("keys", needRestart))
-	}
 }
 
 // newTracer makes the tracer that the environment asks for, or returns nil when it asks for none.

@@ -110,27 +110,6 @@ func (l *loader) tokensKey(path string) setting.Key {
 	}
 }
 
-// renewTokens takes the values of another reading for the same names and roles; false: others need
-// a restart.
-func (a *Admin) renewTokens(again []Token) bool {
-	if len(a.Tokens) != len(again) {
-		return false
-	}
-	from := map[string]Token{}
-	for _, t := range again {
-		from[t.Name] = t
-	}
-	for _, t := range a.Tokens {
-		if from[t.Name].Role != t.Role {
-			return false
-		}
-	}
-	for _, t := range a.Tokens {
-		t.Value.Renew(from[t.Name].Value)
-	}
-	return true
-}
-
 // tokensFromVariable reads NAME:ROLE:VALUE, separated by commas.
 func tokensFromVariable(variable, text string) *setting.Node {
 	at := setting.Place{Variable: variable}

@@ -5,7 +5,6 @@ package config
 import (
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
@@ -35,8 +34,6 @@ type Config struct {
 	NotRead []string // sentences about variables that look like keys, but are not; written by Load
 
 	wrote map[string]*setting.Node // by path: the values that the file or the environment gave
-
-	renewing *sync.Mutex // of Renew, which changes what Entries shows; copies share it
 }
 
 // Source is the PostgreSQL database, its slot and its publication.
@@ -244,7 +241,6 @@ func Default() *Config {
 		Retention:   Retention{Mode: RetentionNone, Keep: 72 * time.Hour},
 		Admin:       Admin{Listen: "127.0.0.1:8464", ShowPayloads: true},
 		Log:         Log{Level: "info", Format: LogFormatAuto},
-		renewing:    new(sync.Mutex),
 	}
 }
 

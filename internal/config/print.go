@@ -6,7 +6,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/config/setting"
@@ -26,10 +25,8 @@ type Entry struct {
 	Secret   bool   `json:"secret"`   // the value is, or has, one
 }
 
-// Entries are the keys that apply, in the order of Print. It is safe beside Renew.
+// Entries are the keys that apply, in the order of Print.
 func (c *Config) Entries() (list []Entry) {
-	c.renewing.Lock()
-	defer c.renewing.Unlock()
 	for _, k := range c.keys() {
 		if c.applies(&k) {
 			list = append(list, Entry{
@@ -91,46 +88,8 @@ func (c *Config) origin(path string) string {
 	return fmt.Sprintf("%s:%d", n.Where.File, n.Where.Line)
 }
 
-// Renew compares the running configuration with another reading of it. It takes over the level of
-// the log, passwords and tokens, and names the keys of these, and then those that need a restart.
-// Addresses need one though they may have a password: another server is not a change to make
-// between two connects.
-//
-// Secrets in files are not compared, because they are read again at every use anyway.
-func (c *Config) Renew(again *Config) (renewed, needRestart []string) {
-	c.renewing.Lock()
-	defer c.renewing.Unlock()
-	if c.Sink.Driver != again.Sink.Driver {
-		needRestart = append(needRestart, "sink")
-	}
-	others := again.keys()
-	for _, k := range c.keys() {
-		i := slices.IndexFunc(others, func(other setting.Key) bool { return other.Name == k.Name })
-		if i < 0 {
-			continue // of the other sink
-		}
-		other := others[i]
-		switch {
-		case k.Show() == other.Show() && sameSecrets(&k, &other):
-		case k.Name == "log.level":
-			c.Log.Level = again.Log.Level
-			renewed = append(renewed, k.Name)
-		case k.Name == "admin.tokens" && c.Admin.renewTokens(again.Admin.Tokens),
-			k.Renew != nil && k.Renew(&other):
-			renewed = append(renewed, k.Name)
-		default:
-			needRestart = append(needRestart, k.Name)
-		}
-	}
-	return renewed, needRestart
-}
-
 // keys are the keys of the configuration, bound to its fields.
 func (c *Config) keys() []setting.Key {
 	l := &loader{cfg: c, sections: map[string]sink.Settings{c.Sink.Driver.Name: c.Sink.Settings}}
 	return l.fields()
-}
-
-func sameSecrets(a, b *setting.Key) bool {
-	return a.Secrets == nil || slices.EqualFunc(a.Secrets(), b.Secrets(), setting.Secret.IsWrittenAs)
 }

@@ -141,7 +141,7 @@ func (a *Admin) Groups(ctx context.Context, of *Table, by, state string) (*Group
 		err = row.Scan(&value, &g.Count, &g.OrMore, &g.Oldest, &g.Reason, &g.Error, &spoken)
 		g.Value, g.Oldest = text(value), utc(g.Oldest)
 		g.Error = strings.ToValidUTF8(g.Error, "")
-		if g.ErrorText = g.Error; spoken != nil && isSpoken(*spoken, g.Error) {
+		if g.ErrorText = g.Error; spoken != nil {
 			g.ErrorText = strings.ToValidUTF8(*spoken, "")
 		}
 		return g, err

@@ -347,9 +347,7 @@ type Resend struct {
 	Matched int64 // rows that were chosen when they were counted
 }
 
-// StartResend stores a Resend as a job. Only one resend copies its rows at a time. Until it has
-// copied them its job has no system id, so that a leader of an earlier version does not take it for
-// a job that makes requests.
+// StartResend stores a Resend as a job. Only one resend copies its rows at a time.
 func (a *Admin) StartResend(ctx context.Context, r Resend) (Job, error) {
 	choice, err := stored(&r.Choice)
 	if err := errors.Join(err, (&Action{Route: r.Route, By: r.By}).check()); err != nil {
@@ -363,7 +361,7 @@ func (a *Admin) StartResend(ctx context.Context, r Resend) (Job, error) {
 	}
 	var id int64
 	err = a.one(ctx, "write cdc_relay.bulk", `INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, route_name, routing_key, rate, reason, matched, in_dead_letters`+column+`)
-		SELECT slot, '', $2, $3, $4, $5, nullif($6::integer, 0), $7, $8, false`+value+` FROM cdc_relay.slots WHERE slot = $1::text
+		SELECT slot, system_id, $2, $3, $4, $5, nullif($6::integer, 0), $7, $8, false`+value+` FROM cdc_relay.slots WHERE slot = $1::text
 		ON CONFLICT (slot) WHERE kind = 'resend' AND state = 'asking' DO NOTHING RETURNING job`, args, &id)
 	switch {
 	case errors.Is(err, pgx.ErrNoRows):

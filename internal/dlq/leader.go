@@ -218,7 +218,7 @@ func (l *Leader) jobs(ctx context.Context) (list []job, err error) {
 			b.incarnation, b.commit_lsn::text, b.idx, b.created_at, (SELECT count(*) FROM cdc_relay.request r WHERE r.job = b.job AND r.state = 'waiting')
 		FROM fence LEFT JOIN (SELECT b.*, sum(f.asking) OVER (ORDER BY b.job) - f.asking AS before FROM cdc_relay.bulk b
 				CROSS JOIN LATERAL (SELECT CASE WHEN b.state = 'asking' THEN coalesce(octet_length(b.filter), 0) ELSE 0 END AS asking) f
-				WHERE b.slot = $1 AND b.system_id IN ($3, '') AND b.closed_at IS NULL) b
+				WHERE b.slot = $1 AND b.system_id = $3 AND b.closed_at IS NULL) b
 			ON before < $4 ORDER BY b.job LIMIT 100`,
 		[]any{l.cfg.SystemID, leaderFilters}, func(rows pgx.Rows) error {
 			var j job
@@ -289,14 +289,10 @@ func (l *Leader) makeRequests(ctx context.Context, j *job, t *Table, last bool, 
 			WHERE b.job = $3 AND b.state = 'asking' AND (b.in_dead_letters, b.incarnation, b.commit_lsn, b.idx) = (`+fmt.Sprint(j.deadLetters)+`, $6, $7, $8) FOR UPDATE OF b),
 		page AS MATERIALIZED (SELECT t.n, t.incarnation, t.commit_lsn, t.idx FROM `+t.name+` t WHERE EXISTS (SELECT FROM job) AND `+w.sql.String()+`
 			ORDER BY t.incarnation, t.commit_lsn, t.idx LIMIT $5),
-		evicted AS (UPDATE cdc_relay.request q SET state = 'cancelled', done_at = now() FROM page, job
-			WHERE q.n = page.n AND q.state = 'waiting' AND (q.slot, q.system_id) <> (job.slot, job.system_id) RETURNING q.*),
-		noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result, request)
-			SELECT slot, system_id, '`+Itself+`', 'cancel', n, '`+aboutNothing+`', kind || ' is not done', id FROM evicted),
 		made AS (INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason, job)
 			SELECT job.slot, job.system_id, job.kind, page.n, job.route_name, job.routing_key, job.who, job.reason, job.job
-			FROM (SELECT count(*) FROM evicted) evicted_first, page, job
-			ORDER BY page.incarnation, page.commit_lsn, page.idx ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING n),
+			FROM page, job
+			ORDER BY page.incarnation, page.commit_lsn, page.idx ON CONFLICT (slot, system_id, n) WHERE state = 'waiting' DO NOTHING RETURNING n),
 		last AS (SELECT incarnation, commit_lsn, idx FROM page ORDER BY incarnation DESC, commit_lsn DESC, idx DESC LIMIT 1),
 		full_page AS (SELECT count(*) = $5 AS yes, count(*) AS n FROM page),
 		moved AS (UPDATE cdc_relay.bulk b SET asked = b.asked + m.n, skipped = b.skipped + f.n - m.n,

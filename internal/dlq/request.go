@@ -108,7 +108,7 @@ func (a *Admin) Request(ctx context.Context, action Action) (Request, error) {
 	column, value, who := action.By.column(7)
 	sql := `INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, reason` + column + `)
 		SELECT $1, t.system_id, $3, $2, $4, $5, $6` + value + ` FROM ` + t.name + ` t WHERE t.n = $2 AND ` + mine + ` AND ` + action.Kind.allowed(t) + `
-		ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING ` + requestColumns
+		ON CONFLICT (slot, system_id, n) WHERE state = 'waiting' DO NOTHING RETURNING ` + requestColumns
 	args := append([]any{a.slot, action.N, action.Kind, action.Route.Name, action.Route.RoutingKey, action.By.Why}, who...)
 	// Nothing is stored when no such row is in a state that allows the request, or when a request
 	// waits already. Between the two statements the row can change its state, or get a request of
@@ -120,9 +120,6 @@ func (a *Admin) Request(ctx context.Context, action Action) (Request, error) {
 		}
 		if r, err = a.whyNot(ctx, action); !errors.Is(err, pgx.ErrNoRows) {
 			return r, err
-		}
-		if err := a.evict(ctx, action); err != nil {
-			return Request{}, err
 		}
 	}
 	return Request{}, &NotNow{action.Kind, action.N, "it changes faster than it can be asked for; try again"}
@@ -149,26 +146,6 @@ const requestColumns = `id, kind, n, job, who, reason, created_at, state, result
 // mine is the condition for rows of the slot's own system. It leaves out rows that came with a copy
 // of another database.
 const mine = `t.slot = $1 AND t.system_id = (SELECT system_id FROM cdc_relay.slots WHERE slot = $1::text)`
-
-// evict cancels a request that waits in the place of this one: it is about a row of this slot, but
-// was stored for another slot or system, whose leader has no such row. Anybody who may request can
-// store such a request.
-func (a *Admin) evict(ctx context.Context, action Action) error {
-	const what = "cancel a request for another slot"
-	var id int64
-	var slot string
-	err := a.one(ctx, what, `SELECT q.id, q.slot FROM cdc_relay.request q JOIN `+action.Kind.table().name+` t ON t.n = q.n
-		WHERE q.n = $2 AND q.state = 'waiting' AND (q.slot, q.system_id) <> (t.slot, t.system_id) AND `+mine, []any{a.slot, action.N}, &id, &slot)
-	switch {
-	case errors.Is(err, pgx.ErrNoRows):
-		return nil
-	case err != nil:
-		return err
-	}
-	return explain(what, a.cancel(ctx, id, slot, Requester{Who: action.By.Who, Why: aboutNothing}))
-}
-
-const aboutNothing = "it is about a row of another slot or system"
 
 // whyNot returns why a request was not stored, or pgx.ErrNoRows when it would be stored now.
 func (a *Admin) whyNot(ctx context.Context, action Action) (Request, error) {
@@ -276,7 +253,7 @@ func (a *Admin) RequestByID(ctx context.Context, id int64) (Request, error) {
 func (a *Admin) Withdraw(ctx context.Context, id int64, by Requester) (Request, error) {
 	err := by.Check()
 	if err == nil {
-		err = explain("cancel the request", a.cancel(ctx, id, a.slot, by))
+		err = explain("cancel the request", a.cancel(ctx, id, by))
 	}
 	if err != nil {
 		return Request{}, err
@@ -284,15 +261,15 @@ func (a *Admin) Withdraw(ctx context.Context, id int64, by Requester) (Request, 
 	return a.RequestByID(ctx, id)
 }
 
-func (a *Admin) cancel(ctx context.Context, id int64, slot string, by Requester) error {
+func (a *Admin) cancel(ctx context.Context, id int64, by Requester) error {
 	if by.Who == "" {
-		_, err := a.db.Exec(ctx, `SELECT cdc_relay.cancel_request($1, $2, $3)`, id, slot, by.Why)
+		_, err := a.db.Exec(ctx, `SELECT cdc_relay.cancel_request($1, $2, $3)`, id, a.slot, by.Why)
 		return err
 	}
 	// the same as the SQL function cancel_request, but as the relay's role, which may name who asks
 	_, err := a.db.Exec(ctx, `WITH q AS (UPDATE cdc_relay.request SET state = 'cancelled', done_at = now()
 			WHERE id = $1 AND slot = $2 AND state = 'waiting' RETURNING *)
 		INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result, request)
-		SELECT slot, system_id, $3, 'cancel', n, $4, kind || ' is not done', id FROM q`, id, slot, by.Who, by.Why)
+		SELECT slot, system_id, $3, 'cancel', n, $4, kind || ' is not done', id FROM q`, id, a.slot, by.Who, by.Why)
 	return err
 }

@@ -160,8 +160,7 @@ func (s *scanned) into(r *Row) []any {
 // finish puts the values into the row, each cut to most bytes.
 func (s *scanned) finish(r *Row, most int) {
 	words, accused, full := []byte(r.Error), []byte(r.Accused), []byte(r.Error)
-	// a version that does not know the column leaves its value when it redacts or purges a row
-	if s.words != nil && !r.Redacted && r.State != Purged && isSpoken(*s.words, r.Error) {
+	if s.words != nil {
 		full = []byte(*s.words)
 	}
 	for _, v := range []struct {
@@ -193,13 +192,6 @@ func (s *scanned) finish(r *Row, most int) {
 	r.CommittedAt, r.DeferredAt = s.committed.UTC(), s.deferred.UTC()
 	r.FirstFailedAt, r.FailedAt, r.NextAttempt = utc(s.first), utc(s.last), utc(s.next)
 	r.DiedAt, r.ClosedAt, r.MirroredAt = utc(s.died), utc(s.closed), utc(s.sent)
-}
-
-// isSpoken reports whether a text is the one that err was made of. A version that does not know the
-// column leaves an older text there. Either may be cut.
-func isSpoken(words, err string) bool {
-	without := WithoutNumbers(words)
-	return strings.HasPrefix(without, err) || strings.HasPrefix(err, without)
 }
 
 // destination returns where a row goes, in the form of Filter.Destination.

@@ -62,8 +62,7 @@ type Event struct {
 	// known. Events share it and nobody changes it: it outlives the bytes above.
 	Shape *Shape
 
-	// Origin is the row that the event was read from; zero: a message, or an event that was
-	// deferred by an earlier version.
+	// Origin is the row that the event was read from; zero: a message.
 	Origin Origin
 
 	// Route is the destination of an event that was routed before; nil: the sink's templates

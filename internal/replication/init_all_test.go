@@ -36,7 +36,7 @@ func TestStandbyUpgrades(t *testing.T) {
 	epoch := b.text(`SELECT epoch::text FROM cdc_relay.slots`)
 	standby := b.another().run()
 	standby.waitPhase(slot.Standby)
-	b.wantText("11 true", `SELECT max(version)::text || ' ' || (to_regclass('cdc_relay.retry') IS NOT NULL) FROM cdc_relay.migration`)
+	b.wantText("2 true", `SELECT max(version)::text || ' ' || (to_regprocedure('cdc_relay.prune_audit(interval)') IS NOT NULL) FROM cdc_relay.migration`)
 	b.wantText(epoch, `SELECT epoch::text FROM cdc_relay.slots`)
 	b.insert("b")
 	leader.waitSeen("b")

@@ -101,22 +101,6 @@ func (t Template) String() string { return t.text }
 // Constant returns the value of a template without placeholders.
 func (t Template) Constant() (string, bool) { return t.text, len(t.parts) == 0 }
 
-// glob is the pattern of all names that the template may make.
-func (t Template) glob() string {
-	if len(t.parts) == 0 {
-		return t.text
-	}
-	var glob strings.Builder
-	for _, p := range t.parts {
-		if p.name == "" {
-			glob.WriteString(p.text)
-		} else {
-			glob.WriteString(matchAll)
-		}
-	}
-	return glob.String()
-}
-
 // Columns lists the columns that the template names, each once, in order of appearance.
 func (t Template) Columns() []string {
 	var names []string
@@ -319,11 +303,9 @@ func (t *NamedTemplate) CheckAllowed(name, sent string) error {
 	return fmt.Errorf("does not allow %q, where %s; add it to the patterns", name, sent)
 }
 
-// FindAllowed says how far row data may choose, and which patterns look like mistakes. mirror is
-// where copies of dead letters go, nil: nowhere; existing are names that the broker has, where they
-// are known.
-func FindAllowed(section string, templates []NamedTemplate, mirror *event.Route, existing []string) (found []Finding) {
-	for i, p := range templates {
+// FindAllowed says how far row data may choose.
+func FindAllowed(section string, templates []NamedTemplate) (found []Finding) {
+	for _, p := range templates {
 		name, fixed := p.Constant()
 		f, key := Finding{Name: "allowed " + strings.ReplaceAll(p.Key, "_", " ") + "s", OK: true}, section+p.AllowKey()
 		switch {
@@ -337,54 +319,6 @@ func FindAllowed(section string, templates []NamedTemplate, mirror *event.Route,
 			f.Fix = fmt.Sprintf("list what rows may name in %s", key)
 		}
 		found = append(found, f)
-		for _, pattern := range p.Allow.Bounds() {
-			switch {
-			case mirror != nil && matchesPattern(pattern, [][]byte{mirror.Name, mirror.RoutingKey}[i]):
-			case !haveCommonName(pattern, p.glob()):
-				found = append(found, Finding{
-					Name: f.Name, Warn: true, Detail: fmt.Sprintf("pattern %q matches nothing that %s %q can make", pattern, section+p.Key, p.Template),
-					Fix: fmt.Sprintf("correct the pattern in %s, or remove it", key),
-				})
-			case matchesNone(pattern, existing):
-				found = append(found, Finding{
-					Name: f.Name, Warn: true, Detail: fmt.Sprintf("nothing at the broker matches %q", pattern),
-					Fix: fmt.Sprintf("correct the pattern in %s, or create what it is for", key),
-				})
-			}
-		}
 	}
 	return found
-}
-
-// matchesNone reports whether a pattern matches none of the names that exist, if they are known.
-func matchesNone(pattern string, existing []string) bool {
-	for _, name := range existing {
-		if matchesPattern(pattern, name) {
-			return false
-		}
-	}
-	return len(existing) > 0
-}
-
-// haveCommonName reports whether some name matches both patterns.
-func haveCommonName(a, b string) bool {
-	var next []bool // of a[i+1:], by j: whether a name matches that and b[j:]
-	for i := len(a); i >= 0; i-- {
-		row := make([]bool, len(b)+1)
-		for j := len(b); j >= 0; j-- {
-			inA, inB := i < len(a), j < len(b)
-			switch {
-			case !inA && !inB:
-				row[j] = true
-			case inA && a[i] == '*': // it ends here, or takes what b has next
-				row[j] = next[j] || inB && row[j+1]
-			case inB && b[j] == '*':
-				row[j] = row[j+1] || inA && next[j]
-			default:
-				row[j] = inA && inB && a[i] == b[j] && next[j+1]
-			}
-		}
-		next = row
-	}
-	return next[0]
 }

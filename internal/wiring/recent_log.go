@@ -29,7 +29,7 @@ const (
 
 // RecentLog keeps the last warnings and errors of the log, in the form that people read. It has no
 // secrets in it, because log lines have none. A line that comes again takes the place of its former
-// one, so that the reminders of an outage do not push out other lines.
+// one, so that a broker that comes and goes does not push out other lines.
 type RecentLog struct {
 	mu    sync.Mutex
 	lines []recentLine // the newest last

@@ -339,26 +339,17 @@ const (
 
 // NewLogger makes the logger of the process. It writes to stderr, as JSON or in the form for
 // people, and drops lines that come too often (see sampled). recent also gets the warnings and
-// errors; nil means that they are not kept. SetLevel changes the level that NewLogger returns while
-// the process runs.
-func NewLogger(c config.Log, recent *RecentLog) (*zap.Logger, zap.AtomicLevel) {
-	level := zap.NewAtomicLevel()
-	SetLevel(level, c)
-	core := zapcore.NewCore(newEncoder(c.Format), logOutput(os.Stderr), level)
-	if recent != nil {
-		core = zapcore.NewTee(core, recent.core())
-	}
-	return zap.New(sampled(core), zap.ErrorOutput(logOutput(os.Stderr))), level
-}
-
-// SetLevel sets the level of a logger to that of the configuration, at the start and when the
-// configuration is read again.
-func SetLevel(of zap.AtomicLevel, c config.Log) {
+// errors; nil means that they are not kept.
+func NewLogger(c config.Log, recent *RecentLog) *zap.Logger {
 	level, err := zapcore.ParseLevel(c.Level)
 	if err != nil {
 		level = zapcore.InfoLevel // cannot happen: config accepts only names of levels
 	}
-	of.SetLevel(level)
+	core := zapcore.NewCore(newEncoder(c.Format), logOutput(os.Stderr), level)
+	if recent != nil {
+		core = zapcore.NewTee(core, recent.core())
+	}
+	return zap.New(sampled(core), zap.ErrorOutput(logOutput(os.Stderr)))
 }
 
 // logOutput makes a file safe for the lines of a logger: they carry texts of brokers and of events,

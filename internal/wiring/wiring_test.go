@@ -99,7 +99,7 @@ func TestLogLines(t *testing.T) {
 
 func TestLogLevels(t *testing.T) {
 	for name, want := range map[string]zapcore.Level{"debug": zapcore.DebugLevel, "info": zapcore.InfoLevel, "warn": zapcore.WarnLevel, "error": zapcore.ErrorLevel} {
-		log, _ := NewLogger(config.Log{Level: name, Format: "json"}, nil)
+		log := NewLogger(config.Log{Level: name, Format: "json"}, nil)
 		if !log.Core().Enabled(want) || log.Core().Enabled(want-1) {
 			t.Errorf("%s gives %s", name, log.Level())
 		}
@@ -109,7 +109,7 @@ func TestLogLevels(t *testing.T) {
 // Of the log the last warnings and errors are kept, each to a length, whatever the level is.
 func TestRecentLog(t *testing.T) {
 	recent := &RecentLog{}
-	log, _ := NewLogger(config.Log{Level: "error", Format: "json"}, recent)
+	log := NewLogger(config.Log{Level: "error", Format: "json"}, recent)
 	log.Info("not kept")
 	for i := range 2 * recentLines {
 		log.Warn(fmt.Sprintf("line %d", i), zap.String("why", "a\x1b]0;x\a\n"+strings.Repeat("é", recentBytes)))
@@ -129,15 +129,15 @@ func TestRecentLog(t *testing.T) {
 // a redact no line names an event.
 func TestRecentLogRepeats(t *testing.T) {
 	recent := &RecentLog{}
-	log, _ := NewLogger(config.Log{Level: "error", Format: "json"}, recent)
+	log := NewLogger(config.Log{Level: "error", Format: "json"}, recent)
 	log = log.With(zap.String("slot", "s"))
 	log.Warn("first")
 	for i := range 5 {
-		log.Warn("broker still unavailable", zap.Duration("away", time.Duration(i)*time.Minute), zap.Int("n", i), zap.String("reason", "refused"))
+		log.Warn("broker unavailable", zap.Duration("away", time.Duration(i)*time.Minute), zap.Int("n", i), zap.String("reason", "refused"))
 	}
 	log.Warn("event became a dead letter", zap.String("event_id", "7"), zap.Error(errors.New("of its payload")))
 	log.Warn("event became a dead letter", zap.String("event_id", "8"))
-	log.Warn("broker still unavailable", zap.Duration("away", time.Hour), zap.String("reason", "another"))
+	log.Warn("broker unavailable", zap.Duration("away", time.Hour), zap.String("reason", "another"))
 	lines := recent.Lines()
 	if len(lines) != 5 || !strings.Contains(lines[0], "first") || !strings.Contains(lines[1], `"away": "4m0s"`) || !strings.Contains(lines[3], `"event_id": "8"`) || !strings.Contains(lines[4], "another") {
 		t.Errorf("%q", lines)

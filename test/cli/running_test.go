@@ -87,7 +87,7 @@ func TestStopWithAFullPipe(t *testing.T) {
 	})
 	must(t, relay.Signal(syscall.SIGTERM))
 	must(t, relay.WaitLog(await.Context(t), `"msg":"stopping: received signal"`))
-	hangUp(t, relay)
+	must(t, relay.Signal(syscall.SIGHUP)) // which ends no relay
 	must(t, relay.Signal(syscall.SIGTERM))
 	r.ends(relay, 5, "events not settled")
 }
@@ -145,7 +145,7 @@ func TestHoldOnFatal(t *testing.T) {
 	says(t, relay, "/readyz", 503, "stopped: ", "no column")
 	says(t, relay, "/healthz", 200)
 	says(t, relay, "/metrics", 200, `cdc_relay_stopped{reason="mapping"} 1`, "\ncdc_relay_leader 0\n")
-	hangUp(t, relay)
+	must(t, relay.Signal(syscall.SIGHUP)) // as if a terminal was closed
 	if out := r.ok("status", "--admin", relay.AdminSocket()); !strings.HasPrefix(out, "state      stopped: ") || !strings.Contains(out, "no column") {
 		t.Errorf("status says %s", out)
 	}

@@ -183,10 +183,6 @@ func TestService(t *testing.T) {
 		w.deliver("order")
 	}
 
-	b.configure(w, "log: {level: debug}\n")
-	b.run("systemctl", "reload", "cdc-relay")
-	await.Until(t, "the configuration to be read again", func() bool { return strings.Contains(b.journal(), "configuration read again") })
-
 	b.run("systemctl", "stop", "cdc-relay")
 	b.becomes("ActiveState=inactive Result=success ExecMainStatus=0")
 	w.insert("order")

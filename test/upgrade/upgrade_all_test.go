@@ -8,7 +8,6 @@ package upgrade
 import (
 	_ "embed"
 	"regexp"
-	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -65,14 +64,13 @@ type upgrade struct {
 	older, newer string // binaries
 	lose         func(leader *runner.Relay)
 	leader       *runner.Relay
-	env          []string // of both
 }
 
 func begin(s *stand.Stand) *upgrade {
 	s.T.Helper()
 	s.Retry = "backoff: 100ms, max_backoff: 1s"
 	s.WatchFlush()
-	return &upgrade{Stand: s, older: runner.BuildAt(s.T, commit(s.T, earlierCommit)), newer: s.Binary, env: s.Env}
+	return &upgrade{Stand: s, older: runner.BuildAt(s.T, commit(s.T, earlierCommit)), newer: s.Binary}
 }
 
 // roll goes from the older version to the newer one, back, and to the newer one again. In all of it
@@ -118,10 +116,7 @@ func (u *upgrade) replaces(version string, meanwhile func()) {
 // start starts a relay of a version.
 func (u *upgrade) start(version string) *runner.Relay {
 	u.T.Helper()
-	u.Binary, u.Env = version, u.env
-	if version == u.older {
-		u.Env = append(slices.Clip(u.env), runner.Earlier)
-	}
+	u.Binary = version
 	r := u.Start()
 	if older := strings.Contains(r.Log(), `"version":"`+commit(u.T, earlierCommit)[:7]+`"`); older != (version == u.older) {
 		u.T.Fatalf("%s is the wrong version: %s", version, r.Log())

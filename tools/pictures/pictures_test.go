@@ -159,13 +159,12 @@ func TestAxis(t *testing.T) {
 	}
 }
 
-// A frame has its colours and its bars, each text where its column is.
+// A frame has its colours, each text where its column is.
 func TestTerminal(t *testing.T) {
-	svg := terminalSVG("status", "state      \x1b[1;31mbroker down\x1b[0m: <refused>\x1b[K\r\nrate       ▁█ max\x1b[K\r\n")
+	svg := terminalSVG("status", "state      \x1b[1;31mbroker down\x1b[0m: <refused>\x1b[K\r\n")
 	for _, want := range []string{
 		`<text class="mono bold full red" x="104.7" y="49" textLength="92.7">broker down</text>`,
 		`<text class="mono" x="197.5" y="49" textLength="92.7">: &lt;refused&gt;</text>`,
-		`<path class="full blue" d="M104.7 70v-2.1h7.6v2.1zM113.2 70v-17h7.6v17z"/>`,
 	} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("no %s in\n%s", want, svg[strings.Index(svg, "<text"):])

@@ -141,7 +141,7 @@ func (s *story) poison(ctx context.Context) error {
 	return nil
 }
 
-// outage takes the broker away. Shortly before it the screen begins, for its graphs.
+// outage takes the broker away.
 func (s *story) outage(ctx context.Context) error {
 	watch, err := startWatch(ctx, s.binary, s.relay)
 	if err != nil {

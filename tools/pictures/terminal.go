@@ -87,11 +87,9 @@ func terminalSVG(command, frame string) string {
 var (
 	control = regexp.MustCompile(`\x1b\[([0-9;?]*)([A-Za-z])`)
 	colours = map[string]string{"31": "red", "32": "green", "33": "yellow", "34": "blue"}
-	bars    = []rune("▁▂▃▄▅▆▇█")
 )
 
-// line draws a line: pieces of text, each in one colour, and bars as surfaces, which have no gaps
-// in any font.
+// line draws a line: pieces of text, each in one colour.
 func (d *drawing) line(line string, top float64) {
 	class, column := "mono", 0
 	for line = strings.TrimRight(line, "\r\n"); line != ""; {
@@ -125,22 +123,9 @@ func (d *drawing) line(line string, top float64) {
 
 func (d *drawing) piece(text, class string, column int, top float64) {
 	at := func(column int) float64 { return margin + cellWidth*float64(column) }
-	var path strings.Builder
-	words := []rune(text)
-	for i, r := range words {
-		for level, bar := range bars {
-			if r == bar {
-				high := cellHeight * float64(level+1) / float64(len(bars))
-				fmt.Fprintf(&path, "M%s %sv-%sh%sv%sz", short(at(column+i)), short(top+cellHeight), short(high), short(cellWidth-0.8), short(high))
-				words[i] = ' '
-			}
-		}
-	}
-	if path.Len() > 0 {
-		d.add(`<path class="full blue" d="%s"/>`, path.String())
-	}
-	spaces := len(words) - len([]rune(strings.TrimLeft(string(words), " ")))
-	if rest := strings.TrimRight(string(words[spaces:]), " "); rest != "" {
+	rest := strings.TrimLeft(text, " ")
+	spaces := len(text) - len(rest)
+	if rest = strings.TrimRight(rest, " "); rest != "" {
 		d.add(`<text class="%s" x="%s" y="%s" textLength="%s">%s</text>`, class, short(at(column+spaces)), short(top+13),
 			short(cellWidth*float64(utf8.RuneCountInString(rest))), escape.Replace(rest))
 	}

@@ -78,7 +78,7 @@ func (g *Options) Source() (*config.Config, source.Config, *zap.Logger, error) {
 	if err != nil {
 		return nil, source.Config{}, nil, err
 	}
-	log, _ := wiring.NewLogger(config.Log{Level: c.Log.Level, Format: "console"}, nil)
+	log := wiring.NewLogger(config.Log{Level: c.Log.Level, Format: "console"}, nil)
 	rc, err := wiring.Replication(c, wiring.SinkColumns(c), log)
 	return c, rc, log, err
 }

@@ -215,7 +215,7 @@ func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Reques
 			return err
 		}
 		if n == 0 && f.named != "" {
-			return f.nothingWaits(ctx, d)
+			return noDestination(f.named)
 		}
 		return out.bulkDryRun(n)
 	}
@@ -225,7 +225,7 @@ func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Reques
 	}
 	runs := true
 	if job.ID == 0 && f.named != "" {
-		return f.nothingWaits(ctx, d)
+		return noDestination(f.named)
 	}
 	if job.ID != 0 {
 		if job, runs, err = d.waitForJob(ctx, job, f.wait, f.filterFlags.given("wait"), out.progress); err != nil {
@@ -235,34 +235,12 @@ func (f *actionFlags) runBulk(ctx context.Context, d *adminClient, by dlq.Reques
 	return out.reportJob(job, runs)
 }
 
-// nothingWaits returns the error (exit 1) for a destination that no deferred event waits for, with
-// the names of others, because the name may be misspelt.
-func (f *actionFlags) nothingWaits(ctx context.Context, d *adminClient) error {
-	list, err := d.Groups(ctx, dlq.Deferred, "destination", "")
-	if err != nil {
-		return err
+// noDestination is the error (exit 1) for a destination that no deferred event waits for.
+func noDestination(named string) error {
+	return &event.Stop{
+		Code: event.ExitFailure, Reason: "no_match", What: fmt.Sprintf("no deferred event waits for %s", command.Clean(shellWord(named))),
+		Fix: "name one that `cdc-relay deferred list --group destination` shows",
 	}
-	return noDestination(f.named, list)
-}
-
-func noDestination(named string, list *dlq.Groups) error {
-	const most = 10
-	stop := &event.Stop{Code: event.ExitFailure, Reason: "no_match", What: fmt.Sprintf("no deferred event waits for %s", command.Clean(shellWord(named)))}
-	var names []string
-	for _, g := range list.Items {
-		if g.Value != nil {
-			names = append(names, command.Clean(shellWord(*g.Value)))
-		}
-	}
-	switch n := len(names); {
-	case n == 0:
-		stop.What += ", and none for any other destination"
-	case n > most || list.More:
-		stop.Fix = "name one of these, or another of `cdc-relay deferred list --group destination`: " + strings.Join(names[:min(n, most)], ", ")
-	default:
-		stop.Fix = "name one of these: " + strings.Join(names, ", ")
-	}
-	return stop
 }
 
 // filterFlags are the flags that choose rows.

@@ -75,7 +75,7 @@ func relayState(ctx context.Context, d *adminClient, nextStop nextStopReader) dl
 		return dlq.Relay{Stops: stop.Error()}
 	}
 	settled, err := pglogrepl.ParseLSN(status.InFlight.SettledLSN)
-	if err != nil { // it is not known, or the relay is of an earlier version
+	if err != nil { // it is not known
 		settled = 0
 	}
 	return dlq.Relay{Streaming: true, InFlight: status.InFlight.Events, Settled: settled}

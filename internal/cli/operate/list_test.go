@@ -118,14 +118,3 @@ func TestAggregatesOfAKey(t *testing.T) {
 		t.Errorf("of two they are %q: %q", got.Header, got.Rows)
 	}
 }
-
-// Nothing matches: the destinations that wait are named as the command takes them.
-func TestNoDestination(t *testing.T) {
-	if got := noDestination("x", &dlq.Groups{}).Error(); got != "no deferred event waits for x, and none for any other destination" {
-		t.Error(got)
-	}
-	got := noDestination("x", &dlq.Groups{Items: []dlq.Group{{Value: new("orders/eu.created")}, {Value: new("it's")}, {}}}).Error()
-	if !strings.Contains(got, "name one of these: orders/eu.created, 'it'\\''s'") {
-		t.Error(got)
-	}
-}

@@ -33,10 +33,9 @@ what the database knows, and exits 0 if the slot is active, else 1. What needs s
 The JSON has the same members whoever answered: answered_by is relay, database or nobody, and what
 only the relay knows is null without it.
 
-With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen,
-with the last lines of the log and graphs of the last minutes in the room that is left. Elsewhere
-it prints one line each time, what is in danger first, or one JSON object with --json. It keeps
-watching while the relay is away.`,
+With --watch it repeats this until interrupted, then exits 0. On a terminal it redraws the screen.
+Elsewhere it prints one line each time, what is in danger first, or one JSON object with --json. It
+keeps watching while the relay is away. The console has graphs of the last hour.`,
 		Example: `  cdc-relay status
   cdc-relay status --watch
   cdc-relay status --watch --every 10s >> status.log
@@ -215,7 +214,7 @@ func runWatch(ctx context.Context, out io.Writer, c *config.Config, g *command.O
 	}
 	show := func(s *snapshot) error { return s.print(out, asJSON) }
 	if f, ok := out.(*os.File); ok && !asJSON && command.IsTerminal(out) && os.Getenv("TERM") != "dumb" {
-		show = (&screen{out: f, slot: c.Source.Slot, colour: command.HasColor(out), every: every}).draw
+		show = (&screen{out: f, slot: c.Source.Slot, colour: command.HasColor(out)}).draw
 	}
 	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()

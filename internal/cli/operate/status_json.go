@@ -51,11 +51,7 @@ type databaseFacts struct {
 	NotCounted string `json:"not_counted"`
 }
 
-func relayJSON(s *ops.Status) withRelay {
-	answer := *s
-	answer.AnsweredBy = ops.AnsweredByRelay // an earlier version does not have it
-	return withRelay{Status: &answer}
-}
+func relayJSON(s *ops.Status) withRelay { return withRelay{Status: s} }
 
 func (v *databaseStatus) json() withoutRelay {
 	out := withoutRelay{

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 
 	"github.com/cdc-relay/cdc-relay/internal/ops"
 	"github.com/cdc-relay/cdc-relay/internal/ops/opstest"
@@ -18,7 +17,7 @@ import (
 func TestOneShapeOfStatus(t *testing.T) {
 	busy := opstest.Busy()
 	relay := busy.Status(ops.RatesStatus{}, ops.TotalsStatus{}, opstest.Noon)
-	relay.AnsweredBy, relay.Log = "", []string{} // of an earlier version
+	relay.Log = []string{}
 	silent := errors.New("connection refused")
 	database := &databaseStatus{State: ops.StateStopped, Now: opstest.Noon, SlotExists: true, Slot: relay.Slot, Deferred: &deferredCount{Events: 7, OrMore: true}, LastLeader: "r"}
 	database.setCause(silent)
@@ -109,38 +108,5 @@ func TestDangerComesFirst(t *testing.T) {
 	lost := &snapshot{database: &databaseStatus{State: ops.StateStopped, SlotExists: true, Slot: ops.SlotStatus{WALStatus: "lost"}}}
 	if got := lost.line(); !strings.HasPrefix(got, "DANGER: the slot is lost | stopped") {
 		t.Errorf("without a relay the line is %q", got)
-	}
-}
-
-// The graphs use the room that the status leaves, and no more.
-func TestGraphs(t *testing.T) {
-	var h history
-	for i := range 2 * maxHistory {
-		lag := float64(i % 10)
-		h.add(&ops.Status{Rates: ops.RatesStatus{PublishedPerSecond: float64(i)}, Slot: ops.SlotStatus{LagSeconds: &lag}})
-	}
-	h.add(nil)
-	if len(h.rate) != maxHistory {
-		t.Errorf("%d looks are remembered, want %d", len(h.rate), maxHistory)
-	}
-	for _, c := range []struct{ width, height, want int }{{80, 20, 18}, {80, 6, 6}, {80, 5, 1}, {80, 0, 0}, {80, -3, 0}, {30, 20, 0}} {
-		lines := h.graphs(c.width, c.height, noon, time.Second)
-		if len(lines) != c.want || len(lines) > max(c.height, 0) {
-			t.Errorf("in %d columns and %d lines there are %d, want %d", c.width, c.height, len(lines), c.want)
-		}
-		for _, line := range lines {
-			if n := utf8.RuneCountInString(line); n > c.width {
-				t.Errorf("%d columns in %d: %s", n, c.width, line)
-			}
-		}
-	}
-	if got := graph("x", []float64{2, 4, 6, 8, -1}, 5, 2, func(float64) string { return "top" }); !slices.Equal(got, []string{"x            ▄█  max top", "           ▄███"}) {
-		t.Errorf("in two rows it is drawn as %q", got)
-	}
-	if got := graph("x", []float64{0, 4, 8, -1}, 4, 1, func(float64) string { return "top" }); !slices.Equal(got, []string{"x           ▄█  max top"}) {
-		t.Errorf("it is drawn as %q", got)
-	}
-	if lines := h.graphs(80, 6, noon, time.Second); !strings.HasPrefix(lines[5], "time       12:00:00 UTC, each column is 1s") {
-		t.Errorf("the clock is %q", lines[5])
 	}
 }

@@ -7,12 +7,10 @@ import (
 	"fmt"
 	"os"
 	"strings"
-	"time"
 
 	"golang.org/x/term"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
-	"github.com/cdc-relay/cdc-relay/internal/ops"
 )
 
 // The control sequences of a terminal (ECMA-48, DEC private modes). A terminal that does not know
@@ -33,8 +31,6 @@ type screen struct {
 	slot    string
 	colour  bool
 	cleared bool // the terminal was cleared before the first frame
-	every   time.Duration
-	past    history
 }
 
 // draw fills the terminal with a frame. It asks for the size each time, because that may change.
@@ -49,13 +45,7 @@ func (s *screen) draw(seen *snapshot) error {
 		b.WriteString(clearScreen)
 		s.cleared = true
 	}
-	s.past.add(seen.status)
-	lines := fit(s.frame(seen), width, height-1)
-	room := height - 1 - len(lines)
-	log := logLines(seen.status, width, room/3)
-	lines = append(lines, log...)
-	lines = append(lines, s.past.graphs(width, room-len(log), seen.at, s.every)...)
-	for _, line := range lines {
+	for _, line := range fit(s.frame(seen), width, height-1) {
 		b.WriteString(line + endLine)
 	}
 	b.WriteString(endFrame)
@@ -79,20 +69,6 @@ func (s *screen) frame(seen *snapshot) string {
 		}
 	}
 	return t.out.String()
-}
-
-// maxLogLines is how many lines of the log the screen shows at most.
-const maxLogLines = 8
-
-// logLines returns the newest lines of the relay's log, as many as fit.
-func logLines(s *ops.Status, width, room int) (out []string) {
-	if s == nil {
-		return nil
-	}
-	for i, line := range s.Log[max(0, len(s.Log)-max(0, min(room, maxLogLines))):] {
-		out = append(out, command.Cut(fmt.Sprintf("%-11s", command.If(i == 0, "log"))+command.Clean(line), width, "…"))
-	}
-	return out
 }
 
 // fit makes a text fit the terminal: it breaks wide lines at spaces, and replaces lines below its

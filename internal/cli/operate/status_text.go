@@ -465,3 +465,14 @@ func (t *statusText) asOf(at *time.Time) string {
 func (t *statusText) age(label string, at *time.Time) string {
 	return command.Since(t.status.Now, label, at, " ago")
 }
+
+// latencyText writes a latency, which is a few milliseconds as a rule.
+func latencyText(seconds float64) string {
+	switch {
+	case seconds < 0.01:
+		return fmt.Sprintf("%.1f ms", seconds*1000)
+	case seconds < 1:
+		return fmt.Sprintf("%.0f ms", seconds*1000)
+	}
+	return command.Age(time.Duration(seconds * float64(time.Second)))
+}

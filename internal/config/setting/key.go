@@ -32,9 +32,6 @@ type Key struct {
 	Applies func() bool
 	// Secrets are the secrets in the value, which Show replaces all by the same text.
 	Secrets func() []Secret
-	// Renew takes the value of another reading of this key, for the next who reads it; false: only
-	// a restart does that.
-	Renew func(from *Key) bool
 	// Replaced says that a profile (sink.compat) makes this in its own way: the key is refused.
 	Replaced bool
 	// SectionFault says why the key's section must not be empty.
@@ -203,7 +200,6 @@ func Password(name string, at *Secret) Key {
 			*at = s
 		}
 	}
-	k.Renew = func(from *Key) bool { return at.Renew(from.Secrets()[0]) }
 	return k
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"sync/atomic"
 
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/secretfile"
@@ -19,10 +18,7 @@ const redacted = "[redacted]"
 
 // Secret is a value that is never printed and that is read again at every use, so that a rotated
 // password or token in a file is taken up without a restart. It is safe for concurrent use.
-//
-// Copies share what is written, so that SIGHUP can replace a password written in the configuration
-// itself for all who read it.
-type Secret struct{ at *atomic.Pointer[written] }
+type Secret struct{ at *written } // nil: it is not set
 
 // written is what the configuration says of a secret.
 type written struct {
@@ -32,17 +28,13 @@ type written struct {
 	shown string
 }
 
-func newSecret(w written) Secret {
-	s := Secret{new(atomic.Pointer[written])}
-	s.at.Store(&w)
-	return s
-}
+func newSecret(w written) Secret { return Secret{&w} }
 
 func (s Secret) written() written {
 	if s.at == nil {
 		return written{}
 	}
-	return *s.at.Load()
+	return *s.at
 }
 
 // Plain is a secret that is no secret: one of the defaults.
@@ -85,20 +77,6 @@ var fileReference = lazy.Regexp(`\$\{file:([^}]*)\}`)
 
 // IsSet is false for a secret that the configuration does not have, or has as "".
 func (s Secret) IsSet() bool { return s.written().text != "" }
-
-// IsWrittenAs reports whether two readings of the configuration have the same text for a secret.
-func (s Secret) IsWrittenAs(other Secret) bool { return s.written().text == other.written().text }
-
-// Renew replaces the value of the secret, in all its copies, by the value in another reading of the
-// configuration. It returns false when one of the two is not set: what uses no password now is not
-// prepared for one.
-func (s Secret) Renew(from Secret) bool {
-	if !s.IsSet() || !from.IsSet() {
-		return false
-	}
-	s.at.Store(from.at.Load())
-	return true
-}
 
 // Runs reports whether each Read runs a command, which may print something else each time.
 func (s Secret) Runs() bool { return s.written().run != nil }

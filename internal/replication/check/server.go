@@ -169,61 +169,21 @@ func loginRisk(cfg *pgconn.Config, conn net.Conn) string {
 	if _, secure := conn.(*tls.Conn); !secure {
 		return "without TLS to " + conn.RemoteAddr().String() + ": whoever is in between reads the events, and the password if the server asks for it in clear text"
 	}
-	if cfg.ChannelBinding == "require" {
-		return "" // a login through somebody in between fails, and no other is permitted
+	// with a bound channel a login through somebody in between fails
+	if cfg.ChannelBinding == "require" || verifiesServer(cfg) {
+		return ""
 	}
-	switch weakestTLS(cfg) {
-	case plain:
-		return "over TLS, but sslmode allow or prefer goes on without it when somebody in between refuses it"
-	case unverified:
-		return "over TLS with any server: its certificate is not verified"
-	case anyName:
-		return "over TLS with any server that has a certificate of sslrootcert's CA: its name is not verified"
-	}
-	if cfg.Password != "" && maySendPassword(cfg.RequireAuth) {
-		return "over TLS; the server may ask for the password in clear text, because require_auth does not exclude it"
-	}
-	return ""
+	return "over TLS, and source.url permits a server that is not verified: whoever is in between may answer in its place"
 }
 
-// How far a configuration verifies the server, the weakest first.
-const (
-	plain      = iota // without TLS
-	unverified        // TLS with any server
-	anyName           // TLS with any server that has a certificate of the CA
-	verified          // TLS with the server of that name
-)
-
-// weakestTLS is the weakest of what the configuration permits: sslmode allow and prefer permit two
-// things, and several hosts are one after the other. Sockets of this machine have no TLS.
-func weakestTLS(cfg *pgconn.Config) int {
-	strength := func(host string, t *tls.Config) int {
-		switch {
-		case strings.HasPrefix(host, "/"):
-			return verified
-		case t == nil:
-			return plain
-		case !t.InsecureSkipVerify:
-			return verified
-		case t.VerifyPeerCertificate != nil: // pgconn's own, for verify-ca
-			return anyName
-		}
-		return unverified
+// verifiesServer reports whether the configuration permits no server but the one of its name. Of
+// sslmode, prefer and allow permit two things; several hosts are one after the other; and sockets
+// of this machine have no TLS.
+func verifiesServer(cfg *pgconn.Config) bool {
+	verified := func(host string, t *tls.Config) bool {
+		return strings.HasPrefix(host, "/") || t != nil && !t.InsecureSkipVerify
 	}
-	least := strength(cfg.Host, cfg.TLSConfig)
-	for _, f := range cfg.Fallbacks {
-		least = min(least, strength(f.Host, f.TLSConfig))
-	}
-	return least
-}
-
-// maySendPassword reports whether require_auth permits a password in clear text.
-func maySendPassword(requireAuth string) bool {
-	methods := strings.Split(requireAuth, ",")
-	if requireAuth == "" || strings.HasPrefix(methods[0], "!") {
-		return !slices.Contains(methods, "!password")
-	}
-	return slices.Contains(methods, "password")
+	return verified(cfg.Host, cfg.TLSConfig) && !slices.ContainsFunc(cfg.Fallbacks, func(f *pgconn.FallbackConfig) bool { return !verified(f.Host, f.TLSConfig) })
 }
 
 func isLocal(addr net.Addr) bool {

@@ -296,7 +296,7 @@ func (r *run) copyResend(ctx context.Context) error {
 	return r.copyRows(ctx, "", at, func(ctx context.Context, tx pgx.Tx) error {
 		var ours, open bool
 		err := tx.QueryRow(ctx, dlq.WriteFence+`,
-			job AS (UPDATE cdc_relay.bulk b SET state = 'sending', system_id = $7, asked = $4, skipped = $5, filter = '{}', condition = NULL FROM fence
+			job AS (UPDATE cdc_relay.bulk b SET state = 'sending', asked = $4, skipped = $5, filter = '{}', condition = NULL FROM fence
 				WHERE b.job = $3 AND b.state = 'asking' RETURNING b.job),
 			gap AS (UPDATE cdc_relay.gap g SET recovered_at = now(), job = job.job FROM job WHERE g.id = $6),
 			noted AS (INSERT INTO cdc_relay.audit (slot, system_id, who, action, n, why, result) SELECT $1, $7, $8, 'resend', 0, $9, 'job ' || job.job || ': ' || $10 FROM job)
@@ -422,7 +422,7 @@ type resendJob struct {
 const jobsSQL = dlq.ReadFence + `
 	SELECT b.job, CASE WHEN b.state = 'asking' THEN b.filter END, CASE WHEN b.state = 'asking' THEN coalesce(b.condition, '') ELSE '' END, b.state, b.route_name, b.routing_key, coalesce(b.rate, 0)::float8, b.who, b.reason
 	FROM fence, cdc_relay.bulk b
-	WHERE b.slot = $1::text AND b.system_id IN ($3, '') AND b.kind = 'resend' AND (b.state IN ('asking', 'sending') OR b.state = 'cancelled' AND b.result = '')
+	WHERE b.slot = $1::text AND b.system_id = $3 AND b.kind = 'resend' AND (b.state IN ('asking', 'sending') OR b.state = 'cancelled' AND b.result = '')
 	ORDER BY b.state = 'sending', b.job LIMIT 100`
 
 // runDueJobs does for each job what is due; busy: there are jobs.

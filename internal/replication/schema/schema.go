@@ -45,10 +45,7 @@ func readMigrations() (steps []string) {
 	return steps
 }
 
-const (
-	auditVersion = 5 // that of 005_audit.sql
-	GapVersion   = 6 // that of 006_gap.sql
-)
+const auditVersion = 2 // that of 002_audit.sql
 
 // Bootstrap makes the table that says which migrations the schema has.
 const Bootstrap = `CREATE TABLE IF NOT EXISTS cdc_relay.migration (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now());

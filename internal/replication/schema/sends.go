@@ -91,9 +91,9 @@ type OutboxTable struct {
 	Through []uint32 `json:"through,omitempty"`
 	// First is a snapshot, as PostgreSQL's text of it: the rows in it were there before the table
 	// was sent, and nobody expects this slot to send them. NoRows means that there were no such
-	// rows. "" means that it is not known, because an earlier version has written the record; then
-	// every row counts as the slot's. First says for which rows the retention of another slot of
-	// the table waits, and which rows recover leaves out.
+	// rows. "" means that it is not known, until a leader has written it; until then every row
+	// counts as the slot's. First says for which rows the retention of another slot of the table
+	// waits, and which rows recover leaves out.
 	First string `json:"first,omitempty"`
 	// Former are the tables that had the name before, and partitions whose rows come under their
 	// own names. An operator accepted each of them. Their rows may still wait in the slot, under

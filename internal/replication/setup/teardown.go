@@ -160,18 +160,14 @@ func dropObjects(ctx context.Context, tx pgx.Tx, c *source.Config, have int) err
 			return err
 		}
 		// the audit is kept for as long as the schema is
-		tables := []string{"retry", "dead_letter", "request", "bulk"}
-		if have >= schema.GapVersion {
-			tables = append(tables, "gap")
-			var open []int64
-			if err := tx.QueryRow(ctx, `SELECT array(SELECT id FROM cdc_relay.gap WHERE slot = $1 AND recovered_at IS NULL ORDER BY id LIMIT 10)`, c.Slot).Scan(&open); err != nil {
-				return fmt.Errorf("read cdc_relay.gap: %w", err)
-			}
-			if len(open) > 0 {
-				c.Log.Warn("accepted gaps were open: which of their rows were not sent is known no more, they are in the outbox table only", zap.Int64s("gaps", open))
-			}
+		var open []int64
+		if err := tx.QueryRow(ctx, `SELECT array(SELECT id FROM cdc_relay.gap WHERE slot = $1 AND recovered_at IS NULL ORDER BY id LIMIT 10)`, c.Slot).Scan(&open); err != nil {
+			return fmt.Errorf("read cdc_relay.gap: %w", err)
 		}
-		for _, table := range tables {
+		if len(open) > 0 {
+			c.Log.Warn("accepted gaps were open: which of their rows were not sent is known no more, they are in the outbox table only", zap.Int64s("gaps", open))
+		}
+		for _, table := range []string{"retry", "dead_letter", "request", "bulk", "gap"} {
 			if _, err := tx.Exec(ctx, "DELETE FROM cdc_relay."+table+" WHERE slot = $1", c.Slot); err != nil {
 				return fmt.Errorf("delete from cdc_relay.%s: %w", table, err)
 			}

@@ -234,7 +234,7 @@ func (p promotedServer) checkProof(c *source.Config, rec *Record, view *View, id
 	case view.ConfirmedFlush > rec.FlushLimit:
 		return CheckPosition(c, rec, view, 0)
 	case rec.Settled == 0:
-		why = "the database does not say up to where everything was settled, as a relay of an earlier version writes nothing about it"
+		why = "the database does not say up to where everything was settled"
 	case view.ConfirmedFlush > rec.Settled:
 		why = fmt.Sprintf("the slot is at %s, and the database has rows of what was settled only up to %s", view.ConfirmedFlush, rec.Settled)
 	case !known:

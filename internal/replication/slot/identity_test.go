@@ -53,19 +53,19 @@ func TestPromotionIsProven(t *testing.T) {
 		}
 	}
 	for says, change := range map[string]func(*promotion){
-		"another tool has copied it":    func(p *promotion) { p.view.Failover, p.view.Synced, p.view.ConfirmedFlush = false, false, 190 },
-		"created after the promotion":   func(p *promotion) { p.view.Synced, p.view.Failover = false, false },
-		"when it was the primary":       func(p *promotion) { p.view.Synced = false },
-		"of an earlier version":         func(p *promotion) { p.rec.Settled = 0 },
-		"only up to 0/C7":               func(p *promotion) { p.rec.Settled = 199 },
-		"no relay ever reported more":   func(p *promotion) { p.rec.FlushLimit = 199 },
-		"does not have timeline 1":      func(p *promotion) { delete(p.id.left, 1) },
-		"restored to a point in time":   func(p *promotion) { p.target = true },
-		"primary_slot_name is c here":   func(p *promotion) { p.slotName, p.rec.OtherStandbys = "c", false },
-		"not every standby was named":   func(p *promotion) { p.slotName = "" },
-		"(it named no standby)":         func(p *promotion) { p.slotName, p.rec.Standbys, p.rec.OtherStandbys = "", nil, false },
-		"slot_name is b here, and sync": func(p *promotion) { p.rec.Standbys = nil },
-		"not synced by PostgreSQL":      func(p *promotion) { p.view.Temporary = true },
+		"another tool has copied it":         func(p *promotion) { p.view.Failover, p.view.Synced, p.view.ConfirmedFlush = false, false, 190 },
+		"created after the promotion":        func(p *promotion) { p.view.Synced, p.view.Failover = false, false },
+		"when it was the primary":            func(p *promotion) { p.view.Synced = false },
+		"up to where everything was settled": func(p *promotion) { p.rec.Settled = 0 },
+		"only up to 0/C7":                    func(p *promotion) { p.rec.Settled = 199 },
+		"no relay ever reported more":        func(p *promotion) { p.rec.FlushLimit = 199 },
+		"does not have timeline 1":           func(p *promotion) { delete(p.id.left, 1) },
+		"restored to a point in time":        func(p *promotion) { p.target = true },
+		"primary_slot_name is c here":        func(p *promotion) { p.slotName, p.rec.OtherStandbys = "c", false },
+		"not every standby was named":        func(p *promotion) { p.slotName = "" },
+		"(it named no standby)":              func(p *promotion) { p.slotName, p.rec.Standbys, p.rec.OtherStandbys = "", nil, false },
+		"slot_name is b here, and sync":      func(p *promotion) { p.rec.Standbys = nil },
+		"not synced by PostgreSQL":           func(p *promotion) { p.view.Temporary = true },
 	} {
 		p := proven()
 		change(p)

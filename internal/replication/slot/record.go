@@ -62,17 +62,11 @@ type Record struct {
 	// before it is copied. Afterwards, in the same incarnation, everything committed below it was
 	// sent by that slot's program. 0 means that there was no takeover.
 	TookUntil pglogrepl.LSN
-	keySecret *[16]byte // see KeyHash; nil: the schema is of an earlier version
+	keySecret [16]byte // see KeyHash
 }
 
-// KeyHash digests ordering keys under the secret of the slot; nil means that the slot has no
-// secret.
-func (r *Record) KeyHash() *event.KeyHash {
-	if r.keySecret == nil {
-		return nil
-	}
-	return event.NewKeyHash(*r.keySecret)
-}
+// KeyHash digests ordering keys under the secret of the slot.
+func (r *Record) KeyHash() *event.KeyHash { return event.NewKeyHash(r.keySecret) }
 
 const (
 	// The states of a slot in cdc_relay.slots. Only a slot in state ready is read: one in state
@@ -84,17 +78,14 @@ const (
 	StateTakeover = "takeover"
 )
 
-// ReadRecord reads the record of a slot; nil means that there is none. to_jsonb lets the statement
-// work with the schema of the previous version too, which commands may find.
+// ReadRecord reads the record of a slot; nil means that there is none.
 func ReadRecord(ctx context.Context, q source.Querier, slot string) (*Record, error) {
 	var r Record
 	err := source.Ask(ctx, q, "read cdc_relay.slots", `SELECT s.system_id, s.timeline, s.publication, s.state, s.incarnation, s.epoch, s.leader, s.changed_at::text, s.sends, s.sends::text,
 			coalesce(p.max_flush_lsn, '0/0'::pg_lsn), coalesce(p.reported, '0/0'::pg_lsn),
 			coalesce(p.good, '0/0'::pg_lsn), p.slot IS NOT NULL,
-			coalesce(to_jsonb(s)->>'took_from', ''), CASE to_jsonb(s)->>'took_incarnation' WHEN s.incarnation::text
-				THEN (to_jsonb(s)->>'took_until')::pg_lsn ELSE '0/0' END,
-			CASE to_jsonb(p)->>'settled_of' WHEN s.incarnation::text THEN coalesce((to_jsonb(p)->>'settled_lsn')::pg_lsn, '0/0') ELSE '0/0' END, ARRAY(SELECT jsonb_array_elements_text(to_jsonb(s)->'standbys')),
-			coalesce((to_jsonb(s)->>'other_standbys')::bool, true), coalesce((to_jsonb(s)->>'restored')::bool, false), (to_jsonb(s)->>'key_secret')::uuid
+			s.took_from, CASE s.took_incarnation WHEN s.incarnation THEN s.took_until ELSE '0/0' END,
+			CASE p.settled_of WHEN s.incarnation THEN coalesce(p.settled_lsn, '0/0') ELSE '0/0' END, s.standbys, s.other_standbys, s.restored, s.key_secret
 		FROM cdc_relay.slots s LEFT JOIN cdc_relay.progress p USING (slot) WHERE s.slot = $1`, slot).
 		Scan(&r.SystemID, &r.Timeline, &r.Publication, &r.State, &r.Incarnation, &r.Epoch, &r.Leader, &r.Raised, &r.Sends, &r.SendsText, &r.FlushLimit, &r.Reported, &r.Good, &r.Used, &r.TookFrom, &r.TookUntil,
 			&r.Settled, &r.Standbys, &r.OtherStandbys, &r.Restored, &r.keySecret)
@@ -281,6 +272,13 @@ func MoveRows(ctx context.Context, tx pgx.Tx, slot, from, to string) (moved int6
 			return 0, fmt.Errorf("write cdc_relay.sent: %w", err)
 		}
 	}
+	// A request that somebody has stored for the other system is about none of its rows, and must
+	// not be in the way.
+	_, err = source.Execute(ctx, tx, "write cdc_relay.request", `UPDATE cdc_relay.request r SET state = 'cancelled', done_at = now() FROM cdc_relay.request q
+		WHERE r.slot = $1 AND r.system_id = $3 AND r.state = 'waiting' AND q.slot = $1 AND q.system_id = $2 AND q.state = 'waiting' AND q.n = r.n`, slot, from, to)
+	if err != nil {
+		return 0, err
+	}
 	for _, table := range []string{"retry", "dead_letter", "request", "bulk"} {
 		also := ""
 		if !same && (table == "retry" || table == "dead_letter") {
@@ -357,7 +355,7 @@ func RememberSends(ctx context.Context, q source.Querier, c *source.Config, epoc
 }
 
 // noteBegin sets OutboxTable.First of the tables of next that lack it: a table that was just added,
-// and each table whose record an earlier version has written.
+// and each of a slot that was adopted, or made for a recovery.
 func noteBegin(ctx context.Context, q source.Querier, c *source.Config, next schema.Sends) error {
 	if next.KnowsFirst() {
 		return nil

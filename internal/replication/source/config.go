@@ -156,18 +156,17 @@ func (c *Config) Validate() error {
 }
 
 // ReadKeyHash reads the secret of the slot under which ordering keys are digested, for commands
-// that have no Record. nil means that there is no record of the slot yet, or that its schema is of
-// an earlier version.
+// that have no Record. nil means that there is no record of the slot yet.
 func ReadKeyHash(ctx context.Context, q Querier, slot string) (*event.KeyHash, error) {
-	var secret *[16]byte
-	err := Ask(ctx, q, "read the secret of ordering keys", `SELECT (to_jsonb(s)->>'key_secret')::uuid FROM cdc_relay.slots s WHERE slot = $1`, slot).Scan(&secret)
+	var secret [16]byte
+	err := Ask(ctx, q, "read the secret of ordering keys", `SELECT key_secret FROM cdc_relay.slots WHERE slot = $1`, slot).Scan(&secret)
 	switch {
-	case err != nil && !IsNoRows(err):
-		return nil, err
-	case secret == nil:
+	case IsNoRows(err):
 		return nil, nil
+	case err != nil:
+		return nil, err
 	}
-	return event.NewKeyHash(*secret), nil
+	return event.NewKeyHash(secret), nil
 }
 
 // The values of Config.FailoverSlot; "" counts as FailoverAuto.

@@ -144,7 +144,7 @@ func (w *database) raise(slot string) (epoch int64) {
 func (w *database) Ask(c store.Config, kind store.RequestKind, n int64, route event.Route) (id int64) {
 	w.t.Helper()
 	w.scan(`INSERT INTO cdc_relay.request (slot, system_id, kind, n, route_name, routing_key, who, reason) VALUES ($1, $2, $3, $4, $5, $6, 'ann', 'why')
-		ON CONFLICT (n) WHERE state = 'waiting' DO NOTHING RETURNING id`, []any{c.Slot, c.SystemID, string(kind), n, route.Name, route.RoutingKey}, &id)
+		ON CONFLICT (slot, system_id, n) WHERE state = 'waiting' DO NOTHING RETURNING id`, []any{c.Slot, c.SystemID, string(kind), n, route.Name, route.RoutingKey}, &id)
 	return id
 }
 

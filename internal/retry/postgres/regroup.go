@@ -42,9 +42,8 @@ func (l loadedTable) rowsAfterSQL(limit string) string {
 
 // groupedSQL reads by what all rows are grouped and placed, and whether that is certain: the leader
 // just before this one said so when its term began, and whatever it wrote later was by the same.
-// Any other leader in between (a version of the relay that does not write the record, one that
-// ended before it did) has raised the epoch, as has an operator who moved rows of another system
-// here.
+// Any other leader in between, which ended before it did, has raised the epoch, as has an operator
+// who moved rows of another system here.
 const groupedSQL = readFence + ` SELECT s.grouped_by, s.grouped_epoch >= $2 - 1 AND $3::text <> '' FROM fence, cdc_relay.slots s WHERE s.slot = $1::text`
 
 // noteGroupedSQL records that all rows are grouped and placed as by this leader.
@@ -227,7 +226,7 @@ func (list *regrouped) arrays() *arrays {
 // refuseElsewhere ends the operators' requests and jobs that name a place of another kind of sink:
 // the names would be taken for some of this one.
 func (p *Store) refuseElsewhere(ctx context.Context, s *store.Switch) error {
-	const elsewhere = `slot = $1 AND t.system_id IN ($3, '') AND (t.route_name IS NOT NULL OR t.routing_key IS NOT NULL)`
+	const elsewhere = `slot = $1 AND t.system_id = $3 AND (t.route_name IS NOT NULL OR t.routing_key IS NOT NULL)`
 	sql := writeFence + `, failed AS (UPDATE cdc_relay.request t SET state = 'failed', result = $4::text, done_at = now() FROM fence
 			WHERE t.` + elsewhere + ` AND t.state = 'waiting' RETURNING t.*),
 		cancelled AS (UPDATE cdc_relay.bulk t SET state = 'cancelled', closed_at = now(), filter = NULL FROM fence

@@ -160,10 +160,9 @@ func testOtherTemplates(b *bench, w *database) {
 	equal(b, "what was found again", len(*found), 0)
 }
 
-// testSecretOfKeys: rows of keys that were made to have one digest are one ordering group under a
-// version without the slot's secret, and each key's own under this one, also of large rows and of
-// dead letters that block. What this one defers is grouped again by the version before, in order,
-// when it leads again, and so is everything under another secret.
+// testSecretOfKeys: rows of keys that were made to have one digest are one ordering group without a
+// secret, and each key's own under one, also of large rows and of dead letters that block. Under
+// another secret everything is grouped again.
 func testSecretOfKeys(b *bench, w *database) {
 	of := func(aggregate, key string) *store.Row {
 		row := b.row("", 1, 1)
@@ -202,13 +201,4 @@ func testSecretOfKeys(b *bench, w *database) {
 			b.Error("there are rows by the digest without a secret")
 		}
 	}
-	late := of("bank", bank)
-	late.Event.Hash = first.Of(late.Event.Aggregate, late.Event.Key)
-	late.Group, late.Ordered = b.c.Scope.Group(&late.Event, 1)
-	last := b.with(func(c *store.Config) { c.Epoch, c.Keys = b.raise(b.c.Slot), first })
-	last.deferRow(late)
-
-	before := under(nil)
-	run := before.runs(all, shared)[0]
-	equal(b, "rows without a secret", fmt.Sprint(numbers(run.Rows)), fmt.Sprint(numbers(append(slices.Clone(rows[:4]), late))))
 }

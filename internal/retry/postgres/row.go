@@ -140,7 +140,7 @@ func (p *Store) encodeRow(row *store.Row, as storable) tableRow {
 	shape := p.shapes.encoded(ev.Shape)
 	r := tableRow{
 		incarnation: row.Incarnation, commit: ev.Position.Commit.String(), index: int64(ev.Position.Index), n: row.N,
-		group: int64(row.Group), exchangeOrTopic: int64(row.ExchangeOrTopic), dest: int64(row.Dest), hash: int64(p.storedHash(ev)),
+		group: int64(row.Group), exchangeOrTopic: int64(row.ExchangeOrTopic), dest: int64(row.Dest), hash: int64(ev.Hash),
 		keyed: ev.Ordered, ordered: row.Ordered, attempts: int32(row.Attempts), bytes: int64(ev.Size() + len(ev.Raw) + len(shape)),
 		first: nilIfZero(row.First), last: nilIfZero(row.Last),
 		errorText: as.errorText(row.Text), fullText: as.fullText(row.Text), destination: as(store.BoundedText(row.Destination, store.TextSize)),
@@ -166,19 +166,10 @@ func (p *Store) encodeRow(row *store.Row, as storable) tableRow {
 		r.fault = []byte(ev.Fault.Error())
 	}
 	if ev.LeftOut != nil {
-		// The size is that of the whole row, because a replay reads it. A version that does not
-		// know left_out refuses an event with a fault: it must not send one that lacks values.
+		// The size is that of the whole row, because a replay reads it.
 		r.leftOut, r.bytes, r.fault = &ev.LeftOut.Table, ev.LeftOut.Bytes, []byte(sink.RowFault(ev).Text)
 	}
 	return r
-}
-
-// storedHash is the event's hash without a secret.
-func (p *Store) storedHash(ev *event.Event) uint64 {
-	if ev.Ordered && p.cfg.Keys != nil {
-		return event.HashKey(ev.Aggregate, ev.Key)
-	}
-	return ev.Hash
 }
 
 // decodeRow returns the row that r stores. deferredAt and next are in seconds from now.

@@ -245,8 +245,7 @@ type Switch struct {
 	Cancelled    int // operators' jobs that named a place of another kind of sink
 }
 
-// GroupedBy is what cdc_relay.slots stores of how rows are grouped and placed. A version before
-// Places stores the scope alone, one before keys had a secret nothing of that.
+// GroupedBy is what cdc_relay.slots stores of how rows are grouped and placed.
 func (p *Places) GroupedBy(scope event.Scope, keys *event.KeyHash) string {
 	by := scope.String()
 	if keys != nil {

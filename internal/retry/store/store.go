@@ -134,8 +134,7 @@ type Config struct {
 	Scope       event.Scope
 	Block       bool    // dead_letters.on_dead_letter: block
 	Places      *Places // nil: rows keep the place they have
-	// Keys computes Event.Hash of a key; nil: without a secret. The column hash is without one in
-	// any case: an earlier version of the relay goes by it.
+	// Keys computes Event.Hash of a key; nil: without a secret.
 	Keys *event.KeyHash
 }
 

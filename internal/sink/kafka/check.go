@@ -32,9 +32,7 @@ import (
 // with the login; each broker at the address that it advertises; the right to a producer id; the
 // topic, with the right to write to it, or the existing topics of a template; and the topic mirror,
 // unless that is "". It publishes nothing. It returns after all answers, or soon after ctx is done.
-// existing are the topics that it has seen: with a template, all topics that this user may
-// describe.
-func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, topic sink.Template, mirror string) (found []sink.Finding, existing []string) {
+func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, topic sink.Template, mirror string) (found []sink.Finding) {
 	e := examination{opts: opts, layout: l, topicName: topic}
 	defer e.closeConn()
 	if opts.SASL != nil {
@@ -42,12 +40,12 @@ func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, t
 	}
 	found = append(e.checkBrokers(ctx), e.checkLogin()...)
 	if e.conn == nil {
-		return found, nil
+		return found
 	}
 	found = append(found, e.checkAdvertised(ctx)...)
 	found = append(found, e.checkProducerID(ctx))
 	found = append(found, e.checkTopics(ctx)...)
-	return append(found, e.checkMirror(ctx, mirror)...), e.existing
+	return append(found, e.checkMirror(ctx, mirror)...)
 }
 
 // examination is a check while it runs.
@@ -59,7 +57,6 @@ type examination struct {
 	conn      *kafkaclient.Conn // the first connection that was opened
 	cluster   *metadata.Response
 	reached   []string // addresses that were reached
-	existing  []string // the topics that were seen, when the topic depends on the event
 }
 
 func (e *examination) closeConn() {
@@ -237,9 +234,6 @@ func (e *examination) checkTopics(ctx context.Context) []sink.Finding {
 		return []sink.Finding{{Name: topicTitle(name), Detail: "no answer: " + oneLine(err), Fix: e.fixSilence()}}
 	case constant && len(res.Topics) == 1:
 		return e.checkEach(ctx, res.Topics)
-	}
-	for _, t := range res.Topics {
-		e.existing = append(e.existing, t.Name)
 	}
 	return e.checkMatching(ctx, res.Topics)
 }

@@ -30,7 +30,7 @@ func examined(t *testing.T, cfg Config, topic string) []sink.Finding {
 	cfg.Topic = template
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	found, _ := Check(ctx, cfg)
+	found := Check(ctx, cfg)
 	for _, f := range found {
 		if f.OK && (f.Warn || f.Fix != "") || !f.OK && f.Fix == "" || f.Detail == "" {
 			t.Errorf("found %+v", f)

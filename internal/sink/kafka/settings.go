@@ -63,9 +63,8 @@ func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, 
 	if o.Mirror != nil {
 		cfg.Mirror = string(o.Mirror.Name)
 	}
-	found, topics := Check(ctx, cfg)
-	found = append(found, s.SASL.OAuth.FindClear(saslSection+"oauth.")...)
-	return append(found, sink.FindAllowed(section, s.Templates(), o.Mirror, topics)...), nil
+	found := append(Check(ctx, cfg), s.SASL.OAuth.FindClear(saslSection+"oauth.")...)
+	return append(found, sink.FindAllowed(section, s.Templates())...), nil
 }
 
 func (s *Settings) config(o *sink.Opening) Config {

@@ -137,7 +137,6 @@ func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.O
 // made, because the brokers refused the login for kafkaclient.LoginTimeout, or none of them has
 // what the configuration asks for.
 func (s *Sink) Run(ctx context.Context) error {
-	defer s.outage.Close()
 	err := s.client.Run(ctx)
 	if errors.Is(err, kafkaclient.ErrUnfit) {
 		return &event.Stop{Code: event.ExitUsage, Reason: "broker_unfit", What: oneLine(err), Fix: fixRefusal(err)}
@@ -197,10 +196,10 @@ func (s *Sink) waitingDestinations() (out []sink.Paused) {
 }
 
 // Check examines the cluster; see examineCluster.
-func Check(ctx context.Context, cfg Config) (found []sink.Finding, topics []string) {
+func Check(ctx context.Context, cfg Config) []sink.Finding {
 	s, err := New(cfg)
 	if err != nil {
-		return []sink.Finding{{Name: "broker configuration", Detail: oneLine(err), Fix: "correct sink.kafka"}}, nil
+		return []sink.Finding{{Name: "broker configuration", Detail: oneLine(err), Fix: "correct sink.kafka"}}
 	}
 	opts := s.cfg.clientOptions()
 	return examineCluster(ctx, &opts, s.layout, cfg.Topic, cfg.Mirror)

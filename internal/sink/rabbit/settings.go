@@ -74,7 +74,7 @@ func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, 
 	}
 	cfg.Mirror = o.Mirror
 	found := append(Check(ctx, cfg), s.OAuth.FindClear(section+"oauth.")...)
-	return append(found, sink.FindAllowed(section, s.Templates(), o.Mirror, nil)...), nil
+	return append(found, sink.FindAllowed(section, s.Templates())...), nil
 }
 
 func (s *Settings) config(o *sink.Opening) (Config, error) {

@@ -190,7 +190,6 @@ func (s *Sink) Lead(on bool) {
 // The error is an *event.Stop: the broker refused the login for LoginTimeout, or lacks what the
 // configuration asks for, and no connection was ever made.
 func (s *Sink) Run(ctx context.Context) error {
-	defer s.outage.Close()
 	group, ctx := errgroup.WithContext(ctx)
 	for _, l := range s.links {
 		group.Go(func() error { return l.keepConnected(ctx) })

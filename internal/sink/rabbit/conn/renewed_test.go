@@ -28,7 +28,7 @@ func TestRenewedByACommand(t *testing.T) {
 			t.Errorf("%s old: %v, want %v", age, got, want)
 		}
 	}
-	runs = false // SIGHUP has brought a password
+	runs = false
 	if d.Renewed(t.Context(), s, false) {
 		t.Error("the same password counts as another")
 	}
