@@ -46,7 +46,7 @@ func TestPagesHaveTheMeasuredTables(t *testing.T) {
 	for _, k := range kinds {
 		for _, name := range reports {
 			file := strings.TrimSuffix(strings.TrimPrefix(resultFile(k.sink, name), "bench/results/"), ".md")
-			if !slices.Contains(strings.Fields(used), file) {
+			if name != repeatsReport && !slices.Contains(strings.Fields(used), file) {
 				t.Errorf("no page has a table of the report %s", file)
 			}
 		}

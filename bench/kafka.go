@@ -19,6 +19,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/inbox"
 	inboxkafka "github.com/cdc-relay/cdc-relay/inbox/kafka"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 )
@@ -33,8 +34,8 @@ type kafka struct {
 // tests' nodes are there sooner and slower afterwards.
 func openKafka(ctx context.Context) (broker, error) {
 	cluster, err := kafkaserver.Start(ctx, kafkaserver.Options{
-		Settings: map[string]string{"num.network.threads": "3", "num.io.threads": "8"},
-		Java:     []string{"-Xms512m", "-Xmx512m", "-XX:TieredStopAtLevel=4"},
+		Settings: map[string]string{"num.network.threads": "3", "num.io.threads": "8"}, Proxied: 1,
+		Java: []string{"-Xms512m", "-Xmx512m", "-XX:TieredStopAtLevel=4"},
 	})
 	return &kafka{cluster: cluster}, err
 }
@@ -106,10 +107,16 @@ func (t *topic) sink(l load) string {
 	if l.compat {
 		return fmt.Sprintf("kafka: {brokers: [%q]}", t.b.cluster.Brokers()[0])
 	}
-	return fmt.Sprintf("kafka: {brokers: [%q], topic: %s}", t.b.cluster.Brokers()[0], t.name)
+	broker := t.b.cluster.Brokers()[0]
+	if l.proxied {
+		broker = t.way().Addr()
+	}
+	return fmt.Sprintf("kafka: {brokers: [%q], topic: %s}", broker, t.name)
 }
 
 func (t *topic) routed() string { return t.name }
+
+func (t *topic) way() *netproxy.Proxy { return t.b.cluster.Way(0).Proxy(1) }
 
 func (t *topic) debezium() map[string]string {
 	sink := debeziumserver.DebeziumKafka(t.b.cluster.Brokers()...)

@@ -79,21 +79,21 @@ func (t *leaderChange) around(ctx context.Context, measure func() error) error {
 		if err = errors.Join(err, <-written); err != nil {
 			return err
 		}
-		return t.allArrived(ctx)
+		return t.allArrived(ctx, to)
 	})
 	t.say("    %d of %s events came twice", h.twice, thousands(h.count))
 	return err
 }
 
-// allArrived waits until each committed row has come.
-func (t *leaderChange) allArrived(ctx context.Context) error {
+// allArrived waits until each committed row has come to a place.
+func (s *stand) allArrived(ctx context.Context, to place) error {
 	var rows int
-	if err := t.ask(ctx, &rows, "SELECT count(*) FROM outbox"); err != nil {
+	if err := s.ask(ctx, &rows, "SELECT count(*) FROM outbox"); err != nil {
 		return err
 	}
 	seen, from := map[int64]bool{}, 0
 	return await(ctx, 10*watchEvery, "all rows", func() (have int, done bool, err error) {
-		arrived, err := t.to.arrived(from)
+		arrived, err := to.arrived(from)
 		for _, a := range arrived {
 			seen[a.n] = true
 		}

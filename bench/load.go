@@ -3,6 +3,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,6 +29,8 @@ type load struct {
 	ordering   string // delivery.ordering; "" is the default
 	far        bool   // the broker is 2 ms away
 	partitions int    // of a topic
+	rate       int    // live rows a second; 0: liveRate
+	proxied    bool   // the broker is reached through the way of its place
 	heard      bool   // a consumer reads from the beginning; else all is read in the end
 	compat     bool   // the messages are those that Debezium makes
 	inbox      bool   // what arrives is an effect of the inbox
@@ -112,9 +115,12 @@ func (s *stand) exec(ctx context.Context, statements ...string) error {
 }
 
 const (
-	liveRate    = 1000 // rows a second
+	liveRate    = 1000 // rows a second, in most rows
 	liveWriters = 4
 )
+
+// perSecond is how many live rows there are in a second.
+func (l load) perSecond() int { return cmp.Or(l.rate, liveRate) }
 
 // phase commits rows one by one at a steady rate, each with the time just before its COMMIT.
 type phase struct {
@@ -126,7 +132,7 @@ type phase struct {
 }
 
 func (s *stand) phase(l load, length time.Duration) *phase {
-	return &phase{db: s.db, load: l, first: s.nextRun(), length: length, at: make([]atomic.Int64, int(length.Seconds()*liveRate))}
+	return &phase{db: s.db, load: l, first: s.nextRun(), length: length, at: make([]atomic.Int64, int(length.Seconds()*float64(l.perSecond())))}
 }
 
 // run writes until all rows are committed or stop is closed.
@@ -153,7 +159,7 @@ func (p *phase) write(ctx context.Context, stop <-chan struct{}, start time.Time
 		select {
 		case <-stop:
 			return nil
-		case <-time.After(time.Until(start.Add(time.Duration(i) * time.Second / liveRate))):
+		case <-time.After(time.Until(start.Add(time.Duration(i) * time.Second / time.Duration(p.load.perSecond())))):
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -175,9 +181,17 @@ func (p *phase) write(ctx context.Context, stop <-chan struct{}, start time.Time
 	return nil
 }
 
+// committed is below which number each row is committed, or is about to be.
+func (p *phase) committed() (n int) {
+	for n < len(p.at) && p.at[n].Load() != 0 {
+		n++
+	}
+	return n
+}
+
 // latencies are the times from COMMIT to arrival of the rows after the first few, in seconds.
 func (p *phase) latencies(arrived []arrival, after time.Duration) (took []float64) {
-	from := p.first + int64(after.Seconds()*liveRate)
+	from := p.first + int64(after.Seconds()*float64(p.load.perSecond()))
 	for _, a := range arrived {
 		if a.n >= from {
 			took = append(took, float64(a.at-p.at[a.n-p.first].Load())/1e9)

@@ -68,6 +68,7 @@ var (
 	p99Figure     = figure{name: "p99 from COMMIT to arrival", pick: func(o outcome) float64 { return o.p99 }, show: lapse}
 	warmP99Figure = figure{name: "p99 from COMMIT to arrival", pick: func(o outcome) float64 { return o.warmP99 }, show: lapse}
 	lostFigure    = figure{name: "events that never came", pick: func(o outcome) float64 { return o.lost }, show: func(v float64) string { return thousands(int(v)) }}
+	twiceFigure   = figure{name: "events that came twice", pick: func(o outcome) float64 { return o.twice }, show: func(v float64) string { return thousands(int(v)) }, worst: true, alone: true}
 	gapFigure     = figure{name: "time without an event", pick: func(o outcome) float64 { return o.gap }, show: lapse}
 )
 
@@ -232,9 +233,10 @@ const (
 	inboxReport        = "inbox"
 	leaderChangeReport = "leader-change"
 	debeziumReport     = "debezium"
+	repeatsReport      = "repeats"
 )
 
-var reports = []string{mainReport, inboxReport, leaderChangeReport, debeziumReport}
+var reports = []string{mainReport, inboxReport, leaderChangeReport, repeatsReport, debeziumReport}
 
 type column struct {
 	title string
@@ -254,7 +256,12 @@ var (
 		}}},
 		inboxReport:        {{"inbox", oursMedian}, {"without a database", baseMedian}},
 		leaderChangeReport: {{"median", oursMedian}, {"worst", func(r result) string { return r.show(slices.Max(r.ours)) }}},
-		debeziumReport:     {{"cdc-relay", oursMedian}, {"Debezium, tuned", baseMedian}, {"its defaults", usualMedian}},
+		repeatsReport: {
+			{"median", oursMedian},
+			{"worst", func(r result) string { return r.show(slices.Max(r.ours)) }},
+			{"events, all", func(r result) string { return r.show(sum(r.ours)) }},
+		},
+		debeziumReport: {{"cdc-relay", oursMedian}, {"Debezium, tuned", baseMedian}, {"its defaults", usualMedian}},
 	}
 )
 
@@ -286,7 +293,7 @@ func (rep report) publish(out io.Writer) error {
 	if rep.quick {
 		return nil
 	}
-	if rep.whole {
+	if rep.whole && rep.name != repeatsReport { // its counts are in docs/guarantees.md
 		if err := os.WriteFile(resultFile(rep.kind.sink, rep.name), []byte(text), 0o644); err != nil {
 			return fmt.Errorf("save report: %w", err)
 		}
@@ -341,6 +348,13 @@ func (rep report) markdown(took time.Duration) string {
 		lines += " |\n"
 	}
 	return b.String() + shortBegins + head + " |\n" + strings.Repeat("|---", len(columns[rep.name])+1) + "|\n" + lines
+}
+
+func sum(v []float64) (all float64) {
+	for _, one := range v {
+		all += one
+	}
+	return all
 }
 
 func median(v []float64) float64 { return quantile(v, 0.5) }

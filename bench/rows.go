@@ -28,6 +28,7 @@ func (s *stand) rows() []row {
 	}
 	rows = append(rows, s.inboxRows()...)
 	rows = append(rows, s.leaderChangeRows()...)
+	rows = append(rows, s.repeatRows()...)
 	return append(rows, s.debeziumRows()...)
 }
 

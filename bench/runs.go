@@ -19,8 +19,9 @@ type outcome struct {
 	// of live rows, those after the first part; of a drain, from the first event on
 	warmCPU, warmP99 float64
 
-	lost float64 // events that never came
-	gap  float64 // seconds without an event
+	lost  float64 // events that never came
+	gap   float64 // seconds without an event
+	twice float64 // events that came a second time
 }
 
 // run is one run of one side.

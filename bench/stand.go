@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	outbox "github.com/cdc-relay/cdc-relay/internal/devenv/load"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/netproxy"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/processes"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 	debeziumserver "github.com/cdc-relay/cdc-relay/internal/devenv/servers/debezium"
@@ -62,6 +63,7 @@ type place interface {
 	sink(l load) string            // the relay's configuration for it, in a line of YAML
 	debezium() map[string]string   // Debezium Server's
 	routed() string                // the topic that its Event Router names
+	way() *netproxy.Proxy          // the relay's to the broker, when the load is proxied
 	consume(context.Context) error // from now on what comes is noted
 	depth() (int, error)           // messages there, as the broker counts; when consumed: noted
 	arrived(n int) ([]arrival, error)

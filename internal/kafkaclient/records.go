@@ -86,32 +86,45 @@ func (p *Pool) fetchOnce(ctx context.Context, topic string, partition int, from 
 
 // readFetchAnswer decodes an answer for one partition, within limit bytes of memory.
 func readFetchAnswer(body []byte, topic string, partition int, from int64, limit int) (_ []kafkago.Message, next int64, code int16, err error) {
+	answer, err := readFetchHead(body, topic, partition)
+	if err != nil || answer.code != 0 {
+		return nil, from, answer.code, err
+	}
+	r := fetchedBatches{topic: topic, partition: partition, next: from, aborted: answer.aborted, budget: budget{limit, limit}}
+	if err := eachBatch(answer.set, r.readBatch); err != nil {
+		return nil, from, 0, fmt.Errorf("read messages of %s-%d from offset %d: %w", topic, partition, from, err)
+	}
+	return r.messages, r.next, 0, nil
+}
+
+// fetchAnswer is an answer for one partition.
+type fetchAnswer struct {
+	code    int16
+	aborted []abortedTransaction
+	set     []byte // the batches; a part of the frame
+}
+
+func readFetchHead(body []byte, topic string, partition int) (answer fetchAnswer, err error) {
 	b := &bytesLeft{rest: body}
 	b.int32() // throttle time
 	var name string
 	topics := b.count(1)
 	b.text(&name)
 	partitions, number := b.count(1), b.int32()
-	code = b.int16()
+	answer.code = b.int16()
 	b.nextBytes(8 + 8) // high watermark and last stable offset
-	r := fetchedBatches{topic: topic, partition: partition, next: from, budget: budget{limit, limit}}
-	r.aborted = make([]abortedTransaction, b.count(8+8))
-	for i := range r.aborted {
-		r.aborted[i] = abortedTransaction{b.int64(), b.int64()}
+	answer.aborted = make([]abortedTransaction, b.count(8+8))
+	for i := range answer.aborted {
+		answer.aborted[i] = abortedTransaction{b.int64(), b.int64()}
 	}
-	set := b.nextBytes(int(max(b.int32(), 0)))
+	answer.set = b.nextBytes(int(max(b.int32(), 0)))
 	switch {
 	case b.err != nil:
-		return nil, from, 0, b.err
+		return fetchAnswer{}, b.err
 	case topics != 1 || partitions != 1 || name != topic || int(number) != partition:
-		return nil, from, 0, fmt.Errorf("%w: it is not one for %s-%d", ErrDamaged, topic, partition)
-	case code != 0:
-		return nil, from, code, nil
+		return fetchAnswer{}, fmt.Errorf("%w: it is not one for %s-%d", ErrDamaged, topic, partition)
 	}
-	if err := r.readBatches(set); err != nil {
-		return nil, from, 0, fmt.Errorf("read messages of %s-%d from offset %d: %w", topic, partition, from, err)
-	}
-	return r.messages, r.next, 0, nil
+	return answer, nil
 }
 
 // abortedTransaction is a transaction that the answer names as aborted: its producer, and its first
@@ -128,9 +141,9 @@ type fetchedBatches struct {
 	messages  []kafkago.Message
 }
 
-// readBatches reads the batches of an answer. It ignores the last one when it is incomplete, which
-// brokers allow.
-func (r *fetchedBatches) readBatches(set []byte) error {
+// eachBatch calls read with each batch of an answer. It ignores the last one when it is incomplete,
+// which brokers allow.
+func eachBatch(set []byte, read func(batch []byte) error) error {
 	for len(set) >= batchHead {
 		size := int(int32(binary.BigEndian.Uint32(set[8:])))
 		switch {
@@ -141,7 +154,7 @@ func (r *fetchedBatches) readBatches(set []byte) error {
 		case size > len(set)-12:
 			return nil
 		}
-		if err := r.readBatch(set[:12+size]); err != nil {
+		if err := read(set[:12+size]); err != nil {
 			return err
 		}
 		set = set[12+size:]

@@ -163,7 +163,7 @@ func TestReading(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r := fetchedBatches{next: tc.from, aborted: tc.aborted, budget: budget{limit, limit}}
-			if err := r.readBatches(slices.Concat(tc.batches...)); err != nil {
+			if err := eachBatch(slices.Concat(tc.batches...), r.readBatch); err != nil {
 				t.Fatal(err)
 			}
 			var got []int64
@@ -177,7 +177,7 @@ func TestReading(t *testing.T) {
 	}
 	damaged := plain(0)
 	damaged[batchHead+1]++
-	if err := (&fetchedBatches{budget: budget{limit, limit}}).readBatches(damaged); !errors.Is(err, ErrDamaged) {
+	if err := eachBatch(damaged, (&fetchedBatches{budget: budget{limit, limit}}).readBatch); !errors.Is(err, ErrDamaged) {
 		t.Errorf("a damaged batch: %v", err)
 	}
 }

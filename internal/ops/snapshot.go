@@ -130,6 +130,7 @@ type Sink struct {
 	Channels        int   // of a broker that has them
 	PendingConfirms int   // published and not answered
 	Ignored         int64 // returned messages that count as delivered
+	Found           int64 // messages of before the term that the broker had: not sent again
 }
 
 // Paused is a destination that refuses: its events are deferred unsent.

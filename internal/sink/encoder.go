@@ -205,12 +205,12 @@ func (r *Record) Traceparent(ev *event.Event, trace func(ev *event.Event, buf []
 const (
 	HeaderPosition    = "cdc_position"
 	HeaderReplay      = "cdc_replay" // on a dead letter that is published again
-	headerTraceparent = "traceparent"
+	HeaderTraceparent = "traceparent"
 )
 
 // ReservedHeaders are the names of headers that the relay writes on every broker, or leaves to the
 // retries of a consumer. They cannot be configured, and are dropped from the headers column.
-var ReservedHeaders = []string{HeaderPosition, HeaderReplay, headerTraceparent, "x-retry-count"}
+var ReservedHeaders = []string{HeaderPosition, HeaderReplay, HeaderTraceparent, "x-retry-count"}
 
 // PlainConfig configures the relay's own format.
 type PlainConfig struct {
@@ -260,7 +260,7 @@ func (h *PlainHeaders) Append(ev *event.Event, rec *Record) *Fault {
 	start := len(rec.Buf)
 	rec.Buf = ev.Position.Append(rec.Buf)
 	rec.AddTextHeader(HeaderPosition, rec.MadeSince(start))
-	rec.AddTextHeader(headerTraceparent, rec.Traceparent(ev, h.cfg.Traceparent))
+	rec.AddTextHeader(HeaderTraceparent, rec.Traceparent(ev, h.cfg.Traceparent))
 	if ev.Replay {
 		rec.AddTextHeader(HeaderReplay, replayedValue)
 	}

@@ -277,6 +277,7 @@ type Status struct {
 	Channels        int   // of a broker that has them
 	PendingConfirms int   // published and not answered
 	Ignored         int64 // returned events that count as delivered
+	Found           int64 // events of before the term that the broker had: not sent again
 	// destinations that calls wait for, while they do not know yet what becomes of their events
 	Waiting []Paused
 }

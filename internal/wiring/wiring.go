@@ -263,7 +263,7 @@ func SinkState(d *sink.Driver, s sink.Opened) (out ops.Sink, paused []ops.Paused
 	now := s.Status()
 	return ops.Sink{
 		Kind: d.Name, Up: now.Up, Why: now.Why,
-		Connections: now.Connections, Channels: now.Channels, PendingConfirms: now.PendingConfirms, Ignored: now.Ignored,
+		Connections: now.Connections, Channels: now.Channels, PendingConfirms: now.PendingConfirms, Ignored: now.Ignored, Found: now.Found,
 	}, Paused(now.Waiting, nil)
 }
 

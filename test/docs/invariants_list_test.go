@@ -37,7 +37,8 @@ var invariants = []invariant{
 		tests: []tests{
 			{"internal/sink/rabbit", `TestDestinationFaults TestProfileReturns TestProfileReturnTakesItsDestination
 				TestProfileReturnOfNobody TestReturnOfOneOfTwo`},
-			{"internal/sink/kafka", "TestHistories TestSequences TestStorageTakenBack TestLateAnswer"},
+			{"internal/sink/kafka", "TestHistories TestSequences TestStorageTakenBack TestLateAnswer TestReadBackWantsAConfirm"},
+			{"internal/kafkaclient", "TestTailShowsWhatIsConfirmed TestTailCountsBehindAConfirm"},
 			{"internal/relay", "TestStories"},
 			{"internal/relay/order", "TestStories"},
 			{"internal/retry", `TestSettledOnceCommitted TestUnknownDeferIsRepeatedFirst TestUnknownResultsAreRepeatedFirst
@@ -54,7 +55,7 @@ var invariants = []invariant{
 		tests: []tests{
 			{"internal/relay/order", "TestStories TestOrderIsKeptWhateverComesLate"},
 			{"internal/sink/rabbit", "TestPipelinedKeyStopsAtItsRejection TestKeyGoesOnElsewhere"},
-			{"internal/sink/kafka", "TestHistories TestOutcomes TestLanesStay"},
+			{"internal/sink/kafka", "TestHistories TestOutcomes TestLanesStay TestReadBackSendsAgain"},
 			{"internal/retry", `TestEachWantIsAnswered TestNothingIsReadThatIsNotAcknowledged
 				TestFreedRowsComeBeforeLaterOnes TestUnknownResultsAreRepeatedFirst TestStartWalks
 				TestForgottenDuringAWalk TestWalkAfterAStatementThatFailed TestKnown TestPostgres`},

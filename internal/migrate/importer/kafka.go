@@ -16,7 +16,7 @@ const (
 	mskIAM      = "aws-msk-iam"
 
 	noLogin   = "write the login to sink.kafka.sasl"
-	noProfile = ": no key here; write it into a profile of ~/.aws/config, and the profile's name into AWS_PROFILE, as AWS's SDK reads them"
+	noProfile = ": no key here; the relay reads no file of AWS's tools: docs/kafka.md has the sources of credentials"
 
 	oauthKey     = kafkaSASL + ".oauth"
 	clientSecret = "KAFKA_CLIENT_SECRET"
@@ -131,6 +131,13 @@ func jaas(r *Result, p *property) Entry {
 	keys := map[string]string{"username": kafkaSASL + ".username", "password": kafkaSASL + ".password"}
 	switch mechanism := r.mechanism(); {
 	case mechanism == mskIAM && (module == "IAM" || module == "OAuthBearer"):
+		if role := options["awsRoleArn"]; role != "" {
+			r.set(kafkaSASL+".role_arn", quote(string(role)), p)
+		}
+		// the region is that of the brokers, and the session's name only a label in AWS's logs
+		names = slices.DeleteFunc(names, func(name string) bool {
+			return name == "awsRoleArn" || name == "awsStsRegion" || name == "awsRoleSessionName" || name == "awsDebugCreds"
+		})
 		if len(names) == 0 {
 			return Entry{}
 		}

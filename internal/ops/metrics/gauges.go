@@ -44,6 +44,7 @@ var ofEvery = []gauge[state]{
 	one("cdc_relay_sink_up", "1 when every connection to the broker is up and not blocked.", func(s state) float64 { return zeroOne(s.Sink.Up) }),
 	one("cdc_relay_sink_pending_confirms", "Messages published and not yet answered by the broker.", func(s state) float64 { return float64(s.Sink.PendingConfirms) }),
 	one("cdc_relay_sink_ignored_returns_total", "Events that no queue has got and that count as delivered, by sink.rabbitmq.unroutable.", func(s state) float64 { return float64(s.Sink.Ignored) }),
+	one("cdc_relay_sink_found_total", "Events that Kafka had from before the start, and that were not sent again.", func(s state) float64 { return float64(s.Sink.Found) }),
 	one("cdc_relay_sink_connections", "Connections to the broker that are up.", func(s state) float64 { return float64(s.Sink.Connections) }),
 	one("cdc_relay_sink_channels", "Channels to the broker that are open.", func(s state) float64 { return float64(s.Sink.Channels) }),
 	one("cdc_relay_stream_up", "1 while the replication stream runs.", func(s state) float64 { return zeroOne(s.Phase == ops.Streaming) }),

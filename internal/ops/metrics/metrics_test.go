@@ -118,6 +118,7 @@ func TestMetricNames(t *testing.T) {
 		`cdc_relay_sink_up 1`,
 		`cdc_relay_sink_pending_confirms 6`,
 		`cdc_relay_sink_ignored_returns_total 7`,
+		`cdc_relay_sink_found_total 37`,
 		`cdc_relay_confirms_total{result="ack"} 1`,
 		`cdc_relay_confirms_total{result="nack"} 2`,
 		`cdc_relay_confirms_total{result="returned"} 3`,

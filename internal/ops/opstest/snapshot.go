@@ -20,7 +20,7 @@ func Busy() ops.Snapshot {
 		PausedTotal: 3, WaitingKeys: 12,
 		RetryTable: ops.RetryTable{Counted: Noon, Deferred: 40, OldestDeferred: Noon.Add(-90 * time.Second), Dead: 4, OldestDead: Noon.Add(-2 * time.Hour), Bytes: 81920, RefusedTotal: 2},
 		Guard:      &ops.Guard{Active: true, Deferred: 30},
-		Sink:       ops.Sink{Up: true, Connections: 2, Channels: 32, PendingConfirms: 6, Ignored: 7},
+		Sink:       ops.Sink{Up: true, Connections: 2, Channels: 32, PendingConfirms: 6, Ignored: 7, Found: 37},
 		Slot: ops.Slot{
 			Name: "cdc_relay", Checked: Noon, ConfirmedFlush: 0x1000, Restart: 0x800, Current: 0x1800,
 			Active: true, WALStatus: "reserved", SafeWALBytes: &safe, SpilledBytes: 99, Database: "shop", Plugin: "pgoutput",

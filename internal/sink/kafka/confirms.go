@@ -47,6 +47,8 @@ type topicPartition struct {
 
 // partitionState is what is known of one partition. Its producers share it.
 type partitionState struct {
+	tail tail // see readBack
+
 	confirmedAt atomic.Int64 // Unix nanoseconds of the last confirm
 	sentAt      atomic.Int64 // when the first batch since it was served was sent; 0: none was
 }

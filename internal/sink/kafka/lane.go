@@ -78,6 +78,7 @@ func (l *lane) publish(ctx context.Context, events []*event.Event, outcomes []si
 			return l.Unavailable(err)
 		}
 		l.splitIntoParts()
+		l.readTails(ctx)
 		if err := l.driveParts(ctx); err != nil {
 			l.interruptParts()
 			return l.Unavailable(err)

@@ -210,6 +210,9 @@ func (l *lane) fillBatch(pr *producer) phase {
 		if l.Outcomes[i].State != sink.Unsent || l.IsBehindRejected(i) {
 			continue
 		}
+		if pr.state.tail.stored.Load() != nil && l.isStored(pr, i) {
+			continue
+		}
 		var fault *sink.Fault
 		if result, fault = l.addEvent(pr, i); fault != nil {
 			l.Reject(i, fault)

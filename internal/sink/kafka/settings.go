@@ -53,6 +53,7 @@ func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 		if cfg.Encoder, err = o.Encoder(cfg.Columns, plain); err != nil {
 			return nil, err
 		}
+		cfg.ReadBack = false // its records have no position
 	}
 	return New(cfg)
 }
@@ -69,7 +70,7 @@ func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, 
 
 func (s *Settings) config(o *sink.Opening) Config {
 	return Config{
-		Brokers: s.Brokers, Compression: s.Compression, OneLane: o.OneLane,
+		Brokers: s.Brokers, Compression: s.Compression, ReadBack: s.ReadBack, OneLane: o.OneLane,
 		ConfirmTimeout: o.ConfirmTimeout, Log: o.Log, Connected: o.Connected, Confirms: o.Confirms,
 		DialOptions:  kafkaclient.DialOptions{ClientID: "cdc-relay/" + o.Slot, TLS: s.TLSFiles(), SASL: s.Login()},
 		RecordConfig: RecordConfig{Topic: s.Topic, Allow: s.Allow.Bounds(), PlainConfig: o.PlainConfig},
@@ -82,7 +83,8 @@ type Settings struct {
 	Topic       sink.Template
 	Allow       sink.Allow // of topics
 	Compression string     // none, gzip, snappy, lz4, zstd
-	TLSEnabled  bool       // nothing in a Kafka address can ask for TLS
+	ReadBack    bool
+	TLSEnabled  bool // nothing in a Kafka address can ask for TLS
 	TLS         sink.TLS
 	SASL        SASL
 }
@@ -95,6 +97,7 @@ func defaultSettings() *Settings {
 		Topic:       sink.MustTemplate("outbox.event.{aggregate}"),
 		Allow:       sink.Everything(),
 		Compression: "none",
+		ReadBack:    true,
 	}
 }
 
@@ -117,6 +120,9 @@ func (s *Settings) Keys() []setting.Key {
 				"One pattern or a list. `*` stands for any characters. Events for another topic wait as `not_allowed`: [topics](kafka.md#topics-and-partitions)."),
 		setting.Choice("compression", &s.Compression, "none", "gzip", "snappy", "lz4", "zstd").
 			Doc("Compression of batches."),
+		setting.Boolean("read_back", &s.ReadBack).
+			Doc("After a crash, do not send again what is in Kafka already.",
+				"Needs the right `Read` on the topics. Without it some events [arrive twice](kafka.md#after-a-crash)."),
 		enabled,
 	}
 	return append(append(keys, s.TLS.Keys("tls.")...), s.SASL.keys()...)

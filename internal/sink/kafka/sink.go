@@ -41,6 +41,7 @@ type Sink struct {
 	outage    *sink.OutageLog
 
 	states    partitionStates
+	readBack  readBack
 	heldBytes atomic.Int64 // bytes of batches, without the first smallBatch of each: see maxHeld
 
 	lanesMu sync.RWMutex
@@ -55,6 +56,7 @@ var (
 	_ sink.Opened = (*Sink)(nil)
 	_ sink.Prober = (*Sink)(nil) // the delivery line uses it
 	_ sink.Placer = (*Sink)(nil) // likewise
+	_ sink.Leader = (*Sink)(nil)
 )
 
 // New makes a sink of a configuration that package config has checked. Run connects it.
@@ -73,6 +75,7 @@ func New(cfg Config) (*Sink, error) {
 	opts := cfg.clientOptions()
 	opts.OnMetadata, opts.OnState = s.metadataAnswered, s.stateChanged
 	s.client = kafkaclient.NewClient(opts)
+	s.readBack.places = make(chan struct{}, readers)
 	s.placement = placement{sink: s, lanes: map[string][]int32{}}
 	s.states = partitionStates{states: map[topicPartition]*partitionState{}, waitingLanes: map[*lane]struct{}{}, reportOutage: s.client.NoteReplicas}
 	if layout.Constant != nil {
@@ -176,7 +179,7 @@ func (s *Sink) Status() sink.Status {
 	up, why := s.Up()
 	return sink.Status{
 		Up: up, Why: why, Waiting: s.waitingDestinations(),
-		Connections: int(s.client.Connections.Load()), PendingConfirms: int(s.client.Pending.Load()),
+		Connections: int(s.client.Connections.Load()), PendingConfirms: int(s.client.Pending.Load()), Found: s.readBack.found.Load(),
 	}
 }
 
@@ -221,6 +224,9 @@ type Config struct {
 	// OneLane puts all events into one lane, one call at a time, which keeps the order of commits
 	// over all keys.
 	OneLane bool
+	// ReadBack says that events of before a term are looked for in Kafka, and not sent again when
+	// they are there.
+	ReadBack bool
 	// ConfirmTimeout is how long a broker may take to answer, and how long a partition may be
 	// without a leader or without enough replicas while others confirm; 30 s unless set.
 	ConfirmTimeout time.Duration

@@ -66,9 +66,9 @@ func (k Kind) run(t *testing.T, test func(*Stand)) {
 	})
 }
 
-// Repeats is how many events may arrive a second time for a fault that the relay lives through: so
-// many on RabbitMQ, where what was on the wire is sent again. None on Kafka, whose producers are
-// idempotent: what is sent again is the same bytes.
+// Repeats is how many events may arrive a second time: so many on RabbitMQ, where what was on the
+// wire is sent again. None on Kafka. Over a fault that the relay lives through, its producers are
+// idempotent: what is sent again is the same bytes. After a crash what Kafka has is found there.
 func (s *Stand) Repeats(onRabbitMQ int) int {
 	if s.Kafka != nil {
 		return 0

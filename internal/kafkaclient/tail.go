@@ -1,0 +1,334 @@
+// The end of a partition's log, read back: which records an earlier process has stored there, so
+// that they need not be stored again.
+//
+// A record that can be read is not yet one that was confirmed. When too few replicas are in sync,
+// the broker appends, answers with an error (NOT_ENOUGH_REPLICAS_AFTER_APPEND), and shows the
+// record to consumers although it is on one disk. So the log is read, then a confirm is asked for,
+// and then the log is read again:
+//
+//  1. The first reading finds the last batch of ours.
+//  2. That batch is sent again, byte for byte, under the producer id and the sequence that it has
+//     in the log, as its producer would after a lost answer. The broker recognizes it, stores
+//     nothing, and confirms it by the rule of acks=all: enough replicas have the log up to its end.
+//  3. The second reading, on the connection that has brought the confirm, shows the log up to
+//     there. What it shows lies before a confirmed offset of the same log, so the same replicas
+//     have it. The batch must have its place still, and the leader's epoch that it had: then no
+//     other leader has replaced what lies before it.
+//
+// Whatever else happens ends it, and nothing is known: a refusal, or another batch at that place.
+// The caller sends its events then, and some arrive twice. A broker that no longer knows the
+// producer stores the batch once more. That confirms what lies before it, too, and the records of
+// this one batch arrive twice.
+//
+// The producer whose batch is sent again may live: a former leader that was frozen, or a program
+// that copies topics. It loses nothing. Its numbers are used with its own bytes alone, and never
+// for other records, so no batch of it can be taken for one of ours.
+
+package kafkaclient
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"github.com/segmentio/kafka-go/protocol"
+	"github.com/segmentio/kafka-go/protocol/fetch"
+	"github.com/segmentio/kafka-go/protocol/listoffsets"
+	"github.com/segmentio/kafka-go/protocol/produce"
+	"github.com/segmentio/kafka-go/protocol/rawproduce"
+)
+
+// What is read of a partition at most, and how much at a time.
+const (
+	tailBytes   = 4 << 20
+	tailFetch   = 1 << 20
+	decodedTail = 16 << 20 // memory for the records of one batch
+	tailStep    = 500      // offsets of the first look; each look goes back four times as far
+	tailOffsets = 20000    // offsets in all
+)
+
+// TailReader is shown the records at the end of a log.
+type TailReader interface {
+	// Begin is called before each reading: what was seen before does not count.
+	Begin()
+	// See is called with each record outside of transactions, by piece of the log from its end on.
+	// It reports whether the record may be the caller's. The record is valid until it returns.
+	See(m *kafkago.Message) bool
+	// Enough reports whether the pieces that were seen reach far enough back.
+	Enough() bool
+	// Found reports, after the first reading, whether anything was found that is to be confirmed.
+	Found() bool
+}
+
+// ReadTail shows r the end of a partition's log, as the comment of this file says. With a nil error
+// everything that r has seen since the last Begin is confirmed. That is nothing when what is to be
+// confirmed is not in the last 4 MiB.
+func (c *Client) ReadTail(ctx context.Context, topic string, partition int32, r TailReader) error {
+	known := c.Metadata.Load()
+	leader, ok := known.Leader(topic, partition)
+	if !ok {
+		return errNoPartition
+	}
+	opened, err := c.connect(ctx, known.Brokers[leader.Node])
+	if err != nil {
+		return err
+	}
+	defer opened.Close()
+	conn, ok := opened.(*Conn)
+	if !ok {
+		return errors.New("the connection cannot fetch")
+	}
+	err = readTail(ctx, &tailLog{conn: conn, topic: topic, partition: partition, confirm: c.Options.ConfirmTimeout.Milliseconds()}, r)
+	if errors.Is(err, errTailLarge) {
+		r.Begin()
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read the end of %s-%d: %w", topic, partition, err)
+	}
+	return nil
+}
+
+// partitionLog is the log of a partition at its leader.
+type partitionLog interface {
+	// bounds are the first offset and the end: consumers see what is before it.
+	bounds(ctx context.Context) (first, end int64, err error)
+	// read returns the batches from the one with an offset on: one or more, none at the end. They
+	// are valid until the next call.
+	read(ctx context.Context, from int64) ([]logBatch, error)
+	// sendAgain sends a batch with acks=all, and returns the offset that the answer gives it.
+	sendAgain(ctx context.Context, b *logBatch) (base int64, err error)
+}
+
+// logBatch is a batch in a log.
+type logBatch struct {
+	first, last int64  // its offsets
+	raw         []byte // as the log has it
+	attributes  int16
+	producer    int64
+	count       int32
+}
+
+// the attributes of a batch that only a broker sets
+const (
+	brokersTime   = 0x08 // the time is the broker's
+	deleteHorizon = 0x40 // the batch was compacted
+)
+
+// isWhole reports whether the batch is as an idempotent producer has sent it, outside of a
+// transaction: nothing was compacted away.
+func (b *logBatch) isWhole() bool {
+	return b.attributes&(transactional|controlBatch|deleteHorizon) == 0 && b.producer >= 0 && int64(b.count) == b.last-b.first+1
+}
+
+// isPlain reports whether its records are outside of a transaction.
+func (b *logBatch) isPlain() bool { return b.attributes&(transactional|controlBatch) == 0 }
+
+// sealed is the batch as a producer sends it: with the length of the RECORDS field before it.
+func (b *logBatch) sealed() []byte {
+	out := make([]byte, baseOffsetAt+len(b.raw))
+	copy(out[baseOffsetAt:], b.raw)
+	be := binary.BigEndian
+	be.PutUint32(out[lengthAt:], uint32(len(b.raw)))
+	be.PutUint64(out[baseOffsetAt:], 0)
+	be.PutUint32(out[leaderEpochAt:], ^uint32(0))
+	be.PutUint16(out[AttributesAt:], uint16(b.attributes&^brokersTime))
+	be.PutUint32(out[CrcAt:], crc32.Checksum(out[AttributesAt:], CRCTable))
+	return out
+}
+
+var (
+	errLogChanged = errors.New("the log has changed")
+	errTailLarge  = errors.New("it is too large")
+)
+
+// readTail reads, has the last batch of ours confirmed, and reads again.
+func readTail(ctx context.Context, log partitionLog, r TailReader) error {
+	first, end, err := log.bounds(ctx)
+	if err != nil {
+		return err
+	}
+	r.Begin()
+	var ours *logBatch // the last one
+	from, until, left := end, end, tailBytes
+	for step := int64(tailStep); from > max(first, end-tailOffsets) && !r.Enough(); step *= 4 {
+		from = max(first, end-tailOffsets, from-step)
+		lowest := until
+		err := readPiece(ctx, log, from, until, &left, func(b *logBatch, isOurs bool) {
+			lowest = min(lowest, b.first)
+			if isOurs && b.isWhole() && (ours == nil || b.last > ours.last) {
+				kept := *b
+				kept.raw = bytes.Clone(b.raw)
+				ours = &kept
+			}
+		}, r)
+		if err != nil {
+			return err
+		}
+		until = min(from, lowest)
+	}
+	if ours == nil || !r.Found() {
+		r.Begin()
+		return nil
+	}
+	base, err := log.sendAgain(ctx, ours)
+	if err != nil {
+		return err
+	}
+	if base < ours.first {
+		return errLogChanged
+	}
+	r.Begin()
+	same, left := false, tailBytes
+	err = readPiece(ctx, log, from, ours.last+1, &left, func(b *logBatch, _ bool) {
+		same = same || bytes.Equal(b.raw, ours.raw)
+	}, r)
+	if err == nil && !same {
+		err = errLogChanged
+	}
+	return err
+}
+
+// readPiece shows r the records of the batches from the one with an offset on to the one before
+// until, and calls each with every batch and whether all of its records are ours. left is how many
+// bytes may be read.
+func readPiece(ctx context.Context, log partitionLog, from, until int64, left *int, each func(*logBatch, bool), r TailReader) error {
+	for from < until {
+		batches, err := log.read(ctx, from)
+		if err != nil {
+			return err
+		}
+		if len(batches) == 0 {
+			return errLogChanged // it ended behind until
+		}
+		for i := range batches {
+			b := &batches[i]
+			if b.first >= until {
+				return nil
+			}
+			if *left -= len(b.raw); *left < 0 {
+				return errTailLarge
+			}
+			isOurs := b.isPlain()
+			if isOurs {
+				if isOurs, err = b.show(r); err != nil {
+					return err
+				}
+			}
+			each(b, isOurs)
+			from = b.last + 1
+		}
+	}
+	return nil
+}
+
+// show shows the records of a batch, and reports whether all of them may be the caller's.
+func (b *logBatch) show(r TailReader) (ours bool, err error) {
+	decoded := fetchedBatches{budget: budget{decodedTail, decodedTail}}
+	if err := decoded.readBatch(b.raw); err != nil {
+		return false, err
+	}
+	ours = len(decoded.messages) > 0
+	for i := range decoded.messages {
+		ours = r.See(&decoded.messages[i]) && ours
+	}
+	return ours, nil
+}
+
+// tailLog is the partitionLog of a broker.
+type tailLog struct {
+	conn      *Conn
+	topic     string
+	partition int32
+	confirm   int64 // for how long the broker may wait for its replicas, in ms
+}
+
+func (l *tailLog) bounds(ctx context.Context) (first, end int64, err error) {
+	if first, err = l.offset(ctx, FirstOffset); err == nil {
+		end, err = l.offset(ctx, EndOffset)
+	}
+	return first, end, err
+}
+
+func (l *tailLog) offset(ctx context.Context, at int64) (int64, error) {
+	res, err := RoundTripAs[*listoffsets.Response](ctx, l.conn, RequestTimeout, &listoffsets.Request{
+		ReplicaID: None, Topics: []listoffsets.RequestTopic{{Topic: l.topic, Partitions: []listoffsets.RequestPartition{{
+			Partition: l.partition, CurrentLeaderEpoch: None, Timestamp: at,
+		}}}},
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case len(res.Topics) != 1 || len(res.Topics[0].Partitions) != 1:
+		return 0, errNoPartition
+	}
+	said := &res.Topics[0].Partitions[0]
+	return said.Offset, codeOrNil(said.ErrorCode)
+}
+
+func (l *tailLog) read(ctx context.Context, from int64) (batches []logBatch, err error) {
+	req := &fetch.Request{
+		ReplicaID: None, MaxWaitTime: 0, MinBytes: 0, MaxBytes: tailFetch,
+		Topics: []fetch.RequestTopic{{Topic: l.topic, Partitions: []fetch.RequestPartition{{
+			Partition: l.partition, FetchOffset: from, PartitionMaxBytes: tailFetch,
+		}}}},
+	}
+	err = l.conn.exchange(ctx, RequestTimeout, req, func(body []byte, _ int16) error {
+		answer, err := readFetchHead(body, l.topic, int(l.partition))
+		if err == nil {
+			err = codeOrNil(answer.code)
+		}
+		if err != nil {
+			return err
+		}
+		batches, err = splitBatches(answer.set)
+		return err
+	})
+	return batches, err
+}
+
+// splitBatches are the batches of a fetched set. The last one may be incomplete, and is left out.
+func splitBatches(set []byte) (batches []logBatch, err error) {
+	err = eachBatch(set, func(raw []byte) error {
+		be := binary.BigEndian
+		b := logBatch{
+			first: int64(be.Uint64(raw)), raw: raw, attributes: int16(be.Uint16(raw[AttributesAt-baseOffsetAt:])),
+			producer: int64(be.Uint64(raw[producerIDAt-baseOffsetAt:])), count: int32(be.Uint32(raw[countAt-baseOffsetAt:])),
+		}
+		b.last = b.first + int64(int32(be.Uint32(raw[lastOffsetAt-baseOffsetAt:])))
+		if b.last < b.first {
+			return fmt.Errorf("%w: a batch has no offset", ErrDamaged)
+		}
+		batches = append(batches, b)
+		return nil
+	})
+	return batches, err
+}
+
+func (l *tailLog) sendAgain(ctx context.Context, b *logBatch) (base int64, err error) {
+	res, err := RoundTripAs[*produce.Response](ctx, l.conn, RequestTimeout, &rawproduce.Request{
+		Acks: -1, Timeout: int32(l.confirm),
+		Topics: []rawproduce.RequestTopic{{Topic: l.topic, Partitions: []rawproduce.RequestPartition{{
+			Partition: l.partition, RecordSet: protocol.RawRecordSet{Reader: bytes.NewReader(b.sealed())},
+		}}}},
+	})
+	switch {
+	case err != nil:
+		return 0, err
+	case len(res.Topics) != 1 || len(res.Topics[0].Partitions) != 1:
+		return 0, errNoPartition
+	}
+	said := &res.Topics[0].Partitions[0]
+	return said.BaseOffset, codeOrNil(said.ErrorCode)
+}
+
+func codeOrNil(code int16) error {
+	if code == 0 {
+		return nil
+	}
+	return kafkago.Error(code)
+}

@@ -1,0 +1,340 @@
+package kafkaclient
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"pgregory.net/rapid"
+)
+
+// modelLog is a partition of three replicas, by Kafka's rules for replicas in sync, the high
+// watermark, elections and repeated batches. The connection leads to one node, whoever leads.
+type modelLog struct {
+	t        *rapid.T
+	logs     [3][]logBatch
+	inSync   map[int]bool
+	leader   int
+	epoch    uint32
+	node     int           // where the connection leads
+	former   []logBatch    // node's log when it last led; it may not know yet that it does not
+	shown    int64         // its high watermark then
+	sequence map[int64]int // of each producer, in batches
+	forgot   bool          // the leader has forgotten the producers
+	// what every replica in sync had when the batch was confirmed, by key
+	confirmed map[string]bool
+	moves     int
+}
+
+const (
+	leastInSync = 2
+	ownProducer = 7
+	noTransact  = 8 // another program's
+)
+
+func (m *modelLog) end(node int) int64 {
+	if n := len(m.logs[node]); n > 0 {
+		return m.logs[node][n-1].last + 1
+	}
+	return 0
+}
+
+// watermark is the offset up to which all replicas in sync have the leader's log.
+func (m *modelLog) watermark() int64 {
+	low := m.end(m.leader)
+	for i := range m.inSync {
+		low = min(low, m.end(i))
+	}
+	return low
+}
+
+// append appends a batch of one to three records to the leader's log.
+func (m *modelLog) append(producer int64, sequence int, keys ...string) {
+	b := NewBatch(0)
+	for _, key := range keys {
+		b.Add(&Record{Key: []byte(key), Time: 1})
+	}
+	raw := slices.Clone(b.Seal(producer, 0, int32(sequence))[baseOffsetAt:])
+	first := m.end(m.leader)
+	binary.BigEndian.PutUint64(raw, uint64(first))
+	binary.BigEndian.PutUint32(raw[leaderEpochAt-baseOffsetAt:], m.epoch)
+	split, err := splitBatches(raw)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.logs[m.leader] = append(m.logs[m.leader], split...)
+}
+
+// truncate lets a replica give up what differs from the leader's log.
+func (m *modelLog) truncate(i int) {
+	from, same := m.logs[m.leader], 0
+	for same < min(len(from), len(m.logs[i])) && string(from[same].raw) == string(m.logs[i][same].raw) {
+		same++
+	}
+	m.logs[i] = slices.Clip(m.logs[i][:same])
+}
+
+// pass lets time pass, in which anything may happen.
+func (m *modelLog) pass() {
+	for range rapid.IntRange(0, 12).Draw(m.t, "moves") {
+		m.move()
+	}
+}
+
+func (m *modelLog) move() {
+	if m.moves++; m.moves > 60 {
+		return
+	}
+	i := rapid.IntRange(0, 2).Draw(m.t, "replica")
+	switch rapid.SampledFrom([]string{"fetch", "fetch", "fetch", "own", "own", "other", "other", "shrink", "expand", "elect", "unclean", "forget"}).Draw(m.t, "move") {
+	case "fetch":
+		if i != m.leader {
+			n := len(m.logs[i])
+			m.logs[i] = append(m.logs[i], m.logs[m.leader][n:min(n+1, len(m.logs[m.leader]))]...)
+		}
+	case "own":
+		m.sequence[ownProducer]++
+		n := m.sequence[ownProducer]
+		m.append(ownProducer, n, fmt.Sprintf("own-%d-%d", m.epoch, n))
+	case "other":
+		m.sequence[noTransact]++
+		m.append(noTransact, m.sequence[noTransact], fmt.Sprintf("other-%d-%d", m.epoch, m.sequence[noTransact]))
+	case "shrink":
+		if i != m.leader {
+			delete(m.inSync, i)
+		}
+	case "expand":
+		if m.end(i) >= m.watermark() {
+			m.inSync[i] = true
+		}
+	case "elect":
+		if m.inSync[i] {
+			m.elect(i)
+		}
+	case "unclean":
+		m.elect(i)
+		m.inSync = map[int]bool{i: true}
+	case "forget":
+		m.forgot = true
+	}
+	if m.node == m.leader {
+		m.former, m.shown = slices.Clone(m.logs[m.node]), m.watermark()
+	}
+}
+
+func (m *modelLog) elect(i int) {
+	m.leader = i
+	m.epoch++
+	m.forgot = false
+	for other := range m.logs {
+		m.truncate(other)
+	}
+}
+
+func (m *modelLog) bounds(context.Context) (first, end int64, err error) {
+	m.pass()
+	return 0, m.shown, nil
+}
+
+func (m *modelLog) read(_ context.Context, from int64) (batches []logBatch, err error) {
+	m.pass()
+	for _, b := range m.former {
+		if b.last >= from && b.last < m.shown {
+			batches = append(batches, b)
+		}
+	}
+	n := rapid.IntRange(1, 4).Draw(m.t, "batches")
+	return batches[:min(n, len(batches))], nil
+}
+
+func (m *modelLog) sendAgain(_ context.Context, b *logBatch) (base int64, err error) {
+	m.pass()
+	if m.node != m.leader {
+		return 0, kafkago.NotLeaderForPartition
+	}
+	if len(m.inSync) < leastInSync {
+		return 0, kafkago.NotEnoughReplicas
+	}
+	sequence := func(b *logBatch) uint32 { return binary.BigEndian.Uint32(b.raw[baseSequenceAt-baseOffsetAt:]) }
+	at := -1
+	for i, stored := range m.logs[m.leader] {
+		if stored.producer == b.producer && sequence(&stored) == sequence(b) && !m.forgot {
+			at = i
+		}
+	}
+	if at < 0 {
+		m.append(b.producer, int(sequence(b)), "own-again")
+		at = len(m.logs[m.leader]) - 1
+	}
+	want := m.logs[m.leader][at]
+	for epoch := m.epoch; m.watermark() <= want.last; {
+		if m.move(); m.moves > 60 {
+			return 0, kafkago.RequestTimedOut
+		}
+		if m.epoch != epoch {
+			return 0, kafkago.NotLeaderForPartition
+		}
+	}
+	if len(m.inSync) < leastInSync {
+		return 0, kafkago.NotEnoughReplicasAfterAppend
+	}
+	m.former, m.shown = slices.Clone(m.logs[m.node]), m.watermark()
+	m.confirmed = map[string]bool{}
+	for _, stored := range m.logs[m.leader] {
+		everywhere := true
+		for i := range m.inSync {
+			everywhere = everywhere && slices.ContainsFunc(m.logs[i], func(b logBatch) bool { return string(b.raw) == string(stored.raw) })
+		}
+		if _, err := stored.show(keysOf(func(key string) { m.confirmed[key] = m.confirmed[key] || everywhere })); err != nil {
+			m.t.Fatal(err)
+		}
+	}
+	return want.first, nil
+}
+
+// keysOf is a TailReader that only sees.
+type keysOf func(key string)
+
+func (keysOf) Begin()       {}
+func (keysOf) Enough() bool { return false }
+func (keysOf) Found() bool  { return true }
+func (k keysOf) See(m *kafkago.Message) bool {
+	k(string(m.Key))
+	return strings.HasPrefix(string(m.Key), "own")
+}
+
+// seen collects keys as the sink collects records.
+type seen struct {
+	keys   map[string]bool
+	enough int
+}
+
+func (s *seen) Begin()       { s.keys = map[string]bool{} }
+func (s *seen) Enough() bool { return len(s.keys) >= s.enough }
+func (s *seen) Found() bool  { return len(s.keys) > 0 }
+func (s *seen) See(m *kafkago.Message) bool {
+	ours := strings.HasPrefix(string(m.Key), "own")
+	if ours {
+		s.keys[string(m.Key)] = true
+	}
+	return ours
+}
+
+// Whatever happens to the replicas and the leader meanwhile: what readTail shows was on every
+// replica in sync when these were enough.
+func TestTailShowsWhatIsConfirmed(t *testing.T) {
+	known, refused := 0, 0
+	rapid.Check(t, func(t *rapid.T) {
+		m := &modelLog{t: t, inSync: map[int]bool{0: true, 1: true, 2: true}, sequence: map[int64]int{}}
+		m.pass()
+		m.node, m.former, m.shown, m.moves = m.leader, slices.Clone(m.logs[m.leader]), m.watermark(), 0
+		s := &seen{enough: rapid.IntRange(1, 30).Draw(t, "enough")}
+		if err := readTail(t.Context(), m, s); err != nil {
+			refused++
+			return
+		}
+		if len(s.keys) > 0 {
+			known++
+		}
+		for key := range maps.Keys(s.keys) {
+			if !m.confirmed[key] {
+				t.Fatalf("%s is taken for stored; confirmed are %v", key, m.confirmed)
+			}
+		}
+	})
+	if known == 0 || refused == 0 {
+		t.Errorf("%d times something was known, %d times the reading was refused: the model does not reach both", known, refused)
+	}
+}
+
+// fixedLog has one log before the last batch is sent again, and another one after that.
+type fixedLog struct {
+	before, after []logBatch
+	refusal       error
+	base          int64
+	sent          []logBatch
+}
+
+func (f *fixedLog) bounds(context.Context) (first, end int64, err error) {
+	return 0, f.before[len(f.before)-1].last + 1, nil
+}
+
+func (f *fixedLog) read(_ context.Context, from int64) (batches []logBatch, err error) {
+	log := f.before
+	if len(f.sent) > 0 {
+		log = f.after
+	}
+	for _, b := range log {
+		if b.last >= from {
+			return []logBatch{b}, nil
+		}
+	}
+	return nil, nil
+}
+
+func (f *fixedLog) sendAgain(_ context.Context, b *logBatch) (base int64, err error) {
+	f.sent = append(f.sent, *b)
+	return f.base, f.refusal
+}
+
+// fixedBatch is a batch of some records at an offset.
+func fixedBatch(t *testing.T, at int64, attributes uint16, keys ...string) logBatch {
+	t.Helper()
+	b := NewBatch(0)
+	for _, key := range keys {
+		b.Add(&Record{Key: []byte(key), Time: 1})
+	}
+	raw := slices.Clone(b.Seal(ownProducer, 0, int32(at))[baseOffsetAt:])
+	binary.BigEndian.PutUint64(raw, uint64(at))
+	binary.BigEndian.PutUint16(raw[AttributesAt-baseOffsetAt:], attributes)
+	binary.BigEndian.PutUint32(raw[CrcAt-baseOffsetAt:], crc32.Checksum(raw[AttributesAt-baseOffsetAt:], CRCTable))
+	batches, err := splitBatches(raw)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return batches[0]
+}
+
+// What counts is what the second reading shows, and it counts only behind a confirm.
+func TestTailCountsBehindAConfirm(t *testing.T) {
+	of := func(at int64, keys ...string) logBatch { return fixedBatch(t, at, 0, keys...) }
+	log := []logBatch{of(0, "own-0"), of(1, "other-1"), of(2, "own-2", "own-3"), of(4, "other-4")}
+	for name, tc := range map[string]struct {
+		log  fixedLog
+		want []string // keys that are shown in the end
+		sent int64    // offset of the batch that is sent again; -1: none is
+		err  bool
+	}{
+		"confirmed":           {fixedLog{before: log, after: log, base: 2}, []string{"own-0", "own-2", "own-3"}, 2, false},
+		"stored once more":    {fixedLog{before: log, after: log, base: 5}, []string{"own-0", "own-2", "own-3"}, 2, false},
+		"confirmed elsewhere": {fixedLog{before: log, after: log, base: 1}, nil, 2, true},
+		"too few replicas":    {fixedLog{before: log, after: log, refusal: kafkago.NotEnoughReplicas}, nil, 2, true},
+		"another log":         {fixedLog{before: log, after: []logBatch{log[0], log[1], of(2, "own-5", "own-6")}, base: 2}, nil, 2, true},
+		"an earlier batch is another": {
+			fixedLog{before: log, after: []logBatch{of(0, "other-0"), log[1], log[2]}, base: 2}, []string{"own-2", "own-3"}, 2, false,
+		},
+		"none of ours":                    {fixedLog{before: log[1:2]}, nil, -1, false},
+		"a batch of ours and of somebody": {fixedLog{before: []logBatch{of(0, "own-0", "other-1")}}, nil, -1, false},
+		"in a transaction":                {fixedLog{before: []logBatch{fixedBatch(t, 0, transactional, "own-0")}}, nil, -1, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &seen{enough: 10}
+			err := readTail(t.Context(), &tc.log, s)
+			if got := slices.Sorted(maps.Keys(s.keys)); (err != nil) != tc.err || err == nil && !slices.Equal(got, tc.want) {
+				t.Errorf("%v, %v; want %v", got, err, tc.want)
+			}
+			switch {
+			case tc.sent < 0 && len(tc.log.sent) > 0 || tc.sent >= 0 && (len(tc.log.sent) != 1 || tc.log.sent[0].first != tc.sent):
+				t.Errorf("sent again: %v", tc.log.sent)
+			case tc.sent >= 0 && string(tc.log.sent[0].sealed()[CrcAt:]) != string(log[2].raw[CrcAt-baseOffsetAt:]):
+				t.Error("other bytes were sent")
+			}
+		})
+	}
+}

@@ -1,0 +1,305 @@
+// Reading back: what a relay that died had stored is not sent again. When a term begins, nobody
+// knows which of the events that the stream repeats are in Kafka. So before the first of them goes
+// to a partition, the end of that partition's log is read, and an event that is there is confirmed
+// without being sent.
+//
+// What must never happen is that an event is taken for stored which is not. Five rules keep that:
+//
+//	B1  The record is confirmed. That it can be read is not enough: see kafkaclient.ReadTail.
+//	B2  It is the same record: key, value, time and headers, in the partition where the event would
+//	    go. The header cdc_position is among them, and the id. So whoever else wrote it (a mirror,
+//	    the relay of a restored copy), a consumer that has it drops the event by its id.
+//	B3  No event is taken for stored behind one that is not. The first event of a partition that is
+//	    not found ends the search there. So what retention, compaction or an election took away
+//	    comes again with all that follows it, and no older record of a key becomes the newest.
+//	B4  Only events that come directly from the stream are looked for. What an operator sends again
+//	    is sent, and so is a row of the retry table.
+//	B5  The broker is of the cluster that the relay sends to: Client.connect sees to that.
+//
+// Whatever fails, fails to the side of sending: an event arrives twice. That is so for a batch of
+// the former relay, too, that is under way when the log is read. Nothing fences it: a broker
+// refuses batches of an older epoch only once it has stored one of a newer epoch of the same
+// producer id, and to go on with the ids of another process would put its numbers on other records.
+
+package kafka
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	kafkago "github.com/segmentio/kafka-go"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
+)
+
+const (
+	// readBackTime is how long the end of a partition may take, with the wait for a place. Its
+	// events wait meanwhile. After one that takes longer no other is read.
+	readBackTime = 5 * time.Second
+	// readers is how many partitions are read at the same time: each takes some MiB.
+	readers = 4
+	// clockSkew is how far the clocks of the database and of this machine may be apart. An event
+	// that was committed later than that after the term began was not sent before. A wrong clock
+	// costs a look, or leaves repeats: nothing is taken for stored because of it.
+	clockSkew = 10 * time.Second
+	// foundPause is for how long events are counted before the log tells how many were found.
+	foundPause = time.Second
+)
+
+// readBack is the part of a sink that reads back.
+type readBack struct {
+	term    atomic.Int64  // counts the terms; 0: none has begun, or the key is off
+	began   atomic.Int64  // when the term began, Unix nanoseconds
+	found   atomic.Int64  // events that were confirmed without being sent
+	pending atomic.Int64  // of these, those of which the log has not told yet
+	places  chan struct{} // has a place for each partition that is read
+	gaveUp  atomic.Int64  // the term in which a reading took too long: no more is read then
+	told    atomic.Int64  // the term in which the log has told that a partition cannot be read
+}
+
+// tail is what is known of the end of a partition's log.
+type tail struct {
+	mu     sync.Mutex   // held while the log is read
+	term   atomic.Int64 // the term for which it was read, or which needs no reading
+	stored atomic.Pointer[map[digest]struct{}]
+}
+
+// digest identifies a record by all of its content.
+type digest [sha256.Size]byte
+
+// Lead implements sink.Leader: with a term begins a new search.
+func (s *Sink) Lead(on bool) {
+	if on && s.cfg.ReadBack {
+		s.readBack.began.Store(time.Now().UnixNano())
+		s.readBack.term.Add(1)
+	}
+}
+
+// isDirect reports whether an event comes from the stream, and is neither a row of the retry table
+// nor sent again by an operator nor a copy.
+func isDirect(ev *event.Event) bool { return ev.Route == nil && !ev.Replay && !ev.Copy }
+
+// mayBeStored reports whether a direct event may have been sent before the term began.
+func (b *readBack) mayBeStored(ev *event.Event) bool {
+	return ev.CommitTime.UnixNano() < b.began.Load()+int64(clockSkew)
+}
+
+// readTails reads the logs of the partitions to which the term's first direct events go.
+func (l *lane) readTails(ctx context.Context) {
+	b := &l.sink.readBack
+	term := b.term.Load()
+	if term == 0 || term == b.gaveUp.Load() {
+		return
+	}
+	for _, pr := range l.parts {
+		t := &pr.state.tail
+		if t.term.Load() == term {
+			continue
+		}
+		for _, i := range pr.part.todo {
+			if ev := l.Events[i]; isDirect(ev) {
+				l.readTail(ctx, pr, ev, term)
+				break
+			}
+		}
+	}
+}
+
+// readTail reads the log of a partition, of whose events this one is the first.
+func (l *lane) readTail(ctx context.Context, pr *producer, first *event.Event, term int64) {
+	b, t := &l.sink.readBack, &pr.state.tail
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.term.Load() == term {
+		return // another lane has read it
+	}
+	t.stored.Store(nil)
+	if b.mayBeStored(first) {
+		bounded, cancel := context.WithTimeout(ctx, readBackTime)
+		defer cancel()
+		select {
+		case b.places <- struct{}{}:
+			defer func() { <-b.places }()
+		case <-bounded.Done():
+		}
+		found := tailDigests{digester: newDigester(), from: first.Position}
+		var ok bool
+		if found.want, ok = l.digestOf(first, found.digester); ok {
+			err := l.sink.client.ReadTail(bounded, pr.Topic, pr.Partition, &found)
+			for mayPass(err) && kafkaclient.Sleep(bounded, pauseMax) {
+				err = l.sink.client.ReadTail(bounded, pr.Topic, pr.Partition, &found)
+			}
+			switch {
+			case ctx.Err() != nil:
+				return // the call ends, and the next one reads
+			case bounded.Err() != nil:
+				b.gaveUp.Store(term)
+				l.noteUnread(pr, term, fmt.Errorf("it takes longer than %s: no other is read: %w", readBackTime, err))
+			case err != nil:
+				l.noteUnread(pr, term, err)
+			case found.Found():
+				t.stored.Store(&found.stored)
+			}
+		}
+	}
+	t.term.Store(term)
+}
+
+// mayPass reports whether the leader has answered with an error that passes, as when a leader moves
+// or too few replicas are in sync. An event that is sent then waits, too.
+func mayPass(err error) bool {
+	var code kafkago.Error
+	return errors.As(err, &code) && verdictOf(int16(code)).action == actionResend
+}
+
+// noteUnread logs, once in a term, why a partition's log was not read.
+func (l *lane) noteUnread(pr *producer, term int64, err error) {
+	if l.sink.readBack.told.Swap(term) == term {
+		return
+	}
+	fields := []zap.Field{zap.String("partition", partitionName(pr.shownTopic(), pr.Partition)), zap.String("err", oneLine(err))}
+	if errors.Is(err, kafkago.TopicAuthorizationFailed) {
+		fields = append(fields, zap.String("fix", "allow Read on the topics, or set sink.kafka.read_back to false"))
+	}
+	l.sink.cfg.Log.Info("cannot read what Kafka has: some events of before the start may be sent again", fields...)
+}
+
+// isStored reports whether an event is in the partition's log already, and confirms it then. The
+// first event that is not ends the search.
+func (l *lane) isStored(pr *producer, i int) bool {
+	t, ev := &pr.state.tail, l.Events[i]
+	stored := t.stored.Load()
+	if stored == nil || !isDirect(ev) {
+		return false
+	}
+	if l.sink.readBack.mayBeStored(ev) {
+		if d, ok := l.digestOf(ev, newDigester()); ok {
+			if _, ok := (*stored)[d]; ok {
+				l.Outcomes[i].State = sink.Confirmed
+				l.sink.readBack.noteFound(l.sink.cfg.Log)
+				return true
+			}
+		}
+	}
+	t.stored.Store(nil)
+	return false
+}
+
+// noteFound counts an event that was found, and logs how many there are, in one line a second.
+func (b *readBack) noteFound(log *zap.Logger) {
+	b.found.Add(1)
+	if b.pending.Add(1) == 1 {
+		time.AfterFunc(foundPause, func() {
+			log.Info("events were in Kafka already, and are not sent again", zap.Int64("events", b.pending.Swap(0)))
+		})
+	}
+}
+
+// digestOf is the digest of the record that an event makes. ok is false when it makes none.
+func (l *lane) digestOf(ev *event.Event, by digester) (d digest, ok bool) {
+	m, large := &l.builder, l.sink.layout.Large
+	for alone := large.IsLarge(ev); ; alone = true {
+		large.Enter(&m.record, alone)
+		fault := m.Build(ev)
+		if ok = fault == nil; ok {
+			by.begin(m.Time, m.Key, m.Value)
+			for i := range m.record.Headers {
+				by.header(m.record.Headers[i].Name, m.record.Headers[i].Value)
+			}
+			d = by.sum()
+		}
+		m.Forget()
+		if again := large.Leave(&m.record, alone); ok || !again {
+			return d, ok
+		}
+	}
+}
+
+// tailDigests collects the records at the end of a log that may be events of the term.
+type tailDigests struct {
+	digester
+	from    event.Position // that of the first event
+	want    digest         // its record
+	stored  map[digest]struct{}
+	reached bool // a record from before the first event was seen, or its own
+}
+
+var _ kafkaclient.TailReader = (*tailDigests)(nil)
+
+// Begin implements kafkaclient.TailReader.
+func (f *tailDigests) Begin() { f.stored, f.reached = map[digest]struct{}{}, false }
+
+// See implements kafkaclient.TailReader. Each event of the relay's own format has a position.
+func (f *tailDigests) See(m *kafkago.Message) (ours bool) {
+	f.begin(m.Time.UnixMilli(), m.Key, m.Value)
+	for _, h := range m.Headers {
+		if h.Key == sink.HeaderPosition {
+			ours = true
+			if at, err := event.ParsePosition(string(h.Value)); err == nil && !f.from.Less(at) {
+				f.reached = true
+			}
+		}
+		f.header(h.Key, h.Value)
+	}
+	if ours {
+		f.stored[f.sum()] = struct{}{}
+	}
+	return ours
+}
+
+// Enough implements kafkaclient.TailReader.
+func (f *tailDigests) Enough() bool { return f.reached }
+
+// Found implements kafkaclient.TailReader. Without the first event nothing is found (B3).
+func (f *tailDigests) Found() bool {
+	_, ok := f.stored[f.want]
+	return ok
+}
+
+// digester makes digests of records. The traceparent is left out: each attempt has its own span.
+type digester struct{ hash.Hash }
+
+func newDigester() digester { return digester{sha256.New()} }
+
+func (d digester) begin(time int64, key, value []byte) {
+	d.Reset()
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(time))
+	d.Write(b[:])
+	d.field(key)
+	d.field(value)
+}
+
+func (d digester) header(name string, value []byte) {
+	if name != sink.HeaderTraceparent {
+		d.field([]byte(name))
+		d.field(value)
+	}
+}
+
+// field adds a value with its length in front; that of null is -1.
+func (d digester) field(v []byte) {
+	n := int64(len(v))
+	if v == nil {
+		n = -1
+	}
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(n))
+	d.Write(b[:])
+	d.Write(v)
+}
+
+func (d digester) sum() (sum digest) {
+	d.Sum(sum[:0])
+	return sum
+}
