@@ -37,8 +37,8 @@ func newImportDebezium() *cobra.Command {
 		Use:   "debezium FILE",
 		Short: "Create cdc-relay.yaml from a Debezium outbox connector or Debezium Server",
 		Long: `Reads a Debezium configuration and writes one for the relay that publishes the same records. For
-Kafka Connect, pass the connector's JSON or .properties or Strimzi's KafkaConnector, and the worker's
-file with --worker-config. For Debezium Server, pass application.properties. "-" is stdin.
+Kafka Connect, pass the connector's JSON or .properties or Strimzi's KafkaConnector, and the
+worker's file with --worker-config. For Debezium Server, pass application.properties. "-" is stdin.
 
 A report gives a verdict on each property: honoured, superseded or cannot. If one is
 "cannot", nothing is written and the exit code is 2, unless --force. The command connects to

@@ -228,8 +228,8 @@ func (d *digest) Int64Value() (pgtype.Int8, error) {
 // maxPart bounds the digests of a part: 64 KiB.
 const maxPart = 8 << 10
 
-// Parts sorts the entries by relation and chunk, and makes rows of cdc_relay.sent of them. Mostly all
-// are of one chunk, and the sort is one pass.
+// Parts sorts the entries by relation and chunk, and makes rows of cdc_relay.sent of them. Mostly
+// all are of one chunk, and the sort is one pass.
 func Parts(entries []Entry) (parts []Part) {
 	slices.SortFunc(entries, func(a, b Entry) int {
 		return cmp.Or(cmp.Compare(a.Relation, b.Relation), cmp.Compare(Chunk(a.Tx), Chunk(b.Tx)))

@@ -223,7 +223,7 @@ func (c *composition) refusesClearText(config string) {
 	for name, weak := range map[string]string{
 		"no encryption": strings.Replace(config, "sslmode=verify-full&sslrootcert="+ca, "sslmode=disable", 1),
 		"certificate signed by unknown authority": strings.Replace(config, "sslrootcert="+ca, "sslrootcert="+certs.CA, 1),
-		"does not look like a TLS handshake":      strings.Replace(config, c.mq.TLSAddr(), c.mq.Addr(), 1),
+		"the port does not speak TLS":             strings.Replace(config, c.mq.TLSAddr(), c.mq.Addr(), 1),
 	} {
 		if res := c.run(weak, "check", "--json"); res.Code != 1 || !strings.Contains(res.Stdout, name) {
 			t.Errorf("want %q: exit %d: %s%s", name, res.Code, res.Stdout, res.Stderr)

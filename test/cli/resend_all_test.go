@@ -265,7 +265,7 @@ func (r *rig) sleeps(yes bool) {
 func (r *rig) asked(where string) {
 	r.t.Helper()
 	r.exec(`INSERT INTO cdc_relay.bulk (slot, system_id, kind, filter, in_dead_letters, matched, reason, condition)
-		SELECT slot, '', 'resend', convert_to('{"unordered": true}', 'UTF8'), false, 3, '', $1 FROM cdc_relay.slots`, where)
+		SELECT slot, system_id, 'resend', convert_to('{"unordered": true}', 'UTF8'), false, 3, '', $1 FROM cdc_relay.slots`, where)
 }
 
 const endless = "pg_sleep(1000) IS NOT NULL"

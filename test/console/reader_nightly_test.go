@@ -194,7 +194,7 @@ func TestManyReaders(t *testing.T) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.relay.Admin()+"/api/v1/stream", nil)
 		await.Must(t, err)
 		r.Header.Set("Authorization", "Bearer "+mayRead)
-		answer, err := http.DefaultClient.Do(r) //nolint:bodyclose // leave closes them
+		answer, err := http.DefaultClient.Do(r)
 		await.Must(t, err)
 		listeners = append(listeners, answer)
 	}
