@@ -71,7 +71,7 @@ func (c *Client) ReadTail(ctx context.Context, topic string, partition int32, r 
 	known := c.Metadata.Load()
 	leader, ok := known.Leader(topic, partition)
 	if !ok {
-		return errNoPartition
+		return kafkago.LeaderNotAvailable
 	}
 	opened, err := c.connect(ctx, known.Brokers[leader.Node])
 	if err != nil {

@@ -74,6 +74,9 @@ type producer struct {
 	// halves sizeLimit. It never falls below half of the size that the topic accepts.
 	sizeLimit int
 	part      part // in the present call
+
+	foundAt int64 // the offset of the event that was read back last
+	foundIn int64 // in this term
 }
 
 // ordinaryBatch is the first sizeLimit, in bytes before compression. It is below the 1,048,588

@@ -9,9 +9,11 @@
 //	B2  It is the same record: key, value, time and headers, in the partition where the event would
 //	    go. The header cdc_position is among them, and the id. So whoever else wrote it (a mirror,
 //	    the relay of a restored copy), a consumer that has it drops the event by its id.
-//	B3  No event is taken for stored behind one that is not. The first event of a partition that is
-//	    not found ends the search there. So what retention, compaction or an election took away
-//	    comes again with all that follows it, and no older record of a key becomes the newest.
+//	B3  No event is taken for stored behind one of its key that is not. The first event of a lane
+//	    and partition that is not found, or is found before the one that was found last, ends the
+//	    search there. So what retention, compaction or an election took away comes again with all
+//	    that follows it. And where a former relay has sent a part twice (E1 E2 E1), E2 comes again,
+//	    too: the newest record of a key stays that of the newest event.
 //	B4  Only events that come directly from the stream are looked for. What an operator sends again
 //	    is sent, and so is a row of the retry table.
 //	B5  The broker is of the cluster that the relay sends to: Client.connect sees to that.
@@ -30,6 +32,8 @@ import (
 	"errors"
 	"fmt"
 	"hash"
+	"io"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -44,8 +48,10 @@ import (
 
 const (
 	// readBackTime is how long the end of a partition may take, with the wait for a place. Its
-	// events wait meanwhile. After one that takes longer no other is read.
+	// events wait meanwhile.
 	readBackTime = 5 * time.Second
+	// readBackEnds is when no other is read any more, from the first reading of a term on.
+	readBackEnds = 15 * time.Second
 	// readers is how many partitions are read at the same time: each takes some MiB.
 	readers = 4
 	// clockSkew is how far the clocks of the database and of this machine may be apart. An event
@@ -60,18 +66,19 @@ const (
 type readBack struct {
 	term    atomic.Int64  // counts the terms; 0: none has begun, or the key is off
 	began   atomic.Int64  // when the term began, Unix nanoseconds
+	first   atomic.Int64  // when the term's first partition was read, likewise; 0: none was
 	found   atomic.Int64  // events that were confirmed without being sent
 	pending atomic.Int64  // of these, those of which the log has not told yet
 	places  chan struct{} // has a place for each partition that is read
-	gaveUp  atomic.Int64  // the term in which a reading took too long: no more is read then
+	gaveUp  atomic.Int64  // the term in which no more is read
 	told    atomic.Int64  // the term in which the log has told that a partition cannot be read
 }
 
 // tail is what is known of the end of a partition's log.
 type tail struct {
-	mu     sync.Mutex   // held while the log is read
-	term   atomic.Int64 // the term for which it was read, or which needs no reading
-	stored atomic.Pointer[map[digest]struct{}]
+	mu     sync.Mutex                       // held while the log is read
+	term   atomic.Int64                     // the term for which it was read, or which needs no reading
+	stored atomic.Pointer[map[digest]int64] // the highest offset of each record
 }
 
 // digest identifies a record by all of its content.
@@ -81,7 +88,10 @@ type digest [sha256.Size]byte
 func (s *Sink) Lead(on bool) {
 	if on && s.cfg.ReadBack {
 		s.readBack.began.Store(time.Now().UnixNano())
+		s.readBack.first.Store(0)
 		s.readBack.term.Add(1)
+	} else {
+		s.readBack.tellFound(s.cfg.Log)
 	}
 }
 
@@ -109,6 +119,7 @@ func (l *lane) readTails(ctx context.Context) {
 		for _, i := range pr.part.todo {
 			if ev := l.Events[i]; isDirect(ev) {
 				l.readTail(ctx, pr, ev, term)
+				l.began = time.Now() // see postponePart: what others confirmed meanwhile does not count
 				break
 			}
 		}
@@ -124,7 +135,11 @@ func (l *lane) readTail(ctx context.Context, pr *producer, first *event.Event, t
 		return // another lane has read it
 	}
 	t.stored.Store(nil)
-	if b.mayBeStored(first) {
+	now := time.Now().UnixNano()
+	if !b.first.CompareAndSwap(0, now) && now > b.first.Load()+int64(readBackEnds) {
+		b.gaveUp.Store(term)
+		l.noteUnread(pr, term, fmt.Errorf("%s have passed since the first was read: no other is", readBackEnds))
+	} else if b.mayBeStored(first) {
 		bounded, cancel := context.WithTimeout(ctx, readBackTime)
 		defer cancel()
 		select {
@@ -137,14 +152,17 @@ func (l *lane) readTail(ctx context.Context, pr *producer, first *event.Event, t
 		if found.want, ok = l.digestOf(first, found.digester); ok {
 			err := l.sink.client.ReadTail(bounded, pr.Topic, pr.Partition, &found)
 			for mayPass(err) && kafkaclient.Sleep(bounded, pauseMax) {
+				l.sink.client.Control.RequestMetadata(pr.Topic)
 				err = l.sink.client.ReadTail(bounded, pr.Topic, pr.Partition, &found)
 			}
 			switch {
 			case ctx.Err() != nil:
 				return // the call ends, and the next one reads
+			case errors.Is(err, kafkago.TopicAuthorizationFailed):
+				b.gaveUp.Store(term) // nor may it read the others
+				l.noteUnread(pr, term, err)
 			case bounded.Err() != nil:
-				b.gaveUp.Store(term)
-				l.noteUnread(pr, term, fmt.Errorf("it takes longer than %s: no other is read: %w", readBackTime, err))
+				l.noteUnread(pr, term, fmt.Errorf("it takes longer than %s: %w", readBackTime, err))
 			case err != nil:
 				l.noteUnread(pr, term, err)
 			case found.Found():
@@ -155,11 +173,15 @@ func (l *lane) readTail(ctx context.Context, pr *producer, first *event.Event, t
 	t.term.Store(term)
 }
 
-// mayPass reports whether the leader has answered with an error that passes, as when a leader moves
-// or too few replicas are in sync. An event that is sent then waits, too.
+// mayPass reports whether an error may pass soon, as when a leader is away and another is chosen.
+// Too few replicas may stay so for hours.
 func mayPass(err error) bool {
-	var code kafkago.Error
-	return errors.As(err, &code) && verdictOf(int16(code)).action == actionResend
+	if code, ok := errors.AsType[kafkago.Error](err); ok {
+		v := verdictOf(int16(code))
+		return v.action == actionResend && v.reason != sink.TooFewReplicas
+	}
+	_, network := errors.AsType[net.Error](err)
+	return network || errors.Is(err, io.EOF)
 }
 
 // noteUnread logs, once in a term, why a partition's log was not read.
@@ -178,13 +200,17 @@ func (l *lane) noteUnread(pr *producer, term int64, err error) {
 // first event that is not ends the search.
 func (l *lane) isStored(pr *producer, i int) bool {
 	t, ev := &pr.state.tail, l.Events[i]
-	stored := t.stored.Load()
-	if stored == nil || !isDirect(ev) {
-		return false
+	stored, term := t.stored.Load(), l.sink.readBack.term.Load()
+	if stored == nil || t.term.Load() != term || !isDirect(ev) {
+		return false // what an earlier term has read may be gone
+	}
+	if pr.foundIn != term {
+		pr.foundIn, pr.foundAt = term, -1
 	}
 	if l.sink.readBack.mayBeStored(ev) {
 		if d, ok := l.digestOf(ev, newDigester()); ok {
-			if _, ok := (*stored)[d]; ok {
+			if at, ok := (*stored)[d]; ok && at > pr.foundAt {
+				pr.foundAt = at
 				l.Outcomes[i].State = sink.Confirmed
 				l.sink.readBack.noteFound(l.sink.cfg.Log)
 				return true
@@ -199,9 +225,14 @@ func (l *lane) isStored(pr *producer, i int) bool {
 func (b *readBack) noteFound(log *zap.Logger) {
 	b.found.Add(1)
 	if b.pending.Add(1) == 1 {
-		time.AfterFunc(foundPause, func() {
-			log.Info("events were in Kafka already, and are not sent again", zap.Int64("events", b.pending.Swap(0)))
-		})
+		time.AfterFunc(foundPause, func() { b.tellFound(log) })
+	}
+}
+
+// tellFound logs how many events were found since it did so last.
+func (b *readBack) tellFound(log *zap.Logger) {
+	if n := b.pending.Swap(0); n > 0 {
+		log.Info("events were in Kafka already, and are not sent again", zap.Int64("events", n))
 	}
 }
 
@@ -218,7 +249,9 @@ func (l *lane) digestOf(ev *event.Event, by digester) (d digest, ok bool) {
 			}
 			d = by.sum()
 		}
-		m.Forget()
+		if alone {
+			m.Forget()
+		}
 		if again := large.Leave(&m.record, alone); ok || !again {
 			return d, ok
 		}
@@ -228,16 +261,16 @@ func (l *lane) digestOf(ev *event.Event, by digester) (d digest, ok bool) {
 // tailDigests collects the records at the end of a log that may be events of the term.
 type tailDigests struct {
 	digester
-	from    event.Position // that of the first event
-	want    digest         // its record
-	stored  map[digest]struct{}
-	reached bool // a record from before the first event was seen, or its own
+	from    event.Position   // that of the first event
+	want    digest           // its record
+	stored  map[digest]int64 // the highest offset of each
+	reached bool             // a record from before the first event was seen, or its own
 }
 
 var _ kafkaclient.TailReader = (*tailDigests)(nil)
 
 // Begin implements kafkaclient.TailReader.
-func (f *tailDigests) Begin() { f.stored, f.reached = map[digest]struct{}{}, false }
+func (f *tailDigests) Begin() { f.stored, f.reached = map[digest]int64{}, false }
 
 // See implements kafkaclient.TailReader. Each event of the relay's own format has a position.
 func (f *tailDigests) See(m *kafkago.Message) (ours bool) {
@@ -252,7 +285,8 @@ func (f *tailDigests) See(m *kafkago.Message) (ours bool) {
 		f.header(h.Key, h.Value)
 	}
 	if ours {
-		f.stored[f.sum()] = struct{}{}
+		d := f.sum()
+		f.stored[d] = max(f.stored[d], m.Offset)
 	}
 	return ours
 }

@@ -29,6 +29,7 @@ func repeated(n int, topic string) []*event.Event {
 func nextTerm(t *testing.T, k *kafkaserver.Kafka) *running {
 	r := start(t, Config{DialOptions: kafkaclient.DialOptions{}, Brokers: k.Brokers(), ReadBack: true, Compression: "zstd"})
 	r.Lead(true)
+	t.Cleanup(func() { r.Lead(false) })
 	return r
 }
 
@@ -89,6 +90,39 @@ func TestReadBackSendsAgain(t *testing.T) {
 			wantRecords(t, k, topic, tc.stored)
 		})
 	}
+}
+
+// TestReadBackKeepsTheNewest: where a relay that could not read back has sent a part twice (E1 E2
+// E1), E2 is sent again: the log would end with E1.
+func TestReadBackKeepsTheNewest(t *testing.T) {
+	t.Parallel()
+	k := servers.SharedKafka(t)
+	topic := topicWith(t, k, 1, 1, nil)
+	all := repeated(2, topic)
+	wantConfirmed(t, start(t, Config{Brokers: k.Brokers()}).send(all...))
+	wantConfirmed(t, start(t, Config{Brokers: k.Brokers()}).send(all[0]))
+	next := nextTerm(t, k)
+	wantConfirmed(t, next.send(all...))
+	wantRecords(t, k, topic, 4)
+	if n := next.readBack.found.Load(); n != 1 {
+		t.Errorf("%d events were found, want the first", n)
+	}
+}
+
+// TestReadBackOfAnEarlierTerm: what was read in one term says nothing in the next.
+func TestReadBackOfAnEarlierTerm(t *testing.T) {
+	t.Parallel()
+	k := servers.SharedKafka(t)
+	topic := topicWith(t, k, 1, 1, nil)
+	all := repeated(10, topic)
+	wantConfirmed(t, start(t, Config{Brokers: k.Brokers()}).send(all...))
+	next := nextTerm(t, k)
+	wantConfirmed(t, next.send(all[:5]...))
+	wantRecords(t, k, topic, 10)
+	next.Lead(true)
+	next.readBack.gaveUp.Store(2)
+	wantConfirmed(t, next.send(all[5:]...))
+	wantRecords(t, k, topic, 15)
 }
 
 // TestReadBackAsksForAConfirm: a record that was never confirmed is confirmed, and not sent again.
