@@ -4,19 +4,13 @@
 package inbox
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
 	"database/sql"
-	"encoding/binary"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
-	"maps"
 	"runtime/debug"
 	"slices"
-	"strings"
 	"time"
 )
 
@@ -210,61 +204,6 @@ func (in *Inbox) confirmRecord(ctx context.Context, tx transaction, m Message, c
 	default:
 		return &unavailableError{err: fmt.Errorf("make sure of an event in %s, also on a synchronous standby: %w", in.cfg.Table, err)}
 	}
-}
-
-// fingerprint tells events with the same id apart. Its first byte is its version, 2. The other 15
-// are from a hash of everything that belongs to the event. Each part is hashed with its length, so
-// that the end of one part cannot pass for the beginning of the next.
-func fingerprint(m Message) []byte {
-	hash := sha256.New()
-	add := func(part []byte) {
-		hash.Write(binary.BigEndian.AppendUint64(nil, uint64(len(part))))
-		hash.Write(part)
-	}
-	for _, part := range []string{m.Aggregate, m.Key, m.Type} {
-		add([]byte(part))
-	}
-	add(contentOf(m))
-	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
-		if !isOfDelivery(name) {
-			add([]byte(name))
-			add([]byte(m.Headers[name]))
-		}
-	}
-	return append([]byte{2}, hash.Sum(nil)[:15]...)
-}
-
-// contentOf returns the payload of the event. That of a CloudEvent in structured mode is in the
-// body, beside attributes that may differ when the event comes again: a row that is sent again has
-// another sequence, and perhaps another time. So the event is the same in each form that the relay
-// may send, and the form can be changed.
-func contentOf(m Message) []byte {
-	var event struct {
-		ID, DataContentType string
-		Data                json.RawMessage
-		Base64              []byte `json:"data_base64"`
-	}
-	switch {
-	case !bytes.HasPrefix(m.Payload, []byte(`{"specversion":"1.0",`)), json.Unmarshal(m.Payload, &event) != nil, event.ID != m.ID:
-		return m.Payload
-	case event.Base64 != nil:
-		return event.Base64
-	}
-	var text string
-	kind, _, _ := strings.Cut(event.DataContentType, ";")
-	if isJSON := strings.HasSuffix(strings.ToLower(strings.TrimSpace(kind)), "json"); !isJSON && json.Unmarshal(event.Data, &text) == nil {
-		return []byte(text)
-	}
-	return event.Data
-}
-
-// isOfDelivery reports whether a header belongs to a delivery, not to its event. Such a header may
-// differ when the event comes again: the relay's headers about the delivery, the span that
-// published it, the run of a Debezium connector, and what brokers note of a message's way. The
-// attributes of a CloudEvent are made of what the other headers have, and may be added to them.
-func isOfDelivery(name string) bool {
-	return slices.Contains([]string{"cdc_position", "cdc_replay", "traceparent", "tracestate", "x-routed-by", "x-stream-offset", "content-type"}, name) ||
-		slices.ContainsFunc([]string{"__debezium.", "x-opt-", "x-shovelled", "ce_", "cloudEvents:"}, func(begin string) bool { return strings.HasPrefix(name, begin) })
 }
 
 // callHandler calls the handler, and returns a panic of it as an error.

@@ -18,6 +18,9 @@ type Message struct {
 	Key       string // messages of the same aggregate and key are in order; "" has no order
 	Type      string // such as "created"
 	Payload   []byte // belongs to the handler
+	// ContentType is that of Payload, as the message says it; "" if it does not. It is also in
+	// Headers on Kafka, where it is the header content-type.
+	ContentType string
 	// Headers are the headers of the event, and those of the relay, such as cdc_position. The
 	// handler must not change them.
 	Headers map[string]string

@@ -151,8 +151,9 @@ func textProblem(text string) string {
 // checkJSON returns why a text is not JSON, or has a character that PostgreSQL does not store, or
 // how many bytes the relay reads of it at most. A column of type json or text keeps the text. A
 // jsonb comes back with a space behind each comma and colon, and without other spaces. Its strings
-// get no longer, because it escapes no more than JSON demands. What else jsonb refuses, such as a
-// number of 200,000 digits, is PostgreSQL's error.
+// get no longer, because it escapes no more than JSON demands. A number with an exponent comes back
+// from jsonb with all its digits, and may be longer than the size says: 1e100000 has 100,001. What
+// else jsonb refuses, such as a number of 200,000 digits, is PostgreSQL's error.
 func checkJSON(text string) (size int, err error) {
 	switch {
 	case text == "":

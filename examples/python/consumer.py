@@ -1,5 +1,5 @@
 """Consumes the relay's messages from RabbitMQ with effect exactly once (docs/consuming.md, under Python)."""
-import decimal, hashlib, json, logging, os, re, signal, struct, sys, time
+import base64, decimal, hashlib, json, logging, os, re, signal, struct, sys, time
 import pika, psycopg
 
 SERVICE = os.environ.get("SERVICE", "notification-service")
@@ -13,6 +13,10 @@ BROKERS = ("x-death", "x-first-death-", "x-last-death-", "x-delivery-count", "x-
 PASSING = BROKERS + ("__debezium.", "x-opt-", "x-shovelled")
 CHANGING = """timestamp_in_ms cdc_position cdc_replay traceparent tracestate x-routed-by x-stream-offset x-retry-count
     attempts failure_reason failure_class first_failed_at failed_at original_destination consumer_service""".split()
+# Of a CloudEvent: what the names of headers begin with, and the attributes that are no extensions.
+PREFIXES = ("ce_", "cloudEvents:")
+ATTRIBUTES = """specversion id source type subject time datacontenttype dataschema traceparent partitionkey
+    sequence""".split()
 # The server ends the transaction of a process that is frozen or has no power: until then its record is locked.
 RECORD = """INSERT INTO processed_messages (service, id, content_hash) SELECT %s, %s, %s
     FROM set_config('idle_in_transaction_session_timeout', '60s', true) ON CONFLICT DO NOTHING"""
@@ -43,15 +47,41 @@ def fingerprint(message, body):
     what it is: then there is nothing that does."""
     headers = {k: v for k, v in (message.headers or {}).items() if not isinstance(v, (type(None), dict, list))}
     parts = [headers.pop("aggregate_type", None), headers.pop("aggregate_id", None), message.type]
-    parts = [str(part or "").encode() for part in parts] + [body]
-    for name in sorted(headers):  # UTF-8 has the order of its characters
-        if name in CHANGING or name.startswith(PASSING):
+    payload, attributes = unwrap(message, body)
+    parts, named = [str(part or "").encode() for part in parts] + [payload], [("ce_", *a) for a in attributes.items()]
+    is_cloud_event = attributes or any(headers.get(prefix + "specversion") for prefix in PREFIXES)
+    for name, value in headers.items():
+        if name in CHANGING or name.startswith(PASSING) or is_cloud_event and name == "content-type":
             continue
-        if not isinstance(headers[name], (str, bool)):
+        if not isinstance(value, (str, bool)):
             return None
-        parts += name.encode(), {True: "true", False: "false"}.get(headers[name], headers[name]).encode()
+        value = {True: "true", False: "false"}.get(value, value)
+        prefix = next((p for p in PREFIXES if is_cloud_event and name.startswith(p)), "")
+        named.append(("ce_" if prefix else "", name[len(prefix):], value))
+    for name, value in sorted((p + name, value) for p, name, value in named if not (p and name in ATTRIBUTES)):
+        parts += name.encode(), value.encode()  # UTF-8 has the order of its characters
     hashed = hashlib.sha256(b"".join(struct.pack(">Q", len(part)) + part for part in parts))
     return b"\2" + hashed.digest()[:15]
+
+
+def unwrap(message, body):
+    """Payload and attributes of a CloudEvent in structured mode, as the relay writes it: its members are strings, and
+    the last has the payload. What has another form may be the payload of a service: it stands as it is."""
+    kind = lambda text: (text or "").split(";")[0].strip().lower()
+    members, data, value = body[:-1].partition(b',"data":')
+    if not data:
+        members, base, value = body[:-1].partition(b',"data_base64":')
+    try:
+        attributes, text = json.loads((members + b"}").decode()), body.decode()
+        if kind(message.content_type) != "application/cloudevents+json" or text[-1:] != "}" \
+                or attributes["id"] != message.message_id or not all(isinstance(v, str) for v in attributes.values()):
+            return body, {}
+        if data and kind(attributes.get("datacontenttype")) in ("application/json", "text/json"):
+            return value, attributes
+        text = json.loads(value.decode()) if data or base else ""
+        return text.encode() if data else base64.b64decode(text, validate=True), attributes
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return body, {}
 
 
 def record(db, message, body):

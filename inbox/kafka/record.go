@@ -45,6 +45,7 @@ func (c *Consumer) newMessage(r *kafkago.Message) inbox.Message {
 	for _, h := range r.Headers {
 		m.Headers[h.Key] = string(h.Value)
 	}
+	m.ContentType = m.Headers["content-type"]
 	if c.isOwn(r.Topic) {
 		if source := m.Headers[headerOriginalDestination]; source != "" {
 			m.Source = source

@@ -96,7 +96,7 @@ func timestampText(t time.Time) string { return t.UTC().Format(time.RFC3339Nano)
 // the relay may have published it.
 func newMessage(d *amqp.Delivery, queue string) inbox.Message {
 	m := inbox.Message{
-		ID: eventID(d), Type: d.Type, Payload: d.Body, Committed: d.Timestamp,
+		ID: eventID(d), Type: d.Type, Payload: d.Body, ContentType: d.ContentType, Committed: d.Timestamp,
 		Headers: make(map[string]string, len(d.Headers)), Attempt: 1, Source: queue,
 	}
 	for name, value := range d.Headers {

@@ -97,6 +97,10 @@ func TestCloudEventsFaults(t *testing.T) {
 			`relay.yaml:6:18: sink.cloudevents.extensions.tenant_id: has the name "tenant_id"; the name of an attribute has only a-z and 0-9`,
 		},
 		{
+			"long name", with("extensions: {" + strings.Repeat("x", 201) + ": tenant}"),
+			"relay.yaml:6:18: sink.cloudevents.extensions." + strings.Repeat("x", 201) + ": has a name of 201 bytes; a name of an attribute has at most 200 here, and at most 20 is best",
+		},
+		{
 			"data", with("extensions: {data: tenant}"),
 			`relay.yaml:6:18: sink.cloudevents.extensions.data: has "data", which the relay or the format writes (specversion, id, source, type, subject, time, datacontenttype, dataschema, traceparent, partitionkey, sequence, data); choose another name`,
 		},

@@ -44,7 +44,9 @@ func TestLadder(t *testing.T) {
 		}
 		return effect(ctx, tx, m)
 	}
-	r.publish(event("1", "a"), event("2", "a"), event("3", "b"))
+	first := event("1", "a")
+	first.Headers = append(first.Headers, kafkago.Header{Key: "content-type", Value: []byte("text/json")})
+	r.publish(first, event("2", "a"), event("3", "b"))
 	c := r.consumer()
 	stop := r.run(c)
 	dead := r.wantRecords(r.service+".dlq", 1)[0]
@@ -68,7 +70,7 @@ func TestLadder(t *testing.T) {
 		t.Errorf("the attempts took %s: the levels were not waited for", took)
 	}
 	want := map[string]string{
-		"id": "1", "eventType": "created", "aggregateType": "order", "tenant": "t1", "failure_reason": "mailer is away",
+		"id": "1", "eventType": "created", "aggregateType": "order", "tenant": "t1", "content-type": "text/json", "failure_reason": "mailer is away",
 		"failure_class": "transient", "attempts": "3", "original_destination": r.topic, "consumer_service": r.service,
 	}
 	if !maps.Equal(h, want) {
@@ -77,7 +79,7 @@ func TestLadder(t *testing.T) {
 	for attempt := 1; attempt <= 3; attempt++ {
 		m := <-seen
 		if m.Attempt != attempt || m.FirstFailed.IsZero() != (attempt == 1) || m.Source != r.topic || m.Type != "created" || m.Aggregate != "order" ||
-			m.Key != "a" || !m.Committed.Equal(committed) || !maps.Equal(m.Headers, map[string]string{"tenant": "t1"}) {
+			m.Key != "a" || !m.Committed.Equal(committed) || m.ContentType != "text/json" || !maps.Equal(m.Headers, map[string]string{"tenant": "t1", "content-type": "text/json"}) {
 			t.Errorf("attempt %d is of %+v", attempt, m)
 		}
 	}

@@ -66,6 +66,9 @@ func TestLadder(t *testing.T) {
 		if m.Attempt != i+1 || m.Source != "mailer" || m.Key != "a" || m.FirstFailed.IsZero() != (i == 0) {
 			t.Errorf("attempt %d: %+v", i+1, m)
 		}
+		if m.ContentType != "application/json" {
+			t.Errorf("the content type of attempt %d is %q", i+1, m.ContentType)
+		}
 		if m.Headers["small"] != "7" || m.Headers["x-retry-count"] != "" || m.Headers["failure_reason"] != "" {
 			t.Errorf("headers of attempt %d: %v", i+1, m.Headers)
 		}

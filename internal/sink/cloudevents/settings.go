@@ -40,7 +40,7 @@ func (s *Settings) Keys() []setting.Key {
 	template := func(name string, at *sink.Template) setting.Key {
 		return setting.Single(name, setting.AnyText(), at, sink.ParseTemplate, func(t sink.Template) string { return setting.Quote(t.String()) })
 	}
-	extension := setting.Form{"pattern": "^[a-z0-9]+$", "not": setting.Form{"enum": slices.Concat(attributeNames[:], []string{"data"})}}
+	extension := setting.Form{"pattern": "^[a-z0-9]+$", "maxLength": longestExtension, "not": setting.Form{"enum": slices.Concat(attributeNames[:], []string{"data"})}}
 	keys := []setting.Key{
 		setting.Choice("mode", &s.Mode, "", Binary, Structured).
 			Doc("Send [CloudEvents](#sinkcloudevents)."),
@@ -93,8 +93,14 @@ func (s *Settings) Columns() (names []string) {
 	return names
 }
 
+// longestExtension is how long the name of an extension may be, in bytes: an AMQP header's name has
+// at most 255, with its prefix. CloudEvents recommends at most 20.
+const longestExtension = 200
+
 func checkExtension(name string) error {
 	switch {
+	case len(name) > longestExtension:
+		return fmt.Errorf("has a name of %d bytes; a name of an attribute has at most %d here, and at most 20 is best", len(name), longestExtension)
 	case name == "" || strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789") != "":
 		return fmt.Errorf("has the name %q; the name of an attribute has only a-z and 0-9", name)
 	case name == "data" || slices.Contains(attributeNames[:], name):
