@@ -177,14 +177,13 @@ func (c *Conn) encrypt(ctx context.Context) error {
 		c.net = c.opts.Secure(secure)
 	}
 	err = secure.HandshakeContext(ctx)
-	closed := errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET)
-	switch {
-	case errors.As(err, new(tls.RecordHeaderError)), closed && c.takesPlaintext(ctx):
-		return &UnfitError{ErrNoTLS, ErrNoTLS.Error()}
-	case closed:
-		return fmt.Errorf("the port may take no TLS: %w", err)
+	if !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) && !errors.As(err, new(tls.RecordHeaderError)) {
+		return err
 	}
-	return err
+	if c.takesPlaintext(ctx) {
+		return &UnfitError{ErrNoTLS, ErrNoTLS.Error()}
+	}
+	return fmt.Errorf("the port may take no TLS: %w", err)
 }
 
 // negotiate asks which versions of which requests the broker knows. It chooses the highest version
@@ -208,7 +207,7 @@ func (c *Conn) negotiate(ctx context.Context) error {
 	for _, need := range neededRequests {
 		offer, known := offers[need.key]
 		if !known {
-			return &UnfitError{ErrTooOld, fmt.Sprintf("broker %s has no %v request: Kafka 0.11 or newer is needed", c.Addr, need.key)}
+			return &UnfitError{ErrTooOld, fmt.Sprintf("broker %s has no %v request: Kafka 0.11 or newer is needed, and not the port of a KRaft controller", c.Addr, need.key)}
 		}
 		least := need.version
 		if need.key == protocol.Produce {

@@ -35,12 +35,10 @@ const (
 	controlDial = 3 * time.Second
 	// forgetAfter is how long a topic in error is remembered that no lane asks for.
 	forgetAfter = 30 * time.Second
-	// LoginTimeout ends Run when the brokers have refused the login for this long and no connection
-	// was ever made.
+	// LoginTimeout ends Run when the brokers have refused the login for this long, or all were
+	// unfit, and no connection was ever made. An address may lead to several of them, whose
+	// settings are being changed one by one.
 	LoginTimeout = time.Minute
-	// UnfitTimeout ends Run when all brokers were unfit for this long. An address may lead to
-	// several of them, whose settings are being changed one by one.
-	UnfitTimeout = 10 * time.Second
 )
 
 // control keeps one connection to any broker. Its goroutine, run, sends the requests. Lanes and the
@@ -69,7 +67,7 @@ type control struct {
 	unanswered    int       // answers in a row that did not come
 	fails         int       // rounds over all brokers in a row that reached none of them
 	refusedSince  time.Time // since when the login is refused, or all are unfit; zero: it is not so
-	unfit         bool      // all brokers of the last round are unfit
+	unfitSince    time.Time // since when all brokers are unfit; zero: they are not
 	everConnected bool      // a connection was made at least once
 }
 
@@ -350,7 +348,7 @@ func (c *control) connect(ctx context.Context) error {
 			c.session++
 			c.client.countConnection(c.everConnected)
 			c.everConnected = true
-			c.refusedSince = time.Time{}
+			c.refusedSince, c.unfitSince = time.Time{}, time.Time{}
 			return nil
 		}
 		if ctx.Err() != nil {
@@ -360,9 +358,10 @@ func (c *control) connect(ctx context.Context) error {
 	}
 	c.fails++
 	err := errors.Join(failures...)
-	unfit := !slices.ContainsFunc(failures, func(err error) bool { return !isUnfit(err) })
-	if unfit != c.unfit {
-		c.unfit, c.refusedSince = unfit, time.Time{}
+	if slices.ContainsFunc(failures, func(err error) bool { return !isUnfit(err) }) {
+		c.unfitSince = time.Time{}
+	} else if c.unfitSince.IsZero() {
+		c.unfitSince = time.Now()
 	}
 	c.client.noteBroker(None, c.client.Options.Explain(err))
 	return err
@@ -418,20 +417,20 @@ func (c *control) roundPause() time.Duration {
 }
 
 // loginRefused returns an error, which ends run, when the login was refused for LoginTimeout, or
-// all brokers were unfit for UnfitTimeout, and no connection was ever made. Otherwise it returns
-// nil.
+// all brokers were unfit for as long, and no connection was ever made. Otherwise it returns nil.
 func (c *control) loginRefused(err error) error {
-	if c.everConnected || !c.unfit && !errors.Is(err, ErrLogin) {
+	refused, unfit := errors.Is(err, ErrLogin), !c.unfitSince.IsZero()
+	if c.everConnected || !refused && !unfit {
 		c.refusedSince = time.Time{}
 		return nil
 	}
 	if c.refusedSince.IsZero() {
 		c.refusedSince = time.Now()
 	}
-	switch since := time.Since(c.refusedSince); {
-	case c.unfit && since >= UnfitTimeout:
+	switch {
+	case unfit && time.Since(c.unfitSince) >= LoginTimeout:
 		return fmt.Errorf("%w: %w", ErrUnfit, err)
-	case since >= LoginTimeout:
+	case refused && time.Since(c.refusedSince) >= LoginTimeout:
 		return err
 	}
 	return nil

@@ -13,8 +13,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/saslhandshake"
 )
 
-// UnfitError says that a broker answers, and lacks what the options ask for. It does not pass by
-// itself.
+// UnfitError says that a broker answers, and lacks what the options ask for. It passes only if
+// the address leads to another broker, or this one is changed.
 type UnfitError struct {
 	Kind error // one of those below
 	Text string
@@ -36,7 +36,7 @@ var (
 )
 
 // ErrUnfit is in the error of Client.Run: every broker that was asked answered with an UnfitError,
-// for UnfitTimeout, and no connection was ever made.
+// for LoginTimeout, and no connection was ever made.
 var ErrUnfit = errors.New("the brokers lack what the configuration asks for")
 
 // unfitPatience is for the question what a broker takes instead.
@@ -45,7 +45,8 @@ const unfitPatience = 3 * time.Second
 func isUnfit(err error) bool { return errors.As(err, new(*UnfitError)) }
 
 // takesPlaintext reports whether the broker answers without TLS, on a connection of its own. Kafka
-// closes a connection that begins with TLS, and so does a proxy that has no broker.
+// closes a connection that begins with TLS. So does a proxy that has no broker, or it answers in
+// plain text.
 func (c *Conn) takesPlaintext(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, unfitPatience)
 	defer cancel()

@@ -17,6 +17,10 @@ import (
 func TestUnfit(t *testing.T) {
 	overTLS := func() (*tls.Config, error) { return &tls.Config{}, nil }
 	hangUp := func(_ *fake, c net.Conn) { _, _ = c.Read(make([]byte, 1)) }
+	banner := func(_ *fake, c net.Conn) {
+		_, _ = c.Read(make([]byte, 4096))
+		_, _ = c.Write([]byte("HTTP/1.0 503 Service Unavailable\r\n\r\n"))
+	}
 	greet := func(f *fake, c net.Conn) { f.greet(c); untilClosed(c) }
 	alert := func(_ *fake, c net.Conn) { _, _ = c.Write([]byte{21, 3, 1, 0, 2, 2, 70, 0}); untilClosed(c) }
 	cut := func(f *fake, c net.Conn) { f.greet(c); f.Next(c) }
@@ -34,14 +38,15 @@ func TestUnfit(t *testing.T) {
 		kind    error                   // nil: it may pass
 		want    string
 	}{
-		"TLS, plain port":       {DialOptions{TLS: overTLS}, []func(*fake, net.Conn){hangUp, greet}, ErrNoTLS, "the port takes no TLS"},
-		"TLS, away":             {DialOptions{TLS: overTLS}, []func(*fake, net.Conn){hangUp, hangUp}, nil, "the port may take no TLS"},
-		"TLS, another protocol": {DialOptions{TLS: overTLS}, []func(*fake, net.Conn){func(_ *fake, c net.Conn) { _, _ = c.Write([]byte("220 mail.example ESMTP\r\n")) }}, ErrNoTLS, "the port takes no TLS"},
-		"TLS, cut":              {DialOptions{TLS: overTLS}, []func(*fake, net.Conn){hangUp, alert}, nil, "the port may take no TLS"},
-		"plain, TLS port":       {DialOptions{}, []func(*fake, net.Conn){alert}, ErrWantsTLS, "the port expects TLS"},
-		"login wanted":          {DialOptions{}, []func(*fake, net.Conn){cut, has(33)}, ErrWantsLogin, "the listener wants a login, it has PLAIN, OAUTHBEARER"},
-		"no login wanted":       {DialOptions{}, []func(*fake, net.Conn){cut, has(34)}, nil, "as one does that wants a login"},
-		"away":                  {DialOptions{}, []func(*fake, net.Conn){cut, hangUp}, nil, "as one does that wants a login"},
+		"TLS, plain port":    {DialOptions{TLS: overTLS}, []func(*fake, net.Conn){hangUp, greet}, ErrNoTLS, "the port takes no TLS"},
+		"TLS, away":          {DialOptions{TLS: overTLS}, []func(*fake, net.Conn){hangUp, hangUp}, nil, "the port may take no TLS"},
+		"TLS, banner, away":  {DialOptions{TLS: overTLS}, []func(*fake, net.Conn){banner, banner}, nil, "the port may take no TLS"},
+		"TLS, banner, Kafka": {DialOptions{TLS: overTLS}, []func(*fake, net.Conn){banner, greet}, ErrNoTLS, "the port takes no TLS"},
+		"TLS, cut":           {DialOptions{TLS: overTLS}, []func(*fake, net.Conn){hangUp, alert}, nil, "the port may take no TLS"},
+		"plain, TLS port":    {DialOptions{}, []func(*fake, net.Conn){alert}, ErrWantsTLS, "the port expects TLS"},
+		"login wanted":       {DialOptions{}, []func(*fake, net.Conn){cut, has(33)}, ErrWantsLogin, "the listener wants a login, it has PLAIN, OAUTHBEARER"},
+		"no login wanted":    {DialOptions{}, []func(*fake, net.Conn){cut, has(34)}, nil, "as one does that wants a login"},
+		"away":               {DialOptions{}, []func(*fake, net.Conn){cut, hangUp}, nil, "as one does that wants a login"},
 		"zstd": {DialOptions{ProduceVersion: 7}, []func(*fake, net.Conn){func(f *fake, c net.Conn) {
 			f.offers = append([]apiversions.ApiKeyResponse{{MinVersion: 3, MaxVersion: 5}}, f.offers[1:]...)
 			greet(f, c)

@@ -150,12 +150,18 @@ func (o *OAuth) Tokens(section string) *TokenSource {
 	})
 }
 
-// refusal is the answer of an issuer that does not give this client a token.
-type refusal struct{ text string }
+// NoToken is why there is no token, when more is known than a text. Refused: the answer is that
+// this client gets none, which does not pass by itself. Fix says what to do; "": look at the
+// settings of the issuer.
+type NoToken struct {
+	Text, Fix string
+	Refused   bool
+}
 
-func (r *refusal) Error() string { return r.text }
+func (n *NoToken) Error() string { return n.Text }
 
-// maxToken is below what either broker takes, in bytes: a frame of RabbitMQ has 128 KiB.
+// maxToken is below what Kafka takes, in bytes. RabbitMQ takes less before a login: 4 KiB, and from
+// 4.1 on 8 KiB, unless its initial_frame_max is raised.
 const maxToken = 64 << 10
 
 // askingIssuer begins the errors of issuers.
@@ -181,7 +187,7 @@ func explainIssuer(ctx context.Context, tokenURL string, err error) error {
 		switch status := answer.Response.StatusCode; {
 		case status == http.StatusProxyAuthRequired, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout:
 		case status >= 400 && status < 500:
-			return &refusal{what + text}
+			return &NoToken{Text: what + text, Refused: true}
 		}
 		return errors.New(what + text)
 	case errors.As(err, &network):
@@ -232,16 +238,19 @@ func (e *TokenError) Unwrap() error { return e.err }
 // Refused reports whether issuer or broker have answered and refused. It is false when the issuer
 // cannot be reached, or gives something else than tokens.
 func (e *TokenError) Refused() bool {
-	var by *refusal
-	return e.refusedBy != "" || errors.As(e.err, &by)
+	var why *NoToken
+	return e.refusedBy != "" || errors.As(e.err, &why) && why.Refused
 }
 
 // Fix says what to do about it.
 func (e *TokenError) Fix() string {
 	section := strings.TrimSuffix(e.section, ".")
+	var why *NoToken
 	switch {
 	case e.refusedBy != "":
 		return e.refusedBy
+	case errors.As(e.err, &why) && why.Fix != "":
+		return why.Fix
 	case e.Refused():
 		return "check client_id, client_secret, scopes and audience of " + section
 	case !strings.HasPrefix(e.err.Error(), askingIssuer):

@@ -46,8 +46,8 @@ func (s *securedKafka) certificate(ca string, client testcerts.CertificateFiles)
 }
 
 // The rights that docs/kafka.md#rights asks for are enough, for a user and for the name of a
-// certificate: Write and Describe on the topics of a prefix. A topic that is not granted is paused,
-// by name, and the others flow.
+// certificate: Write, Describe and Read on the topics of a prefix. A topic that is not granted is
+// paused, by name, and the others flow.
 func (s *securedKafka) rights(t *testing.T) {
 	kafka := s.Kafka
 	for name, c := range map[string]struct{ brokers, login, principal, said string }{
@@ -69,7 +69,7 @@ func (s *securedKafka) rights(t *testing.T) {
 			}
 			publishTo(prefix + "{aggregate}")
 			k.ok("init")
-			k.finds("producer id", "fail", []string{"Authorization Failed"}, []string{" --command-config admin.properties --add --allow-principal " + c.said + " --operation Write --operation Describe --topic " + prefix + " --resource-pattern-type prefixed"})
+			k.finds("producer id", "fail", []string{"Authorization Failed"}, []string{" --command-config admin.properties --add --allow-principal " + c.said + " --operation Write --operation Describe --operation Read --topic " + prefix + " --resource-pattern-type prefixed"})
 
 			must(t, kafka.Grant(await.Context(t), prefix, c.principal))
 			for _, topic := range []string{prefix + "{aggregate}", inside} {

@@ -93,7 +93,7 @@ podLabels: {app.kubernetes.io/component: other, app.kubernetes.io/version: "9"}
 				}
 			}
 			for _, n := range o.networks {
-				for _, port := range []string{"5432", "6432", "9093", "443"} {
+				for _, port := range []string{"5432", "6432", "9093", "443", "80"} {
 					if !letsOut(n, port) {
 						t.Errorf("NetworkPolicy %s does not let out to port %s", n.Name, port)
 					}

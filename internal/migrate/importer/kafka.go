@@ -94,7 +94,10 @@ func (r *Result) writeKafka() {
 	switch {
 	case mechanism == mskIAM && region != "":
 		r.set(kafkaSASL+".region", region, servers)
-	case mechanism == mskIAM: // it is AWS_REGION's
+	case mechanism == mskIAM:
+		if p := r.usable("producer.sasl.mechanism"); p != nil {
+			p.entry.Warning, p.entry.Why = true, "no name of a broker has the region: set "+kafkaSASL+".region, or AWS_REGION"
+		}
 	case mechanism == oauthBearer && r.byName[endpointName] == nil:
 		r.absent(Cannot, endpointName, oauthKey, "the relay has to know the issuer's token endpoint; a login without an issuer does not exist here")
 	case r.byName["producer.sasl.jaas.config"] == nil && (mechanism != oauthBearer || r.byName[kafkaNames["clientId"]] == nil):
@@ -134,14 +137,18 @@ func jaas(r *Result, p *property) Entry {
 		if role := options["awsRoleArn"]; role != "" {
 			r.set(kafkaSASL+".role_arn", quote(string(role)), p)
 		}
-		// the region is that of the brokers, and the session's name only a label in AWS's logs
+		var why []string
+		if options["awsRoleSessionName"] != "" {
+			why = []string{"awsRoleSessionName: no key here; set AWS_ROLE_SESSION_NAME"}
+		}
+		// the region is that of the brokers
 		names = slices.DeleteFunc(names, func(name string) bool {
 			return name == "awsRoleArn" || name == "awsStsRegion" || name == "awsRoleSessionName" || name == "awsDebugCreds"
 		})
-		if len(names) == 0 {
-			return Entry{}
+		if len(names) > 0 {
+			why = append(why, strings.Join(names, ", ")+noProfile)
 		}
-		return Entry{Warning: true, Why: strings.Join(names, ", ") + noProfile}
+		return Entry{Warning: len(why) > 0, Why: strings.Join(why, "; ")}
 	case mechanism == oauthBearer && module == "OAuthBearer":
 		keys = map[string]string{"clientId": oauthKey + ".client_id", "clientSecret": oauthKey + ".client_secret", "scope": oauthKey + ".scopes"}
 	case mechanism == mskIAM || mechanism == oauthBearer || module != "Plain" && module != "Scram":

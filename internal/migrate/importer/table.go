@@ -249,7 +249,7 @@ var chapters = sync.OnceValue(func() []chapter {
 			impossible("the relay has no transactions: at least once, each event with its id", "transactional.id", "transaction.timeout.ms"),
 			oneOf(honoured(kafkaTLS+".enabled, "+kafkaSASL, "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL", "security.protocol"), "PLAINTEXT|SSL|SASL_PLAINTEXT|SASL_SSL", ""),
 			when(honoured(kafkaSASL+".mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, AWS_MSK_IAM; GSSAPI (Kafka's default): cannot", "sasl.mechanism"), onlyWith("SASL", allowed("PLAIN|SCRAM-SHA-256|SCRAM-SHA-512|OAUTHBEARER|AWS_MSK_IAM", noLogin))),
-			when(honoured(kafkaSASL, "username and password of PlainLoginModule and ScramLoginModule; clientId, clientSecret, scope and extension_ of OAuthBearerLoginModule; IAMLoginModule, whose role or profile goes to a profile of AWS's; other options and modules: cannot",
+			when(honoured(kafkaSASL, "username and password of PlainLoginModule and ScramLoginModule; clientId, clientSecret, scope and extension_ of OAuthBearerLoginModule; awsRoleArn of IAMLoginModule; other options and modules: cannot",
 				"sasl.jaas.config"), onlyWith("SASL", jaas)),
 			when(superseded("OAuthBearerLoginCallbackHandler, IAMClientCallbackHandler and IAMOAuthBearerLoginCallbackHandler are what the relay does; other classes: cannot",
 				"sasl.login.callback.handler.class", "sasl.client.callback.handler.class"), onlyWith("SASL", callbackClass)),

@@ -30,10 +30,11 @@ import (
 
 // examineCluster examines everything that a start needs of the cluster: each configured address,
 // with the login; each broker at the address that it advertises; the right to a producer id; the
-// topic, with the right to write to it, or the existing topics of a template; and the topic mirror,
-// unless that is "". It publishes nothing. It returns after all answers, or soon after ctx is done.
-func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, topic sink.Template, mirror string) (found []sink.Finding) {
-	e := examination{opts: opts, layout: l, topicName: topic}
+// topic, with the rights to write to it and to read back, or the existing topics of a template; and
+// the topic of the mirror, if there is one. It publishes nothing. It returns after all answers, or
+// soon after ctx is done.
+func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, cfg *Config) (found []sink.Finding) {
+	e := examination{opts: opts, layout: l, topicName: cfg.Topic, readBack: cfg.ReadBack}
 	defer e.closeConn()
 	if opts.SASL != nil {
 		e.login, _ = opts.SASL(ctx) //nolint:errcheck // each connection finds it, too
@@ -45,13 +46,15 @@ func examineCluster(ctx context.Context, opts *kafkaclient.Options, l *layout, t
 	found = append(found, e.checkAdvertised(ctx)...)
 	found = append(found, e.checkProducerID(ctx))
 	found = append(found, e.checkTopics(ctx)...)
-	return append(found, e.checkMirror(ctx, mirror)...)
+	e.readBack = false // no copy is looked for
+	return append(found, e.checkMirror(ctx, cfg.Mirror)...)
 }
 
 // examination is a check while it runs.
 type examination struct {
 	layout    *layout
 	topicName sink.Template
+	readBack  bool // the right to read is of use
 	opts      *kafkaclient.Options
 	login     *kafkaclient.SASL // nil: none, or it cannot be read
 	conn      *kafkaclient.Conn // the first connection that was opened
@@ -211,8 +214,8 @@ func isRemote(address string) bool {
 
 const (
 	topicResource = 2 // of DescribeConfigs (org.apache.kafka.common.config.ConfigResource.Type)
-	// writeOperation is org.apache.kafka.common.acl.AclOperation.WRITE, a bit of the authorized
-	// operations.
+	// of org.apache.kafka.common.acl.AclOperation, bits of the authorized operations
+	readOperation  = 3
 	writeOperation = 4
 
 	maxTopics = 20 // topics of a template that are examined at most
@@ -329,7 +332,7 @@ func (e *examination) checkTopic(t *metadata.ResponseTopic, set topicSettings) s
 	case code != 0 && len(t.Partitions) == 0:
 		f.Detail, f.Fix = kafkaclient.ErrorText(t.ErrorCode, ""), "see what the brokers know of it: "+e.describeCommand(name)
 		return f
-	case writingDenied(t.TopicAuthorizedOperations):
+	case isDenied(writeOperation, t.TopicAuthorizedOperations):
 		f.Detail, f.Fix = "exists, and this user may not write to it", e.grantCommand(name)
 		return f
 	}
@@ -351,16 +354,19 @@ func (e *examination) checkTopic(t *metadata.ResponseTopic, set topicSettings) s
 	case replicas > 2 && least == 1:
 		f.Warn, f.Detail = true, f.Detail+"; what is confirmed may be on the leader alone"
 		f.Fix = e.minInSyncCommand(name, 2)
+	case e.readBack && isDenied(readOperation, t.TopicAuthorizedOperations):
+		f.Warn, f.Detail = true, f.Detail+"; this user may not read it, so what was on its way in a crash is sent again"
+		f.Fix = e.grantCommand(name) + "; or sink.kafka.read_back: false"
 	default:
 		f.OK = true
 	}
 	return f
 }
 
-// writingDenied reports whether the user may not write to a topic, by its authorized operations.
-// Brokers that do not report these answer 0 or the least number.
-func writingDenied(operations int32) bool {
-	return operations > 0 && operations&(1<<writeOperation) == 0
+// isDenied reports whether the user lacks a right on a topic, by its authorized operations. Brokers
+// that do not report these answer 0 or the least number.
+func isDenied(right int, operations int32) bool {
+	return operations > 0 && operations&(1<<right) == 0
 }
 
 // replicaCounts returns the least number of replicas and of replicas in sync that any partition
@@ -542,8 +548,12 @@ func (e *examination) grantCommand(topic string) string {
 	if prefix, _, placeholders := strings.Cut(e.topicName.String(), "{"); placeholders && prefix != "" {
 		topic, pattern = prefix, " --resource-pattern-type prefixed"
 	}
-	return fmt.Sprintf("grant the right: kafka-acls.sh %s --add --allow-principal %s --operation Write --operation Describe --topic %s%s",
-		e.connectOptions(), e.principal(), topic, pattern)
+	read := ""
+	if e.readBack {
+		read = " --operation Read"
+	}
+	return fmt.Sprintf("grant the right: kafka-acls.sh %s --add --allow-principal %s --operation Write --operation Describe%s --topic %s%s",
+		e.connectOptions(), e.principal(), read, topic, pattern)
 }
 
 // createCommand returns the command that creates a topic with three replicas, or with as many as

@@ -123,6 +123,29 @@ func TestFixCommands(t *testing.T) {
 	}
 }
 
+// A user that may write and not read repeats events after a crash, unless nothing is read back.
+func TestMayNotRead(t *testing.T) {
+	for name, c := range map[string]struct {
+		readBack bool
+		rights   int32
+		warns    bool
+	}{
+		"may not":       {true, 1<<writeOperation | 1<<8, true},
+		"may":           {true, 1<<writeOperation | 1<<readOperation, false},
+		"not told":      {true, 0, false},
+		"no need of it": {false, 1 << writeOperation, false},
+	} {
+		e := examination{
+			opts: new(kafkaclient.Options), layout: new(layout), topicName: sink.MustTemplate("t"), readBack: c.readBack,
+			conn: &kafkaclient.Conn{Addr: "b:9092"}, cluster: new(metadata.Response),
+		}
+		f := e.checkTopic(&metadata.ResponseTopic{Name: "t", TopicAuthorizedOperations: c.rights, Partitions: []metadata.ResponsePartition{{ReplicaNodes: []int32{1}, IsrNodes: []int32{1}}}}, topicSettings{})
+		if f.OK == c.warns || f.Warn != c.warns || strings.Contains(f.Detail, "may not read") != c.warns || strings.Contains(f.Fix, "--operation Read --topic t; or sink.kafka.read_back: false") != c.warns {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
 // A login that others can read is a warning with its fix; on this machine nobody is in between.
 func TestLoginWithoutTLS(t *testing.T) {
 	const away, here = "kafka.example:9092", "127.0.0.1:9092"

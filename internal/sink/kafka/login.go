@@ -82,6 +82,15 @@ func (s *SASL) login() func(ctx context.Context) (*kafkaclient.SASL, error) {
 	}
 }
 
+// fault returns why no login can be made in this environment, whatever is asked; nil: it can.
+func (s *SASL) fault() error {
+	if s.Mechanism != mskIAM {
+		return nil
+	}
+	_, _, err := awsIdentity(s.Region)
+	return err
+}
+
 func (s *SASL) validate(v *sink.Validation, tls bool) {
 	if v.IsFaulty(saslSection + "mechanism") {
 		return

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/credentials"
 	"github.com/aws/aws-sdk-go-v2/credentials/ec2rolecreds"
@@ -22,8 +23,10 @@ import (
 	"github.com/aws/aws-sdk-go-v2/credentials/stscreds"
 	"github.com/aws/aws-sdk-go-v2/service/sts"
 	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"golang.org/x/oauth2"
 
+	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -34,13 +37,9 @@ import (
 func mskTokens(region, role string) *sink.TokenSource {
 	const fix = "check the rights of the AWS identity (kafka-cluster:Connect and those of the topics), sasl.region, this machine's clock, and that this is the port of IAM, 9098"
 	return sink.NewTokenSource(saslSection, fix, func(ctx context.Context) (*oauth2.Token, error) {
-		region := cmp.Or(region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"))
-		if region == "" {
-			return nil, errors.New("the AWS region is not known: set " + saslSection + "region, or AWS_REGION")
-		}
-		from, err := awsCredentials(region)
+		region, from, err := awsIdentity(region)
 		if err != nil {
-			return nil, err
+			return nil, &sink.NoToken{Text: err.Error(), Fix: fixAWS, Refused: true}
 		}
 		if role != "" {
 			from = stscreds.NewAssumeRoleProvider(stsClient(region, from), role, func(o *stscreds.AssumeRoleOptions) { o.RoleSessionName = awsSession() })
@@ -50,10 +49,44 @@ func mskTokens(region, role string) *sink.TokenSource {
 			err = errors.New("there is no key in the answer")
 		}
 		if err != nil {
-			return nil, errors.New("get credentials from AWS: " + awsErrorText(err))
+			return nil, &sink.NoToken{Text: "get credentials from AWS: " + awsErrorText(err), Fix: fixAWS, Refused: refusedByAWS(err)}
 		}
 		return signConnect(ctx, region, keys, time.Now().UTC().Truncate(time.Second))
 	})
+}
+
+const fixAWS = "check the role, the region and the source of the credentials: docs/kafka.md#amazon-msk-with-iam"
+
+var regionName = lazy.Regexp(`^[a-z0-9-]+$`)
+
+// awsIdentity returns the region, and where the process has its credentials from. It asks nobody:
+// an error is a fault of the configuration or the environment, which lasts as long as the process.
+func awsIdentity(region string) (string, aws.CredentialsProvider, error) {
+	region = cmp.Or(region, os.Getenv("AWS_REGION"), os.Getenv("AWS_DEFAULT_REGION"))
+	switch {
+	case region == "":
+		return "", nil, errors.New("the AWS region is not known: set " + saslSection + "region, or AWS_REGION")
+	case !regionName().MatchString(region):
+		return "", nil, errors.New(saslSection + "region, or AWS_REGION: no region is called " + strconv.Quote(region))
+	}
+	from, err := awsCredentials(region)
+	return region, from, err
+}
+
+// refusedByAWS reports whether AWS has answered that this identity gets no credentials.
+func refusedByAWS(err error) bool {
+	var api smithy.APIError
+	var answer *smithyhttp.ResponseError
+	if !errors.As(err, &api) || !errors.As(err, &answer) {
+		return false
+	}
+	_, throttled := retry.DefaultThrottleErrorCodes[api.ErrorCode()]
+	switch status := answer.HTTPStatusCode(); {
+	case throttled, status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, api.ErrorCode() == "IDPCommunicationError":
+		return false
+	default:
+		return status >= 400 && status < 500
+	}
 }
 
 // awsCredentials is where the process has its credentials from.
@@ -121,7 +154,7 @@ func signConnect(ctx context.Context, region string, keys aws.Credentials, now t
 	const ofNoBody = "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855" // SHA-256
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://kafka."+region+".amazonaws.com/?Action=kafka-cluster%3AConnect&X-Amz-Expires=900", http.NoBody)
 	if err != nil {
-		return nil, errors.New("sign with the credentials of AWS: no region is called " + strconv.Quote(region))
+		return nil, errors.New("sign with the credentials of AWS: the address cannot be made")
 	}
 	signed, _, err := v4.NewSigner().PresignHTTP(ctx, keys, request, ofNoBody, "kafka-cluster", region, now)
 	if err != nil {

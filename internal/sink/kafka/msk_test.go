@@ -14,11 +14,17 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"go.uber.org/zap"
+
+	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
+	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
 // onlyAWS leaves the process nothing of AWS but what a test sets.
@@ -145,6 +151,11 @@ func fakeAWS(t *testing.T) (address string) {
 			action := r.PostFormValue("Action")
 			signedBy, _, _ := strings.Cut(strings.TrimPrefix(r.Header.Get("Authorization"), "AWS4-HMAC-SHA256 Credential="), "/")
 			id := "AKID" + r.PostFormValue("RoleArn")[len("arn:aws:iam::1:role/"):]
+			if r.PostFormValue("RoleArn") == "arn:aws:iam::1:role/BUSY" {
+				w.WriteHeader(http.StatusBadRequest)
+				_, _ = io.WriteString(w, `<ErrorResponse><Error><Code>Throttling</Code><Message>Rate exceeded</Message></Error></ErrorResponse>`)
+				return
+			}
 			if action == "AssumeRole" && signedBy == "" || action == "AssumeRoleWithWebIdentity" && r.PostFormValue("WebIdentityToken") != "jwt" {
 				w.WriteHeader(http.StatusForbidden)
 				fmt.Fprintf(w, `<ErrorResponse><Error><Code>AccessDenied</Code><Message>Not authorized to perform %s</Message></Error><RequestId>%d</RequestId></ErrorResponse>`, action, time.Now().UnixNano())
@@ -169,6 +180,9 @@ func TestMSKCredentials(t *testing.T) {
 	web := map[string]string{"AWS_WEB_IDENTITY_TOKEN_FILE": jwt, "AWS_ROLE_ARN": "arn:aws:iam::1:role/WEB", "AWS_ENDPOINT_URL_STS": address}
 	denied := maps.Clone(web)
 	denied["AWS_WEB_IDENTITY_TOKEN_FILE"] = wrong
+	busy := maps.Clone(web)
+	busy["AWS_ROLE_ARN"] = "arn:aws:iam::1:role/BUSY"
+	refused := []string{"denied", "no agent", "files"} // which do not pass by themselves
 	for name, c := range map[string]struct {
 		variables map[string]string
 		role      string
@@ -177,6 +191,7 @@ func TestMSKCredentials(t *testing.T) {
 		"variables":    {map[string]string{"AWS_ACCESS_KEY_ID": "AKIDOWN", "AWS_SECRET_ACCESS_KEY": "s", "AWS_PROFILE": "x"}, "", "AKIDOWN", ""},
 		"web identity": {web, "", "AKIDWEB", ""},
 		"denied":       {denied, "", "", "get a token: get credentials from AWS: AccessDenied: Not authorized to perform AssumeRoleWithWebIdentity"},
+		"busy":         {busy, "", "", "get a token: get credentials from AWS: Throttling: Rate exceeded"},
 		"pod":          {pod, "", "AKIDCONTAINER", ""},
 		"task":         {map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": address + "/container", "AWS_CONTAINER_AUTHORIZATION_TOKEN": "pod's own"}, "", "AKIDCONTAINER", ""},
 		"no agent":     {map[string]string{"AWS_CONTAINER_CREDENTIALS_FULL_URI": "http://10.0.0.1/"}, "", "", "is no address of an agent"},
@@ -192,8 +207,12 @@ func TestMSKCredentials(t *testing.T) {
 			onlyAWS(t, c.variables)
 			token, err := mskTokens("eu-central-1", c.role).Token(t.Context())
 			if c.err != "" {
-				if err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(fixRefusal(err), "sink.kafka.sasl") {
+				if err == nil || !strings.Contains(err.Error(), c.err) || !strings.Contains(fixRefusal(err), "docs/kafka.md#amazon-msk-with-iam") {
 					t.Errorf("got %v, want %s", err, c.err)
+				}
+				_, err = (&SASL{Mechanism: mskIAM, Region: "eu-central-1", RoleARN: c.role}).login()(t.Context())
+				if errors.Is(err, kafkaclient.ErrLogin) != slices.Contains(refused, name) {
+					t.Errorf("a refused login: %v", err)
 				}
 				return
 			}
@@ -205,12 +224,20 @@ func TestMSKCredentials(t *testing.T) {
 	}
 }
 
-// Without a region it says what to set, and a wrong one is no other host.
+// Without a region it says what to set, and a wrong one is no other host. Neither starts.
 func TestMSKRegion(t *testing.T) {
 	for region, want := range map[string]string{"": "set sink.kafka.sasl.region, or AWS_REGION", "x y": "no region is called"} {
 		onlyAWS(t, map[string]string{"AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "s"})
 		if token, err := mskTokens(region, "").Token(t.Context()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("region %q: got %q, %v", region, token, err)
+		}
+		set := defaultSettings()
+		set.SASL.Mechanism, set.SASL.Region, set.Topic = mskIAM, region, sink.MustTemplate("events")
+		opened, err := set.Open(&sink.Opening{Log: zap.NewNop()})
+		must(t, err)
+		var stop *event.Stop
+		if err := opened.Run(t.Context()); !errors.As(err, &stop) || stop.Code != event.ExitUsage || !strings.Contains(stop.What, want) {
+			t.Errorf("region %q: it runs: %v", region, err)
 		}
 	}
 }

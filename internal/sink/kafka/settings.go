@@ -53,7 +53,6 @@ func (s *Settings) Open(o *sink.Opening) (sink.Opened, error) {
 		if cfg.Encoder, err = o.Encoder(cfg.Columns, plain); err != nil {
 			return nil, err
 		}
-		cfg.ReadBack = false // its records have no position
 	}
 	return New(cfg)
 }
@@ -70,7 +69,8 @@ func (s *Settings) Check(ctx context.Context, o *sink.Opening) ([]sink.Finding, 
 
 func (s *Settings) config(o *sink.Opening) Config {
 	return Config{
-		Brokers: s.Brokers, Compression: s.Compression, ReadBack: s.ReadBack, OneLane: o.OneLane,
+		Brokers: s.Brokers, Compression: s.Compression, OneLane: o.OneLane, LoginFault: s.SASL.fault(),
+		ReadBack:       s.ReadBack && o.Encoder == nil, // records of others have no position
 		ConfirmTimeout: o.ConfirmTimeout, Log: o.Log, Connected: o.Connected, Confirms: o.Confirms,
 		DialOptions:  kafkaclient.DialOptions{ClientID: "cdc-relay/" + o.Slot, TLS: s.TLSFiles(), SASL: s.Login()},
 		RecordConfig: RecordConfig{Topic: s.Topic, Allow: s.Allow.Bounds(), PlainConfig: o.PlainConfig},

@@ -137,9 +137,12 @@ func (s *Sink) Probe(ctx context.Context, ev *event.Event, suspect bool) (sink.O
 }
 
 // Run keeps the connections until ctx is done. The error is an *event.Stop: no connection was ever
-// made, because the brokers refused the login for kafkaclient.LoginTimeout, or none of them has
-// what the configuration asks for.
+// made, because the brokers refused the login for kafkaclient.LoginTimeout, or none of them has had
+// what the configuration asks for, or there can be no login.
 func (s *Sink) Run(ctx context.Context) error {
+	if err := s.cfg.LoginFault; err != nil {
+		return &event.Stop{Code: event.ExitUsage, Reason: "broker_login", What: err.Error(), Fix: fixAWS}
+	}
 	err := s.client.Run(ctx)
 	if errors.Is(err, kafkaclient.ErrUnfit) {
 		return &event.Stop{Code: event.ExitUsage, Reason: "broker_unfit", What: oneLine(err), Fix: fixRefusal(err)}
@@ -205,7 +208,7 @@ func Check(ctx context.Context, cfg Config) []sink.Finding {
 		return []sink.Finding{{Name: "broker configuration", Detail: oneLine(err), Fix: "correct sink.kafka"}}
 	}
 	opts := s.cfg.clientOptions()
-	return examineCluster(ctx, &opts, s.layout, cfg.Topic, cfg.Mirror)
+	return examineCluster(ctx, &opts, s.layout, &cfg)
 }
 
 // Config says where to publish and how an event becomes a record. The functions in it are optional,
@@ -227,6 +230,8 @@ type Config struct {
 	// ReadBack says that events of before a term are looked for in Kafka, and not sent again when
 	// they are there.
 	ReadBack bool
+	// LoginFault is why no login can ever be made, which ends Run at once; nil: it can.
+	LoginFault error
 	// ConfirmTimeout is how long a broker may take to answer, and how long a partition may be
 	// without a leader or without enough replicas while others confirm; 30 s unless set.
 	ConfirmTimeout time.Duration

@@ -197,7 +197,7 @@ func TestLoginRefused(t *testing.T) {
 		in   time.Duration
 	}{
 		{kafkaclient.ErrLogin, event.ExitFailure, "broker_login", kafkaclient.LoginTimeout},
-		{unfit, event.ExitUsage, "broker_unfit", kafkaclient.UnfitTimeout},
+		{unfit, event.ExitUsage, "broker_unfit", kafkaclient.LoginTimeout},
 	} {
 		refuse := func(context.Context, string) (kafkaclient.Connection, error) {
 			return nil, fmt.Errorf("log in: %w", c.err)
@@ -217,6 +217,23 @@ func TestLoginRefused(t *testing.T) {
 		})
 		testRefusedLater(t, refuse)
 	}
+	// A minute of refusals is one, whether the other broker is unfit, too, or away.
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{Brokers: []string{"1:9092", "2:9092"}, RecordConfig: toTopic(t, "events")})
+		must(t, err)
+		s.client.Dial = func(_ context.Context, addr string) (kafkaclient.Connection, error) {
+			if addr == "2:9092" && time.Now().Second()%20 < 10 {
+				return nil, errors.New("away")
+			}
+			return nil, fmt.Errorf("%w: %w", kafkaclient.ErrLogin, unfit)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+		defer cancel()
+		var stop *event.Stop
+		if err := s.Run(ctx); !errors.As(err, &stop) || stop.Reason != "broker_login" {
+			t.Errorf("Run: %v", err)
+		}
+	})
 	// One broker that is only away may have it.
 	synctest.Test(t, func(t *testing.T) {
 		s, err := New(Config{Brokers: []string{"1:9092", "2:9092"}, RecordConfig: toTopic(t, "events")})

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
@@ -135,6 +136,45 @@ func TestUnfitForGood(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	wantFinding(t, Check(t.Context(), cfg), "broker", false, "expects TLS", "write amqps://")
+}
+
+// A cluster may be changed broker by broker for a minute. Then the configuration is at fault.
+func TestUnfitForAMinute(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Sink{cfg: Config{LoginTimeout: time.Minute}}
+		unfit, refused := fmt.Errorf("%w: no TLS", conn.ErrUnfit), &amqp.Error{Code: amqp.AccessRefused}
+		for range 2 {
+			for range 60 {
+				if err := s.loginRefused(unfit); err != nil {
+					t.Fatalf("got %v", err)
+				}
+				time.Sleep(time.Second)
+			}
+			if err := s.loginRefused(errors.New("away")); err != nil {
+				t.Fatalf("away: %v", err)
+			}
+		}
+		// Refusals of the login count, whatever is unfit in between.
+		for range 60 {
+			if err := errors.Join(s.loginRefused(refused), s.loginRefused(unfit)); err != nil {
+				t.Fatalf("got %v", err)
+			}
+			time.Sleep(time.Second)
+		}
+		var stop *event.Stop
+		if err := s.loginRefused(refused); !errors.As(err, &stop) || stop.Code != event.ExitFailure {
+			t.Errorf("refused for a minute: %v", err)
+		}
+		for range 60 {
+			if err := s.loginRefused(unfit); err != nil {
+				t.Fatalf("got %v", err)
+			}
+			time.Sleep(time.Second)
+		}
+		if err := s.loginRefused(unfit); !errors.As(err, &stop) || stop.Code != event.ExitUsage {
+			t.Errorf("unfit for a minute: %v", err)
+		}
+	})
 }
 
 func TestDeclare(t *testing.T) {

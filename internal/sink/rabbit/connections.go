@@ -193,13 +193,10 @@ func (s *Sink) prepareSession(ctx context.Context, sess *conn.Session, again boo
 	}
 }
 
-// unfitTimeout ends Run when all brokers were unfit for this long, and no connection was ever made.
-// An address may lead to several of them, whose settings are being changed one by one.
-const unfitTimeout = 10 * time.Second
-
 // loginRefused returns the error that stops the sink when the broker has refused the login for
-// LoginTimeout, or lacks what the configuration asks for, and no connection was ever made.
-// Otherwise it returns nil.
+// LoginTimeout, or has lacked what the configuration asks for, and no connection was ever made.
+// Otherwise it returns nil. An address may lead to several brokers, whose settings are being
+// changed one by one.
 func (s *Sink) loginRefused(err error) error {
 	if s.connected.Load() {
 		return nil
@@ -207,18 +204,19 @@ func (s *Sink) loginRefused(err error) error {
 	var ex *amqp.Error
 	var token *sink.TokenError
 	byIssuer, unfit := errors.As(err, &token) && token.Refused(), errors.Is(err, conn.ErrUnfit)
+	refused := byIssuer || errors.As(err, &ex) && ex.Code == amqp.AccessRefused
 	now := time.Now().UnixNano()
 	if !unfit {
 		s.unfitSince.Store(0)
-	} else if s.unfitSince.CompareAndSwap(0, now); time.Duration(now-s.unfitSince.Load()) >= min(unfitTimeout, s.cfg.LoginTimeout) {
+	} else if s.unfitSince.CompareAndSwap(0, now); time.Duration(now-s.unfitSince.Load()) >= s.cfg.LoginTimeout {
 		return &event.Stop{Code: event.ExitUsage, Reason: "broker_unfit", What: conn.ErrorText(err), Fix: fixRefusal(err)}
 	}
-	if !byIssuer && (!errors.As(err, &ex) || ex.Code != amqp.AccessRefused) {
+	if !unfit && !refused {
 		s.refusedSince.Store(0)
 		return nil
 	}
 	s.refusedSince.CompareAndSwap(0, now)
-	if time.Duration(now-s.refusedSince.Load()) < s.cfg.LoginTimeout {
+	if !refused || time.Duration(now-s.refusedSince.Load()) < s.cfg.LoginTimeout {
 		return nil
 	}
 	what := "the broker has refused the login for"

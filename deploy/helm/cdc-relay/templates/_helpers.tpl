@@ -157,11 +157,12 @@ app.kubernetes.io/version: {{ default .Chart.AppVersion .Values.image.tag | trun
 {{- uniq $ports | toJson }}
 {{- end }}
 
-{{- /* Where tokens for the broker come from: the ports of the issuer, or of AWS, as JSON. */}}
+{{- /* Where tokens for the broker come from, as JSON: the ports of the issuer, or of AWS and its agents on the node. */}}
 {{- define "cdc-relay.tokenPorts" -}}
 {{- $sasl := default dict (default dict .Values.config.sink.kafka).sasl }}
+{{- $aws := eq "aws-msk-iam" (toString $sasl.mechanism) }}
 {{- $ports := list }}
-{{- range compact (list (((.Values.config.sink.rabbitmq).oauth).token_url) ($sasl.oauth).token_url (ternary "https://sts" "" (eq "aws-msk-iam" (toString $sasl.mechanism)))) }}
+{{- range compact (list (((.Values.config.sink.rabbitmq).oauth).token_url) ($sasl.oauth).token_url (ternary "https://sts" "" $aws) (ternary "http://agent" "" $aws)) }}
 {{- $host := regexReplaceAll "^[a-z]+://([^/?]*@)?([^/?]*).*$" . "${2}" }}
 {{- $ports = append $ports (regexFind "[0-9]+$" (regexFind ":[0-9]+$" $host) | default (ternary "80" "443" (hasPrefix "http:" .)) | int) }}
 {{- end }}

@@ -17,6 +17,7 @@ const (
 	prefixPattern   = 4
 	anyOperation    = 1
 	allOperations   = 2
+	read            = 3
 	write           = 4
 	describe        = 8
 	idempotentWrite = 12
@@ -69,14 +70,15 @@ func (k *Kafka) AllowIdempotence(ctx context.Context, principal string) error {
 	return nil
 }
 
-// Grant gives a principal the rights that docs/kafka.md#rights asks for: Write and Describe on the
-// topics whose name begins with prefix. With Authorizer and the setting
+// Grant gives a principal the rights that docs/kafka.md#rights asks for: Write, Describe and Read
+// on the topics whose name begins with prefix. With Authorizer and the setting
 // allow.everyone.if.no.acl.found=false only. It returns when every running broker obeys.
 func (k *Kafka) Grant(ctx context.Context, prefix, principal string) error {
 	err := k.createACLs(ctx, acl(topicResource, prefix, prefixPattern, principal, write, allow),
-		acl(topicResource, prefix, prefixPattern, principal, describe, allow))
+		acl(topicResource, prefix, prefixPattern, principal, describe, allow),
+		acl(topicResource, prefix, prefixPattern, principal, read, allow))
 	if err == nil {
-		err = k.awaitACLs(ctx, acl(topicResource, prefix, prefixPattern, principal, anyOperation, allow), 2)
+		err = k.awaitACLs(ctx, acl(topicResource, prefix, prefixPattern, principal, anyOperation, allow), 3)
 	}
 	if err != nil {
 		return fmt.Errorf("grant %s to write to topics %s*: %w", principal, prefix, err)

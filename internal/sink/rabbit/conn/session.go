@@ -3,6 +3,7 @@
 package conn
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -129,7 +130,7 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 			err = ErrSilent
 		}
 		if greeting := wire.greeting.Load(); greeting != nil {
-			err = explainGreeting(err, *greeting, cfg.SASL[0].Mechanism())
+			err = explainGreeting(err, *greeting, cfg.SASL[0].Mechanism(), uri.Scheme)
 		}
 		if ex := (*amqp.Error)(nil); errors.As(err, &ex) && ex.Code == amqp.AccessRefused {
 			err = d.Logins.Refused(login, err)
@@ -223,9 +224,13 @@ func (d *Dialer) handshakeTLS(ctx context.Context, raw net.Conn, host string) (n
 		cfg.ServerName = host
 	}
 	conn := tls.Client(raw, cfg)
-	if err := conn.HandshakeContext(ctx); errors.As(err, new(tls.RecordHeaderError)) {
+	var plain tls.RecordHeaderError
+	switch err := conn.HandshakeContext(ctx); {
+	case errors.As(err, &plain) && bytes.HasPrefix(plain.RecordHeader[:], []byte("AMQP")):
 		return nil, errNoTLS
-	} else if err != nil {
+	case errors.As(err, &plain): // a proxy that has no broker may answer in plain text
+		return nil, fmt.Errorf("the port may not speak TLS: %w", err)
+	case err != nil:
 		return nil, fmt.Errorf("TLS handshake: %w", err)
 	}
 	return &sink.TLSConn{Conn: conn}, nil

@@ -12,8 +12,8 @@ import (
 	amqp "github.com/rabbitmq/amqp091-go"
 )
 
-// UnfitError says that a broker answers, and lacks what the configuration asks for. It does not
-// pass by itself.
+// UnfitError says that a broker answers, and lacks what the configuration asks for. It passes only
+// if the address leads to another broker, or this one is changed.
 type UnfitError struct{ Text, Fix string }
 
 func (e *UnfitError) Error() string { return e.Text }
@@ -23,12 +23,16 @@ var ErrUnfit = errors.New("the broker lacks what the configuration asks for")
 
 var errNoTLS = &UnfitError{"the port does not speak TLS", "use the broker's TLS port in sink.rabbitmq.url, or an amqp:// URL"}
 
-// explainGreeting returns an UnfitError when the first bytes of a broker show one; else err.
-func explainGreeting(err error, greeting []byte, mechanism string) error {
+// explainGreeting returns an UnfitError when the first bytes of a broker show one; else err. over
+// is the scheme of the address.
+func explainGreeting(err error, greeting []byte, mechanism, over string) error {
 	switch {
 	case errors.Is(err, amqp.ErrSASL):
 		fix := "add " + mechanism + " to auth_mechanisms of the broker, or log in with a certificate: ?auth_mechanism=external in sink.rabbitmq.url, and sink.rabbitmq.tls.cert"
-		if mechanism == external {
+		switch {
+		case mechanism == external && over == "amqp": // it is offered with a certificate only
+			fix = "write amqps:// in sink.rabbitmq.url, with the broker's TLS port, or leave auth_mechanism out of it"
+		case mechanism == external:
 			fix = "enable rabbitmq_auth_mechanism_ssl at the broker and add EXTERNAL to its auth_mechanisms, or leave auth_mechanism out of sink.rabbitmq.url"
 		}
 		return &UnfitError{fmt.Sprintf("mechanism %s is not enabled, the broker has %s", mechanism, offeredMechanisms(greeting)), fix}

@@ -49,7 +49,7 @@ func TestUnfit(t *testing.T) {
 		"plain, TLS port":  {"amqp", "", "\x15\x03\x01\x00\x02\x02\x46", "the port expects TLS", "amqps:// in sink.rabbitmq.url"},
 		"another protocol": {"amqp", "", other, "does not speak AMQP 0-9-1, but 1.0.0", "sink.rabbitmq.url"},
 		"no PLAIN":         {"amqp", "", startFrame("EXTERNAL AMQPLAIN"), "mechanism PLAIN is not enabled, the broker has EXTERNAL, AMQPLAIN", "auth_mechanisms"},
-		"no EXTERNAL":      {"amqp", "?auth_mechanism=external", startFrame("PLAIN"), "mechanism EXTERNAL is not enabled, the broker has PLAIN", "rabbitmq_auth_mechanism_ssl"},
+		"no EXTERNAL":      {"amqp", "?auth_mechanism=external", startFrame("PLAIN"), "mechanism EXTERNAL is not enabled, the broker has PLAIN", "write amqps://"},
 	} {
 		d := &Dialer{
 			URLs:  []string{c.scheme + "://u:s@" + answering(t, c.answer) + "/" + c.query},
@@ -65,6 +65,11 @@ func TestUnfit(t *testing.T) {
 		if _, err := d.Dial(context.Background(), nil); err == nil || errors.Is(err, ErrUnfit) || !strings.Contains(ErrorText(err), c.want) || strings.Contains(ErrorText(err), "\n") {
 			t.Errorf("%s, and another address: got %v", name, err)
 		}
+	}
+	// A proxy that has no broker may answer like this.
+	d := &Dialer{URLs: []string{"amqps://u:s@" + answering(t, "HTTP/1.0 503 Service Unavailable\r\n\r\n") + "/"}, TLS: func() (*tls.Config, error) { return &tls.Config{}, nil }}
+	if _, err := d.Dial(t.Context(), nil); err == nil || errors.Is(err, ErrUnfit) || !strings.Contains(err.Error(), "may not speak TLS") {
+		t.Errorf("a banner: got %v", err)
 	}
 	frame := startFrame("PLAIN")
 	for n := range frame {
