@@ -12,6 +12,7 @@ package kafkaclient
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/binary"
@@ -107,6 +108,7 @@ type Conn struct {
 	reader        *bufio.Reader
 	gather        gatherWriter     // writes the last request
 	frame         []byte           // the bytes of the last answer
+	fetchLimit    int              // for an answer with records, in bytes; 0: that of opts
 	produceAnswer produce.Response // the last answer to a produce request
 	// the version that is used, of each request that both sides know
 	Versions map[protocol.ApiKey]int16
@@ -363,7 +365,7 @@ func (c *Conn) readFrame(key protocol.ApiKey) error {
 	}
 	size, most := int(int32(binary.BigEndian.Uint32(head))), maxAnswer
 	if key == protocol.Fetch {
-		most = max(c.opts.Limit, FetchLimit)
+		most = cmp.Or(c.fetchLimit, max(c.opts.Limit, FetchLimit))
 	}
 	switch id := int32(binary.BigEndian.Uint32(head[4:])); {
 	case size < 4, size > most && id != c.lastID:

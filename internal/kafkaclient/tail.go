@@ -83,10 +83,6 @@ func (c *Client) ReadTail(ctx context.Context, topic string, partition int32, r 
 		return errors.New("the connection cannot fetch")
 	}
 	err = readTail(ctx, &tailLog{conn: conn, topic: topic, partition: partition, confirm: c.Options.ConfirmTimeout.Milliseconds()}, r)
-	if errors.Is(err, errTailLarge) {
-		r.Begin()
-		return nil
-	}
 	if err != nil {
 		return fmt.Errorf("read the end of %s-%d: %w", topic, partition, err)
 	}
@@ -141,13 +137,18 @@ func (b *logBatch) sealed() []byte {
 	return out
 }
 
-var (
-	errLogChanged = errors.New("the log has changed")
-	errTailLarge  = errors.New("it is too large")
-)
+var errLogChanged = errors.New("the log has changed")
 
-// readTail reads, has the last batch of ours confirmed, and reads again.
-func readTail(ctx context.Context, log partitionLog, r TailReader) error {
+// readTail reads, has the last batch of ours confirmed, and reads again. If the tail is too large,
+// nothing is known.
+func readTail(ctx context.Context, log partitionLog, r TailReader) (err error) {
+	defer func() {
+		var over *TooLargeError
+		if errors.As(err, &over) {
+			r.Begin()
+			err = nil
+		}
+	}()
 	first, end, err := log.bounds(ctx)
 	if err != nil {
 		return err
@@ -211,7 +212,7 @@ func readPiece(ctx context.Context, log partitionLog, from, until int64, left *i
 				return nil
 			}
 			if *left -= len(b.raw); *left < 0 {
-				return errTailLarge
+				return &TooLargeError{tailBytes}
 			}
 			isOurs := b.isPlain()
 			if isOurs {
@@ -277,6 +278,7 @@ func (l *tailLog) read(ctx context.Context, from int64) (batches []logBatch, err
 			Partition: l.partition, FetchOffset: from, PartitionMaxBytes: tailFetch,
 		}}}},
 	}
+	l.conn.fetchLimit = tailBytes + tailFetch // a first batch comes whole, however large it is
 	err = l.conn.exchange(ctx, RequestTimeout, req, func(body []byte, _ int16) error {
 		answer, err := readFetchHead(body, l.topic, int(l.partition))
 		if err == nil {

@@ -35,6 +35,23 @@ func TestParts(t *testing.T) {
 	}
 }
 
+// TestPartsLoseNothing: more entries of a chunk than one part takes are all in the parts.
+func TestPartsLoseNothing(t *testing.T) {
+	entries := make([]Entry, 2*maxPart+1)
+	for i := range entries {
+		entries[i].Digest = int64(i)
+	}
+	var sizes []int
+	var got Digests
+	for _, p := range Parts(slices.Clone(entries)) {
+		sizes, got = append(sizes, len(p.Digests)), append(got, p.Digests...)
+	}
+	slices.Sort(got)
+	if !slices.Equal(sizes, []int{maxPart, maxPart, 1}) || len(slices.Compact(got)) != len(entries) {
+		t.Errorf("%d entries are in parts of %v digests", len(entries), sizes)
+	}
+}
+
 // TestRecorder: what could not be written is written the next time, and the memory is bounded.
 func TestRecorder(t *testing.T) {
 	r := NewRecorder()

@@ -309,7 +309,7 @@ func processed(t *testing.T, s *stand, first, again message) {
 
 // forInbox is a message as inbox/kafka and inbox/rabbit hand it on.
 func (m *message) forInbox() inbox.Message {
-	of := inbox.Message{ID: m.id, Key: m.key, Payload: m.value, Headers: maps.Clone(m.headers), Attempt: 1}
+	of := inbox.Message{ID: m.id, Key: m.key, Payload: m.value, ContentType: m.contentType, Headers: maps.Clone(m.headers), Attempt: 1}
 	for _, name := range []string{"id", "eventType", "aggregateType", "aggregate_type", "aggregate_id", "timestamp_in_ms"} {
 		delete(of.Headers, name)
 	}

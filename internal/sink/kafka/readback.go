@@ -48,10 +48,11 @@ import (
 
 const (
 	// readBackTime is how long the end of a partition may take, with the wait for a place. Its
-	// events wait meanwhile.
-	readBackTime = 5 * time.Second
+	// events wait meanwhile. So they would without: only what keeps events from being sent, too,
+	// takes so long.
+	readBackTime = 30 * time.Second
 	// readBackEnds is when no other is read any more, from the first reading of a term on.
-	readBackEnds = 15 * time.Second
+	readBackEnds = time.Minute
 	// readers is how many partitions are read at the same time: each takes some MiB.
 	readers = 4
 	// clockSkew is how far the clocks of the database and of this machine may be apart. An event
@@ -77,8 +78,8 @@ type readBack struct {
 // tail is what is known of the end of a partition's log.
 type tail struct {
 	mu     sync.Mutex                       // held while the log is read
-	term   atomic.Int64                     // the term for which it was read, or which needs no reading
-	stored atomic.Pointer[map[digest]int64] // the highest offset of each record
+	term   atomic.Int64                     // the term for which it was read
+	stored atomic.Pointer[map[digest]int64] // highest offsets
 }
 
 // digest identifies a record by all of its content.
@@ -119,7 +120,7 @@ func (l *lane) readTails(ctx context.Context) {
 		for _, i := range pr.part.todo {
 			if ev := l.Events[i]; isDirect(ev) {
 				l.readTail(ctx, pr, ev, term)
-				l.began = time.Now() // see postponePart: what others confirmed meanwhile does not count
+				l.began = time.Now() // what others confirmed meanwhile does not count
 				break
 			}
 		}

@@ -148,7 +148,7 @@ func TestUnfitForAMinute(t *testing.T) {
 				if err := s.loginRefused(unfit); err != nil {
 					t.Fatalf("got %v", err)
 				}
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) //nolint:forbidigo // the bubble's time, not ours
 			}
 			if err := s.loginRefused(errors.New("away")); err != nil {
 				t.Fatalf("away: %v", err)
@@ -159,7 +159,7 @@ func TestUnfitForAMinute(t *testing.T) {
 			if err := errors.Join(s.loginRefused(refused), s.loginRefused(unfit)); err != nil {
 				t.Fatalf("got %v", err)
 			}
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) //nolint:forbidigo // the bubble's time, not ours
 		}
 		var stop *event.Stop
 		if err := s.loginRefused(refused); !errors.As(err, &stop) || stop.Code != event.ExitFailure {
@@ -169,7 +169,7 @@ func TestUnfitForAMinute(t *testing.T) {
 			if err := s.loginRefused(unfit); err != nil {
 				t.Fatalf("got %v", err)
 			}
-			time.Sleep(time.Second)
+			time.Sleep(time.Second) //nolint:forbidigo // the bubble's time, not ours
 		}
 		if err := s.loginRefused(unfit); !errors.As(err, &stop) || stop.Code != event.ExitUsage {
 			t.Errorf("unfit for a minute: %v", err)

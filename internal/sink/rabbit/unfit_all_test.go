@@ -45,7 +45,7 @@ func TestUnfitBroker(t *testing.T) {
 	}
 	finds(at("amqps", u.Host, ""), "the port does not speak TLS", "sink.rabbitmq.url")
 	finds(at("amqp", real.TLSAddr(), ""), "the port expects TLS", "write amqps://")
-	finds(at("amqp", u.Host, "auth_mechanism=external"), "mechanism EXTERNAL is not enabled, the broker has PLAIN", "write amqps://")
+	finds(at("amqp", u.Host, "auth_mechanism=external"), "mechanism EXTERNAL is not enabled, the broker has ", "write amqps://")
 	b.eval("application:set_env(rabbit, auth_mechanisms, ['AMQPLAIN']).")
 	finds(at("amqp", u.Host, ""), "mechanism PLAIN is not enabled, the broker has AMQPLAIN", "auth_mechanisms")
 }
