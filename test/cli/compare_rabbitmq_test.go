@@ -151,17 +151,3 @@ func TestCompareWithoutExchange(t *testing.T) {
 	must(t, err)
 	refusal(t, res, 1, "open theirs", `bind to exchange "no-such-exchange"`, "NOT_FOUND")
 }
-
-// A side that sends nothing ends the comparison, and is named with what was read.
-func TestCompareSilentSide(t *testing.T) {
-	t.Parallel()
-	c := startComparing(t, "--json", "--lag", "1s", "--count", "1", "--timeout", "2s")
-	if got := c.result(1); got.Compared != 0 {
-		t.Errorf("%+v", got)
-	}
-	for _, part := range []string{"gave up: ", `exchange "` + c.theirs + `" by queue amq.gen-`, `exchange "` + c.ours + `" by queue amq.gen-`, "no event is written", "--timeout"} {
-		if why := lacks(c.text(c.errs), part); why != "" {
-			t.Error(why)
-		}
-	}
-}

@@ -33,15 +33,14 @@ const (
 
 // compareFlags are the flags of the command compare debezium.
 type compareFlags struct {
-	theirs, ours   string
-	routingKeys    []string
-	from           string
-	period, lag    time.Duration
-	timeout        time.Duration // for a side that sends nothing; 0 waits for ever
-	count          int64
-	idHeader       string
-	ignore         []string
-	excerpts, json bool
+	theirs, ours string
+	routingKeys  []string
+	from         string
+	period, lag  time.Duration
+	count        int64
+	idHeader     string
+	ignore       []string
+	json         bool
 }
 
 // New makes the command compare, which groups compare debezium.
@@ -63,23 +62,22 @@ each key. It only reads: topics without a consumer group, exchanges through its 
 queues. Run both relays with their own slots, and let ours send to a topic or exchange that nobody
 consumes yet. The broker is that of the configuration.
 
-Messages are paired by the event's id, in the header id. Repeated messages are counted, and are no
-difference. Counted and not compared are the headers __debezium.context.*, the name of the value's
-schema, the partition of records without a key, times, and messages without an id.
+Messages are paired by the event's id, in the header id. Repeated messages, and those without an id,
+are counted. Not compared are the headers __debezium.context.*, the name of the value's schema,
+times, and the partition of records without a key. The topics need the same number of partitions, by
+which keys are spread.
 
 "--from now" starts with messages that arrive from now on; RabbitMQ allows nothing else. One relay
 may be ahead of the other by --lag: at the start, messages of that time without a counterpart are
-not counted; at the end, compare waits that long for counterparts. It ends after --for or --count,
-else after one minute with "--from now", else at the current end of the topics. It stops when a side
-holds 64 MiB of messages whose counterparts do not come. It also stops when a side has sent nothing
-at all for --timeout; with --count and without --for, when a side has sent nothing since its last
-message for as long. On stderr it says which side it waits for.
+not counted; at the end, compare waits that long for counterparts. It ends after --for, which is one
+minute with "--from now" and else the current end of the topics, or earlier after --count. It stops
+when a side holds 64 MiB of messages whose counterparts do not come.
 
-It prints no contents with admin.show_payloads: false or --excerpts=false. Exits 1 if there are
-differences, or if nothing could be compared.`,
+It prints no contents with admin.show_payloads: false. Exits 1 if there are differences, or if
+nothing could be compared.`,
 		Example: `  cdc-relay compare debezium --theirs shop.order --ours shadow.order --for 10m
   cdc-relay compare debezium --theirs shop.order --ours shadow.order --from beginning
-  cdc-relay compare debezium --theirs events --ours shadow --count 1000 --ignore-header traceparent`,
+  cdc-relay compare debezium --theirs events --ours shadow --count 1000 --for 1h --ignore-header traceparent`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := g.Load()
@@ -102,17 +100,14 @@ differences, or if nothing could be compared.`,
 	command.Duration(flags, &f.period, "for", 0, "end after this time (default: see above)")
 	flags.Int64Var(&f.count, "count", 0, "end after this many compared events")
 	command.Duration(flags, &f.lag, "lag", 10*time.Second, "how far one relay may be ahead of the other")
-	command.Duration(flags, &f.timeout, "timeout", 5*time.Minute, "give up on a side that is silent this long; 0: never")
 	flags.StringVar(&f.idHeader, "id-header", "id", "`HEADER` with the event's id")
 	flags.StringArrayVar(&f.ignore, "ignore-header", nil, "do not compare this `HEADER`; may be repeated")
-	flags.BoolVar(&f.excerpts, "excerpts", true, "print an excerpt of what differs")
 	flags.BoolVar(&f.json, "json", false, "print JSON")
 	return cmd
 }
 
 // validate checks the flags and sets defaults that depend on other flags.
 func (f *compareFlags) validate(c *config.Config) error {
-	f.excerpts = f.excerpts && c.Admin.ShowPayloads
 	_, onRabbitMQ := c.Sink.Settings.(*rabbit.Settings)
 	_, onKafka := c.Sink.Settings.(*kafka.Settings)
 	switch {
@@ -120,12 +115,12 @@ func (f *compareFlags) validate(c *config.Config) error {
 		return command.UsageError("the sink of the configuration is neither Kafka nor RabbitMQ")
 	case f.theirs == "" || f.ours == "" || f.theirs == f.ours:
 		return command.UsageError("--theirs and --ours name two topics or exchanges; the default exchange cannot be bound to")
-	case f.period < 0 || f.count < 0 || f.timeout < 0 || f.lag <= 0:
-		return command.UsageError("--for, --count and --timeout must not be negative, --lag must be above 0")
+	case f.period < 0 || f.count < 0 || f.lag <= 0:
+		return command.UsageError("--for and --count must not be negative, --lag must be above 0")
 	case f.from != "now" && (f.from != "beginning" || onRabbitMQ):
 		return command.UsageError("--from " + f.from + ": want now or beginning; on RabbitMQ use --from now, since a queue only holds messages that arrive after it was bound")
 	}
-	if f.from == "now" && f.period == 0 && f.count == 0 {
+	if f.from == "now" && f.period == 0 {
 		f.period = time.Minute
 	}
 	return nil
@@ -138,8 +133,6 @@ type side interface {
 	read(ctx context.Context, messages chan<- message) error
 	// behind reports whether messages are left that were there when the side was opened.
 	behind() bool
-	partitions() int
-	place() string // what it reads, for people
 	close()
 }
 
@@ -167,17 +160,10 @@ func (f *compareFlags) run(ctx context.Context, c *config.Config, out, errs io.W
 			return &event.Stop{Code: event.ExitFailure, Reason: "compare", What: "open " + sideName[i], Err: err}
 		}
 	}
-	if n, m := r.sides[theirs].partitions(), r.sides[ours].partitions(); n != m {
-		return &event.Stop{
-			Code: event.ExitFailure, Reason: "compare", What: fmt.Sprintf("%s has %s, %s has %d", f.theirs, command.Count(uint64(n), "partition"), f.ours, m),
-			Fix: "create --ours with as many partitions: keys are spread by their number",
-		}
-	}
 	r.matcher = matcher{
-		idHeader: f.idHeader, ignore: f.ignore, kafka: onKafka, excerpts: f.excerpts, report: r.found,
+		idHeader: f.idHeader, ignore: f.ignore, kafka: onKafka, excerpts: c.Admin.ShowPayloads, report: r.found,
 		events: map[string]*pair{}, counts: counts{Differences: map[string]int64{}},
 	}
-	r.silence = newSilence(f, [2]string{r.sides[theirs].place(), r.sides[ours].place()}, onKafka, time.Now())
 	err := r.compare(ctx)
 	interrupted := ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled))
 	if interrupted {
@@ -196,9 +182,9 @@ type comparison struct {
 	matcher   matcher
 	shown     []difference // the differences that are printed
 
-	countFrom time.Time // from this time on, a message without a counterpart is a difference
-	silence   silence
-	ended     time.Time // when the requested end came; zero before
+	countFrom time.Time    // from this time on, a message without a counterpart is a difference
+	last      [2]time.Time // when a side's last message came; at first the start
+	ended     time.Time    // when the requested end came; zero before
 }
 
 // compare reads both sides until the requested end. Its error says why it ended earlier.
@@ -231,7 +217,7 @@ func (r *comparison) pairMessages(ctx context.Context, messages [2]chan message)
 		early = r.f.lag
 		opened += "; what comes in the first " + early.String() + " without a counterpart is not counted"
 	}
-	r.countFrom = now.Add(early)
+	r.countFrom, r.last = now.Add(early), [2]time.Time{now, now}
 	fmt.Fprintln(r.errs, opened)
 	counting := time.After(early)
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -251,8 +237,10 @@ func (r *comparison) pairMessages(ctx context.Context, messages [2]chan message)
 		case <-counting:
 			fmt.Fprintln(r.errs, "everything counts from here on")
 		case now := <-tick.C:
-			if err := r.checkSilence(now); err != nil {
-				return err
+			for side := range r.last {
+				if r.full(side) && now.Sub(r.last[1-side]) >= r.f.lag {
+					return fmt.Errorf("64 MiB of messages of %s wait for counterparts that do not come: see that both relays run, and use --from now", sideName[side])
+				}
 			}
 		case <-ctx.Done():
 			return nil
@@ -261,30 +249,10 @@ func (r *comparison) pairMessages(ctx context.Context, messages [2]chan message)
 	return nil
 }
 
-// checkSilence prints what is waited for, now and then. It returns an error when it is no use to
-// wait any longer.
-func (r *comparison) checkSilence(now time.Time) error {
-	toTheEnd := r.f.count == 0 && r.f.period == 0
-	var done [2]bool
-	for side := range done { // the other side is silent, or waits too
-		done[side] = r.full(side) || toTheEnd && !r.sides[side].behind()
-		if r.full(side) && r.silence.silentFor(1-side, now) >= r.f.lag {
-			return fmt.Errorf("64 MiB of messages of %s wait for counterparts that do not come: see that both relays run, and use --from now", sideName[side])
-		}
-	}
-	if !r.ended.IsZero() {
-		return nil // it waits at most --lag from now on
-	}
-	if text := r.silence.notice(now, r.matcher.waiting, done); text != "" {
-		fmt.Fprintln(r.errs, command.Clean(text))
-	}
-	return r.silence.giveUp(now, done)
-}
-
 // add hands a message to the matcher.
 func (r *comparison) add(side int, m message) {
 	now := time.Now()
-	r.silence.note(side, now)
+	r.last[side] = now
 	m.atTheEdge = now.Before(r.countFrom) || !r.ended.IsZero()
 	r.matcher.add(side, m)
 }
@@ -348,10 +316,6 @@ func (r *comparison) report(interrupted bool, failure error) error {
 	switch {
 	case failure != nil:
 		stop.What = "compare"
-		var silent *silentError
-		if errors.As(failure, &silent) {
-			stop.What, stop.Fix = "gave up", silent.fix()
-		}
 	case m.total() > 0:
 		stop.What = fmt.Sprintf("%s in %s", command.Count(uint64(m.total()), "difference"), command.Count(uint64(m.Compared), "compared event"))
 	case m.Compared == 0:
@@ -380,10 +344,6 @@ func (r *comparison) text(interrupted bool) string {
 	for _, kind := range slices.Sorted(maps.Keys(m.Differences)) {
 		fmt.Fprintf(&b, "%-12s %s: %s\n", "differences", kind, command.Thousands(uint64(m.Differences[kind])))
 	}
-	line("left out", m.LeftOut.Headers, "event", "headers of %s: __debezium.context.* and --ignore-header")
-	line("left out", m.LeftOut.SchemaNames, "event", "the name of the value's schema of %s")
-	line("left out", m.LeftOut.Times, "event", "the time of %s")
-	line("left out", m.LeftOut.Partitions, "event", "the partition of %s without a key")
 	for side := range m.Events {
 		name := sideName[side]
 		line("left out", m.NoID[side], "message", "%s of %s without the header %q", name, r.f.idHeader)

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/cdc-relay/cdc-relay/internal/cli/command"
@@ -32,7 +31,6 @@ type message struct {
 	key, value []byte // nil is null
 	headers    []header
 	properties []header // the properties of an AMQP message that are set, sorted
-	time       int64    // of the record, in milliseconds since 1970
 	// atTheEdge says that its counterpart may have been sent before the comparison began or after
 	// it ended. Without a counterpart it is no difference.
 	atTheEdge bool
@@ -86,21 +84,11 @@ type counts struct {
 	Compared    int64            `json:"compared"` // pairs
 	Equal       int64            `json:"equal"`    // pairs that are equal; their order may differ
 	Differences map[string]int64 `json:"differences"`
-	LeftOut     leftOut          `json:"left_out"`
 	Events      [2]int64         `json:"messages"` // messages with an id, including repeated ones
 	Duplicates  [2]int64         `json:"duplicates"`
 	NoID        [2]int64         `json:"without_id"` // messages that are not compared
 	// messages without a counterpart at the beginning or the end
 	AtTheEdge [2]int64 `json:"not_counted"`
-}
-
-// leftOut counts the pairs with a difference, or a possible difference, that is not counted as one.
-type leftOut struct {
-	// pairs with headers of Debezium's run, or ignored headers
-	Headers     int64 `json:"headers"`
-	SchemaNames int64 `json:"value_schema_names"` // theirs has the name of the first event
-	Times       int64 `json:"times"`
-	Partitions  int64 `json:"partitions_without_key"` // of records without a key
 }
 
 // total is the number of differences.
@@ -208,11 +196,10 @@ type difference struct {
 
 // String describes the difference for people, without the id.
 func (d difference) String() string {
-	what := d.Kind
 	if d.Name != "" {
-		what += " " + strconv.Quote(d.Name)
+		return fmt.Sprintf("%s %q: %s", d.Kind, d.Name, d.Text)
 	}
-	return what + ": " + d.Text
+	return d.Kind + ": " + d.Text
 }
 
 // found counts a difference and reports it.
@@ -230,19 +217,14 @@ func (x *matcher) foundIn(p *pair, d difference) {
 // compare reports how the two messages of a pair differ.
 func (x *matcher) compare(p *pair) {
 	t, o := p.m[theirs], p.m[ours]
-	switch {
-	case t.partition == o.partition:
-	case t.key == nil && o.key == nil:
-		x.LeftOut.Partitions++
-	default:
+	if t.partition != o.partition && (t.key != nil || o.key != nil) {
 		x.foundIn(p, difference{Kind: "partition", Text: fmt.Sprintf("theirs %d, ours %d", t.partition, o.partition)})
 	}
 	x.compareBytes(p, "routing key", "", []byte(t.routingKey), []byte(o.routingKey))
 	x.compareBytes(p, "key", "", t.key, o.key)
-	x.compareBytes(p, "value", "", t.value, x.sameSchema(t.value, o.value))
+	x.compareBytes(p, "value", "", t.value, sameSchema(t.value, o.value))
 	x.compareHeaders(p)
 	x.compareNamed(p, "property", t.properties, o.properties)
-	x.LeftOut.Times += one(t.time != o.time)
 }
 
 // one returns 1 for true, to count with.
@@ -266,14 +248,13 @@ func (x *matcher) compareBytes(p *pair, kind, name string, theirs, ours []byte) 
 // follows it.
 var valueSchema = lazy.Regexp(`(?s)^\{"schema":\{.*?"name":"([^"]*\.Value)"(?:,"version":[0-9]+)?\},"payload":`)
 
-// sameSchema returns our value with the name that the schema has in theirs, and counts names that
-// differ. That name depends on which event Debezium saw first, so it is no difference.
-func (x *matcher) sameSchema(theirs, ours []byte) []byte {
+// sameSchema returns our value with the name that the schema has in theirs. That name depends on
+// which event Debezium saw first, so it is no difference.
+func sameSchema(theirs, ours []byte) []byte {
 	t, o := valueSchema().FindSubmatchIndex(theirs), valueSchema().FindSubmatchIndex(ours)
 	if t == nil || o == nil || bytes.Equal(theirs[t[2]:t[3]], ours[o[2]:o[3]]) {
 		return ours
 	}
-	x.LeftOut.SchemaNames++
 	return slices.Concat(ours[:o[2]], theirs[t[2]:t[3]], ours[o[3]:])
 }
 
@@ -289,7 +270,6 @@ func (x *matcher) compareHeaders(p *pair) {
 			return slices.Contains(x.ignore, h.name) || strings.HasPrefix(h.name, contextHeaders)
 		})
 	}
-	x.LeftOut.Headers += one(len(lists[theirs]) < len(p.m[theirs].headers) || len(lists[ours]) < len(p.m[ours].headers))
 	both := x.compareNamed(p, "header", lists[theirs], lists[ours])
 	if x.kafka && both && !slices.EqualFunc(lists[theirs], lists[ours], func(t, o header) bool { return t.name == o.name }) {
 		x.foundIn(p, difference{Kind: "order of headers", Text: fmt.Sprintf("theirs %s; ours %s", namesOf(lists[theirs]), namesOf(lists[ours]))})

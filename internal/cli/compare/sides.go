@@ -53,10 +53,8 @@ func openTopic(ctx context.Context, k *kafka.Settings, name string, fromNow bool
 	return t, nil
 }
 
-func (t *topic) close()          { t.pool.Close() }
-func (t *topic) partitions() int { return len(t.ends) }
-func (t *topic) behind() bool    { return t.unread.Load() > 0 }
-func (t *topic) place() string   { return "topic " + t.name }
+func (t *topic) close()       { t.pool.Close() }
+func (t *topic) behind() bool { return t.unread.Load() > 0 }
 
 // locate finds the partitions, and the offsets at which to begin.
 func (t *topic) locate(ctx context.Context, fromNow bool) error {
@@ -112,7 +110,7 @@ func (t *topic) fetch(ctx context.Context, partition int, from int64, messages c
 		return from, err
 	}
 	for _, r := range found {
-		m := message{where: fmt.Sprintf("%s, partition %d, offset %d", t.name, partition, r.Offset), partition: partition, time: r.Time.UnixMilli(), key: r.Key, value: r.Value}
+		m := message{where: fmt.Sprintf("%s, partition %d, offset %d", t.name, partition, r.Offset), partition: partition, key: r.Key, value: r.Value}
 		for _, h := range r.Headers {
 			m.headers = append(m.headers, header{name: h.Key, value: h.Value})
 		}
@@ -128,7 +126,6 @@ func (t *topic) fetch(ctx context.Context, partition int, from int64, messages c
 // exchange is a side on RabbitMQ. It consumes an exclusive queue of its own that is bound to the
 // exchange. The broker deletes the queue when the connection ends.
 type exchange struct {
-	name       string // with the queue and its bindings, for people
 	session    *conn.Session
 	deliveries <-chan amqp.Delivery
 }
@@ -178,7 +175,6 @@ func (x *exchange) consume(ctx context.Context, name string, keys []string) erro
 			return fmt.Errorf("bind to exchange %q: %w", name, err)
 		}
 	}
-	x.name = fmt.Sprintf("exchange %q by queue %s, routing key %q", name, queue.Name, keys)
 	if err := opened.AMQP.Qos(rabbitPrefetch, 0, false); err != nil {
 		return fmt.Errorf("set prefetch: %w", err)
 	}
@@ -186,10 +182,8 @@ func (x *exchange) consume(ctx context.Context, name string, keys []string) erro
 	return err
 }
 
-func (x *exchange) close()          { x.session.Close(2 * time.Second) }
-func (x *exchange) partitions() int { return 0 }
-func (x *exchange) behind() bool    { return false }
-func (x *exchange) place() string   { return x.name }
+func (x *exchange) close()       { x.session.Close(2 * time.Second) }
+func (x *exchange) behind() bool { return false }
 
 // read implements side. It acknowledges the messages that it has handed over. When the connection
 // is lost, the queue and its messages are lost too.

@@ -34,7 +34,7 @@ func TestSideBySide(t *testing.T) {
 			must(t, relay.WaitReady(s.within()))
 			s.writes()
 			res, err := runner.RunCommand(s.within(), runner.Build(t), shadow, "compare", "debezium",
-				"--theirs", theirs, "--ours", ours, "--count", "2000", "--lag", "20s", "--excerpts")
+				"--theirs", theirs, "--ours", ours, "--count", "2000", "--for", "10m", "--lag", "20s")
 			must(t, err)
 			if res.Code != 0 || !strings.Contains(res.Stdout, "theirs") {
 				t.Errorf("exit %d:\n%s%s", res.Code, res.Stdout, res.Stderr)
