@@ -24,9 +24,9 @@ type Problem struct {
 }
 
 // Examine looks for problems of tables with retention, for `cdc-relay check`. It reads the
-// catalogue and the relay's own tables, and changes nothing. A table that does not exist is
-// reported by another check.
-func Examine(ctx context.Context, q sent.Querier, slot, publication string, tables []sent.Table) (list []Problem, err error) {
+// catalogue, and changes nothing. A table that does not exist is reported by another check. What
+// PostgreSQL refuses when a row is deleted, such as a foreign key, a pass logs with its words.
+func Examine(ctx context.Context, q sent.Querier, publication string, tables []sent.Table) (list []Problem, err error) {
 	for _, t := range tables {
 		d, err := sent.Describe(ctx, q, t)
 		if err != nil {
@@ -42,25 +42,20 @@ func Examine(ctx context.Context, q sent.Querier, slot, publication string, tabl
 			list = append(list, Problem{What: none.what, Fix: none.fix})
 		}
 		list = append(list, weakColumn(&d, t)...)
-		if d.Usable { // else the first of problemsSQL says so
+		if d.Usable { // else rightsSQL says so
 			found, err := codeProblems(ctx, q, t)
 			if err != nil {
 				return nil, err
 			}
 			list = append(list, found...)
 		}
-		for _, sql := range problemsSQL {
+		for _, sql := range []string{unsentColumnSQL, rightsSQL} {
 			found, err := askProblems(ctx, q, sql, d, publication)
 			if err != nil {
 				return nil, fmt.Errorf("read what retention needs on %s: %w", t, err)
 			}
 			list = append(list, found...)
 		}
-		found, err := otherSlots(ctx, q, slot, t, d)
-		if err != nil {
-			return nil, err
-		}
-		list = append(list, found...)
 	}
 	return list, nil
 }
@@ -101,16 +96,14 @@ func codeProblems(ctx context.Context, q sent.Querier, t sent.Table) (list []Pro
 	return list, nil
 }
 
-// leafRowsSQL begins each of problemsSQL. leaves are the tables that have the rows of a table: $1
-// is its OID, $2 the columns of the id, $3 our publication, $4 the column of the transaction, $5
-// the OIDs of the table's relatives. A role without USAGE on a schema may ask all of this, since
-// nothing is named by its text.
+// leafRowsSQL begins each question about one table. leaves are the tables that have its rows: $1 is
+// its OID, $2 the columns of the id, $3 our publication, $4 the column of the transaction, $5 the
+// OIDs of the table's relatives. A role without USAGE on a schema may ask all of this, since nothing
+// is named by its text.
 const leafRowsSQL = `
 WITH given AS (SELECT $1::oid, $2::text[], $3::text, $4::text, $5::oid[]),
 leaves AS (
 	SELECT
-		c.oid,
-		relreplident,
 		nspname,
 		c.oid::regclass::text AS leaf,
 		has_schema_privilege(relnamespace, 'USAGE') AS uses,
@@ -135,59 +128,21 @@ const unsentColumnSQL = `SELECT
 	WHERE pubname = $3 AND prrelid = ANY ($5) AND NOT puballtables
 		AND jsonb_typeof(to_jsonb(r)->'prattrs') = 'array' AND NOT to_jsonb(r)->'prattrs' @> to_jsonb(a.attnum)`
 
-// problemsSQL are the questions about one table. Their columns are those of a Problem.
-var problemsSQL = []string{
-	unsentColumnSQL,
-
-	// rights
-	`SELECT
+// rightsSQL asks which rights on the tables with the rows are missing.
+const rightsSQL = `SELECT
 		false,
-		format('role %I may not delete from %s: it lacks %s', current_user, leaf, concat_ws(', ',
-			CASE WHEN NOT uses THEN 'USAGE of the schema' END,
-			CASE WHEN NOT selects THEN 'SELECT' END,
-			CASE WHEN NOT deletes THEN 'DELETE' END,
-			CASE WHEN NOT updates THEN 'UPDATE of a column, which SELECT ... FOR UPDATE takes' END)),
-		format('GRANT USAGE ON SCHEMA %I TO %I; GRANT SELECT, DELETE, UPDATE (%I) ON %s TO %2$I',
-			nspname, current_user, ($2::text[])[1], leaf)
+	format('role %I may not delete from %s: it lacks %s', current_user, leaf, concat_ws(', ',
+		CASE WHEN NOT uses THEN 'USAGE of the schema' END,
+		CASE WHEN NOT selects THEN 'SELECT' END,
+		CASE WHEN NOT deletes THEN 'DELETE' END,
+		CASE WHEN NOT updates THEN 'UPDATE of a column, which SELECT ... FOR UPDATE takes' END)),
+	format('GRANT USAGE ON SCHEMA %I TO %I; GRANT SELECT, DELETE, UPDATE (%I) ON %s TO %2$I',
+		nspname, current_user, ($2::text[])[1], leaf)
 	FROM leaves
-	WHERE NOT (uses AND selects AND deletes AND updates)`,
+	WHERE NOT (uses AND selects AND deletes AND updates)`
 
-	// A row of a table whose deletes are published must be told from others.
-	`SELECT
-		false,
-		format('publication %I publishes deletes of %s, which has no replica identity: PostgreSQL refuses them', pubname, leaf),
-		format('ALTER PUBLICATION %I SET (publish = ''insert''), or ALTER TABLE %s REPLICA IDENTITY FULL', pubname, leaf)
-	FROM leaves JOIN pg_publication ON pubdelete
-	WHERE NOT CASE relreplident
-			WHEN 'f' THEN true
-			WHEN 'n' THEN false
-			WHEN 'd' THEN EXISTS (SELECT FROM pg_index WHERE indrelid = leaves.oid AND indisprimary)
-			ELSE EXISTS (SELECT FROM pg_index WHERE indrelid = leaves.oid AND indisreplident)
-		END
-		AND EXISTS (
-			SELECT FROM pg_get_publication_tables(pubname) g
-			WHERE g.relid = leaves.oid
-				OR g.relid IN (SELECT relid FROM pg_partition_ancestors(leaves.oid) relid))`,
-
-	// our own publication publishes deletes
-	`SELECT
-		true,
-		format('publication %I publishes deletes: each row that is deleted comes through the slot once more, and is skipped', pubname),
-		format('ALTER PUBLICATION %I SET (publish = ''insert'')', pubname)
-	FROM pg_publication
-	WHERE pubname = $3 AND pubdelete`,
-
-	// other tables refer to rows
-	`SELECT
-		true,
-		format('%s refers to %s: rows that it refers to cannot be deleted (constraint %I)',
-			conrelid::regclass, confrelid::regclass, conname),
-		'drop the constraint, or delete the rows that refer to delivered ones'
-	FROM pg_constraint
-	WHERE confrelid = $1::oid AND contype = 'f' AND confdeltype IN ('a', 'r')`,
-}
-
-// askProblems asks one of problemsSQL. If many leaves have the same problem, three are named.
+// askProblems asks a question whose columns are those of a Problem. If many leaves have the same
+// problem, three are named.
 func askProblems(ctx context.Context, q sent.Querier, sql string, d sent.Description, publication string) ([]Problem, error) {
 	rows, err := q.Query(ctx, leafRowsSQL+sql+" ORDER BY 2 LIMIT 3", d.OID, d.ID, publication, d.Transaction, d.Family)
 	if err != nil {
@@ -196,76 +151,6 @@ func askProblems(ctx context.Context, q sent.Querier, sql string, d sent.Descrip
 	return pgx.CollectRows(rows, func(row pgx.CollectableRow) (p Problem, err error) {
 		return p, row.Scan(&p.Warn, &p.What, &p.Fix)
 	})
-}
-
-// otherSlotsSQL reads three lists of slots, for one table: slots of relays that send the table and
-// do not deliver now; slots of relays that send the table and record nothing; and the other logical
-// slots of this database with pgoutput, of which no relay has a record. A slot records nothing if
-// it is past a transaction (dlq.progress) of which our slot has recorded rows, that was not there
-// before the other slot, and the other slot has no record of the table. $1 is our slot, $2 and $3
-// are the OIDs and names of the table's relatives.
-var otherSlotsSQL = `
-WITH others AS (
-	SELECT s.slot::text AS slot, s.state, s.system_id, of.firsts
-	FROM cdc_relay.slots s CROSS JOIN LATERAL (
-		SELECT array_agg(e.value->>'first') AS firsts
-		FROM jsonb_each(coalesce(s.sends->'tables', '{}')) e
-		WHERE e.key = ANY ($3::text[]) OR (e.value->>'oid')::oid = ANY ($2::oid[])) of
-	WHERE s.slot <> $1::text AND of.firsts IS NOT NULL)
-SELECT
-	array(
-		SELECT s.slot
-		FROM others s LEFT JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.database = current_database()
-		WHERE s.state <> 'ready' OR r.active_pid IS NULL
-			OR s.system_id <> coalesce((SELECT o.system_id FROM cdc_relay.slots o WHERE o.slot = $1::text), s.system_id)
-		ORDER BY 1),
-	array(
-		SELECT s.slot
-		FROM others s
-			JOIN pg_replication_slots r ON r.slot_name = s.slot AND r.database = current_database()
-			CROSS JOIN (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS next) n
-		WHERE NOT EXISTS (SELECT FROM cdc_relay.sent e WHERE e.slot = s.slot AND e.relation = ANY ($2::oid[]))
-			AND EXISTS (
-				SELECT FROM cdc_relay.sent e
-				WHERE e.slot = $1::text AND e.relation = ANY ($2::oid[]) AND e.last_tx < ` + sent.WholeXIDSQL("r.catalog_xmin") + `
-					AND EXISTS (
-						SELECT FROM unnest(s.firsts) f
-						WHERE NOT coalesce(pg_visible_in_snapshot(e.last_tx::text::xid8, f::pg_snapshot), false)))
-		ORDER BY 1),
-	array(
-		SELECT slot_name::text FROM pg_replication_slots
-		WHERE slot_type = 'logical' AND plugin = 'pgoutput' AND database = current_database()
-			AND slot_name NOT IN (SELECT slot FROM cdc_relay.slots UNION SELECT took_from FROM cdc_relay.slots)
-			AND slot_name <> $1::text
-		ORDER BY slot_name)`
-
-// otherSlots lists, as problems, the other slots that keep rows of a table from being deleted, and
-// those of which retention knows nothing.
-func otherSlots(ctx context.Context, q sent.Querier, slot string, t sent.Table, d sent.Description) (list []Problem, err error) {
-	var holding, silent, foreign []string
-	err = q.QueryRow(ctx, otherSlotsSQL, slot, d.Family, d.Names).Scan(&holding, &silent, &foreign)
-	if err != nil {
-		return nil, fmt.Errorf("read which slots send the outbox tables: %w", err)
-	}
-	if len(holding) > 0 {
-		list = append(list, Problem{
-			Warn: true, What: "rows stay until these slots, which send the same tables and which nobody holds now, have delivered them: " + strings.Join(holding, ", "),
-			Fix: "start their relays; a slot that is no longer in use is forgotten by `cdc-relay teardown --yes` with its configuration",
-		})
-	}
-	if len(silent) > 0 {
-		list = append(list, Problem{
-			Warn: true, What: fmt.Sprintf("rows of %s stay, because these slots send it and record no delivery of it: %s", t, strings.Join(silent, ", ")),
-			Fix: fmt.Sprintf("upgrade their relays, and name column %s in their outbox.transaction, which may be empty", d.Transaction),
-		})
-	}
-	if len(foreign) > 0 {
-		list = append(list, Problem{
-			Warn: true, What: "retention does not wait for slots of other programs, which may read the same tables: " + strings.Join(foreign, ", "),
-			Fix: "they get every row from the WAL all the same; if their program reads the tables themselves, as Debezium's snapshots do, set retention.keep long enough for it",
-		})
-	}
-	return list, nil
 }
 
 // CheckTables returns a Stop with exit code event.ExitUsage if a table lacks the column of the

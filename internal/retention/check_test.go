@@ -10,7 +10,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/cdc-relay/cdc-relay/internal/devenv/servers"
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
@@ -99,7 +98,7 @@ func TestForeignCodeDoesNotRun(t *testing.T) {
 // problem wants problems that each have one of the texts, or none if the first is empty.
 func (r *rig) problem(texts ...string) {
 	r.t.Helper()
-	list, err := Examine(r.ctx, r.cfg.Pool, r.slot, "p", r.cfg.Tables)
+	list, err := Examine(r.ctx, r.cfg.Pool, "p", r.cfg.Tables)
 	r.must(err)
 	said := ""
 	for _, p := range list {
@@ -144,9 +143,7 @@ func TestExamine(t *testing.T) {
 	r.exec(`CREATE INDEX ON public.outbox USING hash (tx)`)
 	r.problem(`no valid btree index begins with column tx of public.outbox`, "CREATE INDEX CONCURRENTLY")
 	r.exec(`CREATE INDEX ON public.outbox (tx, id)`)
-	r.exec(`CREATE PUBLICATION other FOR TABLE public.outbox`)
-	r.problem("publication other publishes deletes of outbox, which has no replica identity", "REPLICA IDENTITY FULL")
-	r.exec(`ALTER TABLE public.outbox REPLICA IDENTITY FULL; CREATE PUBLICATION p FOR TABLE public.outbox`)
+	r.exec(`CREATE PUBLICATION p FOR TABLE public.outbox`)
 	var lists bool // of PostgreSQL 15 and later
 	r.must(r.pool.QueryRow(r.ctx, `SELECT current_setting('server_version_num')::int >= 150000`).Scan(&lists))
 	if lists {
@@ -157,48 +154,9 @@ func TestExamine(t *testing.T) {
 		if r.must(err); len(list) != 2 || !list[1].Warn || !strings.Contains(list[1].Fix, fix) {
 			t.Errorf("without retention check says %+v", list)
 		}
-		r.exec(`SET search_path = public; BEGIN; ` + fix + `; COMMIT; ALTER PUBLICATION p SET (publish = 'insert, delete')`)
+		r.exec(`SET search_path = public; BEGIN; ` + fix + `; COMMIT`)
 	}
 	r.problem("")
-	r.problem("warn", "publication p publishes deletes")
-	r.addSlot("second")
-	r.problem("warn", "have delivered them: second")
-	r.exec(`ALTER TABLE public.outbox ADD PRIMARY KEY (id); CREATE TABLE public.details (id text REFERENCES public.outbox)`)
-	r.problem("warn", "rows that it refers to cannot be deleted")
-}
-
-// TestSlotThatRecordsNothing: it is past rows that ours has delivered, and check names it.
-func TestSlotThatRecordsNothing(t *testing.T) {
-	t.Parallel()
-	r := rigOn(t, servers.OwnPostgres(t), 0, outboxTable)
-	second := r.slot + "_second"
-	r.addSlot(second)
-	create := func() { r.exec(`SELECT pg_create_logical_replication_slot($1, 'pgoutput')`, second) }
-	drop := func() { _, _ = r.pool.Exec(context.Background(), `SELECT pg_drop_replication_slot($1)`, second) }
-	t.Cleanup(drop)
-	said := func(want bool) {
-		t.Helper()
-		list, err := Examine(r.ctx, r.pool, r.slot, "p", r.cfg.Tables)
-		r.must(err)
-		if slices.ContainsFunc(list, func(p Problem) bool {
-			return strings.HasPrefix(p.What, "rows of public.outbox stay") && strings.HasSuffix(p.What, second)
-		}) != want {
-			t.Errorf("that a slot records nothing is said: %t; of %+v", !want, list)
-		}
-	}
-	create()
-	r.put("a", "b")
-	r.deliver(r.slot, "a", "b")
-	said(false) // it has to send them yet
-	drop()
-	create()
-	said(true)
-	r.exec(`UPDATE cdc_relay.slots SET sends = jsonb_set(sends, array['tables', '"public"."outbox"', 'first'], to_jsonb(pg_current_snapshot()::text)) WHERE slot = $1`, second)
-	said(false) // they were there before it
-	r.exec(`UPDATE cdc_relay.slots SET sends = sends #- array['tables', '"public"."outbox"', 'first'] WHERE slot = $1`, second)
-	said(true)
-	r.deliver(second, "a")
-	said(false)
 }
 
 // TestColumn: the relay ends at its start if retention has nothing to go by.

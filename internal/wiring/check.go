@@ -159,7 +159,7 @@ func checkRetention(ctx context.Context, c *config.Config, rc source.Config) []c
 	}
 	var problems []retention.Problem
 	if c.Retention.IsSet() {
-		problems, err = retention.Examine(ctx, pool, c.Source.Slot, c.Source.Publication, tables)
+		problems, err = retention.Examine(ctx, pool, c.Source.Publication, tables)
 	} else {
 		problems, err = retention.ExamineColumns(ctx, pool, c.Source.Publication, tables)
 	}
