@@ -29,6 +29,8 @@ type Client struct {
 	Connections atomic.Int64 // connections that are open
 	Pending     atomic.Int64 // records in requests that are not answered yet
 
+	tailRoom chan struct{} // has room for whoever reads the end of a log
+
 	brokersMu sync.RWMutex
 	brokers   map[int32]*Broker
 	launch    func(*Broker) // starts the workers of a broker; nil while Run does not run
@@ -48,7 +50,10 @@ const allReplicas = math.MaxInt32
 
 // NewClient makes a client. Run connects it.
 func NewClient(opts Options) *Client {
-	c := &Client{Options: opts, brokers: map[int32]*Broker{}, downReasons: map[int32]string{None: NotConnected}, logged: NotConnected}
+	c := &Client{
+		Options: opts, tailRoom: make(chan struct{}, tailReaders), brokers: map[int32]*Broker{},
+		downReasons: map[int32]string{None: NotConnected}, logged: NotConnected,
+	}
 	c.Dial = func(ctx context.Context, addr string) (Connection, error) {
 		return Dial(ctx, &c.Options.DialOptions, addr)
 	}
@@ -87,6 +92,7 @@ func (c *Client) Run(ctx context.Context) error {
 type Broker struct {
 	queue
 	workers [workersPerBroker]worker
+	tails   tailWorker
 }
 
 // Broker returns the broker of a node, and makes it at the first call.
@@ -105,6 +111,8 @@ func (c *Client) Broker(node int32) *Broker {
 			b.woken[i] = make(chan struct{}, 1)
 			b.workers[i].init(c, &b.queue, i)
 		}
+		b.tails.turn = make(chan struct{}, 1)
+		b.tails.init(c, &b.queue, workersPerBroker)
 		c.brokers[node] = b
 		if c.launch != nil {
 			c.launch(b)

@@ -33,6 +33,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"sync/atomic"
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -66,27 +67,107 @@ type TailReader interface {
 
 // ReadTail shows r the end of a partition's log, as the comment of this file says. With a nil error
 // everything that r has seen since the last Begin is confirmed. That is nothing when what is to be
-// confirmed is not in the last 4 MiB.
+// confirmed is not in the last 4 MiB. The error is kafkago.NotLeaderForPartition as soon as another
+// broker leads, also while this one does not answer.
 func (c *Client) ReadTail(ctx context.Context, topic string, partition int32, r TailReader) error {
-	known := c.Metadata.Load()
-	leader, ok := known.Leader(topic, partition)
+	leader, ok := c.Metadata.Load().Leader(topic, partition)
 	if !ok {
 		return kafkago.LeaderNotAvailable
 	}
-	opened, err := c.connect(ctx, known.Brokers[leader.Node])
-	if err != nil {
-		return err
-	}
-	defer opened.Close()
-	conn, ok := opened.(*Conn)
-	if !ok {
-		return errors.New("the connection cannot fetch")
-	}
-	err = readTail(ctx, &tailLog{conn: conn, topic: topic, partition: partition, confirm: c.Options.ConfirmTimeout.Milliseconds()}, r)
-	if err != nil {
+	if err := c.Broker(leader.Node).tails.read(ctx, topic, partition, r); err != nil {
 		return fmt.Errorf("read the end of %s-%d: %w", topic, partition, err)
 	}
 	return nil
+}
+
+// tailReaders is how many logs are read at the same time: each takes some MiB.
+const tailReaders = 4
+
+// tailWorker reads the logs that a broker leads, one after the other, on one connection. So nobody
+// waits for a broker that does not answer to read the logs of others.
+type tailWorker struct {
+	worker
+	turn    chan struct{} // has room for whoever reads
+	readers atomic.Int32  // how many read, or wait for the turn
+}
+
+func (w *tailWorker) read(ctx context.Context, topic string, partition int32, r TailReader) error {
+	w.readers.Add(1)
+	defer w.leave()
+	for _, room := range []chan struct{}{w.turn, w.client.tailRoom} {
+		select {
+		case room <- struct{}{}:
+			defer func() { <-room }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	w.parts = []*ProducerBatch{{Topic: topic, Partition: partition}}
+	err := w.open(ctx)
+	if err == nil {
+		conn, ok := w.conn.(*Conn)
+		if !ok {
+			return errors.New("the connection cannot fetch")
+		}
+		confirm := w.client.Options.ConfirmTimeout.Milliseconds()
+		err = readTail(ctx, &tailLog{conn: conn, watch: w.watch, topic: topic, partition: partition, confirm: confirm}, r)
+	}
+	if err != nil {
+		w.hangUp()
+	}
+	return err
+}
+
+// open makes sure that there is a connection.
+func (w *tailWorker) open(ctx context.Context) error {
+	if w.conn != nil && w.conn.Usable() {
+		return nil
+	}
+	w.hangUp()
+	addr, known := w.client.Metadata.Load().Brokers[w.queue.Node]
+	if !known {
+		return kafkago.BrokerNotAvailable
+	}
+	dial, cancel := context.WithCancel(ctx)
+	defer cancel()
+	err := w.watch(cancel, func() (err error) {
+		w.conn, err = w.client.connect(dial, addr)
+		return err
+	})
+	switch {
+	case err == nil:
+		w.client.Connections.Add(1)
+		w.client.noteBroker(w.queue.Node, "")
+		return nil
+	case ctx.Err() == nil && !errors.Is(err, kafkago.NotLeaderForPartition):
+		w.client.noteBroker(w.queue.Node, w.client.Options.Explain(err))
+	}
+	w.conn = nil
+	return err
+}
+
+// watch does something that the broker is to answer. It is given up with stop when another broker
+// leads the partition, and the broker counts as down while it does not answer.
+func (w *tailWorker) watch(stop func(), do func() error) error {
+	w.timer.watchRequest(w.parts, stop, overdueMin)
+	err := do()
+	if _, moved := w.endRequest(err); moved && err != nil {
+		return kafkago.NotLeaderForPartition
+	}
+	return err
+}
+
+// leave ends the connection when nobody else wants to read.
+func (w *tailWorker) leave() {
+	if w.readers.Add(-1) > 0 {
+		return
+	}
+	select {
+	case w.turn <- struct{}{}:
+		w.hangUp()
+		<-w.turn
+	default: // somebody has come
+	}
 }
 
 // partitionLog is the log of a partition at its leader.
@@ -243,6 +324,7 @@ func (b *logBatch) show(r TailReader) (ours bool, err error) {
 // tailLog is the partitionLog of a broker.
 type tailLog struct {
 	conn      *Conn
+	watch     func(stop func(), do func() error) error
 	topic     string
 	partition int32
 	confirm   int64 // for how long the broker may wait for its replicas, in ms
@@ -256,7 +338,7 @@ func (l *tailLog) bounds(ctx context.Context) (first, end int64, err error) {
 }
 
 func (l *tailLog) offset(ctx context.Context, at int64) (int64, error) {
-	res, err := RoundTripAs[*listoffsets.Response](ctx, l.conn, RequestTimeout, &listoffsets.Request{
+	res, err := tailAnswer[*listoffsets.Response](ctx, l, &listoffsets.Request{
 		ReplicaID: None, Topics: []listoffsets.RequestTopic{{Topic: l.topic, Partitions: []listoffsets.RequestPartition{{
 			Partition: l.partition, CurrentLeaderEpoch: None, Timestamp: at,
 		}}}},
@@ -279,18 +361,29 @@ func (l *tailLog) read(ctx context.Context, from int64) (batches []logBatch, err
 		}}}},
 	}
 	l.conn.fetchLimit = tailBytes + tailFetch // a first batch comes whole, however large it is
-	err = l.conn.exchange(ctx, RequestTimeout, req, func(body []byte, _ int16) error {
-		answer, err := readFetchHead(body, l.topic, int(l.partition))
-		if err == nil {
-			err = codeOrNil(answer.code)
-		}
-		if err != nil {
+	err = l.watch(l.conn.Close, func() error {
+		return l.conn.exchange(ctx, RequestTimeout, req, func(body []byte, _ int16) error {
+			answer, err := readFetchHead(body, l.topic, int(l.partition))
+			if err == nil {
+				err = codeOrNil(answer.code)
+			}
+			if err != nil {
+				return err
+			}
+			batches, err = splitBatches(answer.set)
 			return err
-		}
-		batches, err = splitBatches(answer.set)
-		return err
+		})
 	})
 	return batches, err
+}
+
+// tailAnswer is RoundTripAs, watched.
+func tailAnswer[R protocol.Message](ctx context.Context, l *tailLog, req protocol.Message) (res R, err error) {
+	err = l.watch(l.conn.Close, func() (err error) {
+		res, err = RoundTripAs[R](ctx, l.conn, RequestTimeout, req)
+		return err
+	})
+	return res, err
 }
 
 // splitBatches are the batches of a fetched set. The last one may be incomplete, and is left out.
@@ -312,7 +405,7 @@ func splitBatches(set []byte) (batches []logBatch, err error) {
 }
 
 func (l *tailLog) sendAgain(ctx context.Context, b *logBatch) (base int64, err error) {
-	res, err := RoundTripAs[*produce.Response](ctx, l.conn, RequestTimeout, &rawproduce.Request{
+	res, err := tailAnswer[*produce.Response](ctx, l, &rawproduce.Request{
 		Acks: -1, Timeout: int32(l.confirm),
 		Topics: []rawproduce.RequestTopic{{Topic: l.topic, Partitions: []rawproduce.RequestPartition{{
 			Partition: l.partition, RecordSet: protocol.RawRecordSet{Reader: bytes.NewReader(b.sealed())},

@@ -11,7 +11,9 @@ import (
 	"net"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/compress"
@@ -423,9 +425,49 @@ func TestTailLimitsAnAnswer(t *testing.T) {
 			f.Error(err)
 		}
 	})
-	_, err := (&tailLog{conn: f.dial(), topic: "events"}).read(t.Context(), 0)
+	unwatched := func(_ func(), do func() error) error { return do() }
+	_, err := (&tailLog{conn: f.dial(), watch: unwatched, topic: "events"}).read(t.Context(), 0)
 	var over *TooLargeError
 	if !errors.As(err, &over) {
 		t.Errorf("got %v", err)
 	}
+}
+
+// A broker that does not answer keeps nobody from reading the logs that others lead, and it is given
+// up as soon as another broker leads.
+func TestTailsOfASilentBroker(t *testing.T) {
+	const silent, answers, of = 1, 2, 2 * tailReaders
+	synctest.Test(t, func(t *testing.T) {
+		c := NewClient(Options{Explain: error.Error})
+		reached := errors.New("reached")
+		c.Dial = func(ctx context.Context, addr string) (Connection, error) {
+			if addr == fmt.Sprint(answers) {
+				return nil, reached
+			}
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		lead := func(node int32) {
+			leaders := slices.Repeat([]Leader{{Node: node}}, of)
+			c.Metadata.Store(&Metadata{
+				Brokers: map[int32]string{silent: fmt.Sprint(silent), answers: fmt.Sprint(answers)},
+				Topics:  map[string]*Topic{"events": {Partitions: leaders}, "others": {Partitions: []Leader{{Node: answers}}}},
+			})
+		}
+		lead(silent)
+		var readings sync.WaitGroup
+		for i := range int32(of) {
+			readings.Go(func() {
+				if err := c.ReadTail(t.Context(), "events", i, nil); !errors.Is(err, kafkago.NotLeaderForPartition) {
+					t.Errorf("the former leader: %v", err)
+				}
+			})
+		}
+		synctest.Wait()
+		if err := c.ReadTail(t.Context(), "others", 0, nil); !errors.Is(err, reached) {
+			t.Errorf("the other broker: %v", err)
+		}
+		lead(answers)
+		readings.Wait()
+	})
 }

@@ -70,13 +70,13 @@ type worker struct {
 func (w *worker) init(client *Client, q *queue, number int) {
 	w.client, w.queue, w.number = client, q, number
 	w.request = rawproduce.Request{Acks: -1, Timeout: int32(client.Options.ConfirmTimeout.Milliseconds())}
+	w.timer.timer = time.AfterFunc(time.Hour, w.checkRequest)
+	w.timer.timer.Stop()
 }
 
 // run sends until ctx is done.
 func (w *worker) run(ctx context.Context) {
 	defer w.hangUp()
-	w.timer.timer = time.AfterFunc(time.Hour, w.checkRequest)
-	defer w.timer.timer.Stop()
 	for {
 		// The answers that were just delivered have woken lanes. They push what they have before
 		// this worker takes batches: measured, requests then have 6.7 instead of 3.8 batches, and a
@@ -128,15 +128,8 @@ func (w *worker) sendRequest(ctx context.Context) (throttle time.Duration) {
 	w.timer.watchRequest(w.parts, w.conn.Close, max(overdueMin, 4*w.usualTime))
 	timeout := w.client.Options.ConfirmTimeout + answerGrace + time.Duration(size/slowestNetwork)*time.Second
 	produced, err := RoundTripAs[*produce.Response](ctx, w.conn, timeout, &w.request)
-	took, moved, silent := w.timer.endWatch()
+	took, moved := w.endRequest(err)
 	pending.Add(-int64(records))
-	switch missed := &w.queue.missed; {
-	case silent && err != nil && !moved:
-		missed.Store(true) // the broker stays down, although the request was given up
-	case silent, err == nil && missed.Load():
-		missed.Store(false)
-		w.client.noteBroker(w.queue.Node, "")
-	}
 	if err != nil {
 		w.hangUp()
 		if moved {
@@ -150,6 +143,20 @@ func (w *worker) sendRequest(ctx context.Context) (throttle time.Duration) {
 	w.usualTime += (took - w.usualTime) / 8
 	w.deliverAnswers(produced)
 	return time.Duration(produced.ThrottleTimeMs) * time.Millisecond
+}
+
+// endRequest ends the watch of a request that ended with err. It returns how long the request took,
+// and whether it was given up because another broker leads.
+func (w *worker) endRequest(err error) (took time.Duration, moved bool) {
+	took, moved, silent := w.timer.endWatch()
+	switch missed := &w.queue.missed; {
+	case silent && err != nil && !moved:
+		missed.Store(true) // the broker stays down, although the request was given up
+	case silent, err == nil && missed.Load():
+		missed.Store(false)
+		w.client.noteBroker(w.queue.Node, "")
+	}
+	return took, moved
 }
 
 // dropOutdated keeps in parts the batches that may be sent on conn. It delivers the others back,

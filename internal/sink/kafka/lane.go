@@ -375,7 +375,9 @@ func (l *lane) interruptPart(pr *producer) {
 		}
 		pr.abandoned = true
 		pr.releaseRoom() // it may take long until the batch comes back
-		l.routes[pr.Topic].producers[pr.Partition] = nil
+		next := newProducer(l, pr.Topic, pr.Partition)
+		next.foundAt, next.foundIn = pr.foundAt, pr.foundIn
+		l.routes[pr.Topic].producers[pr.Partition] = next
 	}
 	for _, i := range p.todo[:p.doubted] {
 		if o := &l.Outcomes[i]; o.State == sink.Unsent {

@@ -47,14 +47,12 @@ import (
 )
 
 const (
-	// readBackTime is how long the end of a partition may take, with the wait for a place. Its
+	// readBackTime is how long the end of a partition may take, with the wait for its turn. Its
 	// events wait meanwhile. So they would without: only what keeps events from being sent, too,
 	// takes so long.
 	readBackTime = 30 * time.Second
 	// readBackEnds is when no other is read any more, from the first reading of a term on.
 	readBackEnds = time.Minute
-	// readers is how many partitions are read at the same time: each takes some MiB.
-	readers = 4
 	// clockSkew is how far the clocks of the database and of this machine may be apart. An event
 	// that was committed later than that after the term began was not sent before. A wrong clock
 	// costs a look, or leaves repeats: nothing is taken for stored because of it.
@@ -65,14 +63,13 @@ const (
 
 // readBack is the part of a sink that reads back.
 type readBack struct {
-	term    atomic.Int64  // counts the terms; 0: none has begun, or the key is off
-	began   atomic.Int64  // when the term began, Unix nanoseconds
-	first   atomic.Int64  // when the term's first partition was read, likewise; 0: none was
-	found   atomic.Int64  // events that were confirmed without being sent
-	pending atomic.Int64  // of these, those of which the log has not told yet
-	places  chan struct{} // has a place for each partition that is read
-	gaveUp  atomic.Int64  // the term in which no more is read
-	told    atomic.Int64  // the term in which the log has told that a partition cannot be read
+	term    atomic.Int64 // counts the terms; 0: none has begun, or the key is off
+	began   atomic.Int64 // when the term began, Unix nanoseconds
+	first   atomic.Int64 // when the term's first partition was read, likewise; 0: none was
+	found   atomic.Int64 // events that were confirmed without being sent
+	pending atomic.Int64 // of these, those of which the log has not told yet
+	gaveUp  atomic.Int64 // the term in which no more is read
+	told    atomic.Int64 // the term in which the log has told that a partition cannot be read
 }
 
 // tail is what is known of the end of a partition's log.
@@ -143,11 +140,6 @@ func (l *lane) readTail(ctx context.Context, pr *producer, first *event.Event, t
 	} else if b.mayBeStored(first) {
 		bounded, cancel := context.WithTimeout(ctx, readBackTime)
 		defer cancel()
-		select {
-		case b.places <- struct{}{}:
-			defer func() { <-b.places }()
-		case <-bounded.Done():
-		}
 		found := tailDigests{digester: newDigester(), from: first.Position}
 		var ok bool
 		if found.want, ok = l.digestOf(first, found.digester); ok {
@@ -273,21 +265,23 @@ var _ kafkaclient.TailReader = (*tailDigests)(nil)
 // Begin implements kafkaclient.TailReader.
 func (f *tailDigests) Begin() { f.stored, f.reached = map[digest]int64{}, false }
 
-// See implements kafkaclient.TailReader. Each event of the relay's own format has a position.
+// See implements kafkaclient.TailReader. Each event of the relay's own format has a position. What
+// lies before the first event is not remembered: a topic may have very many partitions.
 func (f *tailDigests) See(m *kafkago.Message) (ours bool) {
+	position := ""
 	f.begin(m.Time.UnixMilli(), m.Key, m.Value)
 	for _, h := range m.Headers {
 		if h.Key == sink.HeaderPosition {
-			ours = true
-			if at, err := event.ParsePosition(string(h.Value)); err == nil && !f.from.Less(at) {
-				f.reached = true
-			}
+			ours, position = true, string(h.Value)
 		}
 		f.header(h.Key, h.Value)
 	}
-	if ours {
-		d := f.sum()
-		f.stored[d] = max(f.stored[d], m.Offset)
+	if at, err := event.ParsePosition(position); err == nil {
+		f.reached = f.reached || !f.from.Less(at)
+		if !at.Less(f.from) {
+			d := f.sum()
+			f.stored[d] = max(f.stored[d], m.Offset)
+		}
 	}
 	return ours
 }

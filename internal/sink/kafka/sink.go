@@ -75,7 +75,6 @@ func New(cfg Config) (*Sink, error) {
 	opts := cfg.clientOptions()
 	opts.OnMetadata, opts.OnState = s.metadataAnswered, s.stateChanged
 	s.client = kafkaclient.NewClient(opts)
-	s.readBack.places = make(chan struct{}, readers)
 	s.placement = placement{sink: s, lanes: map[string][]int32{}}
 	s.states = partitionStates{states: map[topicPartition]*partitionState{}, waitingLanes: map[*lane]struct{}{}, reportOutage: s.client.NoteReplicas}
 	if layout.Constant != nil {
