@@ -22,15 +22,17 @@ FIRST := ./test/fault ./test/cli ./internal/replication
 # "work" is all packages of all modules of go.work, where ./... stops at the folder of another module.
 # What is in the binary, or in a service that writes or consumes.
 PRODUCT = go list work | grep -E '^[^/]*/[^/]*/[^/]*/(internal|cmd|outbox|inbox)(/|$$)' | grep -v /internal/devenv
-# Of that, test-race leaves out what starts hardly a goroutine: ./internal/replication races those of repair, test/cli plays the
-# commands. One test of relay/order starts some, and is named there.
-RACED   = $(PRODUCT) | grep -vE '/internal/((config|debezium|decode|event|guard|migrate|printable|wiring)(/|$$)|(cli/command|cli/operate|ops|ops/metrics|relay/inflight|relay/order|replication/check|replication/repair|secretfile)$$)'
+# Of that, test-race leaves out what starts hardly a goroutine: ./internal/replication races those of repair, ./internal/sink/kafka
+# those of kafkaclient, test/cli plays the commands. Of two packages it races the tests that start some.
+RACED   = $(PRODUCT) | grep -vE '/internal/((config|debezium|decode|event|guard|kafkaclient|migrate|printable|wiring)(/|$$)|(cli/command|cli/operate|dlq|lazy|ops|ops/console|ops/metrics|relay/inflight|relay/order|replication/(check|repair|schema|setup|slot)|retention|secretfile|sent|sink/cloudevents|sink/sinktest/spool)$$)'
+CALM        := ./internal/dlq ./internal/retention ./internal/replication/schema ./internal/replication/setup # on the same PostgreSQL
+RACED_TESTS := ^Test(ConcurrentUse|MetadataDoesNotStarveIds|PoolHangsUp|RoundTripBreaks|Tail.*|Watch)$$
 # What test-race does not run of the pure tests, so that make test-all has each of them once.
 UNRACED = go list $(QUICK) | grep -vxFf <($(RACED)) | tr '\n' ' '
 OTHERS  = go list -e -tags '$(TAGS)' work | grep -vxFf <($(PRODUCT)) | grep -vxFf <(go list $(QUICK)) | grep -vE '/test/(install|soak)$$'
 .PHONY: tested-packages
 tested-packages: # of make test-all, for TestEveryPackageIsTested
-	@go list $(QUICK); $(RACED); $(OTHERS)
+	@go list $(QUICK) $(CALM); $(RACED); $(OTHERS)
 # What differs between PostgreSQL versions. scripts/postgres.sh fetches them. test-race is on the newest.
 PG_PACKAGES ?= ./internal/replication ./internal/replication/schema
 PG_VERSIONS := 14 15 16 17 18
@@ -70,7 +72,7 @@ pictures: ## draw docs/img again: the dashboards and status --watch of a relay t
 # Tests that need no server. TestQuickNeedsNoServer in test/docs reads this list.
 QUICK := ./internal/event ./internal/decode ./internal/config/... ./internal/debezium/... ./internal/guard ./internal/migrate/... \
 	./internal/ops/... ./internal/printable ./internal/relay/... ./internal/secretfile ./internal/retry ./internal/wiring ./internal/cli/... \
-	./internal/sink ./internal/sink/stdout \
+	./internal/lazy ./internal/sent ./internal/sink ./internal/sink/cloudevents ./internal/sink/sinktest/spool ./internal/sink/stdout \
 	./internal/replication/check ./internal/replication/repair \
 	./internal/replication/session ./internal/replication/slot ./internal/replication/source \
 	./internal/kafkaclient/... \
@@ -124,15 +126,16 @@ test-side-by-side: bin/testrun
 lint-and-tools:
 	@nice -n 10 $(MAKE) -k --no-print-directory lint test-tools
 test-race: bin/testrun bin/serve ## the packages of relay, outbox and inbox under the race detector, on the newest PostgreSQL
-	@echo "== $@"; red=0; $(GO_TEST) -race -run '^TestConcurrentUse$$' ./internal/relay/order || red=1; \
+	@echo "== $@"; red=0; $(GO_TEST) -race -run '$(RACED_TESTS)' ./internal/relay/order ./internal/kafkaclient || red=1; \
 		export CDC_RELAY_TEST_POSTGRES= CDC_RELAY_TEST_POSTGRES_BIN=$$(scripts/postgres.sh $(PG_NEWEST)); \
-		$(SERVE) $(GO_TEST) -race -tags '$(TAGS)' ./internal/replication ./internal/sink/kafka ./internal/sink/rabbit ./inbox/test/kafka $$($(RACED)) || red=1; exit $$red
+		$(SERVE) $(GO_TEST) -race -tags '$(TAGS)' ./internal/replication ./internal/sink/kafka ./internal/sink/rabbit ./inbox/test/kafka $$($(RACED)) || red=1; \
+		$(SERVE) $(GO_TEST) -tags '$(TAGS)' $(CALM) || red=1; exit $$red
 
 # The shared server is of another version: the package starts its own.
 .PHONY: $(PG_VERSIONS:%=test-pg%)
 $(PG_VERSIONS:%=test-pg%): test-pg%: bin/testrun
 	@echo "== $@"; bin=$$(scripts/postgres.sh $*); env -u CDC_RELAY_TEST_POSTGRES CDC_RELAY_TEST_POSTGRES_BIN=$$bin \
-		$(GO_TEST) -tags '$(TAGS)' $(PG_PACKAGES)
+		$(GO_TEST) -tags '$(TAGS)' $(if $(SKIP),-skip '$(SKIP)') $(PG_PACKAGES)
 
 # Servers of this version in place of the run's.
 .PHONY: $(RABBITMQ_VERSIONS:%=test-rabbitmq%) $(KAFKA_VERSIONS:%=test-kafka%)
@@ -144,8 +147,16 @@ $(KAFKA_VERSIONS:%=test-kafka%): test-kafka%: bin/testrun bin/serve
 		$(SERVE) $(GO_TEST) -tags '$(TAGS)' $(KAFKA_PACKAGES)
 
 .PHONY: test-oldest
-test-oldest: ## the first tier on the oldest PostgreSQL
-	@$(MAKE) --no-print-directory TAGS= test-pg$(PG_OLDEST)
+test-oldest: override TAGS :=
+# They ask the server nothing that no other test asks it. make test-nightly leaves none out.
+test-oldest: SKIP := ^Test(Backfill|CheckNamesColumnsAndTypes|CleanStopsUnderLoad|Column(DroppedWhileRunning|ReplacedDuringARollout)|$\
+	FirstStartCountsARowWhoseTransactionWasOpen|FlushLimitIsLeftToWhoRaisesTheEpoch|GapAcrossARestart|IdleOutboxMovesWithOtherTables|$\
+	InitRefusesRowsThatNobodyAskedAbout|Leader(ReturnsAfterAnotherLed|ThatWasFencedStops)|MessageThatCannotBeRead|OrderOfDefaults|$\
+	OtherPublishedTableIsLocked|PoolIsMadeAgainWhereTheStreamGoes|PublicationAlteredThereAndBack|Recover(BehindWhatWaits|CutOff)|$\
+	RecoveredAsStreamed|RowFilter|RowThatCannotBeConverted|SilentServerIsLeft|Slot(AcceptedOnAnotherServer|DroppedWhileDown|$\
+	HeldForAMoment|LostBeforeTheEpochIsRaised|MovedByAProgramThatLeaves|Recreated|WithoutARecord)|StopBetweenCommitsThatAreAdjacent|$\
+	WalsenderTerminated)$$
+test-oldest: test-pg$(PG_OLDEST) ## the first tier on the oldest PostgreSQL, less what is the same on each
 
 .PHONY: test-tools
 test-tools: bin/testrun ## modules outside of go.work: deploy/ read as those who will run it read it, bin/testrun

@@ -5,7 +5,7 @@ package docs
 var rabbitMQAnswers = map[string]string{
 	`ack`: "TestConformance",
 	"312 NO_ROUTE and ack, with `sink.rabbitmq.unroutable: ignore`": "TestIgnoredReturn, TestExchangesThatReturnWhatTheyTook",
-	`403 ACCESS_REFUSED: token expired, password changed`:           "TestTokenExpires, TestRefusalOfAnEarlierLogin",
+	`403 ACCESS_REFUSED: token expired, password changed`:           "TestIssuer/token expires, TestRefusalOfAnEarlierLogin",
 	`320 CONNECTION_FORCED: a node stops, an operator`:              "TestConnectionForced, TestVirtualHostDeleted",
 	`none: the connection breaks, nothing is confirmed`:             "TestNothingConfirmed, TestConformance",
 	`connection.blocked: memory or disk alarm`:                      "TestBlockedPastTheConfirmTimeout",

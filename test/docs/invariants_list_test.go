@@ -37,7 +37,7 @@ var invariants = []invariant{
 		tests: []tests{
 			{"internal/sink/rabbit", `TestDestinationFaults TestProfileReturns TestProfileReturnTakesItsDestination
 				TestProfileReturnOfNobody TestReturnOfOneOfTwo`},
-			{"internal/sink/kafka", "TestHistories TestSequences TestStorageTakenBack TestLateAnswer TestReadBackWantsAConfirm"},
+			{"internal/sink/kafka", "TestHistories TestSequences TestStorageTakenBack TestLateAnswer TestCluster"},
 			{"internal/kafkaclient", "TestTailShowsWhatIsConfirmed TestTailCountsBehindAConfirm"},
 			{"internal/relay", "TestStories"},
 			{"internal/relay/order", "TestStories"},
@@ -78,7 +78,7 @@ var invariants = []invariant{
 			{"internal/sink/rabbit", `TestDestinationFaults TestUnconfirmed TestProbesOfAStuckQueueLeaveRoom
 				TestTooLargeForTheBroker TestMessageThatKillsTheChannel TestHeaderThatKillsTheConnection
 				TestInternalError TestConfirmClock TestRejectedUnsent TestOtherCluster
-				TestRefusalOfAnEarlierLogin TestTokenExpires`},
+				TestRefusalOfAnEarlierLogin TestIssuer`},
 			{"internal/sink/kafka", `TestOutcomes TestAnswers TestDoubtIsNotRejected TestLeaderlessIsNotAccused
 				TestNoPartitionHasEnoughReplicas TestOthersTakeBatches TestNoEventIsAccusedOverItsPartition
 				TestConformance`},

@@ -89,18 +89,25 @@ func failUntilRetried(ctx context.Context, tx pgx.Tx, m inbox.Message) error {
 	return effect(ctx, tx, m)
 }
 
-// The topics of the service are as safe as those that its messages come from.
-func TestDurability(t *testing.T) {
+// TestTwoNodes is on one cluster.
+func TestTwoNodes(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, 1)
-	k, err := kafkaserver.Start(r.ctx, kafkaserver.Options{Nodes: 2, Settings: map[string]string{"default.replication.factor": "1"}})
+	k, err := kafkaserver.Start(await.Context(t), kafkaserver.Options{Nodes: 2, Settings: map[string]string{"default.replication.factor": "1"}})
 	await.Must(t, err)
 	t.Cleanup(func() { await.Must(t, k.Close()) })
+	t.Run("durability", func(t *testing.T) { testDurability(t, k) })
+	t.Run("coordinator moves", func(t *testing.T) { testCoordinatorMoves(t, k) })
+}
+
+// The topics of the service are as safe as those that its messages come from.
+func testDurability(t *testing.T, k *kafkaserver.Kafka) {
+	r := newRig(t, 1)
 	await.Must(t, k.CreateTopic(r.ctx, r.topic, 1, 2, map[string]string{"min.insync.replicas": "2"}))
 	r.kafka.Brokers = k.Brokers()
 	await.Must(t, r.consumer().Declare(r.ctx))
 	for _, topic := range []string{".dlq", ".return", ".retry.1s"} {
 		var replicas []int
+		var err error
 		var answer *kafkago.DescribeConfigsResponse
 		await.Until(t, "the node that is asked to know "+topic, func() bool {
 			if replicas, _, err = k.Replicas(r.ctx, r.service+topic, 0); err != nil {
@@ -121,12 +128,8 @@ func TestDurability(t *testing.T) {
 
 // The group's coordinator moves, as when brokers are restarted one after the other: the consumer
 // goes on with the partitions that it has, and its offsets are committed.
-func TestCoordinatorMoves(t *testing.T) {
-	t.Parallel()
+func testCoordinatorMoves(t *testing.T, k *kafkaserver.Kafka) {
 	r := newRig(t, 1)
-	k, err := kafkaserver.Start(r.ctx, kafkaserver.Options{Nodes: 2})
-	await.Must(t, err)
-	t.Cleanup(func() { await.Must(t, k.Close()) })
 	await.Must(t, k.CreateTopic(r.ctx, r.topic, 1, 2, nil))
 	r.broker, r.kafka.Brokers = k, k.Brokers()
 	r.writer.Addr = kafkago.TCP(k.Brokers()...)
@@ -208,7 +211,7 @@ func TestFrozen(t *testing.T) {
 func TestBatchTooLarge(t *testing.T) {
 	r := newRig(t, 1)
 	grows := event("2", "a")
-	grows.Value = make([]byte, 200<<20)
+	grows.Value = make([]byte, 80<<20)
 	r.writer.Compression, r.writer.BatchBytes = kafkago.Gzip, 1<<30
 	r.publish(event("1", "a"))
 	r.publish(grows)
@@ -226,7 +229,7 @@ func TestBatchTooLarge(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "offset 1 of "+r.topic+"-0 is too large") || allocated > 50<<20 {
 		t.Errorf("%d messages, %d bytes allocated, %v", len(messages), allocated, err)
 	}
-	if messages, _, err = read(300 << 20); err != nil || len(messages) != 1 || len(messages[0].Value) != 200<<20 {
+	if messages, _, err = read(300 << 20); err != nil || len(messages) != 1 || len(messages[0].Value) != 80<<20 {
 		t.Errorf("with more memory: %d messages, %v", len(messages), err)
 	}
 	link := kafkaclient.NewPool(kafkaclient.DialOptions{}, r.kafka.Brokers...)

@@ -27,6 +27,7 @@ type Database struct {
 	saved    map[string]pglogrepl.LSN
 	number   int64
 	rows     map[entryKey]*entry // a position is in retry or in dead_letter
+	ordered  []*entry            // of rows, in order of position
 	requests []*Request
 	audit    []AuditNote
 }
@@ -137,13 +138,25 @@ func (db *Database) StateOf(n int64) string {
 // entriesWhere returns the entries of that kind in order of position.
 func (db *Database) entriesWhere(of func(*entry) bool) []*entry {
 	var list []*entry
-	for e := range maps.Values(db.rows) {
+	for _, e := range db.ordered {
 		if of(e) {
 			list = append(list, e)
 		}
 	}
-	slices.SortFunc(list, func(a, b *entry) int { return a.compare(b.entryKey) })
 	return list
+}
+
+func (db *Database) insert(fresh map[entryKey]*entry) {
+	maps.Copy(db.rows, fresh)
+	db.ordered = slices.AppendSeq(db.ordered, maps.Values(fresh))
+	slices.SortFunc(db.ordered, func(a, b *entry) int { return a.compare(b.entryKey) })
+}
+
+func (db *Database) remove(e *entry) {
+	delete(db.rows, e.entryKey)
+	at, _ := slices.BinarySearchFunc(db.ordered, e, func(a, b *entry) int { return a.compare(b.entryKey) })
+	at += slices.Index(db.ordered[at:], e)
+	db.ordered = slices.Delete(db.ordered, at, at+1)
 }
 
 // Store is a store in memory. It may be used by several goroutines.
@@ -215,7 +228,7 @@ func (m *Store) Defer(ctx context.Context, rows []*store.Row) error {
 			return store.PositionTaken(row)
 		}
 	}
-	maps.Copy(m.db.rows, fresh)
+	m.db.insert(fresh)
 	return nil
 }
 

@@ -22,7 +22,11 @@ func (m *Store) ReadRows(ctx context.Context, wants []store.Want, run int, size,
 	}
 	defer end()
 	rows := map[uint64][]*entry{}
-	for _, e := range m.db.entriesWhere(m.isDeferred) {
+	for _, want := range wants {
+		rows[want.Group] = nil
+	}
+	wanted := func(e *entry) bool { _, wanted := rows[e.row.Group]; return wanted && m.isDeferred(e) }
+	for _, e := range m.db.entriesWhere(wanted) {
 		rows[e.row.Group] = append(rows[e.row.Group], e)
 	}
 	blocked := map[uint64]bool{}
@@ -92,14 +96,18 @@ func (m *Store) GroupsOfDestination(ctx context.Context, at store.Cursor, limit 
 	}
 	defer end()
 	next = at
-	for _, e := range m.inSweepOrder() {
-		if compareDest(e.cursor(), at) != 0 || compareCursors(e.cursor(), at) <= 0 || limit == 0 {
-			continue
+	of := func(e *entry) bool {
+		return m.isDeferred(e) && compareDest(e.cursor(), at) == 0 && compareCursors(e.cursor(), at) > 0
+	}
+	seen := map[uint64]bool{}
+	for _, e := range m.db.entriesWhere(of) {
+		if limit == 0 {
+			break
 		}
 		limit--
 		next = e.cursor()
-		if !slices.Contains(groups, e.row.Group) {
-			groups = append(groups, e.row.Group)
+		if !seen[e.row.Group] {
+			seen[e.row.Group], groups = true, append(groups, e.row.Group)
 		}
 	}
 	return groups, next, nil
@@ -114,7 +122,7 @@ func (m *Store) GroupsOfResends(ctx context.Context, after store.ResentRow, limi
 	defer end()
 	var list []store.ResentRow
 	of := map[store.ResentRow]uint64{}
-	for _, e := range m.inSweepOrder() {
+	for _, e := range m.db.entriesWhere(m.isDeferred) {
 		if e.row.Resend == 0 {
 			continue
 		}
@@ -167,7 +175,7 @@ func (m *Store) ApplyResults(ctx context.Context, results []store.Result) error 
 		}
 		switch r.Kind {
 		case store.Delivered:
-			delete(m.db.rows, e.entryKey)
+			m.db.remove(e)
 		case store.Backoff:
 			e.noteRejection(r)
 			e.row.NextAttempt = time.Time{}

@@ -110,6 +110,9 @@ func (m *Store) WaitingRequests(ctx context.Context, limit int, size int64) (lis
 		return nil, err
 	}
 	defer end()
+	if len(m.db.requests) == 0 {
+		return nil, nil
+	}
 	rows := map[int64]*entry{}
 	for _, e := range m.db.entriesWhere(m.isOurs) {
 		rows[e.row.N] = e
@@ -275,7 +278,7 @@ func (m *Store) ExpireDeadLetters(ctx context.Context, keep time.Duration, limit
 	for _, e := range m.db.entriesWhere(m.isOurs) {
 		switch {
 		case e.state == Purged && (e.incarnation < m.cfg.Incarnation || e.incarnation == m.cfg.Incarnation && e.position.Commit < m.db.saved[m.cfg.Slot]):
-			delete(m.db.rows, e.entryKey)
+			m.db.remove(e)
 		case (e.state == Replayed || e.state == Discarded) && old(e.closed):
 			e.purge()
 			purged++

@@ -5,17 +5,15 @@ package kafka
 import (
 	"fmt"
 	"testing"
-	"time"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
-	"github.com/cdc-relay/cdc-relay/internal/sink"
 	"github.com/cdc-relay/cdc-relay/internal/sink/sinktest"
 )
 
 // onCluster are the tests that TestCluster makes one after the other; onClusterNightly come before.
 var (
-	onCluster        = []clusterTest{{"too few replicas", testTooFewReplicas}, {"no leader", testNoLeader}}
+	onCluster        = []clusterTest{{"too few replicas", testTooFewReplicas}, {"read back wants a confirm", testReadBackWantsAConfirm}}
 	onClusterNightly []clusterTest
 )
 
@@ -40,11 +38,6 @@ func TestCluster(t *testing.T) {
 	t.Run("check", func(t *testing.T) { testCheck(t, k) }) // it ends with a node less
 }
 
-// replicated makes a topic of three replicas, of which two must be in sync.
-func replicated(t *testing.T, k *kafkaserver.Kafka, partitions int) string {
-	return topicWith(t, k, partitions, 3, map[string]string{"min.insync.replicas": "2"})
-}
-
 // With one replica left of the two that must be in sync the partition is at fault, and others flow.
 func testTooFewReplicas(t *testing.T, k *kafkaserver.Kafka) {
 	refusing := func(kind sinktest.Kind) bool { return kind == sinktest.DestinationRefusing }
@@ -53,36 +46,31 @@ func testTooFewReplicas(t *testing.T, k *kafkaserver.Kafka) {
 	})
 }
 
-// A leader is killed under load. A partition of several replicas gets another leader, and what was
-// under way goes there as the same bytes: it is stored once. One whose only replica is away is at
-// fault after ConfirmTimeout, since others confirm.
-func testNoLeader(t *testing.T, k *kafkaserver.Kafka) {
-	topic, other := topicWith(t, k, 1, 1, nil), replicated(t, k, 1)
-	leader, err := k.Leader(await.Context(t), topic, 0)
-	must(t, err)
-	r := start(t, Config{Brokers: k.Brokers(), ConfirmTimeout: 4 * time.Second})
-	first := newEvent(topic, "k")
-	wantConfirmed(t, r.send(first))
-	must(t, k.MoveLeader(await.Context(t), other, 0, leader))
-	f := flow(t, r, other, 10)
-	f.wait(100)
-	must(t, k.KillNode(leader))
-	await.Until(t, "another leader", func() bool {
-		node, err := k.Leader(await.Context(t), other, 0)
-		return err == nil && node > 0 && node != leader
+// A record that consumers see, and that too few replicas have, is not taken for stored. It is sent,
+// and waits for the replicas.
+func testReadBackWantsAConfirm(t *testing.T, k *kafkaserver.Kafka) {
+	topic := topicWith(t, k, 1, 3, map[string]string{"min.insync.replicas": "3"})
+	ev := repeated(1, topic)[0]
+	must(t, k.WaitInSync(await.Context(t), topic))
+	must(t, k.StopNode(await.Context(t), 3))
+	await.Until(t, "the replica to be missed", func() bool {
+		_, inSync, err := k.Replicas(await.Context(t), topic, 0)
+		return err == nil && len(inSync) == 2
 	})
-	f.wait(100)
-	ev := newEvent(topic, "k")
-	got := r.send(ev)
-	wantRejected(t, got[0], sink.Destination, sink.NoLeader)
-	if f := got[0].Fault; f.Destination != partitionName(topic, 0) || f.Whole {
-		t.Errorf("fault %+v", f)
+	storeUnconfirmed(t, k, topic, ev)
+	next := nextTerm(t, k)
+	confirmed := make(chan error, 1)
+	go func() {
+		_, err := next.try(await.Context(t), ev)
+		confirmed <- err
+	}()
+	await.Until(t, "the reading to be given up", func() bool { return next.states.stateOf(topic, 0).tail.term.Load() == 1 })
+	if n := next.readBack.found.Load(); n != 0 {
+		t.Errorf("%d events are taken for stored", n)
 	}
-	must(t, k.StartNode(await.Context(t), leader))
-	await.Until(t, "the leader is back", func() bool { return r.send(ev)[0].State == sink.Confirmed })
-	wantStored(t, k, other, f.end()...)
-	wantStored(t, k, topic, first, ev)
-	must(t, k.WaitInSync(await.Context(t), other))
+	must(t, k.StartNode(await.Context(t), 3))
+	must(t, <-confirmed)
+	wantRecords(t, k, topic, 2)
 }
 
 // Everything that a cluster of three can lack, each named with its fix; and nothing is published.

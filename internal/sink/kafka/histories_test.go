@@ -3,4 +3,4 @@
 package kafka
 
 // usualHistories is how many runs of each plan TestHistories plays.
-const usualHistories = 3
+const usualHistories = 1

@@ -16,6 +16,7 @@ import (
 	"github.com/segmentio/kafka-go/protocol/metadata"
 
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/issuer"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/kafkaserver"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 	"github.com/cdc-relay/cdc-relay/internal/kafkaclient"
@@ -26,15 +27,24 @@ import (
 const anybody = "User:ANONYMOUS"
 
 // TestOwnBroker is on a cluster of one broker that obeys ACLs and has all kinds of listeners. Tests
-// put back what they change.
+// put back what they change. Sessions of tokens end with the token, or after 2 s.
 func TestOwnBroker(t *testing.T) {
 	t.Parallel()
+	i, err := issuer.Start()
+	must(t, err)
+	t.Cleanup(func() { must(t, i.Close()) })
 	k, err := kafkaserver.Start(await.Context(t), kafkaserver.Options{
-		Authorizer: true, Proxied: 1, Secure: true, Users: map[string]string{"relay": "relay secret"},
-		Settings: map[string]string{"connections.max.reauth.ms": "3600000", "socket.request.max.bytes": "8388608"},
+		Authorizer: true, Proxied: 1, Secure: true, Users: map[string]string{"relay": "relay secret"}, Issuer: i,
+		Settings: map[string]string{
+			"connections.max.reauth.ms": "3600000", "listener.name.token.oauthbearer.connections.max.reauth.ms": "2000",
+			"socket.request.max.bytes": "8388608",
+		},
 	})
 	must(t, err)
 	t.Cleanup(func() { must(t, k.Close()) })
+	of := func(test func(*testing.T, *kafkaserver.Kafka, *issuer.Issuer)) func(*testing.T, *kafkaserver.Kafka) {
+		return func(t *testing.T, k *kafkaserver.Kafka) { test(t, k, i) }
+	}
 	for name, test := range map[string]func(*testing.T, *kafkaserver.Kafka){
 		"conformance":               testConformanceForbidden,
 		"forbidden topic":           testForbiddenTopic,
@@ -44,6 +54,10 @@ func TestOwnBroker(t *testing.T) {
 		"check of a template":       testCheckOfTemplate,
 		"listeners":                 testListeners,
 		"killed":                    testBrokerKilled,
+		"taken back to a snapshot":  testTakenBackToASnapshot,
+		"tokens are renewed":        of(testTokensRenewed),
+		"tokens are late":           of(testTokensLate),
+		"tokens are refused":        of(testTokensRefused),
 	} {
 		t.Run(name, func(t *testing.T) { test(t, k) })
 	}

@@ -15,14 +15,9 @@ import (
 // same. The producer id of that relay is given a second time, to one that starts now. Under its old
 // id the first relay's next batch would look like one of the second's last five: acknowledged, and
 // stored nowhere.
-func TestClusterTakenBackToASnapshot(t *testing.T) {
-	t.Parallel()
+func testTakenBackToASnapshot(t *testing.T, k *kafkaserver.Kafka) {
 	ctx := await.Context(t)
-	k, err := kafkaserver.Start(ctx, kafkaserver.Options{})
-	must(t, err)
-	t.Cleanup(func() { must(t, k.Close()) })
-	topic := unused()
-	must(t, k.CreateTopic(ctx, topic, 1, 1, nil))
+	topic := topicWith(t, k, 1, 1, nil)
 	snapshot := t.TempDir()
 	must(t, k.StopNode(ctx, 1))
 	must(t, os.CopyFS(snapshot, os.DirFS(k.Data(1))))

@@ -26,26 +26,6 @@ import (
 // ours is what the tokens of the tests' issuer are for.
 func ours(life time.Duration) issuer.Token { return issuer.Token{Audience: "kafka", Life: life} }
 
-// TestTokens is on one broker. Its sessions end with the token, or after 2 s.
-func TestTokens(t *testing.T) {
-	t.Parallel()
-	i, err := issuer.Start()
-	must(t, err)
-	t.Cleanup(func() { must(t, i.Close()) })
-	k, err := kafkaserver.Start(await.Context(t), kafkaserver.Options{
-		Issuer: i, Secure: true, Settings: map[string]string{"connections.max.reauth.ms": "2000"},
-	})
-	must(t, err)
-	t.Cleanup(func() { must(t, k.Close()) })
-	for name, test := range map[string]func(*testing.T, *kafkaserver.Kafka, *issuer.Issuer){
-		"renewed": testTokensRenewed,
-		"late":    testTokensLate,
-		"refused": testTokensRefused,
-	} {
-		t.Run(name, func(t *testing.T) { test(t, k, i) })
-	}
-}
-
 // tokenSink is the configuration of a sink that logs in with the issuer's tokens.
 func tokenSink(t *testing.T, k *kafkaserver.Kafka, i *issuer.Issuer, topic string) Config {
 	t.Helper()

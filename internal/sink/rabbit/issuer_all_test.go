@@ -1,11 +1,13 @@
 //go:build testall
 
-// OAuth 2 tokens of an issuer, which a connection gets in time.
+// OAuth 2 tokens of an issuer, which a connection gets in time, or not.
 
 package rabbit
 
 import (
+	"context"
 	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"sync/atomic"
@@ -16,6 +18,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/issuer"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/rabbitserver"
+	"github.com/cdc-relay/cdc-relay/internal/devenv/testcerts"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
 
@@ -26,14 +29,18 @@ type issued struct {
 	issuer *issuer.Issuer
 }
 
-func issuedBroker(t *testing.T) *issued {
-	t.Helper()
+// TestIssuer is on one broker. Tests put back what they change.
+func TestIssuer(t *testing.T) {
 	t.Parallel()
+	certs, err := testcerts.NewCertificates()
+	if err != nil {
+		t.Fatal(err)
+	}
 	i, err := issuer.Start()
 	if err != nil {
 		t.Fatal(err)
 	}
-	real, err := rabbitserver.Start(await.Context(t), rabbitserver.Options{Management: true, Issuer: i})
+	real, err := rabbitserver.Start(await.Context(t), rabbitserver.Options{Management: true, Issuer: i, Certs: certs})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,9 +50,18 @@ func issuedBroker(t *testing.T) *issued {
 		}
 		_ = i.Close()
 	})
-	b := connect(t, real, real.URL())
-	b.eval("application:set_env(rabbit, channel_tick_interval, 100).")
-	return &issued{b, i}
+	connect(t, real, real.URL()).eval("application:set_env(rabbit, channel_tick_interval, 100).")
+	for name, test := range map[string]func(*issued){
+		"token is renewed":         testTokenIsRenewed,
+		"issuer is away":           testIssuerAway,
+		"token ends in an alarm":   testTokenEndsInAnAlarm,
+		"token is refused":         testTokenRefused,
+		"token refused at renewal": testTokenRefusedAtRenewal,
+		"token expires":            testTokenExpires,
+		"unfit broker":             testUnfitBroker,
+	} {
+		t.Run(name, func(t *testing.T) { test(&issued{connect(t, real, real.URL()), i}) })
+	}
 }
 
 func (b *issued) give(life time.Duration) {
@@ -60,23 +76,49 @@ func (b *issued) tokenConfig() Config {
 	return cfg
 }
 
-// deliverUntil publishes one event after another until done, each until it is confirmed.
-func (b *issued) deliverUntil(s *running, done func() bool) (ids []string) {
-	for !done() && b.ctx.Err() == nil {
-		ev := newEvent("events", "created")
+// deliverUntil publishes one event after another to an exchange until done, each until it is
+// confirmed, and no more than a busy machine has time for.
+func (b *issued) deliverUntil(s *running, exchange string, done func() bool) (ids []string) {
+	for pace := time.Tick(10 * time.Millisecond); !done() && !b.t.Failed(); <-pace {
+		ev := newEvent(exchange, "created")
 		ids = append(ids, string(ev.ID))
 		outcomes, _ := s.deliver(ev)
 		if outcomes[0].State != sink.Confirmed {
 			b.t.Errorf("%s %+v", outcomes[0].State, outcomes[0].Fault)
-			return ids
 		}
 	}
 	return ids
 }
 
+// delivering is deliverUntil meanwhile: stop ends it and returns what was delivered.
+func (b *issued) delivering(s *running, exchange string) (stop func() []string) {
+	var stopped atomic.Bool
+	sent := make(chan []string, 1)
+	go func() { sent <- b.deliverUntil(s, exchange, stopped.Load) }()
+	return func() []string {
+		stopped.Store(true)
+		return <-sent
+	}
+}
+
+// wantAll wants all of these events in a queue.
+func (b *issued) wantAll(queue string, ids ...string) {
+	b.t.Helper()
+	missing := map[string]bool{}
+	for _, id := range ids {
+		missing[id] = true
+	}
+	for _, m := range b.take(queue, b.depth(queue)) {
+		delete(missing, m.MessageId)
+	}
+	if len(ids) == 0 || len(missing) > 0 {
+		b.t.Errorf("%d of %d events are not in the queue", len(missing), len(ids))
+	}
+}
+
 // A connection stands while its tokens end: each event is sent once, and in order.
-func TestTokenIsRenewed(t *testing.T) {
-	b := issuedBroker(t)
+func testTokenIsRenewed(b *issued) {
+	t := b.t
 	b.give(10 * time.Second)
 	b.exchange("events", nil)
 	cfg := b.tokenConfig()
@@ -87,7 +129,8 @@ func TestTokenIsRenewed(t *testing.T) {
 		}
 	}
 	s := start(t, cfg)
-	ids := b.deliverUntil(s, func() bool { return len(b.issuer.Asked()) >= 4 })
+	asked := len(b.issuer.Asked())
+	ids := b.deliverUntil(s, "events", func() bool { return len(b.issuer.Asked()) >= asked+4 })
 	got := b.take("events", b.depth("events"))
 	if len(got) != len(ids) || reconnects.Load() > 0 {
 		t.Fatalf("%d messages for %d events, %d reconnects", len(got), len(ids), reconnects.Load())
@@ -100,44 +143,26 @@ func TestTokenIsRenewed(t *testing.T) {
 }
 
 // The issuer fails until the token has ended: nothing is rejected or lost, and the state says why.
-func TestIssuerAway(t *testing.T) {
-	b := issuedBroker(t)
+func testIssuerAway(b *issued) {
 	b.give(6 * time.Second)
 	b.exchange("events", nil)
-	s := start(t, b.tokenConfig())
-	sent := map[string]bool{}
-	note := func(ids []string) {
-		for _, id := range ids {
-			sent[id] = true
-		}
-	}
-	note(b.deliverUntil(s, func() bool { return len(b.issuer.Asked()) >= 2 }))
+	s := start(b.t, b.tokenConfig())
+	asked := len(b.issuer.Asked())
+	sent := b.deliverUntil(s, "events", func() bool { return len(b.issuer.Asked()) >= asked+2 })
 	b.issuer.Answer(func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "away", http.StatusServiceUnavailable) })
-	var stop atomic.Bool
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		note(b.deliverUntil(s, stop.Load))
-	}()
-	await.Until(t, "the end of the token", func() bool {
+	stop := b.delivering(s, "events")
+	await.Until(b.t, "the end of the token", func() bool {
 		_, why := s.Up()
-		return strings.Contains(why, "503 Service Unavailable") && strings.Contains(why, "check sink.rabbitmq.oauth.token_url") || t.Failed()
+		return strings.Contains(why, "503 Service Unavailable") && strings.Contains(why, "check sink.rabbitmq.oauth.token_url") || b.t.Failed()
 	})
 	b.give(time.Hour)
-	stop.Store(true)
-	<-done
-	for _, m := range b.take("events", b.depth("events")) {
-		delete(sent, m.MessageId)
-	}
-	if len(sent) > 0 {
-		t.Errorf("%d events are not in the queue", len(sent))
-	}
+	b.wantAll("events", append(sent, stop()...)...)
 }
 
 // While an alarm of the broker stands (its disk is full) it reads no new token either, and the old
 // one ends: nothing is rejected or lost when it is over.
-func TestTokenEndsInAnAlarm(t *testing.T) {
-	b := issuedBroker(t)
+func testTokenEndsInAnAlarm(b *issued) {
+	t := b.t
 	const life = 6 * time.Second
 	b.give(life)
 	b.exchange("events", nil)
@@ -145,9 +170,7 @@ func TestTokenEndsInAnAlarm(t *testing.T) {
 	wantConfirmed(t, s.send(newEvent("events", "created")))
 	asked := len(b.issuer.Asked())
 	b.alarm(true)
-	var stop atomic.Bool
-	sent := make(chan []string, 1)
-	go func() { sent <- b.deliverUntil(s, stop.Load) }()
+	stop := b.delivering(s, "events")
 	await.Until(t, "the alarm", func() bool {
 		_, why := s.Up()
 		return strings.Contains(why, "blocked by the broker")
@@ -156,25 +179,12 @@ func TestTokenEndsInAnAlarm(t *testing.T) {
 	ends := time.Now().Add(life / 4)
 	await.Until(t, "the end of the old one", func() bool { return time.Now().After(ends) })
 	b.alarm(false)
-	stop.Store(true)
-	missing := map[string]bool{}
-	for _, id := range <-sent {
-		missing[id] = true
-	}
-	if len(missing) == 0 {
-		t.Error("nothing was sent")
-	}
-	for _, m := range b.take("events", b.depth("events")) {
-		delete(missing, m.MessageId)
-	}
-	if len(missing) > 0 {
-		t.Errorf("%d events are not in the queue", len(missing))
-	}
+	b.wantAll("events", stop()...)
 }
 
 // Who is refused is told by whom, why, and what to do.
-func TestTokenRefused(t *testing.T) {
-	b := issuedBroker(t)
+func testTokenRefused(b *issued) {
+	t := b.t
 	for name, c := range map[string]struct {
 		gives     issuer.Token
 		said, fix string
@@ -201,8 +211,8 @@ func TestTokenRefused(t *testing.T) {
 // The broker ends each connection that offers it a token of another audience. No event in flight is
 // accused of that, neither one of a lane nor one that is alone on a private connection; both are
 // delivered once the issuer is right again.
-func TestTokenRefusedAtRenewal(t *testing.T) {
-	b := issuedBroker(t)
+func testTokenRefusedAtRenewal(b *issued) {
+	t := b.t
 	b.give(20 * time.Second)
 	b.exchange("events", nil)
 	b.exchange("stuck", nil)
@@ -244,11 +254,71 @@ func TestTokenRefusedAtRenewal(t *testing.T) {
 	b.give(time.Hour)
 	outcomes, _ := s.deliver(ofLane)
 	wantConfirmed(t, append(outcomes, s.probe(alone, true)))
-	missing := map[string]bool{string(ofLane.ID): true, string(alone.ID): true}
-	for _, m := range b.take("stuck", b.depth("stuck")) {
-		delete(missing, m.MessageId)
+	b.wantAll("stuck", string(ofLane.ID), string(alone.ID))
+}
+
+// Of a real broker that lacks what an address asks for, check says what it has and what to change.
+func testUnfitBroker(b *issued) {
+	b.exchange("events", nil)
+	u, err := url.Parse(b.url)
+	b.must(err)
+	at := func(scheme, host, query string) string {
+		other := *u
+		other.Scheme, other.Host, other.RawQuery = scheme, host, query
+		return other.String()
 	}
-	if len(missing) > 0 {
-		t.Errorf("%d events are not in the queue", len(missing))
+	finds := func(address, detail, fix string) {
+		b.t.Helper()
+		cfg := b.config()
+		cfg.URLs, cfg.TLS = []string{address}, sink.TLS{}.Load("")
+		wantFinding(b.t, Check(b.ctx, cfg), "broker", false, detail, fix)
 	}
+	finds(at("amqps", u.Host, ""), "the port does not speak TLS", "sink.rabbitmq.url")
+	finds(at("amqp", b.real.TLSAddr(), ""), "the port expects TLS", "write amqps://")
+	finds(at("amqp", u.Host, "auth_mechanism=external"), "mechanism EXTERNAL is not enabled, the broker has ", "write amqps://")
+	mechanisms := strings.TrimSpace(b.eval("{ok, M} = application:get_env(rabbit, auth_mechanisms), M."))
+	b.eval("application:set_env(rabbit, auth_mechanisms, ['AMQPLAIN']).")
+	defer b.eval("application:set_env(rabbit, auth_mechanisms, %s).", mechanisms)
+	finds(at("amqp", u.Host, ""), "mechanism PLAIN is not enabled, the broker has AMQPLAIN", "auth_mechanisms")
+}
+
+// Once a token has expired whose end the relay does not know, its connection is refused every
+// exchange. Nothing is rejected for that, whether a new token is there already or comes later.
+func testTokenExpires(b *issued) {
+	t := b.t
+	// so long a name that the broker cuts off what it says about the token
+	exchange := strings.Repeat("events.", 14)
+	b.exchange(exchange, nil)
+	var renews atomic.Bool
+	var token atomic.Value
+	renews.Store(true)
+	cfg := byKey(b.broker)
+	// an agent that renews, or is late
+	cfg.Logins = &sink.Logins{Read: func(context.Context) (sink.Login, error) {
+		if renews.Load() {
+			text, err := b.issuer.Sign(issuer.Token{Audience: "rabbitmq", Scope: "rabbitmq.write:*/*/*", Life: 3 * time.Second})
+			if err != nil {
+				return sink.Login{}, err
+			}
+			token.Store(text)
+		}
+		return sink.Login{User: "any", Password: token.Load().(string)}, nil
+	}}
+	var reconnects atomic.Int32
+	cfg.Connected = func(again bool) {
+		if again {
+			reconnects.Add(1)
+		}
+	}
+	s := start(t, cfg)
+	sent := b.deliverUntil(s, exchange, func() bool { return reconnects.Load() > 0 })
+
+	renews.Store(false)
+	stop := b.delivering(s, exchange)
+	await.Until(t, "the login to be refused", func() bool {
+		_, why := s.Up()
+		return strings.Contains(why, "not allowed") || t.Failed()
+	})
+	renews.Store(true)
+	b.wantAll(exchange, append(sent, stop()...)...)
 }

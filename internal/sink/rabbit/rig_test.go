@@ -330,7 +330,7 @@ func through(t testing.TB, p *netproxy.Proxy, address string) string {
 }
 
 // wantFinding wants a finding of this name and result, whose texts contain these.
-func wantFinding(t *testing.T, found []sink.Finding, name string, ok bool, detail, fix string) {
+func wantFinding(t testing.TB, found []sink.Finding, name string, ok bool, detail, fix string) {
 	t.Helper()
 	for _, f := range found {
 		if f.Name == name && f.OK == ok && strings.Contains(f.Detail, detail) && strings.Contains(f.Fix, fix) {

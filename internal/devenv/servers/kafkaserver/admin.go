@@ -29,6 +29,9 @@ func (k *Kafka) CreateTopic(ctx context.Context, name string, partitions, replic
 	err := change(ctx, k, &createtopics.Request{
 		Topics: []createtopics.RequestTopic{topic}, TimeoutMs: adminTimeout,
 	}, func(res *createtopics.Response) error {
+		if res.Topics[0].ErrorCode == int16(kafkago.TopicAlreadyExists) {
+			return nil // by an earlier request, whose answer came too late
+		}
 		return KafkaError(res.Topics[0].ErrorCode, res.Topics[0].ErrorMessage)
 	})
 	if err == nil {
