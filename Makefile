@@ -99,7 +99,7 @@ test: ## for everybody, after each change: 4 minutes on two cores (PKG=./interna
 endif
 
 .PHONY: test-all
-test-all: ## what CI runs, 19 minutes: make test with the race detector, lint, the other faults, PostgreSQL 14 and 18, planted bugs
+test-all: ## what CI runs, 19 minutes: make test with the race detector, lint of the product, the other faults, PostgreSQL 14 and 18, planted bugs
 	@$(STEP) $@ $(MAKE) --no-print-directory test TAGS=testall DEPS=deps-all RABBITMQ=$(RABBITMQ_NEWEST) QUICK="$$($(UNRACED))" \
 		PARTS=test-side-by-side
 
@@ -124,7 +124,7 @@ test-plain: bin/testrun
 test-side-by-side: bin/testrun
 	@scripts/beside.sh test-plain 'test-race test-mutants-and-oldest' lint-and-tools
 lint-and-tools:
-	@nice -n 10 $(MAKE) -k --no-print-directory lint test-tools
+	@nice -n 10 $(MAKE) -k --no-print-directory lint-product test-tools
 test-race: bin/testrun bin/serve ## the packages of relay, outbox and inbox under the race detector, on the newest PostgreSQL
 	@echo "== $@"; red=0; $(GO_TEST) -race -run '$(RACED_TESTS)' ./internal/relay/order ./internal/kafkaclient || red=1; \
 		export CDC_RELAY_TEST_POSTGRES= CDC_RELAY_TEST_POSTGRES_BIN=$$(scripts/postgres.sh $(PG_NEWEST)); \
@@ -160,7 +160,7 @@ test-oldest: test-pg$(PG_OLDEST) ## the first tier on the oldest PostgreSQL, les
 
 .PHONY: test-tools
 test-tools: bin/testrun ## modules outside of go.work: deploy/ read as those who will run it read it, bin/testrun
-	@echo "== $@"; red=0; for module in tools/deploycheck tools/testrun; do (cd $$module && GOWORK=off ../../bin/testrun -count=1 ./...) || red=1; done; exit $$red
+	@echo "== $@"; red=0; for module in tools/deploycheck tools/testrun; do (cd $$module && GOWORK=off ../../bin/testrun -count=1 -tags "$(TAGS)" ./...) || red=1; done; exit $$red
 
 .PHONY: test-modules
 test-modules: ## what users get of a release: go install of the relay, a service that imports outbox, one that imports inbox
@@ -230,6 +230,10 @@ golden-debezium: deps-debezium ## have the real Debezium make the golden records
 .PHONY: lint
 lint: ## vet, golangci-lint (tools/lint pins it), formatting
 	@$(STEP) $@ scripts/lint.sh
+
+.PHONY: lint-product
+lint-product:
+	@$(STEP) $@ scripts/lint.sh product
 
 .PHONY: platforms
 platforms: ## build the relay for macOS, and the packages for services for Windows, too

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Runs the linters of .golangci.yml, and actionlint; `lint.sh fmt` formats instead. The versions are pinned in modules of
-# their own, tools/lint and tools/release, so that the relay's go.mod lists only what the relay needs. The binaries are
-# built once on a machine, for all clones.
+# Runs the linters of .golangci.yml, and actionlint; `lint.sh fmt` formats instead. `lint.sh product`, a part of make test-all,
+# lints what is in the binary and what users import; of all else it sees that it is formatted, and that the tests of the nightly
+# tier compile. The versions are pinned in modules of their own, tools/lint and tools/release, so that the relay's go.mod lists
+# only what the relay needs. The binaries are built once on a machine, for all clones.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,11 +27,19 @@ lint=$(built tools/lint github.com/golangci/golangci-lint/v2/cmd/golangci-lint)
 if [ "${1:-}" = fmt ]; then
 	exec "$lint" fmt
 fi
-# All modules of go.work: ./... stops at the folder of another module.
-sed -n 's|^\t\(\.[^ ]*\)$|\1/...|p' go.work | xargs "$lint" run --allow-parallel-runners
+if [ "${1:-}" = product ]; then
+	"$lint" run --allow-parallel-runners --tests=false ./cmd/... ./internal/... ./internal/kafkaclient/... ./outbox/... ./inbox/...
+	"$lint" fmt --diff
+	# shellcheck disable=SC2046 # several packages
+	go vet -tags testall,nightly $(grep -rl --include='*_test.go' '^//go:build nightly' . | grep -v '^./tools/[dr]' | xargs dirname | sort -u)
+else
+	# All modules of go.work: ./... stops at the folder of another module.
+	sed -n 's|^\t\(\.[^ ]*\)$|\1/...|p' go.work | xargs "$lint" run --allow-parallel-runners
+fi
 scripts/tidy.sh -diff
 go run ./tools/words
 "$(built tools/release github.com/rhysd/actionlint/cmd/actionlint)" -shellcheck= # which not every machine has
 for module in tools/deploycheck tools/release tools/testrun; do # outside of the workspace
-	(cd "$module" && GOWORK=off "$lint" run --allow-parallel-runners ./... && GOWORK=off go mod tidy -diff)
+	[ "${1:-}" = product ] || (cd "$module" && GOWORK=off "$lint" run --allow-parallel-runners ./...)
+	(cd "$module" && GOWORK=off go mod tidy -diff)
 done

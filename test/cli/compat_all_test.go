@@ -56,7 +56,7 @@ func TestCompatCheckPublish(t *testing.T) {
 	t.Parallel()
 	b, take := compatBroker(t, "format.value: binary")
 	b.refused(2, "check --publish", "--aggregate VALUE")
-	if out := b.ok("check", "--publish", "--aggregate", "order"); !strings.Contains(out, `exchange "outbox.events", routing key "outbox.event.order" was confirmed`) {
+	if out := b.ok("check", "--publish", "--aggregate", "order"); !strings.Contains(out, `exchange "outbox.events", routing key "outbox.event.order" was confirmed`) || strings.Contains(out, "fail") {
 		t.Errorf("check says\n%s", out)
 	}
 	d := delivery(t, take)

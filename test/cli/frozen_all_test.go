@@ -5,7 +5,6 @@
 package cli
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -113,6 +112,14 @@ func (r *rig) thaws(frozen *exec.Cmd) error {
 	return frozen.Wait()
 }
 
+// thawedStories are the parts of TestThawed; frozen_nightly_test.go has more.
+var thawedStories = map[string]func(r *rig){
+	"recover, while the next one copies":                   func(r *rig) { r.losesItsSlot(); r.thawedBesideTheNext("recover", "--unordered") },
+	"recover, before it dropped a slot, after another one": (*rig).thawedDropsTheNextSlot,
+	"recover, in its copy, after another one":              (*rig).thawedInTime,
+	"takeover, before its record":                          func(r *rig) { r.thawedTakeover("EXCLUSIVE") },
+}
+
 // Each story is of one database. The server is theirs alone: slots are made only when no frozen
 // process has a transaction there.
 func TestThawed(t *testing.T) {
@@ -120,47 +127,13 @@ func TestThawed(t *testing.T) {
 	server, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true})
 	must(t, err)
 	t.Cleanup(func() { must(t, server.Close()) })
-	for name, story := range map[string]func(r *rig){
-		"recover, after somebody has accepted the loss":        (*rig).thawedAfterAccept,
-		"recover, while the next one copies":                   func(r *rig) { r.losesItsSlot(); r.thawedBesideTheNext("recover", "--unordered") },
-		"backfill, while the next one copies":                  (*rig).thawedBackfill,
-		"recover, before it changed anything, beside a relay":  (*rig).thawedBesideARelay,
-		"recover, before it dropped a slot, after another one": (*rig).thawedDropsTheNextSlot,
-		"recover, in its copy, after another one":              (*rig).thawedInTime,
-		"takeover, before it reads":                            func(r *rig) { r.thawedTakeover("ACCESS EXCLUSIVE") },
-		"takeover, before its record":                          func(r *rig) { r.thawedTakeover("EXCLUSIVE") },
-	} {
+	for name, story := range thawedStories {
 		t.Run(name, func(t *testing.T) {
 			r := on(t, server.Database(t))
 			r.exec(load.OutboxTable)
 			story(r)
 		})
 	}
-}
-
-// Its copy has ended, and a relay was started from a new slot.
-func (r *rig) thawedAfterAccept() {
-	r.losesItsSlot()
-	cmd, out := r.frozenRecover("recover", "--unordered")
-	r.sessionsEnd()
-	r.ok("accept", findingID(r.t, r.refused(3, "run")), "--new-slot", "--reason", "a test")
-	relay := r.start()
-	r.place("a", 3)
-	wantSent(r.t, relay, "a", 3)
-	if err := r.thaws(cmd); err == nil {
-		r.t.Errorf("it ends with 0, and has copied nothing: %s", out)
-	}
-	relay.Stop(r.t)
-}
-
-func (r *rig) thawedBackfill() {
-	r.place("a", 1)
-	r.place("a", 2)
-	other := *r
-	other.slot += "_other"
-	other.ok("init", "--no-backfill") // makes the schema
-	r.thawedBesideTheNext("init", "--backfill", "--unordered")
-	other.ok("teardown", "--yes")
 }
 
 func (r *rig) thawedBesideTheNext(args ...string) {
@@ -171,28 +144,6 @@ func (r *rig) thawedBesideTheNext(args ...string) {
 	release()
 	if err := next.Wait(); err == nil && !ask[bool](r, `SELECT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = $1)`, r.slot) {
 		r.t.Errorf("the next one says that it has succeeded, and its slot is gone: %s; thawed: %v, %s", nextOut, thawed, out)
-	}
-}
-
-// Somebody else has recovered the slot meanwhile.
-func (r *rig) thawedBesideARelay() {
-	r.losesItsSlot()
-	cmd, out, relay := r.overtaken()
-	_ = r.thaws(cmd)
-	r.place("a", 3)
-	eventually(r.t, func() string {
-		if got, _ := sentOf(r.t, relay, "a"); len(got) < 2 && relay.Running() {
-			return fmt.Sprint(got)
-		}
-		return ""
-	})
-	if !relay.Running() {
-		r.t.Errorf("the relay was ended by a recover that had nothing to recover: %s; %s", out, relay.Log())
-	}
-	relay.Stop(r.t)
-	r.released()
-	if said := ask[string](r, `SELECT state FROM cdc_relay.slots`); said != "ready" {
-		r.t.Errorf("the slot is in order, and its record is in state %s: %s", said, r.command("run").Stderr)
 	}
 }
 

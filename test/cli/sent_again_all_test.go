@@ -44,71 +44,46 @@ func (d *day) delivered(leftOut ...string) {
 	clear(d.named) // what was unsent
 }
 
+// recoveredDays are the parts of TestUnsentRowsAreRecovered; unsent_nightly_test.go has more.
+var recoveredDays = map[string]func(*day){
+	"a transaction that was open when the gap ended": func(d *day) {
+		d.start()
+		d.stop()
+		d.sql(`ALTER PUBLICATION {pub} DROP TABLE outbox`)
+		ctx := await.Context(d.rig.t)
+		conn, err := pgx.Connect(ctx, d.rig.db)
+		must(d.rig.t, err)
+		defer conn.Close(ctx)
+		_, err = conn.Exec(ctx, d.fill(`BEGIN; INSERT INTO outbox VALUES ({a})`))
+		must(d.rig.t, err)
+		d.named["a"] = true
+		d.sql(`ALTER PUBLICATION {pub} ADD TABLE outbox`)
+		d.start()
+		d.accept()
+		d.stop()
+		d.rig.refused(2, "recover --unordered", "began before the gap ended are still open", "process ")
+		_, err = conn.Exec(ctx, `COMMIT`)
+		must(d.rig.t, err)
+		d.rig.ok("recover", "--unordered")
+		d.start()
+		d.delivered()
+	},
+	"a table swapped in, and a slot lost": func(d *day) {
+		d.start()
+		d.control()
+		d.stop()
+		d.sql(`CREATE TABLE outbox_new (LIKE outbox INCLUDING ALL); ALTER TABLE outbox RENAME TO outbox_old; ALTER TABLE outbox_new RENAME TO outbox`)
+		d.sql(`INSERT INTO outbox (id) VALUES ({a}), ({b})`, `ALTER PUBLICATION {pub} ADD TABLE outbox`, `SELECT pg_drop_replication_slot('{pub}')`)
+		d.start()
+		d.control()
+		d.recovered()
+	},
+}
+
 // TestUnsentRowsAreRecovered: what no slot has sent is sent by recover, whatever became of the
 // tables, and what cannot be read is named.
 func TestUnsentRowsAreRecovered(t *testing.T) {
-	for name, steps := range map[string]func(*day){
-		"the file names one of two tables": func(d *day) {
-			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
-			d.rig.source = "  tables: [public.outbox, public.outbox_two]"
-			d.start()
-			d.stop()
-			d.unsent(`INSERT INTO outbox VALUES ({a}), ({b})`)
-			d.unsent(`INSERT INTO outbox_two VALUES ({c}), ({d})`)
-			d.sql(`SELECT pg_drop_replication_slot('{pub}')`)
-			d.rig.source = ""
-			d.rig.refused(2, "recover --unordered", `has relayed table "public"."outbox_two"`, "not in source.tables")
-			d.rig.source = "  tables: [public.outbox, public.outbox_two]"
-			d.rig.ok("recover", "--unordered")
-			d.start()
-			d.delivered()
-		},
-		"a transaction that was open when the gap ended": func(d *day) {
-			d.start()
-			d.stop()
-			d.sql(`ALTER PUBLICATION {pub} DROP TABLE outbox`)
-			ctx := await.Context(d.rig.t)
-			conn, err := pgx.Connect(ctx, d.rig.db)
-			must(d.rig.t, err)
-			defer conn.Close(ctx)
-			_, err = conn.Exec(ctx, d.fill(`BEGIN; INSERT INTO outbox VALUES ({a})`))
-			must(d.rig.t, err)
-			d.named["a"] = true
-			d.sql(`ALTER PUBLICATION {pub} ADD TABLE outbox`)
-			d.start()
-			d.accept()
-			d.stop()
-			d.rig.refused(2, "recover --unordered", "began before the gap ended are still open", "process ")
-			_, err = conn.Exec(ctx, `COMMIT`)
-			must(d.rig.t, err)
-			d.rig.ok("recover", "--unordered")
-			d.start()
-			d.delivered()
-		},
-		"rows that do not say which transaction wrote them": func(d *day) {
-			d.start()
-			d.control()
-			d.stop()
-			d.sql(`INSERT INTO outbox VALUES ({a})`)
-			d.sql(`INSERT INTO outbox VALUES ({b}); UPDATE outbox SET tx = NULL WHERE id = {b}`)
-			d.sql(`SELECT pg_drop_replication_slot('{pub}')`)
-			d.rig.refused(2, "recover --unordered", "1 of 2 rows do not say which transaction wrote them")
-			d.rig.ok("recover", "--unordered", "--where", "tx IS NOT NULL")
-			d.start()
-			d.delivered("b")
-			d.named["b"] = true
-		},
-		"a table swapped in, and a slot lost": func(d *day) {
-			d.start()
-			d.control()
-			d.stop()
-			d.sql(`CREATE TABLE outbox_new (LIKE outbox INCLUDING ALL); ALTER TABLE outbox RENAME TO outbox_old; ALTER TABLE outbox_new RENAME TO outbox`)
-			d.sql(`INSERT INTO outbox (id) VALUES ({a}), ({b})`, `ALTER PUBLICATION {pub} ADD TABLE outbox`, `SELECT pg_drop_replication_slot('{pub}')`)
-			d.start()
-			d.control()
-			d.recovered()
-		},
-	} {
+	for name, steps := range recoveredDays {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newDay(bare(t))
@@ -121,6 +96,15 @@ func TestUnsentRowsAreRecovered(t *testing.T) {
 
 // prepared is a server of which somebody has left a transaction prepared, in another database.
 type prepared struct{ *pgserver.Postgres }
+
+func startPrepared(t *testing.T) prepared {
+	t.Helper()
+	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{"max_prepared_transactions": "2"}})
+	must(t, err)
+	t.Cleanup(func() { must(t, pg.Close()) })
+	must(t, pg.CreateDatabase(await.Context(t), "other"))
+	return prepared{pg}
+}
 
 func (p prepared) other(t *testing.T, sql string) {
 	t.Helper()
@@ -171,27 +155,14 @@ func (d *day) waiting(args ...string) (ends func(syscall.Signal) error) {
 // other: it holds up all slots of the server.
 func TestPreparedTransactionIsNamed(t *testing.T) {
 	t.Parallel()
-	pg, err := pgserver.Start(await.Context(t), pgserver.Options{NoFsync: true, Settings: map[string]string{"max_prepared_transactions": "2"}})
-	must(t, err)
-	t.Cleanup(func() { must(t, pg.Close()) })
-	must(t, pg.CreateDatabase(await.Context(t), "other"))
-	p := prepared{pg}
+	p := startPrepared(t)
 	t.Run("init --backfill", func(t *testing.T) {
-		d := newDay(on(t, pg.Database(t)))
+		d := newDay(on(t, p.Database(t)))
 		d.unsent(`INSERT INTO outbox (id) VALUES ({a})`)
 		p.leave(t)
 		p.holdsUp(d, "init", "--backfill", "--unordered")
 	})
-	t.Run("recover", func(t *testing.T) {
-		d := newDay(on(t, pg.Database(t)))
-		d.start()
-		d.control()
-		d.stop()
-		d.sql(`INSERT INTO outbox (id) VALUES ({a})`, `SELECT pg_drop_replication_slot('{pub}')`)
-		p.leave(t)
-		p.holdsUp(d, "recover", "--unordered")
-	})
-	t.Run("WAL", func(t *testing.T) { p.keepsWAL(newDay(on(t, pg.Database(t)))) })
+	t.Run("WAL", func(t *testing.T) { p.keepsWAL(newDay(on(t, p.Database(t)))) })
 }
 
 // holdsUp has a command wait. One that is ended meanwhile leaves nothing half-made, or the next one

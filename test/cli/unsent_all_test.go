@@ -18,146 +18,91 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/devenv/runner"
 )
 
+// unsentDays are the parts of TestUnsentRowsStay; unsent_nightly_test.go has more.
+var unsentDays = map[string]func(*day){
+	"rows from before the slot, updated, and the table rewritten": func(d *day) {
+		d.unsent(`INSERT INTO outbox VALUES ({a}), ({b}), ({c})`)
+		d.rig.ok("init", "--no-backfill")
+		d.start()
+		d.sql(`UPDATE outbox SET type = 'u' WHERE id IN ({a}, {b})`, `ALTER TABLE outbox ADD COLUMN seq bigserial`)
+	},
+	"a table that left the configuration, and came back": func(d *day) {
+		d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
+		d.rig.source = "  tables: [public.outbox, public.outbox_two]"
+		d.start()
+		d.sql(`INSERT INTO outbox_two VALUES ({sent})`)
+		d.control()
+		d.rig.source = ""
+		d.restart()
+		d.unsent(`INSERT INTO outbox_two VALUES ({a})`) // exit 3
+		d.control()
+		d.unsent(`INSERT INTO outbox_two VALUES ({b}), ({c})`)
+		d.control()
+		d.rig.source = "  tables: [public.outbox, public.outbox_two]"
+		d.restart()
+	},
+	"a lost slot, and the table rewritten": func(d *day) {
+		d.start()
+		d.stop()
+		d.sql(`SELECT pg_drop_replication_slot('{pub}')`)
+		d.unsent(`INSERT INTO outbox VALUES ({a}), ({b})`)
+		d.start()
+		d.sql(`ALTER TABLE outbox ADD COLUMN seq bigserial`)
+	},
+	"inserts during a change of the publication": func(d *day) {
+		d.start()
+		d.stop()
+		d.sql(`ALTER PUBLICATION {pub} DROP TABLE outbox`)
+		ctx := await.Context(d.rig.t)
+		conn, err := pgx.Connect(ctx, d.rig.db)
+		must(d.rig.t, err)
+		defer conn.Close(ctx)
+		for _, sql := range []string{`BEGIN`, d.fill(`INSERT INTO outbox VALUES ({a})`)} {
+			_, err = conn.Exec(ctx, sql)
+			must(d.rig.t, err)
+		}
+		d.named["a"] = true
+		d.sql(`ALTER PUBLICATION {pub} ADD TABLE outbox`)
+		for _, sql := range []string{d.fill(`INSERT INTO outbox VALUES ({later})`), `COMMIT`} {
+			_, err = conn.Exec(ctx, sql)
+			must(d.rig.t, err)
+		}
+		d.start()
+	},
+	"a dead letter that was purged": func(d *day) {
+		d.rig.source = "  max_event_bytes: 64KiB"
+		d.start()
+		d.unsent(`INSERT INTO outbox (id, payload) VALUES ({a}, to_jsonb(repeat('x', 100000)))`)
+		d.control()
+		for _, command := range []string{"discard", "purge"} {
+			d.rig.ok("dead-letters", command, "--all", "--reason", "a test", "--wait", "60s")
+		}
+	},
+	"partitions detached, filled and attached": func(d *day) {
+		d.partitioned()
+		d.sql(`BEGIN; INSERT INTO outbox (id, part) VALUES ({sent}, 1); ALTER TABLE outbox DETACH PARTITION outbox_2; COMMIT`)
+		d.unsent(`INSERT INTO outbox_2 (id, part) VALUES ({a}, 2)`)
+		d.sql(`ALTER TABLE outbox ATTACH PARTITION outbox_2 FOR VALUES IN (2)`)
+		d.sql(`CREATE TABLE outbox_3 (LIKE outbox INCLUDING ALL)`)
+		d.unsent(`BEGIN; INSERT INTO outbox_3 (id, part) VALUES ({b}, 3); INSERT INTO outbox (id, part) VALUES ({too}, 1); COMMIT`, "b")
+		d.sql(`ALTER TABLE outbox ATTACH PARTITION outbox_3 FOR VALUES IN (3)`)
+	},
+	"rows that move between partitions": func(d *day) {
+		d.partitioned()
+		d.stop()
+		d.sql(`ALTER PUBLICATION {pub} DROP TABLE outbox`)
+		d.unsent(`INSERT INTO outbox (id, part) VALUES ({a}, 1); UPDATE outbox SET part = 2`)
+		d.sql(`ALTER PUBLICATION {pub} ADD TABLE outbox`)
+		d.start()
+		d.sql(`INSERT INTO outbox (id, part) VALUES ({moved}, 2)`, `UPDATE outbox SET part = 1 WHERE id = {moved}`)
+	},
+}
+
 // TestUnsentRowsStay: a relay deletes what it has delivered, at once. Whatever is done to the
 // tables, the publication and the slot, a row that is gone in the end has been delivered, and each
 // row that is named unsent is there. Findings of exit 3 are accepted as their message says.
 func TestUnsentRowsStay(t *testing.T) {
-	for name, steps := range map[string]func(*day){
-		"rows from before the slot, updated, and the table rewritten": func(d *day) {
-			d.unsent(`INSERT INTO outbox VALUES ({a}), ({b}), ({c})`)
-			d.rig.ok("init", "--no-backfill")
-			d.start()
-			d.sql(`UPDATE outbox SET type = 'u' WHERE id IN ({a}, {b})`, `ALTER TABLE outbox ADD COLUMN seq bigserial`)
-		},
-		"a table that left the configuration, and came back": func(d *day) {
-			d.sql(`CREATE TABLE outbox_two (LIKE outbox INCLUDING ALL)`)
-			d.rig.source = "  tables: [public.outbox, public.outbox_two]"
-			d.start()
-			d.sql(`INSERT INTO outbox_two VALUES ({sent})`)
-			d.control()
-			d.rig.source = ""
-			d.restart()
-			d.unsent(`INSERT INTO outbox_two VALUES ({a})`) // exit 3
-			d.control()
-			d.unsent(`INSERT INTO outbox_two VALUES ({b}), ({c})`)
-			d.control()
-			d.rig.source = "  tables: [public.outbox, public.outbox_two]"
-			d.restart()
-		},
-		"a lost slot, and the table rewritten": func(d *day) {
-			d.start()
-			d.stop()
-			d.sql(`SELECT pg_drop_replication_slot('{pub}')`)
-			d.unsent(`INSERT INTO outbox VALUES ({a}), ({b})`)
-			d.start()
-			d.sql(`ALTER TABLE outbox ADD COLUMN seq bigserial`)
-		},
-		"a table swapped in": func(d *day) {
-			d.start()
-			d.fix = `ALTER PUBLICATION {pub} ADD TABLE outbox`
-			d.sql(`CREATE TABLE outbox_new (LIKE outbox INCLUDING ALL)`)
-			d.unsent(`INSERT INTO outbox_new VALUES ({a}), ({b})`)
-			d.sql(`ALTER TABLE outbox RENAME TO outbox_old; ALTER TABLE outbox_new RENAME TO outbox`)
-		},
-		"inserts during a change of the publication": func(d *day) {
-			d.start()
-			d.stop()
-			d.sql(`ALTER PUBLICATION {pub} DROP TABLE outbox`)
-			ctx := await.Context(d.rig.t)
-			conn, err := pgx.Connect(ctx, d.rig.db)
-			must(d.rig.t, err)
-			defer conn.Close(ctx)
-			for _, sql := range []string{`BEGIN`, d.fill(`INSERT INTO outbox VALUES ({a})`)} {
-				_, err = conn.Exec(ctx, sql)
-				must(d.rig.t, err)
-			}
-			d.named["a"] = true
-			d.sql(`ALTER PUBLICATION {pub} ADD TABLE outbox`)
-			for _, sql := range []string{d.fill(`INSERT INTO outbox VALUES ({later})`), `COMMIT`} {
-				_, err = conn.Exec(ctx, sql)
-				must(d.rig.t, err)
-			}
-			d.start()
-		},
-		"rows that are not what was inserted": func(d *day) {
-			d.unsent(`INSERT INTO outbox VALUES ({a}), ({b}), ({c})`)
-			d.rig.ok("init", "--no-backfill")
-			d.start()
-			d.sql(`BEGIN; INSERT INTO outbox VALUES ({sent}); INSERT INTO outbox VALUES ({a}) ON CONFLICT (id) DO UPDATE SET tx = excluded.tx; COMMIT`,
-				`UPDATE outbox SET tx = NULL WHERE id = {b}`, `BEGIN; INSERT INTO outbox VALUES ({too}); UPDATE outbox SET tx = pg_current_xact_id() WHERE id = {c}; COMMIT`)
-		},
-		"another trigger that changes the transaction": func(d *day) {
-			d.start()
-			d.sql(`CREATE FUNCTION other() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN NEW.tx := '5'; RETURN NEW; END $$`,
-				`CREATE TRIGGER zzz BEFORE INSERT ON outbox FOR EACH ROW EXECUTE FUNCTION other()`, `INSERT INTO outbox VALUES ({a})`, `DROP TRIGGER zzz ON outbox`)
-		},
-		"a copy that is inserted again": func(d *day) {
-			d.start()
-			d.sql(`INSERT INTO outbox VALUES ({a})`)
-			d.sql(`CREATE TABLE copy AS SELECT * FROM outbox`)
-			d.control()
-			d.stop()
-			d.sql(`ALTER PUBLICATION {pub} DROP TABLE outbox`)
-			d.unsent(`INSERT INTO outbox SELECT {a} FROM copy`)
-			d.sql(`INSERT INTO copy SELECT {b}, aggregatetype, aggregateid, type, payload, headers, traceparent, created_at, tx FROM copy`)
-			d.unsent(`INSERT INTO outbox SELECT * FROM copy WHERE id = {b}`)
-			d.sql(`ALTER PUBLICATION {pub} ADD TABLE outbox`)
-			d.start()
-		},
-		"a row filter": func(d *day) {
-			d.start()
-			d.fix = `ALTER PUBLICATION {pub} DROP TABLE outbox; ALTER PUBLICATION {pub} ADD TABLE outbox`
-			d.sql(`ALTER PUBLICATION {pub} SET TABLE outbox WHERE (type <> 'hidden')`)
-			d.sql(`INSERT INTO outbox (id, type) VALUES ({a}, 'hidden')`)
-			d.stop()
-			d.sql(`ALTER PUBLICATION {pub} SET TABLE outbox`)
-			d.start()
-		},
-		"an heir": func(d *day) {
-			d.start()
-			d.sql(`CREATE TABLE outbox_heir () INHERITS (outbox)`)
-			d.unsent(`INSERT INTO outbox_heir VALUES ({a})`)
-			d.fix = `ALTER TABLE outbox_heir NO INHERIT outbox`
-		},
-		"a dead letter that was purged": func(d *day) {
-			d.rig.source = "  max_event_bytes: 64KiB"
-			d.start()
-			d.unsent(`INSERT INTO outbox (id, payload) VALUES ({a}, to_jsonb(repeat('x', 100000)))`)
-			d.control()
-			for _, command := range []string{"discard", "purge"} {
-				d.rig.ok("dead-letters", command, "--all", "--reason", "a test", "--wait", "60s")
-			}
-		},
-		"partitions detached, filled and attached": func(d *day) {
-			d.partitioned()
-			d.sql(`BEGIN; INSERT INTO outbox (id, part) VALUES ({sent}, 1); ALTER TABLE outbox DETACH PARTITION outbox_2; COMMIT`)
-			d.unsent(`INSERT INTO outbox_2 (id, part) VALUES ({a}, 2)`)
-			d.sql(`ALTER TABLE outbox ATTACH PARTITION outbox_2 FOR VALUES IN (2)`)
-			d.sql(`CREATE TABLE outbox_3 (LIKE outbox INCLUDING ALL)`)
-			d.unsent(`BEGIN; INSERT INTO outbox_3 (id, part) VALUES ({b}, 3); INSERT INTO outbox (id, part) VALUES ({too}, 1); COMMIT`, "b")
-			d.sql(`ALTER TABLE outbox ATTACH PARTITION outbox_3 FOR VALUES IN (3)`)
-		},
-		"a partition that was not logged": func(d *day) {
-			d.partitioned()
-			d.unsent(`ALTER TABLE outbox_2 SET UNLOGGED; INSERT INTO outbox (id, part) VALUES ({a}, 2); ALTER TABLE outbox_2 SET LOGGED`)
-		},
-		"rows that move between partitions": func(d *day) {
-			d.partitioned()
-			d.stop()
-			d.sql(`ALTER PUBLICATION {pub} DROP TABLE outbox`)
-			d.unsent(`INSERT INTO outbox (id, part) VALUES ({a}, 1); UPDATE outbox SET part = 2`)
-			d.sql(`ALTER PUBLICATION {pub} ADD TABLE outbox`)
-			d.start()
-			d.sql(`INSERT INTO outbox (id, part) VALUES ({moved}, 2)`, `UPDATE outbox SET part = 1 WHERE id = {moved}`)
-		},
-		"a schema left and entered": func(d *day) {
-			d.sql(`CREATE SCHEMA other`, `CREATE PUBLICATION {pub} FOR TABLES IN SCHEMA public WITH (publish = 'insert')`)
-			d.start()
-			d.sql(`ALTER TABLE outbox SET SCHEMA other`)
-			d.unsent(`INSERT INTO other.outbox VALUES ({a})`)
-			d.sql(`ALTER TABLE other.outbox SET SCHEMA public`)
-		},
-	} {
+	for name, steps := range unsentDays {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d := newDay(bare(t))

@@ -24,13 +24,15 @@ func smallDisk(t *testing.T) *pgserver.Postgres {
 	}}))
 }
 
-// fill writes so many MiB of WAL that are not the relay's, and has the server remove what no slot
-// needs: from there on it gives up a slot that keeps too much.
-func fill(s *stand.Stand, mib int) {
+// fill has the server write so many segments of WAL, of 16 MiB, that are not the relay's, and
+// remove what no slot needs: from there on it gives up a slot that keeps too much.
+func fill(s *stand.Stand, segments int) {
 	s.T.Helper()
-	s.SQL(`CREATE TABLE IF NOT EXISTS filler (content text)`)
-	s.SQL(`INSERT INTO filler SELECT repeat('x', 900) FROM generate_series(1, $1)`, mib*1000)
-	s.SQL(`TRUNCATE filler`)
+	s.SQL(`CREATE TABLE IF NOT EXISTS filler ()`)
+	for range segments {
+		s.SQL(`INSERT INTO filler DEFAULT VALUES`)
+		s.SQL(`SELECT pg_switch_wal()`)
+	}
 	s.SQL(`CHECKPOINT`)
 }
 
@@ -51,12 +53,12 @@ func guarded(s *stand.Stand, r *runner.Relay) {
 	s.Until("the disk guard to be on", func() bool { return s.Metric(r, "cdc_relay_guard_active") == 1 })
 }
 
-// outlast writes several times as much WAL as a slot may keep. Each part waits until the slot has
-// moved, which no broker helps with.
+// outlast writes more WAL than a slot may keep. Each part waits until the slot has moved, which no
+// broker helps with.
 func outlast(s *stand.Stand) {
 	s.T.Helper()
 	for range 6 {
-		fill(s, 16)
+		fill(s, 1)
 		moves(s)
 	}
 }
@@ -82,14 +84,14 @@ func TestDiskGuard(t *testing.T) {
 	stop := s.Load(300)
 	s.More(300)
 	s.Broker.Cut()
-	fill(s, 40)
+	fill(s, 3)
 	guarded(s, r)
 	moves(s) // or what comes now would be too much
 	s.Must(r.Kill())
 	bound := budget + s.Unreported()
 	r = s.Launch()
 	s.Unready(r, "") // it answers
-	fill(s, 40)
+	fill(s, 3)
 	guarded(s, r)
 	moves(s)
 	outlast(s)
@@ -134,7 +136,7 @@ func TestDiskGuardIsFull(t *testing.T) {
 	if at > 4<<20 { // it is measured once a second, in which 500 rows of 700 bytes come
 		t.Errorf("the tables have %d bytes, guard.max_bytes is 1 MiB", at)
 	}
-	fill(s, 8)
+	fill(s, 1)
 	// what was in flight, and was read, is still written
 	if now := s.RowsIn(checker.Deferred); now > rows+2*budget || rows == 0 {
 		t.Errorf("%d events were deferred when the guard was full, %d are now", rows, now)

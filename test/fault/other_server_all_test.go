@@ -7,9 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/cdc-relay/cdc-relay/internal/devenv/await"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/checker"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/load"
 	"github.com/cdc-relay/cdc-relay/internal/devenv/servers/pgserver"
@@ -24,10 +21,13 @@ import (
 func TestOtherServer(t *testing.T) {
 	stand.Parallel(t)
 	pg := ownPostgres(t)
-	t.Run("dump", func(t *testing.T) { restoredDump(t, pg) })
-	t.Run("backup", func(t *testing.T) { restoredBackup(t, pg) })
-	t.Run("promoted clone", func(t *testing.T) { promotedClone(t, pg) })
+	for name, part := range otherServers {
+		t.Run(name, func(t *testing.T) { part(t, pg) })
+	}
 }
+
+// otherServers are the parts of TestOtherServer; other_server_nightly_test.go has more.
+var otherServers = map[string]func(*testing.T, *pgserver.Postgres){"dump, a copy": copiedDump, "backup": restoredBackup}
 
 // before is what a relay has left when it was stopped.
 type before struct {
@@ -183,28 +183,12 @@ func (b before) original(s *stand.Stand) {
 }
 
 // A dump is restored into another cluster: another system identifier, no slot, lower positions.
-//
-// The numbers of transactions of the two are far apart: of a row with a number that the new server
-// has given since the restore the relay takes nothing for known (sent.Description.UnsentSQL).
-func restoredDump(t *testing.T, pg *pgserver.Postgres) {
-	conn, err := pgx.Connect(t.Context(), pg.URL("postgres"))
-	await.Must(t, err)
-	_, err = conn.Exec(t.Context(), `DO $$ BEGIN FOR i IN 1..20000 LOOP PERFORM pg_current_xact_id(); COMMIT; END LOOP; END $$`)
-	await.Must(t, err)
-	await.Must(t, conn.Close(t.Context()))
+func copiedDump(t *testing.T, pg *pgserver.Postgres) {
 	to := ownPostgres(t)
-	t.Run("same data", func(t *testing.T) {
-		s, b := leave(t, pg, false)
-		s.Must(to.RestoreDump(s.Context(), pg, s.Database()))
-		s.Move(to)
-		b.goesOn(s, "does not exist here")
-	})
-	t.Run("copy", func(t *testing.T) {
-		s, b := leave(t, pg, false)
-		s.Must(to.RestoreDump(s.Context(), pg, s.Database()))
-		b.staysACopy(s.Copy(to, stand.SharedRabbitMQ(t)), "does not exist here")
-		b.original(s)
-	})
+	s, b := leave(t, pg, false)
+	s.Must(to.RestoreDump(s.Context(), pg, s.Database()))
+	b.staysACopy(s.Copy(to, stand.SharedRabbitMQ(t)), "does not exist here")
+	b.original(s)
 }
 
 // A base backup is restored: the same system identifier, the next timeline, no slot.
@@ -212,16 +196,4 @@ func restoredBackup(t *testing.T, pg *pgserver.Postgres) {
 	s, b := leave(t, pg, false)
 	s.Move(started(t)(pgserver.StartRestored(s.Context(), pg)))
 	b.goesOn(s, "on timeline 1", "on timeline 2")
-}
-
-// A copy of the server's files, slots included, that begins with a recovery: the next timeline.
-// What waits in the slot is the original's to send. (TestSlotAcceptedOnAnotherServer accepts such a
-// server as the same data.)
-func promotedClone(t *testing.T, pg *pgserver.Postgres) {
-	s, b := leave(t, pg, true)
-	event(s, "c", 1, load.Kind{}) // waits in the slot
-	clone := started(t)(pgserver.StartClone(s.Context(), pg, true))
-	s.Must(pg.Start(s.Context()))
-	b.staysACopy(s.Copy(clone, stand.SharedRabbitMQ(t)), "left on timeline 1", "on timeline 2")
-	b.original(s)
 }

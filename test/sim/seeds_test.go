@@ -2,5 +2,5 @@
 
 package sim
 
-// usual is how many seeds TestSeeds plays: so many as take about ten seconds of one core.
-const usual = 8_000
+// usual is how many seeds TestSeeds plays: so many as take about five seconds of one core.
+const usual = 4_000

@@ -4,7 +4,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync"
 	"testing"
@@ -61,17 +60,5 @@ func testShop(t *testing.T, sink, name string) {
 	}
 	if p.relay.Running() || p.orders.proc.Running() || p.notifications.proc.Running() {
 		t.Error("something still runs")
-	}
-}
-
-func TestInterruptedShop(t *testing.T) {
-	t.Parallel()
-	p := startShop(t, "rabbitmq", length{})
-	p.out.Await(t, "PostgreSQL answers")
-	if err := p.interrupt(); !errors.Is(err, errInterrupted) {
-		t.Fatalf("run returned %v:\n%s", err, p.out)
-	}
-	if !strings.Contains(p.out.String(), "Interrupted: stopping everything.") || strings.Contains(p.out.String(), "PASSED") {
-		t.Errorf("output is:\n%s", p.out)
 	}
 }

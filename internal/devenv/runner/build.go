@@ -48,7 +48,7 @@ func Program(ctx context.Context, folder string) (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, filepath.Base(folder))
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", path, "github.com/cdc-relay/cdc-relay/"+folder)
+	cmd := exec.CommandContext(ctx, "go", "build", "-ldflags=-s -w", "-o", path, "github.com/cdc-relay/cdc-relay/"+folder)
 	// a build outlives no interrupt
 	cmd.Env = append(processes.EnvironWithout(processes.OwnerVariable), o.Variable)
 	if out, err := cmd.CombinedOutput(); err != nil {

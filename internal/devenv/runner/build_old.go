@@ -57,7 +57,8 @@ func RelayAt(commit string) (string, error) {
 	}
 	defer os.RemoveAll(made)
 	binary := filepath.Join(made, "cdc-relay")
-	args := []string{"build", "-C", dir, "-trimpath", "-ldflags", "-X main.version=" + commit[:min(7, len(commit))], "-o", binary, "./cmd/cdc-relay"}
+	// without -trimpath, which would have what it is made of compiled once more
+	args := []string{"build", "-C", dir, "-ldflags", "-X main.version=" + commit[:min(7, len(commit))], "-o", binary, "./cmd/cdc-relay"}
 	if _, err := RunTool("go", args...); err != nil {
 		return "", err
 	}

@@ -1,4 +1,4 @@
-//go:build testall
+//go:build nightly
 
 // This file runs the relays of deploy/compose.yaml on real servers: their configurations as they
 // are but for the addresses, with the certificates of prepare.sh, the rules of pg_hba.conf, the

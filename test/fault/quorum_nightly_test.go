@@ -1,4 +1,4 @@
-//go:build testall
+//go:build nightly
 
 package fault
 

@@ -1,4 +1,4 @@
-//go:build testall
+//go:build nightly
 
 // This file runs the services of deploy/compose.yaml's profile shop on the servers of
 // TestComposeRelaysDeliver, with the environment that compose gives them.
