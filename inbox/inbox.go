@@ -12,6 +12,19 @@
 // The packages inbox/rabbit and inbox/kafka receive the messages; inbox/inboxtest hands them to a
 // handler in a test. The database is reached by pgx or by database/sql. Schema returns the
 // statements that make the table, for a migration of the service.
+//
+// # Order
+//
+// The messages of one aggregate and key are handled one after another, in the order of their queue
+// or partition, and those of other keys at the same time. A message that waits for another attempt
+// is overtaken by later ones of its key: its handler may find their effects. One without a key has
+// no order.
+//
+// # Errors
+//
+// A handler that returns an error has no effect, and the message comes again until Config.Levels
+// are used up: then, or at once for an ErrPermanent, it is a dead letter. While the database or the
+// broker is away nothing is handled, and no attempt counts.
 package inbox
 
 import (

@@ -27,4 +27,12 @@ for dir in $(sed -n 's|^\t\(\.[^ ]*\)$|\1|p' go.work); do
 		fi
 	done
 done
+# Any `go list -m all` or `go doc` writes go.work.sum, and a clean checkout would not be clean any more.
+cd "$root"
+cp go.work.sum "$tmp/go.work.sum"
+GOWORK= go list -m all >/dev/null
+if [ "${1:-}" = -diff ]; then
+	diff -u --label go.work.sum --label "go.work.sum tidied" "$tmp/go.work.sum" go.work.sum || red=1
+	cp "$tmp/go.work.sum" go.work.sum
+fi
 exit $red

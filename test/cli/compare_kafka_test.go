@@ -128,7 +128,8 @@ func TestCompareTopics(t *testing.T) {
 	}
 }
 
-// What cannot be compared is said: no events, a topic or broker that is not there. TestUsageErrors of cmd/cdc-relay has flags that contradict each other.
+// What cannot be compared is said: no events, a topic or broker that is not there. TestUsageErrors
+// of cmd/cdc-relay has flags that contradict each other.
 func TestCompareRefuses(t *testing.T) {
 	t.Parallel()
 	s := newSameTopics(t, 1)
