@@ -382,7 +382,7 @@ func (a *Admin) place(ctx context.Context, e *Event, row *outboxRow, p progress,
 	var delivered bool
 	var purged int64
 	if row.tx != nil && *row.tx > 0 {
-		digest, _ := sent.Digest(uint64(*row.tx), []byte(e.ID), nil)
+		digest := sent.Digest(uint64(*row.tx), []byte(e.ID))
 		err := errors.Join(
 			a.one(ctx, "read cdc_relay.sent", sent.HasSQL, []any{a.slot, row.relations, sent.Chunk(uint64(*row.tx)), digest}, &delivered),
 			a.one(ctx, "read cdc_relay.dead_letter", `SELECT coalesce(max(n), 0) FROM cdc_relay.dead_letter WHERE slot = $1 AND digest = $2 AND relation::oid = ANY ($3::oid[])`, []any{a.slot, digest, row.relations}, &purged))

@@ -45,7 +45,7 @@ func TestOnlyConfirmedRowsAreRecorded(t *testing.T) {
 		synctest.Wait()
 		var want, got []string
 		for _, id := range []string{"confirmed", "confirmed too"} {
-			digest, _ := sent.Digest(7, []byte(id), nil)
+			digest := sent.Digest(7, []byte(id))
 			want = append(want, fmt.Sprint(sent.Entry{Relation: 42, Tx: 7, Digest: digest}))
 		}
 		entries, left := rec.TakeEntries()

@@ -40,7 +40,7 @@ type stream struct {
 	unwoken         []*lane // lanes that have new events and still sleep
 	closedSinceWake bool    // a transaction was closed since lanes were woken
 	weightSinceWake int     // of the events pushed since lanes were woken: see wakeWeight
-	digestBuf       []byte  // for the digest of one event, reused
+	digester        sent.Digester
 }
 
 // transaction is what the line has of one transaction.
@@ -140,7 +140,7 @@ func (l *Line) Event(ctx context.Context, ev *event.Event) error {
 	}
 	it.Fill(ev, buf, l.current.entry)
 	if l.cfg.Sent != nil && ev.Origin.Tx != 0 { // now, while the id is in the processor's cache
-		it.Digest, l.digestBuf = sent.Digest(ev.Origin.Tx, ev.ID, l.digestBuf)
+		it.Digest = l.digester.Digest(ev.Origin.Tx, ev.ID)
 	}
 	l.current.admitted++
 	l.current.next = ev.Position.Index + 1

@@ -128,3 +128,19 @@ func TestDigestsAreAnArray(t *testing.T) {
 		t.Errorf("%x, want %x, %v", got, want, err)
 	}
 }
+
+// A digest does not depend on the one before it.
+func TestDigester(t *testing.T) {
+	var d Digester
+	for _, row := range []struct {
+		tx uint64
+		id string
+	}{{7, "a"}, {7, "another"}, {7, ""}, {71, "a"}, {7, "1/a"}, {0, "a"}, {0, "b"}} {
+		if got, want := d.Digest(row.tx, []byte(row.id)), Digest(row.tx, []byte(row.id)); got != want {
+			t.Errorf("%d/%s: %x, want %x", row.tx, row.id, got, want)
+		}
+	}
+	if n := testing.AllocsPerRun(100, func() { d.Digest(1<<40, []byte("0190b5a4-9f5c-7000-8000-000000000000")) }); n != 0 {
+		t.Errorf("%.0f allocations", n)
+	}
+}

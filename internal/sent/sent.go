@@ -75,14 +75,26 @@ type Entry struct {
 	Digest   int64
 }
 
-// Digest is the digest of a row: 64 bits of the SHA-256 of its transaction and its id. buf is
-// reused. In SQL it is DigestSQL.
-func Digest(tx uint64, id, buf []byte) (digest int64, _ []byte) {
-	buf = strconv.AppendUint(buf[:0], tx, 10)
-	buf = append(buf, '/')
-	buf = append(buf, id...)
-	sum := sha256.Sum256(buf)
-	return int64(binary.BigEndian.Uint64(sum[:])), buf
+// Digest is the digest of a row: 64 bits of the SHA-256 of its transaction and its id. In SQL it is
+// DigestSQL.
+func Digest(tx uint64, id []byte) int64 { return new(Digester).Digest(tx, id) }
+
+// Digester makes digests one after another, without an allocation. The zero value is ready.
+type Digester struct {
+	tx   uint64
+	buf  []byte
+	from int // behind tx and the slash in buf; 0: they are not there yet
+}
+
+// Digest is the function Digest.
+func (d *Digester) Digest(tx uint64, id []byte) int64 {
+	if d.from == 0 || d.tx != tx {
+		d.buf = append(strconv.AppendUint(d.buf[:0], tx, 10), '/')
+		d.tx, d.from = tx, len(d.buf)
+	}
+	d.buf = append(d.buf[:d.from], id...)
+	sum := sha256.Sum256(d.buf)
+	return int64(binary.BigEndian.Uint64(sum[:]))
 }
 
 // DigestSQL is the SQL of Digest. tx is an expression of type bigint, id one of type bytea: the

@@ -104,7 +104,7 @@ func (r *Recorder) Event(ctx context.Context, ev *event.Event) error {
 	r.Events = append(r.Events, rec)
 	r.open.Events++
 	if ev.Origin.Tx != 0 {
-		digest, _ := sent.Digest(ev.Origin.Tx, ev.ID, nil)
+		digest := sent.Digest(ev.Origin.Tx, ev.ID)
 		r.open.rows = append(r.open.rows, sent.Entry{Relation: ev.Origin.Relation, Tx: ev.Origin.Tx, Digest: digest})
 	}
 	wakeUp(r.arrived)

@@ -37,7 +37,7 @@ func testPurgedRows(b *bench, w *database) {
 	b.answer(b.Ask(b.c, store.DeadLetter, moved.N, event.Route{}), true, sink.Outcome{})
 	for _, row := range []*store.Row{direct, moved, deferred} {
 		b.answer(b.Ask(b.c, store.Purge, row.N, event.Route{}), true, sink.Outcome{})
-		digest, _ := sent.Digest(5, row.Event.ID, nil)
+		digest := sent.Digest(5, row.Event.ID)
 		var n int64
 		if !w.scan(`UPDATE cdc_relay.dead_letter SET relation = NULL, tx = NULL, digest = NULL WHERE n = $1 AND relation = 7 AND tx = 5 AND digest = $2 RETURNING n`, []any{row.N, digest}, &n) {
 			b.Error("a purged row does not tell which row of the outbox it was")
@@ -279,7 +279,7 @@ func testSent(b *bench, w *database) {
 		}
 		for _, row := range rows {
 			o := row.Event.Origin
-			digest, _ := sent.Digest(o.Tx, row.Event.ID, nil)
+			digest := sent.Digest(o.Tx, row.Event.ID)
 			var there bool
 			w.scan(sent.HasSQL, []any{b.c.Slot, []uint32{o.Relation}, sent.Chunk(o.Tx), digest}, &there)
 			if !there {
