@@ -153,21 +153,23 @@ func (s *systemd) notify(lines ...string) {
 //
 // When GOMAXPROCS is set, that value is used instead.
 type processors struct {
-	used  func() time.Duration // processor time since the process began
-	set   func(wide bool)
-	wide  bool
-	quiet time.Duration // for how long little was used
+	used func() time.Duration // processor time since the process began
+	set  func(wide bool)
+	wide bool
+	// of the present processorsPatience: what was used, and how many looks there were
+	sum   time.Duration
+	looks int
 }
 
-// When the number changes. processorsMuch is far below one processor, because events should not
-// queue for it, and on a crowded machine the relay gets less than it wants. The same work uses more
-// time with several processors, so what lies between much and little changes nothing. A change
-// stops the world for some ten microseconds.
+// When the number changes. A backlog uses nearly a whole processor at once. A live stream is
+// bursty, above all on a crowded machine, so what it uses is averaged: a burst must not keep several
+// processors, with which the same work takes a third more time. A change stops the world for some
+// ten microseconds.
 const (
 	processorsEvery    = 100 * time.Millisecond
-	processorsMuch     = processorsEvery / 4 // used in one look
-	processorsLittle   = processorsEvery / 5 // the same
-	processorsPatience = time.Second         // with little, before there is only one processor
+	processorsMuch     = processorsEvery / 2 // used in one look
+	processorsPatience = time.Second         // and as little on average, before there is only one
+	processorsLittle   = processorsPatience / 3
 )
 
 func newProcessors() *processors {
@@ -200,19 +202,19 @@ func (p *processors) Run(ctx context.Context) error {
 // look takes what was used in one processorsEvery, and changes the number of processors if that is
 // due.
 func (p *processors) look(used time.Duration) {
-	if used >= processorsLittle {
-		p.quiet = 0
-	} else {
-		p.quiet += processorsEvery
-	}
+	p.sum, p.looks = p.sum+used, p.looks+1
+	over := time.Duration(p.looks)*processorsEvery >= processorsPatience
 	switch {
 	case !p.wide && used >= processorsMuch:
 		p.wide = true
 		p.set(true)
-	case p.wide && p.quiet >= processorsPatience:
+	case p.wide && over && p.sum < processorsLittle:
 		p.wide = false
 		p.set(false)
+	case !over:
+		return
 	}
+	p.sum, p.looks = 0, 0
 }
 
 // setProcessors sets one processor or Go's own choice, the machine's or the container's, which is
