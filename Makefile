@@ -26,7 +26,7 @@ PRODUCT = go list work | grep -E '^[^/]*/[^/]*/[^/]*/(internal|cmd|outbox|inbox)
 # those of kafkaclient, test/cli plays the commands. Of two packages it races the tests that start some.
 RACED   = $(PRODUCT) | grep -vE '/internal/((config|debezium|decode|event|guard|kafkaclient|migrate|printable|wiring)(/|$$)|(cli/command|cli/operate|dlq|lazy|ops|ops/console|ops/metrics|relay/inflight|relay/order|replication/(check|repair|schema|setup|slot)|retention|secretfile|sent|sink/cloudevents|sink/sinktest/spool)$$)'
 CALM        := ./internal/dlq ./internal/retention ./internal/replication/schema ./internal/replication/setup # on the same PostgreSQL
-RACED_TESTS := ^Test(ConcurrentUse|MetadataDoesNotStarveIds|PoolHangsUp|RoundTripBreaks|Tail.*|Watch)$$
+RACED_TESTS := ^Test(AWaitingReadEnds|ConcurrentUse|Errors|IsSilent|ReadAndWrite|TryWrite|MetadataDoesNotStarveIds|PoolHangsUp|RoundTripBreaks|Tail.*|Watch)$$
 # What test-race does not run of the pure tests, so that make test-all has each of them once.
 UNRACED = go list $(QUICK) | grep -vxFf <($(RACED)) | tr '\n' ' '
 OTHERS  = go list -e -tags '$(TAGS)' work | grep -vxFf <($(PRODUCT)) | grep -vxFf <(go list $(QUICK)) | grep -vE '/test/(install|soak)$$'
@@ -122,11 +122,11 @@ test-plain: bin/testrun
 # leave of the processors.
 .PHONY: test-side-by-side lint-and-tools
 test-side-by-side: bin/testrun
-	@scripts/beside.sh test-plain 'test-race test-mutants-and-oldest' lint-and-tools
+	@scripts/beside.sh 'test-plain test-mutants' 'test-race test-oldest' lint-and-tools
 lint-and-tools:
 	@nice -n 10 $(MAKE) -k --no-print-directory lint-product test-tools
 test-race: bin/testrun bin/serve ## the packages of relay, outbox and inbox under the race detector, on the newest PostgreSQL
-	@echo "== $@"; red=0; $(GO_TEST) -race -run '$(RACED_TESTS)' ./internal/relay/order ./internal/kafkaclient || red=1; \
+	@echo "== $@"; red=0; $(GO_TEST) -race -run '$(RACED_TESTS)' ./internal/relay/order ./internal/kafkaclient ./internal/kafkaclient/socket || red=1; \
 		export CDC_RELAY_TEST_POSTGRES= CDC_RELAY_TEST_POSTGRES_BIN=$$(scripts/postgres.sh $(PG_NEWEST)); \
 		$(SERVE) $(GO_TEST) -race -tags '$(TAGS)' ./internal/replication ./internal/sink/kafka ./internal/sink/rabbit ./inbox/test/kafka $$($(RACED)) || red=1; \
 		$(SERVE) $(GO_TEST) -tags '$(TAGS)' $(CALM) || red=1; exit $$red
@@ -141,10 +141,10 @@ $(PG_VERSIONS:%=test-pg%): test-pg%: bin/testrun
 .PHONY: $(RABBITMQ_VERSIONS:%=test-rabbitmq%) $(KAFKA_VERSIONS:%=test-kafka%)
 $(RABBITMQ_VERSIONS:%=test-rabbitmq%): test-rabbitmq%: bin/testrun bin/serve
 	@echo "== $@"; root=$$(scripts/rabbitmq.sh $*); env CDC_RELAY_TEST_RABBITMQ= CDC_RELAY_TEST_RABBITMQ_ROOT=$$root \
-		$(SERVE) $(GO_TEST) -tags '$(TAGS)' $(RABBITMQ_PACKAGES)
+		$(SERVE) $(GO_TEST) -tags '$(or $(TAGS),testall)' $(RABBITMQ_PACKAGES)
 $(KAFKA_VERSIONS:%=test-kafka%): test-kafka%: bin/testrun bin/serve
 	@echo "== $@"; dir=$$(scripts/kafka.sh $*); env -u CDC_RELAY_TEST_KAFKA_WAYS CDC_RELAY_TEST_KAFKA= CDC_RELAY_TEST_KAFKA_DIR=$$dir \
-		$(SERVE) $(GO_TEST) -tags '$(TAGS)' $(KAFKA_PACKAGES)
+		$(SERVE) $(GO_TEST) -tags '$(or $(TAGS),testall)' $(KAFKA_PACKAGES)
 
 .PHONY: test-oldest
 test-oldest: override TAGS :=
@@ -181,10 +181,6 @@ mutants: deps bin/serve ## plant each bug of mutants/: its named test must turn 
 	@$(SERVE) $(MAKE) --no-print-directory test-mutants
 test-mutants:
 	@$(STEP) $@ go run ./mutants
-
-.PHONY: test-mutants-and-oldest
-test-mutants-and-oldest:
-	@scripts/beside.sh test-mutants test-oldest
 
 .PHONY: serve
 serve: deps bin/serve ## start PostgreSQL, RabbitMQ and Kafka for tests by hand, and print the variables to export

@@ -162,13 +162,14 @@ type processors struct {
 }
 
 // When the number changes. A backlog uses nearly a whole processor at once. A live stream is
-// bursty, above all on a crowded machine, so what it uses is averaged: a burst must not keep several
-// processors, with which the same work takes a third more time. A change stops the world for some
-// ten microseconds.
+// bursty, above all on a crowded machine, so what it uses is averaged: a burst must not keep
+// several processors, with which the same work takes more time: so what is little with several is
+// less with one. Much is far above that average, and still less than the share that other programs
+// leave to one thread. A change stops the world for some ten microseconds.
 const (
 	processorsEvery    = 100 * time.Millisecond
 	processorsMuch     = processorsEvery / 2 // used in one look
-	processorsPatience = time.Second         // and as little on average, before there is only one
+	processorsPatience = time.Second         // or as much as Little in it
 	processorsLittle   = processorsPatience / 3
 )
 
@@ -205,7 +206,7 @@ func (p *processors) look(used time.Duration) {
 	p.sum, p.looks = p.sum+used, p.looks+1
 	over := time.Duration(p.looks)*processorsEvery >= processorsPatience
 	switch {
-	case !p.wide && used >= processorsMuch:
+	case !p.wide && (used >= processorsMuch || over && p.sum >= processorsLittle):
 		p.wide = true
 		p.set(true)
 	case p.wide && over && p.sum < processorsLittle:

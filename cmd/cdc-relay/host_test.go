@@ -204,7 +204,8 @@ func TestProcessorsFollowWhatIsUsed(t *testing.T) {
 		"a stream, then a backlog": {slices.Concat(times(12, 0.1), times(20, 0.9)), map[int]bool{10: false, 13: true}},
 		"a long list once":         {slices.Concat(times(15, 0.1), times(1, 0.5), times(14, 0.1)), map[int]bool{10: false, 16: true, 26: false}},
 		"neither little nor much":  {times(30, 0.4), map[int]bool{}},
-		"little, then rather more": {slices.Concat(times(15, 0.1), times(30, 0.45)), map[int]bool{10: false}},
+		"little, then rather more": {slices.Concat(times(15, 0.1), times(30, 0.3)), map[int]bool{10: false}},
+		"a crowded machine":        {slices.Concat(times(12, 0.1), times(30, 0.4)), map[int]bool{10: false, 20: true}},
 		"a stream with bursts":     {slices.Repeat(slices.Concat(times(9, 0.1), times(1, 0.45)), 4), map[int]bool{10: false}},
 	} {
 		t.Run(name, func(t *testing.T) {

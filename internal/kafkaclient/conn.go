@@ -29,7 +29,8 @@ import (
 	"github.com/segmentio/kafka-go/protocol/apiversions"
 	"github.com/segmentio/kafka-go/protocol/metadata"
 	"github.com/segmentio/kafka-go/protocol/produce"
-	"golang.org/x/sys/unix"
+
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient/socket"
 )
 
 const (
@@ -104,7 +105,7 @@ type Conn struct {
 	Addr          string
 	opts          *DialOptions
 	net           net.Conn
-	idle          idleSocket
+	socket        *socket.Conn // under net, to look at while it is idle; nil: it is another kind
 	reader        *bufio.Reader
 	gather        gatherWriter     // writes the last request
 	frame         []byte           // the bytes of the last answer
@@ -128,8 +129,10 @@ func Dial(ctx context.Context, opts *DialOptions, addr string) (*Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to broker %s: %w", addr, err)
 	}
+	raw = socket.Quiet(raw)
 	c := &Conn{Addr: addr, opts: opts, net: raw, usedAt: time.Now(), Versions: map[protocol.ApiKey]int16{protocol.ApiVersions: 0}}
-	if err := errors.Join(c.idle.watchSocket(raw), c.prepare(ctx)); err != nil {
+	c.socket, _ = raw.(*socket.Conn)
+	if err := c.prepare(ctx); err != nil {
 		c.Close()
 		return nil, err
 	}
@@ -339,8 +342,12 @@ func (g *gatherWriter) Write(page []byte) (int, error) {
 	if g.left -= len(page); g.left > 0 {
 		return len(page), nil
 	}
-	rest := g.pages // WriteTo moves the start of its receiver, and the room in front would be lost
-	_, err := rest.WriteTo(g.to)
+	var err error
+	if rest := g.pages; len(rest) == 1 {
+		_, err = g.to.Write(page) // net.Buffers would not call socket.Conn
+	} else { // WriteTo moves the start of its receiver, and the room in front would be lost
+		_, err = rest.WriteTo(g.to)
+	}
 	clear(g.pages) // kafka-go uses the pages again
 	return len(page), err
 }
@@ -419,46 +426,13 @@ func (c *Conn) Close() {
 
 // Usable reports whether a request may be sent: the connection is up, the broker has sent nothing
 // that was not asked for, it has not idled for long, and the login is good for a while. The
-// goroutine that sends calls it while no request is under way.
+// goroutine that sends calls it while no request is under way. Between an answer and the next
+// request a broker sends nothing, so when anything has come the connection is of no use any more.
+// To ask the kernel costs one system call; a goroutine that watches meanwhile costs its start and
+// two wakes.
 func (c *Conn) Usable() bool {
 	now := time.Now()
-	return !c.closed.Load() && now.Sub(c.usedAt) < maxIdle && (c.Expires.IsZero() || now.Before(c.Expires)) && c.idle.isQuiet()
-}
-
-// idleSocket is the socket of a connection that is idle. To ask the kernel before a request costs
-// one system call; a goroutine that watches meanwhile costs its start and two wakes.
-type idleSocket struct {
-	sock  syscall.RawConn
-	asked [1]unix.PollFd
-	ask   func(fd uintptr) // made once; a new function for each question would be allocated
-	quiet bool
-}
-
-// watchSocket sets the connection whose socket is asked. A connection that a test made may have no
-// socket.
-func (i *idleSocket) watchSocket(c net.Conn) (err error) {
-	if s, ok := c.(syscall.Conn); ok {
-		i.sock, err = s.SyscallConn()
-	}
-	i.ask = func(fd uintptr) {
-		i.asked[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
-		n, err := unix.Poll(i.asked[:], 0)
-		for err == unix.EINTR { // interrupted by a signal, such as Go's own
-			n, err = unix.Poll(i.asked[:], 0)
-		}
-		i.quiet = n == 0 && err == nil
-	}
-	return err
-}
-
-// isQuiet reports whether the connection is open and nothing has come. Between an answer and the
-// next request a broker sends nothing, so anything that comes means that the connection is of no
-// use any more.
-func (i *idleSocket) isQuiet() bool {
-	if i.sock == nil {
-		return true
-	}
-	return i.sock.Control(i.ask) == nil && i.quiet
+	return !c.closed.Load() && now.Sub(c.usedAt) < maxIdle && (c.Expires.IsZero() || now.Before(c.Expires)) && (c.socket == nil || c.socket.IsSilent())
 }
 
 // Watch watches the connection while no request is under way. When the broker ends it, or sends

@@ -292,7 +292,11 @@ func TestNotUsableAfterItsEnd(t *testing.T) {
 			t.Errorf("%s: %.0f allocations before each request", name, allocs)
 		}
 		close(quit)
-		if err := c.idle.sock.Control(func(fd uintptr) { // waits until it has come
+		sock, err := c.socket.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := sock.Control(func(fd uintptr) { // waits until it has come
 			_, _ = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 60_000)
 		}); err != nil || c.Usable() {
 			t.Errorf("%s is not noticed, %v", name, err)

@@ -34,6 +34,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"sync/atomic"
+	"time"
 
 	kafkago "github.com/segmentio/kafka-go"
 	"github.com/segmentio/kafka-go/protocol"
@@ -80,11 +81,16 @@ func (c *Client) ReadTail(ctx context.Context, topic string, partition int32, r 
 	return nil
 }
 
-// tailReaders is how many logs are read at the same time: each takes some MiB.
-const tailReaders = 4
+const (
+	// tailReaders is how many logs are read at the same time: each takes some MiB.
+	tailReaders = 4
+	// tailConfirm is how long the replicas may take to confirm what is sent again: the broker's
+	// other logs are read behind it.
+	tailConfirm = 5 * time.Second
+)
 
-// tailWorker reads the logs that a broker leads, one after the other, on one connection. So nobody
-// waits for a broker that does not answer to read the logs of others.
+// tailWorker reads the logs that a broker leads, one after the other, on one connection. So fewer
+// than tailReaders brokers that do not answer keep nobody from reading the logs of others.
 type tailWorker struct {
 	worker
 	turn    chan struct{} // has room for whoever reads
@@ -94,14 +100,18 @@ type tailWorker struct {
 func (w *tailWorker) read(ctx context.Context, topic string, partition int32, r TailReader) error {
 	w.readers.Add(1)
 	defer w.leave()
-	for _, room := range []chan struct{}{w.turn, w.client.tailRoom} {
-		select {
-		case room <- struct{}{}:
-			defer func() { <-room }()
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+	select {
+	case w.turn <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
 	}
+	defer func() { <-w.turn }()
+	select {
+	case w.client.tailRoom <- struct{}{}:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	defer func() { <-w.client.tailRoom }()
 	w.parts = []*ProducerBatch{{Topic: topic, Partition: partition}}
 	err := w.open(ctx)
 	if err == nil {
@@ -109,7 +119,7 @@ func (w *tailWorker) read(ctx context.Context, topic string, partition int32, r 
 		if !ok {
 			return errors.New("the connection cannot fetch")
 		}
-		confirm := w.client.Options.ConfirmTimeout.Milliseconds()
+		confirm := min(w.client.Options.ConfirmTimeout, tailConfirm).Milliseconds()
 		err = readTail(ctx, &tailLog{conn: conn, watch: w.watch, topic: topic, partition: partition, confirm: confirm}, r)
 	}
 	if err != nil {

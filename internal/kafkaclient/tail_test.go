@@ -433,8 +433,8 @@ func TestTailLimitsAnAnswer(t *testing.T) {
 	}
 }
 
-// A broker that does not answer keeps nobody from reading the logs that others lead, and it is given
-// up as soon as another broker leads.
+// A broker that does not answer keeps nobody from reading the logs that others lead. It is given up
+// as soon as another broker leads.
 func TestTailsOfASilentBroker(t *testing.T) {
 	const silent, answers, of = 1, 2, 2 * tailReaders
 	synctest.Test(t, func(t *testing.T) {

@@ -98,8 +98,8 @@ func codeProblems(ctx context.Context, q sent.Querier, t sent.Table) (list []Pro
 
 // leafRowsSQL begins each question about one table. leaves are the tables that have its rows: $1 is
 // its OID, $2 the columns of the id, $3 our publication, $4 the column of the transaction, $5 the
-// OIDs of the table's relatives. A role without USAGE on a schema may ask all of this, since nothing
-// is named by its text.
+// OIDs of the table's relatives. A role without USAGE on a schema may ask all of this: nothing is
+// named by its text.
 const leafRowsSQL = `
 WITH given AS (SELECT $1::oid, $2::text[], $3::text, $4::text, $5::oid[]),
 leaves AS (

@@ -31,7 +31,7 @@ var allowed = map[string][]string{
 	"sink/drivers":        {"sink", "sink/kafka", "sink/rabbit", "sink/stdout"},
 	"sink/kafka":          {"event", "sink", "config/setting", "kafkaclient"},
 	"sink/rabbit":         {"event", "sink", "config/setting", "sink/rabbit/conn"},
-	"sink/rabbit/conn":    {"sink"},
+	"sink/rabbit/conn":    {"sink", "kafkaclient/socket"},
 	"sink/stdout":         {"event", "sink", "config/setting"},
 	"sink/cloudevents":    {"event", "sink", "config/setting"},
 	"debezium":            {"event", "sink", "debezium/..."},
@@ -41,10 +41,10 @@ var allowed = map[string][]string{
 	"sink/sinktest/spool": {"event", "sink", "config/setting"},
 	// The floors of replication, from the ground up; check, setup and repair are commands beside
 	// the stream.
-	"replication/source":  {"sent", "event", "decode", "guard"},
+	"replication/source":  {"sent", "event", "decode", "guard", "kafkaclient/socket"},
 	"replication/schema":  {"sent", "event", "decode", "replication/source"},
 	"replication/slot":    {"sent", "event", "decode", "guard", "replication/source", "replication/schema"},
-	"replication/session": {"sent", "event", "decode", "replication/source", "replication/schema", "replication/slot"},
+	"replication/session": {"sent", "event", "decode", "kafkaclient/socket", "replication/source", "replication/schema", "replication/slot"},
 	"replication":         {"event", "decode", "replication/source", "replication/schema", "replication/slot", "replication/session"},
 	"replication/setup":   {"sent", "event", "decode", "replication/source", "replication/schema", "replication/slot"},
 	// what a slot does not send goes to the retry table, as the stream and the retry writer would

@@ -139,7 +139,7 @@ func TestCompareRefuses(t *testing.T) {
 		return res
 	}
 	pair := []string{"--theirs", s.theirs, "--ours", s.ours}
-	refusal(t, run(s.config(), append(pair, "--from", "beginning", "--lag", "1s")...), 1, "no event was compared", "--id-header")
+	refusal(t, run(s.config(), append(pair, "--from", "beginning", "--count", "5", "--lag", "1s")...), 1, "no event was compared", "--id-header")
 	refusal(t, run(s.config(), "--theirs", s.theirs, "--ours", "not-there"), 1, "open ours", "not-there")
 	refusal(t, run(kafkaConfig("127.0.0.1:1"), pair...), 1, "open theirs", "127.0.0.1:1")
 }

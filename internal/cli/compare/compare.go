@@ -73,11 +73,11 @@ not counted; at the end, compare waits that long for counterparts. It ends after
 minute with "--from now" and else the current end of the topics, or earlier after --count. It stops
 when a side holds 64 MiB of messages whose counterparts do not come.
 
-It prints no contents with admin.show_payloads: false. Exits 1 if there are differences, or if
-nothing could be compared.`,
+It prints no contents with admin.show_payloads: false. Exits 1 if there are
+differences, if nothing could be compared, or less than --count.`,
 		Example: `  cdc-relay compare debezium --theirs shop.order --ours shadow.order --for 10m
   cdc-relay compare debezium --theirs shop.order --ours shadow.order --from beginning
-  cdc-relay compare debezium --theirs events --ours shadow --count 1000 --for 1h --ignore-header traceparent`,
+  cdc-relay compare debezium --theirs events --ours shadow --for 1h --ignore-header traceparent`,
 		Args: command.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := g.Load()
@@ -264,7 +264,7 @@ func (r *comparison) isOver(now time.Time) bool {
 		f := r.f
 		counted := f.count > 0 && r.matcher.Compared >= f.count || len(r.matcher.events) >= maxEvents
 		timed := f.period > 0 && !now.Before(r.countFrom.Add(f.period))
-		read := f.count == 0 && f.period == 0 && !r.sides[theirs].behind() && !r.sides[ours].behind()
+		read := f.period == 0 && !r.sides[theirs].behind() && !r.sides[ours].behind()
 		if !counted && !timed && !read {
 			return false
 		}
@@ -321,6 +321,9 @@ func (r *comparison) report(interrupted bool, failure error) error {
 	case m.Compared == 0:
 		stop.What = "no event was compared"
 		stop.Fix = "check the names of the topics or exchanges, --routing-key and --id-header, and whether both relays run"
+	case m.Compared < r.f.count:
+		stop.What = fmt.Sprintf("%s in place of %d", command.Count(uint64(m.Compared), "compared event"), r.f.count)
+		stop.Fix = "compare for longer: --for"
 	default:
 		return nil
 	}

@@ -316,3 +316,17 @@ func TestFlags(t *testing.T) {
 		}
 	}
 }
+
+// A comparison that ends before its --count is no proof.
+func TestCountThatIsNotReached(t *testing.T) {
+	var out, errs bytes.Buffer
+	r := &comparison{f: &compareFlags{count: 2}, out: &out, errs: &errs}
+	r.matcher.Compared = 1
+	if err := r.report(false, nil); err == nil || !strings.Contains(err.Error(), "1 compared event in place of 2") {
+		t.Errorf("one of two: %v", err)
+	}
+	r.matcher.Compared = 2
+	if err := r.report(false, nil); err != nil {
+		t.Errorf("two of two: %v", err)
+	}
+}

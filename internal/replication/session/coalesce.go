@@ -12,6 +12,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient/socket"
 	"github.com/cdc-relay/cdc-relay/internal/replication/source"
 )
 
@@ -162,7 +163,7 @@ type nap struct {
 // setSocket names the socket; nil: there is none.
 func (l *nap) setSocket(sock syscall.RawConn) {
 	l.sock = sock
-	l.set = func(fd uintptr) { l.err = setLowWater(fd, l.mark) }
+	l.set = func(fd uintptr) { l.err = socket.SetLowWater(fd, l.mark) }
 }
 
 // Sizes, in bytes, of the two messages that are not worth a wake, and the least that is

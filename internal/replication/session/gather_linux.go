@@ -9,16 +9,12 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient/socket"
 )
 
 // hasMark is true where the kernel's poller heeds a low-water mark.
 const hasMark = true
-
-// setLowWater sets how many bytes at a TCP socket wake the one who waits for it. A mark that
-// becomes lower wakes it for what is there already (since Linux 4.18).
-func setLowWater(fd uintptr, bytes int) error {
-	return unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, bytes)
-}
 
 // waitForBytes waits until so many bytes have come at a TCP socket, or its stream has ended, or for
 // pause, and returns how many are there. Until then the kernel wakes nobody for less: that is what
@@ -30,12 +26,12 @@ func setLowWater(fd uintptr, bytes int) error {
 func waitForBytes(sock syscall.RawConn, enough int, pause time.Duration) (there int, _ error) {
 	var mark error
 	closed := sock.Control(func(fd uintptr) {
-		if setLowWater(fd, enough) != nil {
+		if socket.SetLowWater(fd, enough) != nil {
 			time.Sleep(pause) // a kernel without a mark
 		} else {
 			timeout := unix.NsecToTimespec(pause.Nanoseconds())
 			_, _ = unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &timeout, nil) //nolint:errcheck // a signal ends the pause
-			mark = setLowWater(fd, 1)
+			mark = socket.SetLowWater(fd, 1)
 		}
 		there, _ = unix.IoctlGetInt(int(fd), unix.SIOCINQ) //nolint:errcheck // 0: the next read may pause
 	})

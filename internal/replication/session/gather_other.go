@@ -13,6 +13,4 @@ import (
 // hasMark is explained in gather_linux.go. While it is false nothing below is called.
 const hasMark = false
 
-func setLowWater(uintptr, int) error { return errors.ErrUnsupported }
-
 func waitForBytes(syscall.RawConn, int, time.Duration) (int, error) { return 0, errors.ErrUnsupported }

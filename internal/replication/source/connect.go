@@ -23,6 +23,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient/socket"
 	"github.com/cdc-relay/cdc-relay/internal/secretfile"
 )
 
@@ -204,6 +205,14 @@ func ConnectReplication(ctx context.Context, c *Config, reader func(io.Reader, s
 	if err := setPassword(ctx, c, cfg); err != nil {
 		return nil, err
 	}
+	dial := cfg.DialFunc
+	cfg.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return socket.Quiet(conn), nil
+	}
 	cfg.BuildFrontend = func(r io.Reader, w io.Writer) *pgproto3.Frontend {
 		stream := bufio.NewReaderSize(reader(r, socketOf(w)), ReadBuffer)
 		if c.MaxEventBytes > 0 {
@@ -227,8 +236,13 @@ func socketOf(conn any) syscall.RawConn {
 	if secure, ok := conn.(*tls.Conn); ok {
 		conn = secure.NetConn()
 	}
-	tcp, ok := conn.(*net.TCPConn)
-	if !ok {
+	var tcp *net.TCPConn
+	switch conn := conn.(type) {
+	case *net.TCPConn:
+		tcp = conn
+	case *socket.Conn:
+		tcp = conn.TCPConn
+	default:
 		return nil
 	}
 	sock, err := tcp.SyscallConn()

@@ -22,7 +22,6 @@ func init() {
 		{"replica frozen", testReplicaFrozen},
 		{"leader moved", testLeaderMoved},
 		{"two killed", testTwoKilled},
-		{"no leader", testNoLeader},
 	}
 }
 
@@ -172,41 +171,4 @@ func testTwoKilled(t *testing.T, k *kafkaserver.Kafka) {
 	must(t, k.WaitInSync(await.Context(t), topic))
 	wantStored(t, k, topic, f.end()...)
 	await.Until(t, "all is well", func() bool { up, _ := r.Up(); return up })
-}
-
-// A leader is killed under load. A partition of several replicas gets another leader, and what was
-// under way goes there as the same bytes: it is stored once. One whose only replica is away is at
-// fault after ConfirmTimeout, since others confirm.
-func testNoLeader(t *testing.T, k *kafkaserver.Kafka) {
-	topic, other := topicWith(t, k, 1, 1, nil), replicated(t, k, 1)
-	leader, err := k.Leader(await.Context(t), topic, 0)
-	must(t, err)
-	r := start(t, Config{Brokers: k.Brokers(), ConfirmTimeout: 4 * time.Second})
-	first := newEvent(topic, "k")
-	wantConfirmed(t, r.send(first))
-	must(t, k.MoveLeader(await.Context(t), other, 0, leader))
-	f := flow(t, r, other, 10)
-	f.wait(100)
-	must(t, k.KillNode(leader))
-	await.Until(t, "another leader", func() bool {
-		node, err := k.Leader(await.Context(t), other, 0)
-		return err == nil && node > 0 && node != leader
-	})
-	f.wait(100)
-	ev := newEvent(topic, "k")
-	got := r.send(ev)
-	wantRejected(t, got[0], sink.Destination, sink.NoLeader)
-	if f := got[0].Fault; f.Destination != partitionName(topic, 0) || f.Whole {
-		t.Errorf("fault %+v", f)
-	}
-	must(t, k.StartNode(await.Context(t), leader))
-	await.Until(t, "the leader is back", func() bool { return r.send(ev)[0].State == sink.Confirmed })
-	wantStored(t, k, other, f.end()...)
-	wantStored(t, k, topic, first, ev)
-	must(t, k.WaitInSync(await.Context(t), other))
-}
-
-// replicated makes a topic of three replicas, of which two must be in sync.
-func replicated(t *testing.T, k *kafkaserver.Kafka, partitions int) string {
-	return topicWith(t, k, partitions, 3, map[string]string{"min.insync.replicas": "2"})
 }

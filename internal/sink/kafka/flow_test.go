@@ -53,7 +53,7 @@ func flow(t testing.TB, r *running, topic string, keys int) *flowing {
 			case <-ctx.Done():
 			}
 			if n%20 == 0 { // in batches, and no more than a busy machine has time for
-				kafkaclient.Sleep(ctx, 20*time.Millisecond)
+				kafkaclient.Sleep(ctx, flowPause)
 			}
 		}
 		for _, queue := range queues {

@@ -2,5 +2,10 @@
 
 package kafka
 
-// usualHistories is how many runs of each plan TestHistories plays.
-const usualHistories = 20
+import "time"
+
+// They are explained in histories_test.go.
+const (
+	usualHistories = 20
+	flowPause      = time.Millisecond
+)

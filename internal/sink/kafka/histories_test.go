@@ -2,5 +2,11 @@
 
 package kafka
 
-// usualHistories is how many runs of each plan TestHistories plays.
-const usualHistories = 1
+import "time"
+
+// usualHistories is how many runs of each plan TestHistories plays, and flowPause the pause of a
+// flow between two batches.
+const (
+	usualHistories = 1
+	flowPause      = 4 * time.Millisecond
+)

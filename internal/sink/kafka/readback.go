@@ -167,11 +167,12 @@ func (l *lane) readTail(ctx context.Context, pr *producer, first *event.Event, t
 }
 
 // mayPass reports whether an error may pass soon, as when a leader is away and another is chosen.
-// Too few replicas may stay so for hours.
+// Too few replicas may stay so for hours, and one that is slow to confirm (RequestTimedOut) would
+// keep the broker's other logs from being read.
 func mayPass(err error) bool {
 	if code, ok := errors.AsType[kafkago.Error](err); ok {
 		v := verdictOf(int16(code))
-		return v.action == actionResend && v.reason != sink.TooFewReplicas
+		return v.action == actionResend && v.reason != sink.TooFewReplicas && code != kafkago.RequestTimedOut
 	}
 	_, network := errors.AsType[net.Error](err)
 	return network || errors.Is(err, io.EOF)

@@ -532,6 +532,7 @@ func killerWithout(t *testing.T, limit string, most int) {
 	user := b.user("", ".*", "")
 	cfg.URLs = []string{user}
 	b.must(b.real.LimitUser(b.ctx, user, limit, most))
+	cfg.Connections = 1 // a second one would set the limit again while lanes of the first send
 	s := startUnchecked(t, cfg, 1<<30)
 	poison := func() *event.Event {
 		ev := newEvent("k", "created")

@@ -19,6 +19,7 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient/socket"
 	"github.com/cdc-relay/cdc-relay/internal/lazy"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
 )
@@ -112,6 +113,7 @@ func (d *Dialer) DialOne(ctx context.Context, url string, onBlocked func(bool)) 
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", addr, err)
 	}
+	raw = socket.Quiet(raw)
 	conn := raw
 	if uri.Scheme == "amqps" {
 		if conn, err = d.handshakeTLS(ctx, raw, uri.Host); err != nil {

@@ -11,8 +11,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
+
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient/socket"
 )
 
 // The bounds of one connection's write buffer. Publishers ask for room before they write, so the
@@ -60,7 +61,7 @@ type wire struct {
 	closing bool  // no further writes are taken; the flusher ends once pending is written
 	// closed when buffered goes down; made by the first goroutine that waits for it
 	room   chan struct{}
-	direct directWriter
+	direct *socket.Conn  // conn, for writes that do not wait; nil: with TLS, where a write may wait
 	pause  time.Duration // directAfter
 
 	buffered atomic.Int64 // len(pending) + what the flusher is writing
@@ -81,7 +82,7 @@ type wire struct {
 func newWire(conn, raw net.Conn, silence time.Duration) *wire {
 	w := &wire{conn: conn, raw: raw, silence: silence, pause: directAfter, done: make(chan struct{})}
 	w.cond.L = &w.mu
-	w.direct.useSocket(conn, raw)
+	w.direct, _ = conn.(*socket.Conn)
 	return w
 }
 
@@ -96,7 +97,7 @@ func (w *wire) Write(p []byte) (int, error) {
 	}
 	n := len(p)
 	if w.isDirect() {
-		if p = p[w.direct.writeOnce(p):]; len(p) == 0 {
+		if p = p[w.direct.TryWrite(p):]; len(p) == 0 {
 			w.wrote.Store(time.Now().UnixNano())
 			return n, nil
 		}
@@ -110,7 +111,7 @@ func (w *wire) Write(p []byte) (int, error) {
 // isDirect reports whether a write may go to the socket directly: nothing is in the buffer or in
 // the flusher's hands.
 func (w *wire) isDirect() bool {
-	return w.direct.socket != nil && w.buffered.Load() == 0 && time.Now().UnixNano()-w.wrote.Load() >= int64(w.pause)
+	return w.direct != nil && w.buffered.Load() == 0 && time.Now().UnixNano()-w.wrote.Load() >= int64(w.pause)
 }
 
 // runFlusher writes what is buffered. It returns when the wire is closed or broken, and closes the
@@ -309,45 +310,6 @@ func (w *wire) SetDeadline(t time.Time) error {
 }
 
 // directAfter is how long a connection must have been idle before a write goes directly to the
-// socket. Within that time more is likely to come, and the flusher writes all of it at once.
+// socket. To wake the flusher would cost more than the system call, and would delay a live event.
+// Within that time more is likely to come, and the flusher writes all of it at once.
 const directAfter = 100 * time.Microsecond
-
-// directWriter writes to a socket as much as it takes without waiting. To wake the flusher would
-// cost more than the system call, and would delay a live event. It is not used with TLS, where a
-// write may wait.
-type directWriter struct {
-	socket  syscall.RawConn // nil when there are no direct writes
-	buf     []byte
-	written int
-	write   func(fd uintptr) bool // made once, so that no write allocates it
-}
-
-func (d *directWriter) useSocket(conn, raw net.Conn) {
-	c, ok := raw.(syscall.Conn)
-	if !ok || conn != raw {
-		return
-	}
-	socket, err := c.SyscallConn()
-	if err != nil {
-		return // the socket is closed, which the flusher reports
-	}
-	d.socket = socket
-	d.write = func(fd uintptr) bool {
-		if n, err := syscall.Write(int(fd), d.buf); err == nil {
-			d.written = n
-		}
-		return true // only one try
-	}
-}
-
-// writeOnce returns how many bytes of p were written. After an error it returns 0; the flusher
-// writes p then, and meets the same error.
-func (d *directWriter) writeOnce(p []byte) (n int) {
-	d.buf, d.written = p, 0
-	err := d.socket.Write(d.write)
-	d.buf = nil
-	if err != nil {
-		return 0
-	}
-	return d.written
-}

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
+
+	"github.com/cdc-relay/cdc-relay/internal/kafkaclient/socket"
 )
 
 // counting counts the writes of a connection.
@@ -201,6 +203,7 @@ func tcpWire(t *testing.T) (w *wire, far net.Conn) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = near.Close(), far.Close() })
+	near = socket.Quiet(near)
 	w = newWire(near, near, time.Minute)
 	w.pause = 0
 	return w, far
@@ -209,6 +212,9 @@ func tcpWire(t *testing.T) (w *wire, far net.Conn) {
 // An idle socket gets a write without the flusher, which is not there.
 func TestWireOfAnIdleSocket(t *testing.T) {
 	w, far := tcpWire(t)
+	if w.direct == nil {
+		return // this system has no such writes
+	}
 	if n, err := w.Write([]byte("at once")); n != 7 || err != nil {
 		t.Fatal(n, err)
 	}
