@@ -9,6 +9,7 @@ import (
 	"hash/crc32"
 	"math"
 	"math/bits"
+	"slices"
 
 	"github.com/segmentio/kafka-go/compress"
 )
@@ -90,6 +91,10 @@ func (b *Batch) Add(r *Record) {
 	timeDelta, offsetDelta := r.Time-b.baseTime, int64(b.records)
 	length := 1 + varintSize(timeDelta) + varintSize(offsetDelta) + nullableSize(r.Key) + nullableSize(r.Value) +
 		varintSize(int64(r.HeaderCount)) + len(r.Headers)
+	if need := length + binary.MaxVarintLen64; cap(b.buf)-len(b.buf) < need {
+		// doubled: append would grow it in many steps
+		b.buf = slices.Grow(b.buf, max(need, len(b.buf)))
+	}
 	buf := binary.AppendVarint(b.buf, int64(length))
 	buf = append(buf, 0) // attributes: the protocol defines none
 	buf = binary.AppendVarint(buf, timeDelta)

@@ -22,7 +22,7 @@ func TestParts(t *testing.T) {
 				t.Fatalf("a part of %d digests, chunk %d, from %d to %d", len(p.Digests), p.Chunk, p.First, p.Last)
 			}
 			for _, d := range p.Digests {
-				i := slices.IndexFunc(entries, func(e Entry) bool { return e.Digest == int64(d) })
+				i := slices.IndexFunc(entries, func(e Entry) bool { return e.Digest == d })
 				if e := entries[i]; e.Relation != p.Relation || e.Tx < p.First || e.Tx > p.Last {
 					t.Fatalf("%+v is in a part of relation %d from %d to %d", e, p.Relation, p.First, p.Last)
 				}
@@ -92,6 +92,7 @@ func TestRecorder(t *testing.T) {
 // each of its digests.
 func TestRecorderAllocations(t *testing.T) {
 	r, m := NewRecorder(), pgtype.NewMap()
+	RegisterDigests(m)
 	entries := make([]Entry, maxPart)
 	for i := range entries {
 		entries[i].Digest = int64(i) << 32
@@ -116,14 +117,15 @@ func TestRecorderAllocations(t *testing.T) {
 	}
 }
 
-// PostgreSQL gets the same bytes as for a []int64.
+// PostgreSQL gets the same bytes as for a []int64, of which pgx makes the parameter.
 func TestDigestsAreAnArray(t *testing.T) {
 	m := pgtype.NewMap()
-	got, err := m.Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, Digests{1, -1, 1 << 40}, nil)
+	RegisterDigests(m)
+	got, err := m.Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, Digests{1, -1, 1 << 40}, []byte("before"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want, err := m.Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, []int64{1, -1, 1 << 40}, nil)
+	want, err := m.Encode(pgtype.Int8ArrayOID, pgtype.BinaryFormatCode, []int64{1, -1, 1 << 40}, []byte("before"))
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%x, want %x, %v", got, want, err)
 	}

@@ -134,6 +134,10 @@ func (r *Recorder) Add(entries []Entry) {
 	defer r.mu.Unlock()
 	room := min(len(entries), maxPending-len(r.pending))
 	r.leftOut += len(entries) - room
+	if cap(r.pending)-len(r.pending) < room {
+		// doubled: append would grow it in many steps
+		r.pending = slices.Grow(r.pending, max(room, len(r.pending)))
+	}
 	r.pending = append(r.pending, entries[:room]...)
 	r.added += uint64(room)
 	if len(r.pending) >= flushAt {
@@ -215,26 +219,44 @@ type Part struct {
 	Digests     Digests
 }
 
-// Digests are a parameter of type bigint[]. pgx would allocate each number of a []int64.
-type Digests []digest
+// Digests are a parameter of type bigint[].
+type Digests []int64
 
-// digest is one element of Digests.
-type digest int64
-
-// Dimensions implements, with Index and IndexType, pgtype.ArrayGetter.
-func (d Digests) Dimensions() []pgtype.ArrayDimension {
-	return []pgtype.ArrayDimension{{Length: int32(len(d)), LowerBound: 1}}
+// RegisterDigests has the connection of m encode Digests at once. Without it pgx encodes each
+// number by itself, into a parameter that grows in many small steps.
+func RegisterDigests(m *pgtype.Map) {
+	if array, ok := m.TypeForOID(pgtype.Int8ArrayOID); ok {
+		m.RegisterType(&pgtype.Type{Name: array.Name, OID: array.OID, Codec: digestsCodec{array.Codec}})
+	}
 }
 
-// Index is an element.
-func (d Digests) Index(i int) any { return &d[i] }
+// digestsCodec is pgx's codec of bigint[], and for Digests its own.
+type digestsCodec struct{ pgtype.Codec }
 
-// IndexType is an element to plan with.
-func (d Digests) IndexType() any { return new(digest) }
+// PlanEncode implements pgtype.Codec.
+func (c digestsCodec) PlanEncode(m *pgtype.Map, oid uint32, format int16, value any) pgtype.EncodePlan {
+	if _, ok := value.(Digests); ok && format == pgtype.BinaryFormatCode {
+		return digestsPlan{}
+	}
+	return c.Codec.PlanEncode(m, oid, format, value)
+}
 
-// Int64Value implements pgtype.Int64Valuer.
-func (d *digest) Int64Value() (pgtype.Int8, error) {
-	return pgtype.Int8{Int64: int64(*d), Valid: true}, nil
+// digestsPlan encodes Digests.
+type digestsPlan struct{}
+
+// Encode implements pgtype.EncodePlan, as array_recv of PostgreSQL reads it: one dimension, no
+// NULL, the type of the elements, how many these are, the index of the first, and each one behind
+// its length.
+func (digestsPlan) Encode(value any, buf []byte) ([]byte, error) {
+	digests := value.(Digests) //nolint:forcetypeassert // as PlanEncode saw
+	buf = slices.Grow(buf, 20+12*len(digests))
+	for _, head := range []uint32{1, 0, pgtype.Int8OID, uint32(len(digests)), 1} {
+		buf = binary.BigEndian.AppendUint32(buf, head)
+	}
+	for _, d := range digests {
+		buf = binary.BigEndian.AppendUint64(binary.BigEndian.AppendUint32(buf, 8), uint64(d))
+	}
+	return buf, nil
 }
 
 // maxPart bounds the digests of a part: 64 KiB.
@@ -248,7 +270,7 @@ func Parts(entries []Entry) (parts []Part) {
 	})
 	digests := make(Digests, len(entries))
 	for i, e := range entries {
-		digests[i] = digest(e.Digest)
+		digests[i] = e.Digest
 		last := len(parts) - 1
 		if last < 0 || parts[last].Relation != e.Relation || parts[last].Chunk != Chunk(e.Tx) || len(parts[last].Digests) == maxPart {
 			parts = append(parts, Part{Relation: e.Relation, Chunk: Chunk(e.Tx), First: e.Tx, Digests: digests[i:i]})

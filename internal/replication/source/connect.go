@@ -25,6 +25,7 @@ import (
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/kafkaclient/socket"
 	"github.com/cdc-relay/cdc-relay/internal/secretfile"
+	"github.com/cdc-relay/cdc-relay/internal/sent"
 )
 
 // ReadBuffer is the size in bytes of the replication connection's read buffer: with pgproto3's own
@@ -136,6 +137,7 @@ func ConnectPool(c *Config) (*pgxpool.Pool, error) {
 		return setPassword(ctx, c, &cc.Config)
 	}
 	cfg.AfterConnect = func(ctx context.Context, conn *pgx.Conn) error {
+		sent.RegisterDigests(conn.TypeMap())
 		_, err := c.markSession(ctx, conn.PgConn()) // also one that is used beside the pool
 		return err
 	}
