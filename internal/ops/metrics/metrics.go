@@ -295,11 +295,11 @@ func (s *latencyHistogram) due(at time.Time) (last int64, due bool) {
 // else has added one since last. It returns whether it did.
 func (s *latencyHistogram) observe(seconds float64, traceparent []byte, last int64, at time.Time) (taken bool) {
 	trace, ok := event.ParseTraceparent(traceparent)
-	with, can := s.Histogram.(prometheus.ExemplarObserver)
-	if !ok || !trace.Sampled() || !can || !s.second.CompareAndSwap(last, at.Unix()) {
+	if !ok || !trace.Sampled() || !s.second.CompareAndSwap(last, at.Unix()) {
 		s.Observe(seconds)
 		return false
 	}
+	with := s.Histogram.(prometheus.ExemplarObserver) //nolint:forcetypeassert // as each one that NewHistogram makes
 	with.ObserveWithExemplar(seconds, prometheus.Labels{"trace_id": trace.TraceID()})
 	return true
 }

@@ -53,12 +53,19 @@ const maxWaiting = 16
 
 // place implements Place of the sink.
 func (pl *placement) place(ev *event.Event) (p sink.Place, ok bool) {
-	layout := pl.sink.layout
 	rec := recordPool.Get().(*sink.Record) //nolint:forcetypeassert // the pool has no others
-	defer func() {
-		rec.Forget()
-		recordPool.Put(rec)
-	}()
+	p, ok = pl.placeIn(rec, ev)
+	rec.ForgetPlace()
+	recordPool.Put(rec)
+	return p, ok
+}
+
+// recordPool has scratch records for computing where an event goes, for several goroutines.
+var recordPool = sync.Pool{New: func() any { return new(sink.Record) }}
+
+// placeIn is place, with a scratch record.
+func (pl *placement) placeIn(rec *sink.Record, ev *event.Event) (p sink.Place, ok bool) {
+	layout := pl.sink.layout
 	name, fault := layout.Place(ev, rec)
 	if name == nil {
 		return sink.Place{Lane: laneOfNoTopic}, true
@@ -87,9 +94,6 @@ func (pl *placement) place(ev *event.Event) (p sink.Place, ok bool) {
 	p.Dest = sink.DestOfPartition(p.ExchangeOrTopic, partition)
 	return p, true
 }
-
-// recordPool has scratch records for computing where an event goes, for several goroutines.
-var recordPool = sync.Pool{New: func() any { return new(sink.Record) }}
 
 // laneOf returns the lane of an event, and how many lanes its topic has. ok is false, as in Place,
 // while that is not known.
