@@ -127,6 +127,27 @@ func TestAWaitingReadEnds(t *testing.T) {
 	}
 }
 
+// A deadline ends a write that has begun and that nobody reads. What it says was written comes.
+func TestAStuckWriteEnds(t *testing.T) {
+	quiet, peer := pair(t)
+	began := make(chan error)
+	go func() {
+		_, err := io.ReadFull(peer, make([]byte, 1))
+		began <- errors.Join(err, quiet.SetWriteDeadline(time.Unix(1, 0)))
+	}()
+	n, err := quiet.Write(make([]byte, 64<<20)) // more than two sockets hold
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("%d bytes were written, %v", n, err)
+	}
+	if err := <-began; err != nil {
+		t.Fatal(err)
+	}
+	quiet.Close()
+	if come, err := io.Copy(io.Discard, peer); come+1 != int64(n) || err != nil {
+		t.Errorf("%d bytes came of %d, %v", come+1, n, err)
+	}
+}
+
 // TryWrite writes what the socket takes and does not wait, and Write continues behind it.
 func TestTryWrite(t *testing.T) {
 	conn, peer := pair(t)
