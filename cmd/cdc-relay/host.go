@@ -148,17 +148,23 @@ func (s *systemd) notify(lines ...string) {
 // A live event is a series of short wakes: of the reader, the lane and the client library. With two
 // processors Go's scheduler starts a thread for the second one at each wake, which looks for work,
 // finds none and is put to sleep again; its monitor wakes with them. That takes processor time from
-// whatever runs beside the relay, and gains nothing: a backlog at full speed uses less than one
-// processor.
+// whatever runs beside the relay, and gains nothing.
+//
+// A backlog for a slow broker uses little, too. But then the next events should be decoded while
+// the confirms of the last ones are handled, so that the broker always has something to do. With
+// one processor a backlog for RabbitMQ takes longer, and not less processor time. So a line without
+// room has all processors.
 //
 // When GOMAXPROCS is set, that value is used instead.
 type processors struct {
 	used func() time.Duration // processor time since the process began
+	full func() bool          // the line has no room for the next event
 	set  func(wide bool)
 	wide bool
-	// of the present processorsPatience: what was used, and how many looks there were
-	sum   time.Duration
-	looks int
+	// of the present processorsPatience: what was used, how many looks there were, and in how many
+	// of them the line was full
+	sum          time.Duration
+	looks, fulls int
 }
 
 // When the number changes. A backlog uses nearly a whole processor at once. A live stream is
@@ -173,8 +179,8 @@ const (
 	processorsLittle   = processorsPatience / 3
 )
 
-func newProcessors() *processors {
-	return &processors{used: processorTime, set: setProcessors, wide: true}
+func newProcessors(full func() bool) *processors {
+	return &processors{used: processorTime, full: full, set: setProcessors, wide: true}
 }
 
 // processorsSettled reports whether the number of processors is fixed already: by GOMAXPROCS, or
@@ -204,18 +210,21 @@ func (p *processors) Run(ctx context.Context) error {
 // due.
 func (p *processors) look(used time.Duration) {
 	p.sum, p.looks = p.sum+used, p.looks+1
+	if p.full() {
+		p.fulls++
+	}
 	over := time.Duration(p.looks)*processorsEvery >= processorsPatience
 	switch {
-	case !p.wide && (used >= processorsMuch || over && p.sum >= processorsLittle):
+	case !p.wide && (p.fulls > 0 || used >= processorsMuch || over && p.sum >= processorsLittle):
 		p.wide = true
 		p.set(true)
-	case p.wide && over && p.sum < processorsLittle:
+	case p.wide && over && p.fulls == 0 && p.sum < processorsLittle:
 		p.wide = false
 		p.set(false)
 	case !over:
 		return
 	}
-	p.sum, p.looks = 0, 0
+	p.sum, p.looks, p.fulls = 0, 0, 0
 }
 
 // setProcessors sets one processor or Go's own choice, the machine's or the container's, which is

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
@@ -163,7 +164,8 @@ func drain(t *testing.T, conn *net.UnixConn) (fed int) {
 	}
 }
 
-// used is what a process uses in each of its next looks, in parts of one processor.
+// used is what a process uses in each of its next looks, in parts of one processor. Below 0: as
+// much, and the line is full.
 type used []float64
 
 // play has the looks of a process that uses so much, and returns what was set after which look.
@@ -175,10 +177,10 @@ func play(t *testing.T, parts used) (set map[int]bool) {
 		look := func() int { return int(time.Since(began) / processorsEvery) }
 		p := &processors{wide: true, used: func() (sum time.Duration) {
 			for _, part := range parts[:min(look(), len(parts))] {
-				sum += time.Duration(part * float64(processorsEvery))
+				sum += time.Duration(math.Abs(part) * float64(processorsEvery))
 			}
 			return sum
-		}, set: func(wide bool) { set[look()] = wide }}
+		}, full: func() bool { return parts[min(look(), len(parts))-1] < 0 }, set: func(wide bool) { set[look()] = wide }}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(len(parts))*processorsEvery+processorsEvery/2)
 		defer cancel()
 		if err := p.Run(ctx); err != nil {
@@ -205,6 +207,8 @@ func TestProcessorsFollowWhatIsUsed(t *testing.T) {
 		"a long list once":         {slices.Concat(times(15, 0.1), times(1, 0.5), times(14, 0.1)), map[int]bool{10: false, 16: true, 26: false}},
 		"neither little nor much":  {times(30, 0.4), map[int]bool{}},
 		"little, then rather more": {slices.Concat(times(15, 0.1), times(30, 0.3)), map[int]bool{10: false}},
+		"a slow broker":            {times(30, -0.1), map[int]bool{}},
+		"a stream, a slow broker":  {slices.Concat(times(15, 0.1), times(1, -0.1), times(14, 0.1)), map[int]bool{10: false, 16: true, 26: false}},
 		"a crowded machine":        {slices.Concat(times(12, 0.1), times(30, 0.4)), map[int]bool{10: false, 20: true}},
 		"a stream with bursts":     {slices.Repeat(slices.Concat(times(9, 0.1), times(1, 0.45)), 4), map[int]bool{10: false}},
 	} {

@@ -170,7 +170,7 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 	group.Go(func() error { return out.Run(ctx) })
 	group.Go(func() error { return v.stream.Survey(ctx) })
 	if !processorsSettled() {
-		group.Go(func() error { return newProcessors().Run(ctx) })
+		group.Go(func() error { return newProcessors(v.isLineFull).Run(ctx) })
 	}
 	if tracer != nil {
 		group.Go(func() error { return tracer.Run(ctx) })
@@ -186,6 +186,12 @@ func run(reading, draining context.Context, c *config.Config, b command.Build, l
 		}
 	})
 	return group.Wait()
+}
+
+// isLineFull reports whether the line has no room for the event that was read last.
+func (v *process) isLineFull() bool {
+	l := v.line.Load()
+	return l != nil && l.IsFull()
 }
 
 // ending is why the stream has ended for good, while the process stays up to report it.

@@ -248,6 +248,9 @@ func (l *Line) Unsettled() int {
 	return n
 }
 
+// IsFull reports whether the reader waits with an event, for room or for its lane.
+func (l *Line) IsFull() bool { return l.waiting.Load() != 0 }
+
 // WaitSettled returns nil once no event is in the line and the watermark covers all events, else
 // the error of ctx. A clean stop waits with it after reading has ended; a reader that still runs
 // may admit the next event right after.
