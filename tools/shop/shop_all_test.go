@@ -31,7 +31,11 @@ func startShop(t *testing.T, sink string, short length) running {
 		broker: brokers[sink](), env: []string{"OTEL_EXPORTER_OTLP_ENDPOINT=" + spans.URL(), "OTEL_BSP_SCHEDULE_DELAY=100"},
 	}}
 	ended := make(chan error, 1)
-	go func() { ended <- s.run(life) }()
+	go func() {
+		err := s.run(life)
+		out.End(err)
+		ended <- err
+	}()
 	interrupt := sync.OnceValue(func() error {
 		stop()
 		return <-ended

@@ -12,8 +12,10 @@ import (
 
 // Recording is an output that can be read while it is written.
 type Recording struct {
-	mu   sync.Mutex
-	text strings.Builder
+	mu    sync.Mutex
+	text  strings.Builder
+	ended bool
+	err   error // with which it has ended
 }
 
 // Write adds to the output.
@@ -30,14 +32,34 @@ func (r *Recording) String() string {
 	return r.text.String()
 }
 
+// End says that nothing more is written, and why. Await then waits for nothing any more.
+func (r *Recording) End(err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ended, r.err = true, err
+}
+
+// soFar returns the output, and what End has said.
+func (r *Recording) soFar() (text string, ended bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.text.String(), r.ended, r.err
+}
+
 // Await returns when the output contains all of the texts. It goes on for as long as something is
 // written: a look at the output takes no longer on a busy machine, and what writes does.
 func (r *Recording) Await(t testing.TB, texts ...string) {
 	t.Helper()
 	for _, want := range texts {
-		for seen := r.String(); !strings.Contains(seen, want); {
+		for seen, ended, err := r.soFar(); !strings.Contains(seen, want); {
+			if ended {
+				t.Fatalf("ended with %v, without %q:\n%s", err, want, seen)
+			}
 			before := len(seen)
-			await.Until(t, want, func() bool { seen = r.String(); return len(seen) > before }, func() any { return seen })
+			await.Until(t, want, func() bool {
+				seen, ended, err = r.soFar()
+				return ended || len(seen) > before
+			}, func() any { return seen })
 		}
 	}
 }

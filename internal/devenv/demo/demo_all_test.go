@@ -30,12 +30,20 @@ func startDemo(t *testing.T, sink string, worst bool, short length, keep bool) r
 	out := &console.Recording{}
 	d := &demo{Console: console.To(out), programs: programs{broker: brokers[sink](), worst: worst}, length: short, keep: keep}
 	ended := make(chan error, 1)
-	go func() { ended <- d.run(life) }()
+	go func() {
+		err := d.run(life)
+		out.End(err)
+		ended <- err
+	}()
 	interrupt := sync.OnceValue(func() error {
 		stop()
 		return <-ended
 	})
-	t.Cleanup(func() { _ = interrupt() }) // a test that failed has not ended it
+	t.Cleanup(func() {
+		if err := interrupt(); t.Failed() { // it has not ended yet
+			t.Logf("the demo ended with %v, and the relay with:\n%s", err, d.lastLines())
+		}
+	})
 	return running{d, ctx, out, interrupt}
 }
 

@@ -51,8 +51,7 @@ func (d *demo) promotion(ctx context.Context) error {
 	}
 	d.found.promotion.away = time.Since(killed)
 	d.Say("The first event came %s after the promotion began: the relay went on by itself, when the new primary had proven that nothing is missing.", console.Short(time.Since(promoted)))
-	err = d.until(ctx, "what waited to be sent", func(sample) bool { return d.meter.waiting(time.Now().Add(-fresh)) == 0 })
-	if err != nil {
+	if err := d.untilArrived(ctx); err != nil {
 		return err
 	}
 	d.meter.comeBack(time.Now())

@@ -45,9 +45,10 @@ func (d *demo) worstDay(ctx context.Context) error {
 	for line := range strings.SplitSeq(strings.TrimSpace(result.Stdout), "\n") {
 		d.Say("  %s", line)
 	}
-	err = d.until(ctx, "all that was recovered to be sent", func(now sample) bool {
-		return now.relay != "stopped" && now.deferred == 0 && d.meter.waiting(time.Now().Add(-fresh)) == 0
-	})
+	err = d.until(ctx, "the relay to go on", func(now sample) bool { return now.relay != "stopped" })
+	if err == nil {
+		err = d.untilNoneDeferred(ctx)
+	}
 	if err != nil {
 		return err
 	}

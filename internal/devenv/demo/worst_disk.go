@@ -54,10 +54,7 @@ func (d *demo) fillDisk(ctx context.Context) error {
 	if err := d.broker.startAgain(ctx); err != nil {
 		return err
 	}
-	err := d.until(ctx, "all that was deferred to be sent", func(now sample) bool {
-		return now.deferred == 0 && d.meter.waiting(time.Now().Add(-fresh)) == 0
-	})
-	if err != nil {
+	if err := d.untilNoneDeferred(ctx); err != nil {
 		return err
 	}
 	d.meter.comeBack(time.Now())
