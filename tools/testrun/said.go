@@ -7,13 +7,14 @@ import (
 	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 )
 
 // What is shown of it.
 const (
 	mostParts = 30       // of a test: half of them the first, half the last
-	mostLines = 5        // of a part
-	mostBytes = 500      // of a part
+	mostLines = 5        // of a part: so many first ones, and so many last ones
+	mostBytes = 500      // of each of the two
 	mostSaid  = 32 << 10 // bytes of all tests together
 )
 
@@ -24,7 +25,7 @@ var (
 	partGoesOn = []byte("        ")
 )
 
-// said is the beginnings of what a test has said, in the order in which it did.
+// said is the beginnings and ends of what a test has said, in the order in which it did.
 func said(output []byte) []byte {
 	var parts [][]byte
 	inside := false
@@ -43,7 +44,7 @@ func said(output []byte) []byte {
 	for i, part := range parts {
 		switch left := len(parts) - mostParts; {
 		case left <= 0 || i < mostParts/2 || i >= mostParts/2+left:
-			out = append(out, beginning(part)...)
+			out = append(out, shortened(part)...)
 		case i == mostParts/2:
 			out = fmt.Appendf(out, "    … %d more …\n", left)
 		}
@@ -51,17 +52,31 @@ func said(output []byte) []byte {
 	return out
 }
 
-// beginning is as much of a part as is shown.
-func beginning(part []byte) []byte {
-	end, lines := 0, 0
-	for line := range bytes.Lines(part) {
-		if lines++; lines > mostLines || end+len(line) > mostBytes {
-			if lines == 1 {
-				end = mostBytes
-			}
-			return fmt.Appendf(nil, "%s …\n", bytes.ToValidUTF8(bytes.TrimSuffix(part[:end], []byte("\n")), nil))
-		}
-		end += len(line)
+// shortened is as much of a part as is shown: how it begins, and how it ends. A log that is shown
+// because a test has waited in vain says in its last lines where it stood still.
+func shortened(part []byte) []byte {
+	lines := slices.Collect(bytes.Lines(part))
+	first := fitting(lines)
+	backward := slices.Clone(lines[first:])
+	slices.Reverse(backward)
+	last := fitting(backward)
+	switch {
+	case first == 0:
+		return fmt.Appendf(nil, "%s …\n", bytes.ToValidUTF8(part[:mostBytes], nil))
+	case first+last == len(lines):
+		return part
 	}
-	return part
+	out := bytes.TrimSuffix(bytes.Join(lines[:first], nil), []byte("\n"))
+	return append(fmt.Appendf(nil, "%s …\n", out), bytes.Join(lines[len(lines)-last:], nil)...)
+}
+
+// fitting is how many of the first lines are shown.
+func fitting(lines [][]byte) int {
+	bytes := 0
+	for n, line := range lines {
+		if bytes += len(line); bytes > mostBytes || n == mostLines {
+			return n
+		}
+	}
+	return len(lines)
 }

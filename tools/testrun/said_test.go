@@ -19,8 +19,12 @@ func TestSaid(t *testing.T) {
 		{"an empty line inside", "    a_test.go:7: wrong\n        \n        2\n", "    a_test.go:7: wrong\n        \n        2\n"},
 		{"why the process ended", "panic: boom\n\ngoroutine 7 [running]:\n        x\n", "panic: boom\n"},
 		{
-			"a log of many lines", "    relay.go:5: log:\n        1\n        2\n        3\n        4\n        5\n        6\n    a_test.go:7: wrong\n",
-			"    relay.go:5: log:\n        1\n        2\n        3\n        4 …\n    a_test.go:7: wrong\n",
+			"a log of many lines", "    relay.go:5: log:\n        1\n        2\n        3\n        4\n        5\n        6\n        7\n        8\n        9\n        10\n    a_test.go:7: wrong\n",
+			"    relay.go:5: log:\n        1\n        2\n        3\n        4 …\n        6\n        7\n        8\n        9\n        10\n    a_test.go:7: wrong\n",
+		},
+		{
+			"a log of nearly as many", "    relay.go:5: log:\n        1\n        2\n        3\n        4\n        5\n        6\n    a_test.go:7: wrong\n",
+			"    relay.go:5: log:\n        1\n        2\n        3\n        4\n        5\n        6\n    a_test.go:7: wrong\n",
 		},
 		{
 			"a log of long lines", "    relay.go:5: log:\n        1\n        " + line("long.") + "    a_test.go:7: wrong\n",
