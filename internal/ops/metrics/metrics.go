@@ -153,7 +153,7 @@ func (m *Metrics) Confirmed(_ int, events []*event.Event, at time.Time) {
 		// The commit's time is from the server's clock. Where our clock is behind it, the latency
 		// counts as 0.
 		latency := max(0, at.Sub(ev.CommitTime)).Seconds()
-		if due {
+		if due && len(ev.Traceparent) > 0 {
 			due = !m.latency.observe(latency, ev.Traceparent, last, at)
 		} else {
 			m.latency.Observe(latency)
