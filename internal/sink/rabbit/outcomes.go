@@ -242,6 +242,7 @@ func (l *lane) returnedEvents(ch *conn.Channel) (map[int]amqp.Return, error) {
 			found = map[int]amqp.Return{}
 			sent = l.eventsByContent()
 		}
+		ch.NoteReturn(&r)
 		r.Body = nil
 		all := sent[sentAs{positionOf(r.Headers), pair{r.Exchange, r.RoutingKey}}]
 		if len(all) == 0 {

@@ -527,6 +527,35 @@ func TestAnswerBetweenReturnsAndOutcomesIsNotBelieved(t *testing.T) {
 	l.endCall()
 }
 
+// amqp091 keeps the last body that came back on a channel. So a channel with a large one is not
+// used again, and one with a small one is.
+func TestChannelThatKeepsALargeReturn(t *testing.T) {
+	b := newBroker(t)
+	b.bare("bare", "topic")
+	s := start(t, byKey(b))
+	l := s.lanes[0]
+	publish := func(bytes int) (on *conn.Channel) {
+		ev := newEvent("bare", "created")
+		ev.Payload = []byte(`"` + strings.Repeat("x", bytes) + `"`)
+		outcomes := make([]sink.Outcome, 1)
+		l.beginCall([]*event.Event{ev}, outcomes)
+		on, err := l.openChannel(b.ctx)
+		b.must(err)
+		b.must(l.runRounds(b.ctx))
+		wantRejected(t, outcomes[0], sink.Destination, sink.Unroutable)
+		l.endCall()
+		return on
+	}
+	small, large, next := publish(100), publish(1<<20), publish(100)
+	if large != small {
+		t.Error("the channel with a small body was not used again")
+	}
+	if next == large {
+		t.Error("the channel with a large body was used again")
+	}
+	await.Until(t, "it to be closed", large.AMQP.IsClosed)
+}
+
 // An event before a rejected one of its key is not behind it: when the channel was closed over
 // another event, it is sent again in the same call.
 func TestEventBeforeARejectedOneOfItsKeyIsSentAgain(t *testing.T) {

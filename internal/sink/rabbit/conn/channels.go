@@ -155,8 +155,13 @@ func (s *Session) takeIdle(use Use) *Channel {
 	return nil
 }
 
-// PutBack gives the channel back. Everything that was sent on it is answered.
+// PutBack gives the channel back, or closes it when it keeps much memory. Everything that was sent
+// on it is answered.
 func (c *Channel) PutBack() {
+	if c.heavy {
+		c.Abandon()
+		return
+	}
 	c.endSharing()
 	c.Session.putIdle(c)
 	<-c.Session.slots[c.use]
@@ -279,7 +284,17 @@ type Channel struct {
 	// hands both on in order, so once a confirm is seen the return is in here.
 	Returns chan amqp.Return
 	closes  chan *amqp.Error
+	heavy   bool // see NoteReturn
 }
+
+// keptReturn is the largest returned body that a channel may keep, in bytes.
+const keptReturn = 64 << 10
+
+// NoteReturn is told of each return. amqp091 keeps the body of the last message that came back on a
+// channel until another one does, in its field body. With large rows for an exchange that routes
+// nothing, that was a message of megabytes for each channel, and more than a container's 256 MiB
+// (TestHostileRows). So a channel with such a body is not used for another call.
+func (c *Channel) NoteReturn(r *amqp.Return) { c.heavy = c.heavy || len(r.Body) > keptReturn }
 
 // openChannel opens a channel in confirm mode. A call of a probe has one event.
 func (s *Session) openChannel(ctx context.Context, use Use) (*Channel, error) {
