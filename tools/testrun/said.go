@@ -72,9 +72,9 @@ func shortened(part []byte) []byte {
 
 // fitting is how many of the first lines are shown.
 func fitting(lines [][]byte) int {
-	bytes := 0
+	size := 0
 	for n, line := range lines {
-		if bytes += len(line); bytes > mostBytes || n == mostLines {
+		if size += len(line); size > mostBytes || n == mostLines {
 			return n
 		}
 	}

@@ -181,7 +181,7 @@ func (d *demo) untilNoneDeferred(ctx context.Context) error {
 // untilArrived waits until all has arrived that was committed before now, and then what was
 // committed while that was sent. It comes to an end however slow the machine is. To wait until
 // nothing is older than half a second did not: where other programs run, the relay may send no
-// faster than orders come. What does not come at all the checker says in the end.
+// faster than orders come. An event that does not come at all is an error.
 func (d *demo) untilArrived(ctx context.Context) error {
 	for range 2 {
 		before := time.Now()
@@ -191,8 +191,7 @@ func (d *demo) untilArrived(ctx context.Context) error {
 				last, moved = left, time.Now()
 			}
 			if time.Since(moved) > patience {
-				d.Say("%s events still wait, and none of them has come for %s.", console.Thousands(left), patience)
-				return nil
+				return fmt.Errorf("%s events still wait, and none of them has come for %s; the relay's last lines:\n%s", console.Thousands(left), patience, d.lastLines())
 			}
 			if err := wait(ctx, 50*time.Millisecond); err != nil {
 				return err
