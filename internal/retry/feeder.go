@@ -12,6 +12,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/relay/inflight"
 	"github.com/cdc-relay/cdc-relay/internal/relay/order"
 	"github.com/cdc-relay/cdc-relay/internal/retry/store"
@@ -257,7 +258,16 @@ const (
 
 func (b *budget) add(lane int, e *inflight.Event) { b.change(lane, 1, b.chargedBytes(e)) }
 
-func (b *budget) remove(lane int, e *inflight.Event) { b.change(lane, -1, -b.chargedBytes(e)) }
+// remove is called when nobody needs the bytes of a row any more, and frees them. Its lane keeps
+// the event until its present call ends, which may take long: without this, all that a lane gave
+// back in that time stayed in memory beside the budget (TestHostileRowsDeferred).
+func (b *budget) remove(lane int, e *inflight.Event) {
+	b.change(lane, -1, -b.chargedBytes(e))
+	e.Event = event.Event{Position: e.Position}
+	if e.Request == nil { // the answer to a request needs the row's names
+		e.Row.Event = e.Event
+	}
+}
 
 // chargedBytes is what a row counts: a large one three quarters of the budget, so that others can
 // be read while its lane stands still, and there are two such rows at most.

@@ -388,8 +388,8 @@ func TestAttemptsAreTold(t *testing.T) {
 		"attempts spent":                 {refused(store.Dead, sink.Transient), map[string]int{"retried": 1, "dead": 1, "exhausted": 1}},
 		"too large now":                  {refused(store.Dead, sink.Permanent), map[string]int{"retried": 1, "dead": 1}},
 		"too old, and not sent":          {silent(store.Dead, sink.Nacked), map[string]int{"dead": 1}},
-		"returned, and not sent":         {order.Result{Event: &inflight.Event{}, Returned: true}, map[string]int{}},
-		"returned, refused by its pause": {order.Result{Event: &inflight.Event{Refusal: itsRoute}, Returned: true}, map[string]int{"retried": 1}},
+		"returned, and not sent":         {order.Result{Event: &inflight.Event{Row: &store.Row{}}, Returned: true}, map[string]int{}},
+		"returned, refused by its pause": {order.Result{Event: &inflight.Event{Refusal: itsRoute, Row: &store.Row{}}, Returned: true}, map[string]int{"retried": 1}},
 	} {
 		got := map[string]int{}
 		hook := func(name string) func(int) { return func(n int) { got[name] += n } }

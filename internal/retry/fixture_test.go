@@ -348,6 +348,7 @@ type fakeLine struct {
 	log   []string
 	rows  map[string]*inflight.Event // what the lanes have, by id
 	lanes map[string]int             // where that is
+	given map[*inflight.Event]string // what they gave back, with its id
 	most  int                        // rows that the lanes had at one time
 	held  *store.Request             // the last request about a row
 	// a lane gives back at once what a walk finds, as for a group that it knows; keep: it does not
@@ -355,7 +356,7 @@ type fakeLine struct {
 }
 
 func newFakeLine(cfg order.PausesConfig) *fakeLine {
-	return &fakeLine{pauses: order.NewPauses(cfg), rows: map[string]*inflight.Event{}, lanes: map[string]int{}}
+	return &fakeLine{pauses: order.NewPauses(cfg), rows: map[string]*inflight.Event{}, lanes: map[string]int{}, given: map[*inflight.Event]string{}}
 }
 
 func (l *fakeLine) Pauses() *order.Pauses { return l.pauses }
@@ -439,7 +440,11 @@ func (l *fakeLine) Finished(_ int, results []order.Result) {
 			l.say("answered %s", r.Request.Kind)
 			continue
 		}
-		l.say("finished %s", r.Event.ID)
+		l.say("finished %s", l.given[r.Event])
+		// a lane may keep the event for as long as a call takes
+		if kept := r.Event.Event.Size() + r.Event.Row.Event.Size(); kept > 0 {
+			l.t.Errorf("a row whose result is committed keeps %d bytes", kept)
+		}
 	}
 }
 
@@ -490,6 +495,7 @@ func (l *fakeLine) take(id string) *inflight.Event {
 		l.t.Fatalf("no lane has %s", id)
 	}
 	delete(l.rows, id)
+	l.given[e] = id
 	return e
 }
 
