@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unsafe"
 
@@ -332,7 +331,10 @@ func TakenBy(taken []string, name string) string {
 // lock never waits for a broker. Small messages are made by all lanes at once, because the lock
 // would cost more than it saves. A message that grows large is noticed when it exceeds a small
 // budget, and is then made again under the lock.
-type LargeLock struct{ mu sync.Mutex }
+type LargeLock struct{ turn chan struct{} } // cap 1, filled by who has the lock
+
+// NewLargeLock makes a lock that nobody has.
+func NewLargeLock() *LargeLock { return &LargeLock{make(chan struct{}, 1)} }
 
 // largeRow is the size from which on a row is made under the lock at once, in bytes.
 const largeRow = 8 << 10
@@ -343,15 +345,21 @@ func (*LargeLock) IsLarge(ev *event.Event) bool { return ev.Size() > largeRow }
 // Enter is called before a message is made. alone says that it is made under the lock.
 func (l *LargeLock) Enter(rec *Record, alone bool) {
 	if rec.Small = !alone; alone {
-		l.mu.Lock()
+		l.turn <- struct{}{}
 	}
+}
+
+// EnterAlone is Enter for who has something else to do meanwhile: wait sends to turn, once.
+func (l *LargeLock) EnterAlone(rec *Record, wait func(turn chan<- struct{})) {
+	rec.Small = false
+	wait(l.turn)
 }
 
 // Leave is called when the message was given to the connection, or was dropped. It returns true
 // when the message exceeded its small budget, and is to be made again with alone set.
 func (l *LargeLock) Leave(rec *Record, alone bool) (again bool) {
 	if alone {
-		l.mu.Unlock()
+		<-l.turn
 		return false
 	}
 	return rec.Budget.Err() != nil

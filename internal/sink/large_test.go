@@ -10,7 +10,7 @@ import (
 
 // One large event at a time is made into a message; small ones pass by.
 func TestLargeEventsAreMadeOneAtATime(t *testing.T) {
-	var l LargeLock
+	l := NewLargeLock()
 	var inside atomic.Int32
 	var lanes sync.WaitGroup
 	large := &event.Event{Payload: make([]byte, 2*largeRow)}

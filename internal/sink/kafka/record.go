@@ -42,7 +42,7 @@ type RecordConfig struct {
 
 // newLayout makes the layout of a valid configuration.
 func newLayout(cfg *RecordConfig) (*layout, error) {
-	l := &layout{encoder: cfg.Encoder, Large: new(sink.LargeLock), topic: cfg.Topic, allow: cfg.Allow, Personal: slices.Contains(cfg.Topic.Uses(), "key")}
+	l := &layout{encoder: cfg.Encoder, Large: sink.NewLargeLock(), topic: cfg.Topic, allow: cfg.Allow, Personal: slices.Contains(cfg.Topic.Uses(), "key")}
 	if l.encoder == nil {
 		plain, err := newPlain(cfg)
 		if err != nil {

@@ -159,7 +159,7 @@ func (l *lane) sendRound(ctx context.Context, ch *conn.Channel) {
 func (l *lane) sendEvent(ctx context.Context, ch *conn.Channel, i int) bool {
 	m := &l.message
 	for alone := m.layout.large.IsLarge(l.Events[i]); ; {
-		m.beginMaking(alone)
+		m.beginMaking(alone, ch)
 		fault := m.makeChecked(l.Events[i])
 		switch {
 		case fault != nil:
@@ -231,7 +231,7 @@ func (l *lane) planNextRound() {
 // which there is no message.
 func (l *lane) routeAndSize(i int) (at pair, size int) {
 	m := &l.message
-	m.beginMaking(true)
+	m.beginMaking(true, nil)
 	defer m.endMaking(true)
 	if m.makeMessage(l.Events[i]) != nil {
 		return pair{}, 0

@@ -16,6 +16,7 @@ import (
 
 	"github.com/cdc-relay/cdc-relay/internal/event"
 	"github.com/cdc-relay/cdc-relay/internal/sink"
+	"github.com/cdc-relay/cdc-relay/internal/sink/rabbit/conn"
 )
 
 // message is one lane's scratch space: makeChecked fills it from an event, and it is valid until
@@ -85,7 +86,7 @@ func (a Allow) Bounds() Allow { return Allow{a.Exchange.Bounds(), a.RoutingKey.B
 
 // newLayout makes the layout of a configuration.
 func newLayout(cfg *Config) (layout, error) {
-	l := layout{encoder: cfg.Encoder, large: new(sink.LargeLock), exchange: shownAs(cfg.Exchange), routingKey: shownAs(cfg.RoutingKey)}
+	l := layout{encoder: cfg.Encoder, large: sink.NewLargeLock(), exchange: shownAs(cfg.Exchange), routingKey: shownAs(cfg.RoutingKey)}
 	if len(cfg.Allow.Exchange)+len(cfg.Allow.RoutingKey) > 0 {
 		l.allow = &cfg.Allow
 	}
@@ -130,8 +131,14 @@ func (m *message) setRoute(route *event.Route) *sink.Fault {
 }
 
 // beginMaking is called before makeChecked, and endMaking when the message is written or dropped:
-// see sink.LargeLock.
-func (m *message) beginMaking(alone bool) { m.layout.large.Enter(&m.record, alone) }
+// see sink.LargeLock. What comes back on a channel meanwhile is kept there; nil: none is open.
+func (m *message) beginMaking(alone bool, ch *conn.Channel) {
+	if alone && ch != nil {
+		m.layout.large.EnterAlone(&m.record, ch.AwaitTurn)
+		return
+	}
+	m.layout.large.Enter(&m.record, alone)
+}
 
 // endMaking ends what beginMaking began. again: the message is to be made once more, alone.
 func (m *message) endMaking(alone bool) (again bool) { return m.layout.large.Leave(&m.record, alone) }

@@ -47,6 +47,8 @@ func (l *lane) awaitAnswers(ctx context.Context, ch *conn.Channel) conn.RoundEnd
 			select {
 			case <-done:
 				waiting = false
+			case r, ok := <-ch.Returns:
+				ch.KeepReturn(&r, ok)
 			case <-ch.Session.Gone:
 				return conn.Answered
 			case <-ctx.Done():
@@ -98,7 +100,7 @@ func (l *lane) readAnswers() (answered int) {
 
 // setOutcomes sets the outcomes of the messages that readAnswers found answered, and of returned
 // ones. A negative answer on a closed channel is amqp091's, not the broker's.
-func (l *lane) setOutcomes(ch *conn.Channel, returned map[int]amqp.Return) {
+func (l *lane) setOutcomes(ch *conn.Channel, returned map[int]conn.Return) {
 	confirmed := 0
 	for _, s := range l.sent {
 		if r, ok := returned[s.index]; ok {
@@ -143,10 +145,10 @@ func (l *lane) rejectUnanswered() {
 }
 
 // unroutable makes the fault of a message that was returned. destination is as people may see it.
-func unroutable(r amqp.Return, destination string) *sink.Fault {
+func unroutable(r conn.Return, destination string) *sink.Fault {
 	return &sink.Fault{
 		Class: sink.Destination, Reason: sink.Unroutable, Destination: destination,
-		Text: fmt.Sprintf("%d %s: no queue is bound for this routing key", r.ReplyCode, r.ReplyText),
+		Text: fmt.Sprintf("%d %s: no queue is bound for this routing key", r.Code, r.Text),
 	}
 }
 
@@ -213,7 +215,7 @@ type sentAs struct {
 	pair
 }
 
-// returnedEvents drains the channel's returns, and gives each to its event, by the event's place in
+// returnedEvents takes the channel's returns, and gives each to its event, by the event's place in
 // the call. The broker acks these messages too, so a returned event that is not found would be
 // lost. All of the round that were sent as the return was count as returned:
 //
@@ -225,26 +227,14 @@ type sentAs struct {
 //     duplicate, where another guess would cost an event.
 //
 // A return of no event is an error: the whole round is in doubt.
-func (l *lane) returnedEvents(ch *conn.Channel) (map[int]amqp.Return, error) {
-	var sent map[sentAs][]int
-	var found map[int]amqp.Return
-	for {
-		var r amqp.Return
-		var ok bool
-		select {
-		case r, ok = <-ch.Returns:
-		default:
-		}
-		if !ok {
-			return found, nil
-		}
-		if found == nil {
-			found = map[int]amqp.Return{}
-			sent = l.eventsByContent()
-		}
-		ch.NoteReturn(&r)
-		r.Body = nil
-		all := sent[sentAs{positionOf(r.Headers), pair{r.Exchange, r.RoutingKey}}]
+func (l *lane) returnedEvents(ch *conn.Channel) (map[int]conn.Return, error) {
+	returns := ch.TakeReturns()
+	if len(returns) == 0 {
+		return nil, nil
+	}
+	found, sent := map[int]conn.Return{}, l.eventsByContent()
+	for _, r := range returns {
+		all := sent[sentAs{r.Position, pair{r.Exchange, r.RoutingKey}}]
 		if len(all) == 0 {
 			return nil, errStrangeReturn
 		}
@@ -256,6 +246,7 @@ func (l *lane) returnedEvents(ch *conn.Channel) (map[int]amqp.Return, error) {
 			found[i] = r
 		}
 	}
+	return found, nil
 }
 
 // eventsByContent returns the events of the round by what identifies their messages.
@@ -263,16 +254,11 @@ func (l *lane) eventsByContent() map[sentAs][]int {
 	sent := map[sentAs][]int{}
 	for _, s := range l.sent {
 		at, _ := l.routeAndSize(s.index)
-		key := sentAs{strings.Clone(positionOf(l.message.pub.Headers)), at.clone()}
+		position, _ := l.message.pub.Headers[sink.HeaderPosition].(string)
+		key := sentAs{strings.Clone(position), at.clone()}
 		sent[key] = append(sent[key], s.index)
 	}
 	return sent
-}
-
-// positionOf returns the position in a message's headers, or "".
-func positionOf(headers amqp.Table) string {
-	position, _ := headers[sink.HeaderPosition].(string)
-	return position
 }
 
 // pair is an exchange and a routing key.

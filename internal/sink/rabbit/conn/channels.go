@@ -281,20 +281,13 @@ type Channel struct {
 	isSharing bool // a probe has it, and Session.sharing
 	// Returns has room for the most a call can have returned: amqp091 drops a return that finds it
 	// full for 5 s. The broker sends a message's return before its confirm, and amqp091's reader
-	// hands both on in order, so once a confirm is seen the return is in here.
-	Returns chan amqp.Return
-	closes  chan *amqp.Error
-	heavy   bool // see NoteReturn
+	// hands both on in order, so once a confirm is seen the return is in here, or in returned. It
+	// is nil once its end was seen.
+	Returns  chan amqp.Return
+	returned []Return // taken from Returns
+	closes   chan *amqp.Error
+	heavy    bool // see KeepReturn
 }
-
-// keptReturn is the largest returned body that a channel may keep, in bytes.
-const keptReturn = 64 << 10
-
-// NoteReturn is told of each return. amqp091 keeps the body of the last message that came back on a
-// channel until another one does, in its field body. With large rows for an exchange that routes
-// nothing, that was a message of megabytes for each channel, and more than a container's 256 MiB
-// (TestHostileRows). So a channel with such a body is not used for another call.
-func (c *Channel) NoteReturn(r *amqp.Return) { c.heavy = c.heavy || len(r.Body) > keptReturn }
 
 // openChannel opens a channel in confirm mode. A call of a probe has one event.
 func (s *Session) openChannel(ctx context.Context, use Use) (*Channel, error) {
@@ -354,14 +347,16 @@ func (c *Channel) HasRoom() bool { return !c.Session.blocked.Load() && c.Session
 // waits for hours.
 func (c *Channel) Ready(ctx context.Context) bool {
 	for !c.HasRoom() {
-		if unblocked := c.Session.UntilUnblocked(); unblocked != nil {
-			select {
-			case <-unblocked:
-			case <-c.Session.Gone:
-			case <-ctx.Done():
-			}
-		} else {
-			c.Session.Wire.waitRoom(ctx, c.Session.Gone)
+		soon := c.Session.UntilUnblocked()
+		if soon == nil {
+			soon = c.Session.Wire.untilRoom()
+		}
+		select {
+		case <-soon:
+		case r, ok := <-c.Returns:
+			c.KeepReturn(&r, ok)
+		case <-c.Session.Gone:
+		case <-ctx.Done():
 		}
 		if ctx.Err() != nil || !c.Usable() {
 			return false

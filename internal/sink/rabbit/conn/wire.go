@@ -5,7 +5,6 @@ package conn
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"net"
 	"slices"
@@ -41,8 +40,8 @@ var ErrWireClosed = errors.New("connection closed")
 // its confirm: a late write error is only a lost connection.
 //
 // Write never blocks, so amqp091's locks are never held by a broker that does not read: heartbeats
-// go on, and Close and every publisher return. Back-pressure is waitRoom, which the publishers call
-// first.
+// go on, and Close and every publisher return. Back-pressure is untilRoom, for which the publishers
+// wait first.
 //
 // Reads carry a deadline of their own, since amqp091's goroutine that renews it is the one that
 // writes heartbeats. There is no SetReadDeadline, for which amqp091 would wake that goroutine after
@@ -178,31 +177,25 @@ func (w *wire) wakeWaiters() {
 // hasRoom reports whether a publisher may write now.
 func (w *wire) hasRoom() bool { return w.buffered.Load() < wireRoom }
 
-// waitRoom waits until hasRoom, ctx is done or gone is closed.
-func (w *wire) waitRoom(ctx context.Context, gone <-chan struct{}) {
-	for !w.hasRoom() {
-		w.mu.Lock()
-		if w.closing {
-			w.mu.Unlock()
-			return
-		}
-		if w.room == nil {
-			w.room = make(chan struct{})
-		}
-		room := w.room
-		w.mu.Unlock()
-		if w.hasRoom() {
-			return
-		}
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return
-		case <-gone:
-			return
-		}
+// untilRoom returns a channel that is closed when there is room, or when there will be none because
+// the wire closes.
+func (w *wire) untilRoom() <-chan struct{} {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.closing || w.hasRoom() {
+		return closedChan
 	}
+	if w.room == nil {
+		w.room = make(chan struct{})
+	}
+	return w.room
 }
+
+var closedChan = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // writingFor returns for how long the flusher has been in one write.
 func (w *wire) writingFor(now time.Time) time.Duration {

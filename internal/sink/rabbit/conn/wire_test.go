@@ -2,7 +2,6 @@ package conn
 
 import (
 	"bytes"
-	"context"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -82,7 +81,7 @@ func TestWireRoom(t *testing.T) {
 	}
 	waited := make(chan struct{})
 	go func() {
-		w.waitRoom(context.Background(), nil)
+		<-w.untilRoom()
 		close(waited)
 	}()
 	select {
@@ -99,20 +98,16 @@ func TestWireRoom(t *testing.T) {
 	}
 }
 
-func TestWireRoomEndsWithTheWaiter(t *testing.T) {
+func TestWireRoomEndsWithTheWire(t *testing.T) {
 	w, _, _ := pipe(t)
 	go w.runFlusher()
 	if _, err := w.Write(make([]byte, wireRoom)); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	w.waitRoom(ctx, nil)
-	gone := make(chan struct{})
-	close(gone)
-	w.waitRoom(context.Background(), gone)
+	before := w.untilRoom()
 	w.fail(io.ErrClosedPipe)
-	w.waitRoom(context.Background(), nil)
+	<-before
+	<-w.untilRoom()
 }
 
 // A peer that does not read delays nobody: not Write, not Close, not a reader.
