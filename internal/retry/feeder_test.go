@@ -247,6 +247,17 @@ func TestLaneThatStandsStill(t *testing.T) {
 	}
 }
 
+// A lane may keep a row that it gave back for as long as a call takes: its bytes are freed.
+func TestRowThatWasGivenBackHasNoBytes(t *testing.T) {
+	row := &store.Row{Event: event.Event{Payload: []byte("{}")}}
+	e := &inflight.Event{Event: row.Event, Row: row}
+	table := New(Config{Log: zap.NewNop()})
+	table.feeder.takeResult(order.Result{Event: e, Returned: true})
+	if kept := e.Event.Size() + row.Event.Size(); kept > 0 {
+		t.Errorf("%d bytes are kept", kept)
+	}
+}
+
 // A long group comes in few large reads, each behind the last.
 func TestReadsAreLarge(t *testing.T) {
 	inBubble(t, Config{}, func(f *fixture) {
