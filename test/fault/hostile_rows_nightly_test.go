@@ -161,7 +161,12 @@ func TestHostileRowsDeferred(t *testing.T) {
 		insertHostile(s, &hostileRows[i])
 	}
 	s.Write(100)
-	untilAlive(s, r, "events to be deferred", func() bool { return s.RowsIn(checker.Deferred) > 500 })
+	var end pglogrepl.LSN
+	s.Query([]any{&end}, `SELECT pg_current_wal_insert_lsn()`)
+	untilAlive(s, r, "the slot to pass them", func() bool { return s.Flush() >= end })
+	if deferred := s.RowsIn(checker.Deferred); deferred < 500 {
+		t.Fatalf("%d events are deferred", deferred)
+	}
 	s.Bind("outbox.events", "#")
 	untilAlive(s, r, "nothing to be deferred", func() bool { return s.RowsIn(checker.Deferred) == 0 })
 	peak, err := r.PeakRSS()
